@@ -1,0 +1,441 @@
+# %% [markdown]
+# # core
+#
+# > One `Config` says what a run is: checked once, written beside its results, the same in a notebook, on the command line and in a file.
+
+# %%
+#| default_exp core
+
+# %%
+#| hide
+
+from fastcore.test import expect_fail, test_eq
+
+# %%
+#| export
+import difflib
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+
+# %% [markdown]
+# ## Whose mistake is it?
+#
+# A mistyped setting is not a crash. It deserves one line: what is wrong, the value, what to write instead. `UserError` marks those, so that the command line can print the line and leave with status 2, and a notebook can show the line instead of forty frames of our own code.
+
+# %%
+#| export
+class UserError(ValueError):
+    "A mistake that the user can mend: its text is one line with the value and the remedy."
+
+    def _render_traceback_(self) -> list[str]:
+        "IPython asks an exception for this before it prints a traceback of its own."
+        return [f"UserError: {self}"]
+
+
+# %%
+UserError("epochs=0: write a whole number of at least 1")._render_traceback_()
+
+
+# %% [markdown]
+# A guess at what was meant saves a look into the manual:
+
+# %%
+#| export
+def did_you_mean(
+    word: str,  # what was written
+    known: list[str],  # what could have been written
+) -> str:  # "; did you mean X?", or "" if nothing is close
+    "The end of an error line about an unknown word."
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+# %%
+test_eq(did_you_mean("epochz", ["epochs", "seed"]), "; did you mean epochs?")
+test_eq(did_you_mean("learning", ["epochs", "seed"]), "")
+
+
+# %% [markdown]
+# ## The settings
+#
+# There are two kinds, and the difference decides what a resumed run may change. A **recipe** setting changes the result: data, model, optimiser, batch, seed, sizes, precision. A **place** setting changes where and how conveniently the same result is computed. Two classes hold them, so the kind of a setting is where it stands and nothing has to keep a list.
+#
+# Every setting has a default, a range and a description with its unit. The defaults are the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366), with one difference: the epoch to keep is chosen on a validation part held out of the training list. The literature chooses it on the test list, which makes published numbers look better than they are.
+
+# %%
+#| export
+class RecipeFields(BaseModel):
+    "Settings that change the result: a resumed run must agree on all of them."
+
+    train_list: str = Field("", description="file of training names in the data set; empty: found")
+    test_list: str = Field("", description="file of test names in the data set; empty: found")
+    scenes: int = Field(
+        240, ge=4, le=100_000, description="synthetic training scenes, where there is no data set"
+    )
+    choose: Literal["val", "last", "test"] = Field(
+        "val",
+        description="which epoch is kept: the best on a held-out part of the training list (val), "
+        "the last one, or the best on the test list (as the literature does)",
+    )
+    val_fraction: float = Field(
+        0.2, ge=0.01, le=0.9, description="part of the training list held out by choose=val"
+    )
+    base_size: int = Field(
+        256, ge=32, le=4096, multiple_of=16, description="side of the scored image in pixels"
+    )
+    crop_size: int = Field(
+        256, ge=32, le=4096, multiple_of=16, description="side of the training crop in pixels"
+    )
+    epochs: int = Field(400, ge=1, le=1_000_000, description="passes over the training images")
+    warm_epoch: int = Field(
+        5, ge=-1, le=1_000_000, description="last epoch of the single-head warm-up; -1: none"
+    )
+    batch_size: int = Field(4, ge=1, le=65_536, description="images per step, over all devices")
+    lr: float = Field(0.05, gt=0, le=10, description="learning rate of Adagrad")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="L2 penalty on the weights")
+    clip_grad: float = Field(0.0, ge=0, description="largest gradient norm; 0: not clipped")
+    precision: Literal["auto", "bf16", "fp32"] = Field(
+        "auto", description="arithmetic of the model; auto: bf16 where the chip has it"
+    )
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of weights, shuffle and crops")
+
+
+# %% [markdown]
+# How to score belongs to the result too, so it is recipe; it just needs cells of its own to stay readable. `rule` is the definition of Pd and Fa (see the metrics notebook).
+
+# %%
+#| export
+class ScoringFields(BaseModel):
+    "Recipe settings that say how epochs are scored."
+
+    eval_every: int = Field(1, ge=1, le=1_000_000, description="epochs between two scorings")
+    rule: Literal["exact", "reference"] = Field(
+        "exact",
+        description="how predicted objects are matched with targets: best pairing (exact), or as "
+        "the published scripts do it, faults included (reference)",
+    )
+
+
+class PlaceFields(BaseModel):
+    "Settings that say where a run happens: they may change when it is resumed."
+
+    preset: str = Field("", description="named differences from the defaults; empty: none")
+    dataset_dir: str = Field("", description="folder of the data set; empty: synthetic scenes")
+    weight_path: str = Field("", description="weights to start from (train) or to score (test)")
+    output_dir: str = Field("", description="folder of the run; empty: named after the recipe")
+    resume: str = Field("", description="checkpoint or run folder to go on from")
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$",
+        description="auto, cpu, cuda, cuda:N or mps",
+    )
+    num_workers: int = Field(
+        1, ge=0, le=256, description="threads that prepare batches ahead; 0: none"
+    )
+    log_every: int = Field(20, ge=1, le=1_000_000, description="steps between two progress lines")
+
+
+# %% [markdown]
+# `Config` joins them. It is frozen, refuses names it does not know, and says in the house's words what is wrong (pydantic's own messages speak of schemas). `True` is no number of epochs, whatever Python thinks.
+
+# %%
+#| export
+class Config(RecipeFields, ScoringFields, PlaceFields):
+    "All settings of a run; see `configure` for how presets, files and flags become one."
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise UserError("; ".join(explain(dict(e)) for e in error.errors())) from None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def refuse_truth_values(cls, value: Any) -> Any:
+        "No setting is a truth value, and Python would take True for 1."
+        if isinstance(value, bool):
+            raise ValueError("a truth value")
+        return value
+
+    def recipe(self) -> dict[str, Any]:
+        "The settings that change the result."
+        return {name: getattr(self, name) for name in self.recipe_names()}
+
+    @classmethod
+    def recipe_names(cls) -> list[str]:
+        "Names of the settings that change the result, in the order of their definition."
+        return [*RecipeFields.model_fields, *ScoringFields.model_fields]
+
+
+# %% [markdown]
+# What to write instead follows from the definition of a setting, so it cannot fall out of step with it:
+
+# %%
+#| export
+def expects(
+    name: str,  # a setting
+) -> str:  # such as "a whole number, at least 1"
+    "What may be written for a setting."
+    field = Config.model_fields[name]
+    choices = get_args(field.annotation)
+    if choices:
+        return "one of " + ", ".join(choices)
+    if field.annotation is str:
+        patterned = any(getattr(m, "pattern", None) for m in field.metadata)
+        return (field.description or "") if patterned else "a text"
+    words = {"ge": "at least", "gt": "above", "le": "at most", "multiple_of": "a multiple of"}
+    limits = [
+        f"{words[key]} {value}"
+        for limit in field.metadata
+        for key in words
+        if (value := getattr(limit, key, None)) is not None
+    ]
+    return ", ".join(["a whole number" if field.annotation is int else "a number", *limits])
+
+
+def explain(
+    error: dict[str, Any],  # one of pydantic's errors
+) -> str:  # one line
+    "A refused setting in one line: its name, its value, what to write instead."
+    name = str(error["loc"][0]) if error["loc"] else "config"
+    if error["type"] == "extra_forbidden":
+        return unknown(name)
+    return f"{name}={error['input']!r} is not possible: write {expects(name)}"
+
+
+def unknown(
+    name: str,  # what was written
+) -> str:  # one line
+    "A name that is no setting, in one line."
+    if name in RETIRED:
+        return f"{name} is retired: {RETIRED[name]}"
+    return f"{name} is no setting{did_you_mean(name, list(Config.model_fields))}"
+
+
+# %% [markdown]
+# Flags of the official script that meant something else, or nothing, answer with what to do today. Names known from guides keep working.
+
+# %%
+#| export
+RETIRED = {
+    "mode": "write `mshnet train` or `mshnet test`",
+    "multi_gpus": "leave it out",
+    "if_checkpoint": "leave it out: a run started again goes on by itself, or name a checkpoint with --resume",
+}
+ALIASES = {"data_path": "dataset_dir", "global_batch_size": "batch_size"}
+
+
+# %% [markdown]
+# Every refusal names the setting, the value and the remedy, all of them at once:
+
+# %%
+def refusal(**values):
+    "The line that refuses these settings."
+    try:
+        Config(**values)
+    except UserError as error:
+        return str(error)
+
+
+[
+    refusal(epochs=0),
+    refusal(crop_size=250),
+    refusal(choose="best", lr="fast"),
+    refusal(device="gpu"),
+    refusal(epochs=True),
+    refusal(epochz=3),
+    refusal(mode="train"),
+]
+
+# %%
+#| hide
+test_eq(
+    refusal(epochs=0), "epochs=0 is not possible: write a whole number, at least 1, at most 1000000"
+)
+test_eq(explain({"loc": ("epochz",), "type": "extra_forbidden", "input": 3}), unknown("epochz"))
+assert "multiple of 16" in refusal(crop_size=250) and "did you mean epochs" in refusal(epochz=3)
+assert set(PlaceFields.model_fields).isdisjoint(Config.recipe_names())
+assert "retired" in unknown("mode") and expects("lr").startswith("a number")
+assert (
+    set(ScoringFields.model_fields) < set(Config.recipe_names())
+    and "seed" in RecipeFields.model_fields
+)
+
+# %% [markdown]
+# ## Presets
+#
+# A preset is a name for a few differences from the defaults. `paper` is what the paper does with a training list: all of it, in float32, to the last epoch. `quick` is for a first look on two CPU cores: small scenes, few epochs, the full-size model. `a100` takes four times the batch and twice the learning rate (the square root rule).
+
+# %%
+#| export
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {"choose": "last", "precision": "fp32"},
+    "quick": {
+        "base_size": 128,
+        "crop_size": 128,
+        "batch_size": 8,
+        "epochs": 16,
+        "warm_epoch": 1,
+        "choose": "last",
+    },
+    "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
+}
+
+
+# %% [markdown]
+# ## One schema, four doors
+#
+# Defaults, then the preset, then a JSON file, then what was written by hand (flags, or a notebook's variables): each overrules the one before, and the result is validated once. `None` means "not written". Without a data set and without a preset there is only one sensible thing to do, a quick look at synthetic scenes. And with `resume`, the settings of the run that goes on are the file.
+
+# %%
+#| export
+def configure(
+    written: Mapping[str, Any],  # settings by name; None: not written
+    file: str = "",  # a JSON file of settings, such as a run's config.json
+) -> Config:
+    "Join defaults < preset < file < written into one checked `Config`."
+    written = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
+    values = {**resumed(str(written.get("resume", ""))), **read_settings(file), **written}
+    preset = values.get("preset", "")
+    if not preset and not values.get("dataset_dir"):
+        preset = values["preset"] = "quick"
+    if preset and preset not in PRESETS:
+        known = ", ".join(PRESETS)
+        hint = did_you_mean(str(preset), list(PRESETS))
+        raise UserError(f"preset={preset!r} is not known{hint} (there are {known})")
+    config = Config(**{**PRESETS.get(preset, {}), **values})
+    for text in skipped(config, values):
+        warnings.warn(text, stacklevel=2)
+    return config
+
+
+def resumed(
+    path: str,  # a checkpoint or a run's folder; empty: none
+) -> dict[str, Any]:
+    "The settings of the run that is to go on, without its folder, which may have moved."
+    start = Path(path).expanduser()
+    file = (start if start.is_dir() else start.parent) / "config.json"
+    if not path or not file.exists():
+        return {}
+    return {k: v for k, v in read_settings(str(file)).items() if k not in ("output_dir", "resume")}
+
+
+def read_settings(
+    file: str,  # path of a JSON file; empty: none
+) -> dict[str, Any]:
+    "The settings in a JSON file."
+    if not file:
+        return {}
+    try:
+        values = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"config {file}: not a readable JSON file ({error})") from None
+    if not isinstance(values, dict):
+        raise UserError(f'config {file}: write an object such as {{"epochs": 3}}')
+    return values
+
+
+# %% [markdown]
+# A setting that will have no effect is worth a warning: it usually means that something else was expected.
+
+# %%
+#| export
+def skipped(
+    config: Config,
+    written: Mapping[str, Any],  # what was set by hand
+) -> list[str]:  # one line per setting without effect
+    "Settings that this configuration will not use, and why."
+    lines = []
+    if config.warm_epoch >= config.epochs - 1:
+        lines.append(
+            f"warm_epoch={config.warm_epoch} and epochs={config.epochs}: the run ends within the "
+            "warm-up, so the fused head is never trained"
+        )
+    if "val_fraction" in written and config.choose != "val":
+        lines.append(f"val_fraction is not used with choose={config.choose}")
+    if "scenes" in written and config.dataset_dir:
+        lines.append("scenes is not used with a dataset_dir")
+    for name in ("train_list", "test_list"):
+        if written.get(name) and not config.dataset_dir:
+            lines.append(f"{name} is not used without a dataset_dir")
+    return lines
+
+
+# %%
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    config = configure({"preset": "paper", "epochs": 3, "data_path": "sirst", "lr": None})
+test_eq((config.epochs, config.choose, config.dataset_dir, config.lr), (3, "last", "sirst", 0.05))
+test_eq([str(w.message) for w in caught], skipped(config, {}))
+skipped(config, {"scenes": 10})
+
+# %% [markdown]
+# A preset that does not exist, or a file that is none, is refused like any other value:
+
+# %%
+with expect_fail(UserError, contains="did you mean paper?"):
+    configure({"preset": "papers"})
+with expect_fail(UserError, contains="not a readable JSON file"):
+    read_settings("no-such-file.json")
+test_eq(resumed(""), {})
+
+
+# %% [markdown]
+# A runner notebook writes its settings as plain variables, because that is what papermill can replace. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes 400 epochs. So every plain variable of the notebook must be a setting.
+
+# %%
+#| export
+def from_notebook(
+    variables: Mapping[str, Any],  # the notebook's `globals()`
+) -> Config:
+    "Read the settings of a runner from its plain variables; a name that is no setting is refused."
+    shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
+    plain = (str, int, float, bool, list, tuple, dict, type(None))
+    written = {
+        name: value
+        for name, value in variables.items()
+        if isinstance(value, plain) and not name.startswith("_") and name not in shell
+    }
+    strangers = [n for n in written if n not in {*Config.model_fields, *ALIASES}]
+    if strangers:
+        raise UserError("; ".join(unknown(name) for name in strangers))
+    return configure(written)
+
+
+# %%
+test_eq(from_notebook({"epochs": 7, "lr": None, "_": 3, "json": json}).epochs, 7)
+with expect_fail(UserError, contains="epochz is no setting; did you mean epochs?"):
+    from_notebook({"epochz": 3})
+
+
+# %% [markdown]
+# ## The name of a run
+#
+# The default folder of a run comes from its recipe and its data, never from the clock. That is what lets the same command find its own interrupted run. Place settings are left out, and so is `epochs`: a longer run is the same run.
+
+# %%
+#| export
+def run_name(
+    config: Config,
+) -> str:  # such as "nuaa-sirst-1f0c2a9b"
+    "Name of a run: the data set's name and eight digits that stand for the recipe."
+    data = Path(config.dataset_dir).resolve().name if config.dataset_dir else "scenes"
+    recipe = {k: v for k, v in config.recipe().items() if k != "epochs"}
+    start = Path(config.weight_path).name
+    text = json.dumps([data, start, recipe], sort_keys=True)
+    return f"{data}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+# %%
+test_eq(run_name(Config(epochs=3, device="cpu")), run_name(Config()))
+assert run_name(Config(seed=1)) != run_name(Config())
+run_name(Config(dataset_dir="data/nuaa-sirst"))

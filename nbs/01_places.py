@@ -1,0 +1,135 @@
+# %% [markdown]
+# # places
+#
+# > Where the notebook runs, and which folders that means: Colab, Kaggle, or the machine in front of you.
+
+# %%
+#| default_exp places
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_eq
+
+# %%
+#| export
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mshnet.core import Config, UserError, did_you_mean, run_name
+
+
+# %% [markdown]
+# Colab and Kaggle are Linux machines with two habits. Their fixed folders differ, and what is not written to the right one is gone after the session. Everything that depends on this is in this notebook; the rest of the suite asks here.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Place:
+    "A kind of machine and its folders."
+
+    name: str  # "colab", "kaggle" or "here"
+    data: Path  # where data sets are looked for by name
+    runs: Path  # where run folders are made
+    note: str  # what the user should know about it
+
+
+COLAB = Place(
+    "colab",
+    Path("/content"),
+    Path("/content/runs"),
+    "Colab: /content is deleted with the session; copy what you want to keep",
+)
+KAGGLE = Place(
+    "kaggle",
+    Path("/kaggle/input"),
+    Path("/kaggle/working/runs"),
+    "Kaggle: /kaggle/working is kept as the notebook's output when it is saved",
+)
+HERE = Place(
+    "here", Path("data"), Path("runs"), "this machine: folders are relative to where you started"
+)
+
+
+# %% [markdown]
+# Both services set a variable of their own in every session:
+
+# %%
+#| export
+def where(
+    environ: Mapping[str, str] = os.environ,
+) -> Place:
+    "The place this process runs in."
+    if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
+        return COLAB
+    if "KAGGLE_KERNEL_RUN_TYPE" in environ:
+        return KAGGLE
+    return HERE
+
+
+# %%
+test_eq(where({"COLAB_RELEASE_TAG": "release"}), COLAB)
+test_eq(where({"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}), KAGGLE)
+test_eq(where({}), HERE)
+assert isinstance(where(), Place)
+where().note
+
+
+# %% [markdown]
+# A data set is named by its folder, or by its bare name where this place keeps data. Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside the archive often repeats the name, so one level below is searched too.
+
+# %%
+#| export
+def find_dataset(
+    text: str,  # a folder, or the name of one in `place.data`; empty: none
+    place: Place | None = None,
+) -> Path | None:
+    "The folder of a data set, or None for the synthetic scenes. Raises UserError if it is missing."
+    if not text:
+        return None
+    place = place or where()
+    tried = [Path(text).expanduser(), place.data / text]
+    tried += sorted(place.data.glob(f"*/{text}")) if not Path(text).is_absolute() else []
+    for path in tried:
+        if path.is_dir():
+            return path
+    near = [p.name for p in tried[0].parent.iterdir()] if tried[0].parent.is_dir() else []
+    kind = "is a file, not a folder" if tried[0].is_file() else "there is no such folder"
+    raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(tried[0].name, near)}")
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "input" / "irstd" / "IRSTD-1k").mkdir(parents=True)
+    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "runs", "")
+    assert find_dataset("irstd", kaggle) and find_dataset("IRSTD-1k", kaggle)
+    with expect_fail(UserError, contains="did you mean irstd?"):
+        find_dataset(f"{tmp}/input/irst", kaggle)
+test_eq(find_dataset(""), None)
+
+
+# %% [markdown]
+# And a run has one folder: the one asked for, the one of the run that goes on, or one named after its recipe where this place keeps runs.
+
+# %%
+#| export
+def run_folder(
+    config: Config,
+    place: Place | None = None,
+) -> Path:
+    "The folder of this run."
+    if config.output_dir:
+        return Path(config.output_dir).expanduser()
+    if config.resume:
+        start = Path(config.resume).expanduser()
+        return start if start.is_dir() else start.parent
+    return (place or where()).runs / run_name(config)
+
+
+# %%
+test_eq(run_folder(Config(output_dir="mine")), Path("mine"))
+test_eq(run_folder(Config(resume="old/last.pt")), Path("old"))
+test_eq(run_folder(Config(), KAGGLE), Path("/kaggle/working/runs") / run_name(Config()))

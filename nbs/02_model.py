@@ -1,0 +1,363 @@
+# %% [markdown]
+# # model
+#
+# > MSHNet: a U-Net of attentive residual blocks that predicts at four scales and fuses the four predictions.
+
+# %%
+#| default_exp model
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+# %% [markdown]
+# An infrared small target covers a few dozen of 65,536 pixels. It has no texture and no parts; what gives it away is that it is brighter than *this* sky, *this* sea. So the network must see detail (to place the target) and context (to know what is ordinary here) at once. MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) does this with a plain U-Net, attention in every block, and a loss on every scale.
+#
+# The names of layers and their order are those of the published weights, so that these load.
+#
+# ## Attention
+#
+# **Channel attention** asks which features matter in this image: pool each channel over the image by mean and by maximum, pass both through the same small bottleneck, add, squash to 0..1.
+
+# %%
+#| export
+class ChannelAttention(nn.Module):
+    "Weight of each channel, 0..1, from its mean and maximum over the image (CBAM, Woo et al. 2018)."
+
+    def __init__(self, channels: int, reduction: int = 16) -> None:
+        super().__init__()
+        self.fc1 = nn.Conv2d(channels, channels // reduction, 1, bias=False)
+        self.fc2 = nn.Conv2d(channels // reduction, channels, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,C,1,1]
+        "Weights that `x` is to be multiplied with."
+        mean, peak = x.mean((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+        return torch.sigmoid(sum_of(self.fc2(F.relu(self.fc1(p))) for p in (mean, peak)))
+
+
+def sum_of(tensors: Any) -> Tensor:
+    "Sum of two tensors or more; the built-in sum would begin with the integer 0."
+    first, *rest = tensors
+    for tensor in rest:
+        first = first + tensor
+    return first
+
+
+# %% [markdown]
+# **Spatial attention** asks which places matter: the mean and the maximum over the channels are two maps, and a 7x7 convolution of both is a third.
+
+# %%
+#| export
+class SpatialAttention(nn.Module):
+    "Weight of each pixel, 0..1, from the mean and maximum over the channels (CBAM)."
+
+    def __init__(self, kernel_size: int = 7) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,1,H,W]
+        "Weights that `x` is to be multiplied with."
+        return torch.sigmoid(
+            self.conv1(torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1))
+        )
+
+
+# %% [markdown]
+# Channel attention sees the whole image. That is worth remembering: the same target gets other weights in another crop, so predicting in tiles is not the same as predicting in one piece.
+
+# %%
+x = torch.randn(2, 32, 24, 24)
+weights = ChannelAttention(32)(x), SpatialAttention()(x)
+test_eq([tuple(w.shape) for w in weights], [(2, 32, 1, 1), (2, 1, 24, 24)])
+test_close(sum_of([x, x, x]), 3 * x, eps=1e-5)
+assert all(w.min() > 0 and w.max() < 1 for w in weights)
+
+
+# %% [markdown]
+# ## The block
+#
+# Two 3x3 convolutions with batch norm, both attentions, and the shortcut around it all. Where the width changes the shortcut is a 1x1 convolution.
+
+# %%
+#| export
+class Block(nn.Module):
+    "Residual block with channel attention, then spatial attention."
+
+    def __init__(self, wide_in: int, wide_out: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(wide_in, wide_out, 3, padding=1)
+        self.bn1 = nn.BatchNorm2d(wide_out)
+        self.conv2 = nn.Conv2d(wide_out, wide_out, 3, padding=1)
+        self.bn2 = nn.BatchNorm2d(wide_out)
+        self.shortcut = (
+            nn.Identity()
+            if wide_in == wide_out
+            else nn.Sequential(nn.Conv2d(wide_in, wide_out, 1), nn.BatchNorm2d(wide_out))
+        )
+        self.ca = ChannelAttention(wide_out)
+        self.sa = SpatialAttention()
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,in,H,W] -> [B,out,H,W]
+        "Features of the same size."
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        y = self.ca(y) * y
+        y = self.sa(y) * y
+        return F.relu(y + self.shortcut(x))
+
+
+def stage(
+    wide_in: int,
+    wide_out: int,
+    blocks: int,  # how many, the first of which changes the width
+) -> nn.Sequential:
+    "Several blocks at one scale."
+    widths = [wide_in] + [wide_out] * blocks
+    return nn.Sequential(*(Block(a, b) for a, b in pairwise(widths)))
+
+
+# %%
+test_eq(Block(16, 32)(torch.randn(1, 16, 8, 8)).shape, (1, 32, 8, 8))
+test_eq(len(stage(16, 32, 2)), 2)
+
+
+# %% [markdown]
+# ## The network
+#
+# Four scales down, a middle, four scales up. Features are enlarged with `align_corners=True`, as the published weights expect. Each scale of the decoder has a 1x1 head; the heads' logits, enlarged to full size, are fused by one 3x3 convolution.
+#
+# The paper trains in two phases. In the **warm-up** (`deep=False`) only the full-size head exists, and it is what is scored. After it (`deep=True`) all four heads and the fused prediction are trained.
+
+# %%
+#| export
+class MSHNet(nn.Module):
+    """MSHNet of Liu et al. (CVPR 2024, arXiv:2403.19366): 4,065,513 parameters with 3 channels.
+
+    Height and width of the image must be multiples of 16 (four halvings); ValueError if not.
+    """
+
+    def __init__(self, in_channels: int = 3) -> None:
+        super().__init__()
+        self.conv_init = nn.Conv2d(in_channels, 16, 1)
+        self.encoder_0 = stage(16, 16, 1)
+        self.encoder_1 = stage(16, 32, 2)
+        self.encoder_2 = stage(32, 64, 2)
+        self.encoder_3 = stage(64, 128, 2)
+        self.middle_layer = stage(128, 256, 2)
+        self.decoder_3 = stage(256 + 128, 128, 2)
+        self.decoder_2 = stage(128 + 64, 64, 2)
+        self.decoder_1 = stage(64 + 32, 32, 2)
+        self.decoder_0 = stage(32 + 16, 16, 1)
+        self.output_0 = nn.Conv2d(16, 1, 1)
+        self.output_1 = nn.Conv2d(32, 1, 1)
+        self.output_2 = nn.Conv2d(64, 1, 1)
+        self.output_3 = nn.Conv2d(128, 1, 1)
+        self.final = nn.Conv2d(4, 1, 3, padding=1)
+
+    def forward(
+        self,
+        image: Tensor,  # [B,C,H,W] normalised image
+        deep: bool = True,  # all heads and their fusion, or the full-size head alone
+    ) -> tuple[list[Tensor], Tensor]:  # masks: logits at strides 1,2,4,8 or []; logits [B,1,H,W]
+        "Logits of each scale and of the prediction; `deep=False` gives ([], full-size head)."
+        features = self.features(image)
+        full = self.output_0(features[0])
+        if not deep:
+            return [], full
+        heads = (self.output_1, self.output_2, self.output_3)
+        masks = [full, *(head(f) for head, f in zip(heads, features[1:], strict=True))]
+        fused = [enlarge(mask, 2**i) for i, mask in enumerate(masks)]
+        return masks, self.final(torch.cat(fused, 1))
+
+    def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
+        "Features of the decoder, from the finest to the coarsest."
+        if image.shape[-1] % 16 or image.shape[-2] % 16:
+            size = f"{image.shape[-2]}x{image.shape[-1]}"
+            raise ValueError(f"MSHNet: image of {size}; height and width must be multiples of 16")
+        e0 = self.encoder_0(self.conv_init(image))
+        e1 = self.encoder_1(F.max_pool2d(e0, 2))
+        e2 = self.encoder_2(F.max_pool2d(e1, 2))
+        e3 = self.encoder_3(F.max_pool2d(e2, 2))
+        middle = self.middle_layer(F.max_pool2d(e3, 2))
+        d3 = self.decoder_3(torch.cat([e3, enlarge(middle)], 1))
+        d2 = self.decoder_2(torch.cat([e2, enlarge(d3)], 1))
+        d1 = self.decoder_1(torch.cat([e1, enlarge(d2)], 1))
+        d0 = self.decoder_0(torch.cat([e0, enlarge(d1)], 1))
+        return [d0, d1, d2, d3]
+
+
+def enlarge(x: Tensor, factor: int = 2) -> Tensor:  # [B,C,H,W] -> [B,C,factor*H,factor*W]
+    "Bilinear enlargement with aligned corners."
+    if factor == 1:
+        return x
+    return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
+
+
+# %%
+model = MSHNet().eval()
+test_eq(sum(p.numel() for p in model.parameters()), 4_065_513)
+with torch.no_grad():
+    masks, logits = model(torch.randn(1, 3, 96, 64))
+[tuple(m.shape) for m in masks], tuple(logits.shape)
+
+# %% [markdown]
+# The warm-up prediction is the full-size head's, not a fusion of untrained ones:
+
+# %%
+image = torch.randn(1, 3, 32, 32)
+with torch.no_grad():
+    none, warm = model(image, deep=False)
+    test_eq(none, [])
+    test_close(warm, model(image)[0][0])
+with expect_fail(ValueError, contains="multiples of 16"):
+    model(torch.randn(1, 3, 100, 64))
+test_close(enlarge(torch.tensor([[[[0.0, 1.0]]]]))[0, 0, 0], torch.tensor([0, 1 / 3, 2 / 3, 1]))
+
+
+# %% [markdown]
+# ## Weights
+#
+# Weights of this model lie about in several forms: a bare state dict, `{"state_dict": ...}`, `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in the old format from before zip files. All of them load here; none may run code while loading, which is what a pickle can do. So only tensors, plain values and numpy scalars are let through.
+
+# %%
+#| export
+def read_file(
+    path: str | Path,  # a file written by torch.save
+) -> Any:  # what it holds, tensors on the CPU
+    """Read a torch file without letting it run code. Raises ValueError if it is none, or tries.
+
+    Source of the danger: a pickle names functions to call. torch's `weights_only` refuses all but
+    a list, to which numpy scalars are added because published files hold one (the best IoU).
+    """
+    try:
+        with torch.serialization.safe_globals(numpy_scalars()):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path}: is a folder; name a file such as best.pt") from None
+    except Exception as error:  # torch raises many kinds for bytes that make no sense
+        if "Unsupported" in str(error):
+            raise ValueError(f"{path}: refused, it would run code when loaded") from None
+        raise ValueError(f"{path}: not a torch file of weights, or a damaged one") from None
+
+
+def numpy_scalars() -> list[Any]:
+    "What a numpy scalar needs to load, under its old and its new name."
+    value = torch.zeros(1, dtype=torch.float64).numpy()[0]
+    make, kind = value.__reduce__()[0], type(value.dtype)
+    names = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
+    return [*((make, name) for name in names), kind.__mro__[1], kind]
+
+
+# %% [markdown]
+# What was read is searched for the weights, and these are compared with the model's. The first few differences say at once whether a file is of another model or of another version.
+
+# %%
+#| export
+def find_weights(
+    content: Any,  # what a weights file holds
+) -> dict[str, Tensor]:
+    "The state dict in a file's content, whatever its wrapping; ValueError if there is none."
+    for key in ("model", "state_dict", "net"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    tensors = isinstance(content, Mapping) and content
+    if not tensors or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ValueError("holds no weights (a mapping of names to tensors)")
+    return {name.removeprefix("module."): value for name, value in content.items()}
+
+
+def fit_weights(
+    model: nn.Module,
+    weights: Mapping[str, Tensor],
+) -> None:
+    "Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree."
+    want = {k: tuple(v.shape) for k, v in model.state_dict().items()}
+    have = {k: tuple(v.shape) for k, v in weights.items()}
+    wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
+    if wrong:
+        lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ValueError(f"weights of another model: {'; '.join(lines)}{more}")
+    model.load_state_dict(dict(weights))
+
+
+def load_weights(
+    model: nn.Module,
+    path: str | Path,  # a file in any of the forms above
+) -> None:
+    "Load weights from a file; ValueError with the reason if that cannot be."
+    content = read_file(path)
+    try:
+        fit_weights(model, find_weights(content))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+# %% [markdown]
+# A file as several GPUs leave it loads into a fresh model, and the prediction is the same to the last bit:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    path = Path(tmp) / "weights.tar"
+    wrapped = {f"module.{k}": v for k, v in model.state_dict().items()}
+    torch.save({"net": wrapped, "epoch": 3}, path)
+    test_eq(read_file(path)["epoch"], 3)
+    other = MSHNet().eval()
+    load_weights(other, path)
+with torch.no_grad():
+    test_eq(other(image)[1], model(image)[1])
+
+
+# %% [markdown]
+# A file that would run code, one that is no torch file, and weights of another model are refused:
+
+# %%
+class Evil:
+    "Asks the loader to print; it could as well ask to delete."
+
+    def __reduce__(self):
+        return print, ("code ran",)
+
+
+def refuse(content=None, raw=b""):
+    "The line that refuses this content."
+    with tempfile.TemporaryDirectory() as tmp:
+        path = Path(tmp) / "weights.pt"
+        if content is None:
+            path.write_bytes(raw)
+        else:
+            torch.save(content, path)
+        try:
+            load_weights(MSHNet(), path)
+        except ValueError as error:
+            return str(error).split(": ", 1)[1]
+
+
+lines = [
+    refuse(Evil()),
+    refuse(raw=b"no torch file"),
+    refuse({"conv.weight": torch.ones(1)}),
+    refuse({"lr": 3}),
+]
+assert "refused, it would run code" in lines[0] and "not a torch file" in lines[1]
+assert "another model" in lines[2] and "holds no weights" in lines[3]
+test_eq(list(find_weights({"net": {"module.a": image}})), ["a"])
+with expect_fail(ValueError, contains="missing"):
+    fit_weights(model, {})
+assert len(numpy_scalars()) == 4
+lines

@@ -1,0 +1,390 @@
+# %% [markdown]
+# # metrics
+#
+# > IoU, nIoU, F1, Pd and Fa: what the numbers of this field mean, and how two programs get different ones from the same masks.
+
+# %%
+#| default_exp metrics
+
+# %%
+#| hide
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
+from skimage.measure import label
+from torch import Tensor
+
+
+# %% [markdown]
+# Two kinds of question are asked of a detector. *Pixels*: how well does the predicted mask cover the true one (IoU, nIoU, F1)? *Objects*: how many targets were found (Pd, probability of detection), and how much was reported that is not there (Fa, false alarms)? Pixels are counted on the device; objects need connected components, on the host, once per image.
+#
+# ## Objects in a mask
+#
+# An object is a set of 8-connected pixels. All that is ever needed of it is its centroid and its area, and those are three weighted counts, however many thousand components an untrained network makes of its noise.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Objects:
+    "The connected components of a mask, in the order of their first pixel."
+
+    centroid: np.ndarray  # [N,2] row and column, in pixels from the top-left pixel
+    area: np.ndarray  # [N] in pixels
+
+    def __len__(self) -> int:
+        "How many there are."
+        return len(self.area)
+
+
+def objects(
+    mask: np.ndarray,  # [H,W] bool
+) -> Objects:
+    "Find the 8-connected components of a mask."
+    labels = label(mask, connectivity=2)
+    rows, cols = np.nonzero(labels)
+    which = labels[rows, cols] - 1
+    area = np.bincount(which)
+    middle = [np.bincount(which, weights=place) / area for place in (rows, cols)]
+    return Objects(np.stack(middle, 1).reshape(-1, 2), area)
+
+
+# %%
+mask = np.zeros((8, 8), bool)
+mask[1:3, 1:3] = True
+mask[5, 5] = mask[6, 6] = True
+test_eq(len(objects(mask)), 2)
+objects(mask)
+
+# %% [markdown]
+# ## Which prediction found which target?
+#
+# A prediction finds a target if their centroids are less than 3 pixels apart, and it can find only one. Usually one prediction lies near one target and there is nothing to decide. When several do, the answer depends on the rule, and two rules are in use here:
+#
+# - **exact**: as many pairs as possible, and among those the pairing with the least total distance. The order in which components were numbered plays no part.
+# - **reference**: what the published scripts do. Targets are taken in label order and each takes the first free prediction in label order, near or nearest alike.
+#
+# Published tables were made with the second, so it is reproduced to the digit. A score line never mixes them, and every saved score says which was used.
+
+# %%
+#| export
+RADIUS = 3.0  # pixels; a centroid must be nearer than this
+Pairs = list[tuple[int, int]]  # (target, prediction)
+
+
+def near(
+    targets: Objects,
+    preds: Objects,
+) -> list[tuple[int, int, float]]:  # (target, prediction, distance in pixels), in label order
+    "All pairs of a target and a prediction that are less than 3 pixels apart."
+    if not len(targets) or not len(preds):
+        return []
+    around = cKDTree(preds.centroid).query_ball_point(targets.centroid, RADIUS)
+    return [
+        (t, p, distance)
+        for t, close in enumerate(around)
+        for p in sorted(close)
+        if (distance := float(np.linalg.norm(targets.centroid[t] - preds.centroid[p]))) < RADIUS
+    ]
+
+
+def match_reference(
+    targets: Objects,
+    preds: Objects,
+) -> Pairs:
+    "Each target, in label order, takes the first free prediction (as the published scripts do)."
+    pairs: dict[int, int] = {}
+    taken: set[int] = set()
+    for t, p, _ in near(targets, preds):
+        if t not in pairs and p not in taken:
+            pairs[t] = p
+            taken.add(p)
+    return list(pairs.items())
+
+
+def match_exact(
+    targets: Objects,
+    preds: Objects,
+) -> Pairs:
+    "As many pairs as possible, then the least total distance."
+    edges = near(targets, preds)
+    rows = {t: i for i, t in enumerate(dict.fromkeys(t for t, _, _ in edges))}
+    cols = {p: j for j, p in enumerate(dict.fromkeys(p for _, p, _ in edges))}
+    if len(edges) == len(rows) == len(cols):  # nothing to decide
+        return [(t, p) for t, p, _ in edges]
+    far = RADIUS * (len(rows) + 1)  # worse than any pairing of near ones
+    cost = np.full((len(rows), len(cols)), far)
+    for t, p, distance in edges:
+        cost[rows[t], cols[p]] = distance
+    chosen = set(zip(*linear_sum_assignment(cost), strict=True))
+    return [(t, p) for t, p, _ in edges if (rows[t], cols[p]) in chosen]
+
+
+# %% [markdown]
+# Two targets, two predictions. The prediction in the middle is near both targets, the other one near the first only. Taken in order, the first target takes the middle prediction and the second goes without:
+
+# %%
+targets = Objects(np.array([[10.0, 10.0], [10.0, 14.0]]), np.array([4, 4]))
+preds = Objects(np.array([[10.0, 12.0], [12.0, 9.0]]), np.array([3, 3]))
+test_eq(len(near(targets, preds)), 3)
+test_eq(match_reference(targets, preds), [(0, 0)])
+test_eq(sorted(match_exact(targets, preds)), [(0, 1), (1, 0)])
+
+
+# %% [markdown]
+# Fa counts the pixels of predictions that found nothing. Here the reference has a second peculiarity: it removes the matched ones from a list of *areas*, so a false alarm that happens to be as large as some matched prediction is not counted.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Found:
+    "What one image contributes to Pd and Fa."
+
+    targets: int
+    matched: int
+    false_pixels: int  # pixels of predictions that found nothing
+
+
+def find(
+    pred: np.ndarray,  # [H,W] bool
+    mask: np.ndarray,  # [H,W] bool
+    rule: str = "exact",  # or "reference"
+) -> Found:
+    "Match the objects of a prediction with the targets of its image."
+    targets, preds = objects(mask), objects(pred)
+    pairs = {"exact": match_exact, "reference": match_reference}[rule](targets, preds)
+    matched = [p for _, p in pairs]
+    if rule == "exact":
+        false = preds.area.sum() - preds.area[matched].sum()
+    else:
+        false = preds.area[~np.isin(preds.area, preds.area[matched])].sum()
+    return Found(len(targets), len(pairs), int(false))
+
+
+# %%
+truth, pred = np.zeros((2, 16, 16), bool)
+truth[2:4, 2:4] = True
+pred[2:4, 2:4] = True
+pred[10:12, 10:12] = True  # a false alarm, as large as the hit
+test_eq(find(pred, truth), Found(targets=1, matched=1, false_pixels=4))
+test_eq(find(pred, truth, "reference"), Found(targets=1, matched=1, false_pixels=0))
+
+
+# %% [markdown]
+# ## Counts first, fractions last
+#
+# A `Tally` holds whole numbers and divides once, at the end. So a score does not depend on how the images were batched, and sums over devices are exact. Rows that only fill the last batch are marked `real = False` and count nowhere. What is counted per pixel is counted on the device; only the two masks of truth values travel to the host, for their components.
+
+# %%
+#| export
+class Tally:
+    """Counts over a set of images, from which `scores` makes fractions.
+
+    `read` brings a tensor to the host: a device passes its own, which counts the reads.
+    """
+
+    def __init__(self, rule: str = "exact", read: Any = None) -> None:
+        if rule not in ("exact", "reference"):
+            raise ValueError(f"rule={rule!r}: write exact or reference")
+        self.rule = rule
+        self.read = read or (lambda tensor: tensor.cpu())
+        self.inter: list[int] = []  # per image, in pixels
+        self.pred: list[int] = []
+        self.mask: list[int] = []
+        self.found: list[Found] = []
+        self.pixels = 0
+
+    def add(
+        self,
+        logits: Tensor,  # [B,1,H,W]
+        mask: Tensor,  # [B,1,H,W] 0 or 1
+        real: Tensor | None = None,  # [B] bool; False for rows that only fill the batch
+    ) -> None:
+        "Count the images of a batch."
+        if logits.shape != mask.shape:
+            shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
+            raise ValueError(f"score: {shapes} differ")
+        pred, truth = logits > 0, mask > 0
+        counts = torch.stack([(x.sum((1, 2, 3))) for x in (pred & truth, pred, truth)], 1)
+        keep = self.read(torch.ones(len(mask), dtype=torch.bool) if real is None else real)
+        for column, values in zip(
+            self.read(counts).T, (self.inter, self.pred, self.mask), strict=True
+        ):
+            values.extend(column[keep].tolist())
+        pred, truth = (self.read(x)[keep, 0].numpy() for x in (pred, truth))
+        self.found.extend(find(p, t, self.rule) for p, t in zip(pred, truth, strict=True))
+        self.pixels += truth.size
+
+    def scores(self) -> "Scores":
+        "The fractions."
+        inter, pred, mask = (sum(v) for v in (self.inter, self.pred, self.mask))
+        ious = [
+            i / (p + m - i)
+            for i, p, m in zip(self.inter, self.pred, self.mask, strict=True)
+            if p + m - i
+        ]
+        targets, matched = (sum(getattr(f, k) for f in self.found) for k in ("targets", "matched"))
+        return Scores(
+            iou=fraction(inter, pred + mask - inter),
+            niou=fraction(sum(ious), len(ious)),
+            f1=fraction(2 * inter, pred + mask),
+            pd=fraction(matched, targets),
+            fa=fraction(sum(f.false_pixels for f in self.found) * 1e6, self.pixels),
+            targets=targets,
+            images=len(self.found),
+            rule=self.rule,
+        )
+
+
+def fraction(part: float, whole: float) -> float:
+    "`part / whole`, and NaN where there is nothing to divide by."
+    return part / whole if whole else math.nan
+
+
+# %% [markdown]
+# A score that has no denominator is not 0 and not 1: a set without targets has no Pd. It is NaN, shown as a dash.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Scores:
+    "The scores of a set of images."
+
+    iou: float  # overlap / union of all pixels of the set, 0..1
+    niou: float  # mean IoU of the images with a non-empty union, 0..1
+    f1: float  # harmonic mean of pixel precision and recall, 0..1
+    pd: float  # found targets / targets, 0..1; NaN without targets
+    fa: float  # pixels of false alarms per million pixels
+    targets: int
+    images: int
+    rule: str  # how objects were matched
+
+    def __str__(self) -> str:
+        "The score line."
+        parts = [("IoU", self.iou, 2), ("nIoU", self.niou, 2), ("F1", self.f1, 2)]
+        parts += [("Pd", self.pd, 2), ("Fa", self.fa, 1)]
+        shown = [f"{k} -" if math.isnan(v) else f"{k} {v:.{d}f}" for k, v, d in parts]
+        return "  ".join(shown)
+
+    def as_dict(self) -> dict[str, Any]:
+        "The scores for a JSON file, which has no NaN: None instead."
+        return {
+            k: None if isinstance(v, float) and math.isnan(v) else v
+            for k, v in asdict(self).items()
+        }
+
+
+def score(
+    logits: Tensor,  # [B,1,H,W]; a pixel is predicted where this is above 0
+    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
+    rule: str = "exact",  # or "reference": as the published scripts match objects
+) -> Scores:
+    "The scores of a set of images held in memory."
+    tally = Tally(rule)
+    tally.add(logits, mask)
+    return tally.scores()
+
+
+# %%
+truth, pred = torch.zeros(2, 2, 1, 16, 16)
+truth[0, 0, 2:4, 2:4] = 1
+pred[0, 0, 2:4, 2:3] = 1
+pred[1, 0, 9, 9] = 1
+scores = score(pred - 0.5, truth)
+test_eq((scores.targets, scores.pd, scores.iou), (1, 1, 2 / 5))
+test_close(scores.fa, 1e6 / 512)
+print(scores)
+
+# %% [markdown]
+# Batching changes nothing, filler rows count nowhere, and no targets means no Pd:
+
+# %%
+tally = Tally()
+for i in range(2):
+    filled = torch.cat([pred[i : i + 1], torch.ones(1, 1, 16, 16)]) - 0.5
+    tally.add(filled, torch.cat([truth[i : i + 1]] * 2), torch.tensor([True, False]))
+test_eq(tally.scores(), scores)
+print(score(pred[1:] - 0.5, truth[1:]))
+assert score(pred[1:] - 0.5, truth[1:]).as_dict()["pd"] is None and math.isnan(fraction(1, 0))
+with expect_fail(ValueError, contains="write exact or reference"):
+    Tally("nearest")
+test_eq(
+    str(Scores(0.624, 0.6, 0.77, math.nan, 12.34, 0, 1, "exact")),
+    "IoU 0.62  nIoU 0.60  F1 0.77  Pd -  Fa 12.3",
+)
+
+# %% [markdown]
+# ## At every threshold
+#
+# One threshold is one point. A curve needs the same counts at many, and for pixels a histogram gives all of them at once: sum it from the top. Objects must be found anew at each threshold, because components merge as it falls; a few dozen thresholds draw the curve.
+
+# %%
+#| export
+BINS = 1000  # steps of the probability in the histogram
+
+
+class Histogram:
+    "Pixels of targets and of background by predicted probability."
+
+    def __init__(self) -> None:
+        self.target = np.zeros(BINS, np.int64)
+        self.background = np.zeros(BINS, np.int64)
+
+    def add(
+        self,
+        prob: np.ndarray,  # [...] 0..1
+        mask: np.ndarray,  # the same shape, bool
+    ) -> None:
+        "Count pixels."
+        which = np.minimum((prob * BINS).astype(np.int64), BINS - 1)
+        self.target += np.bincount(which[mask], minlength=BINS)
+        self.background += np.bincount(which[~mask], minlength=BINS)
+
+    def curve(self) -> dict[str, np.ndarray]:  # each [BINS], by rising threshold
+        "Precision, recall and false positive rate for `prob >= threshold`."
+        hit = self.target[::-1].cumsum()[::-1]
+        false = self.background[::-1].cumsum()[::-1]
+        return {
+            "threshold": np.arange(BINS) / BINS,
+            "precision": hit / np.maximum(hit + false, 1),
+            "recall": hit / max(self.target.sum(), 1),
+            "fpr": false / max(self.background.sum(), 1),
+        }
+
+
+def pd_fa(
+    probs: np.ndarray,  # [N,H,W] probabilities of one batch or set, 0..1
+    masks: np.ndarray,  # [N,H,W] bool
+    thresholds: list[float],
+    rule: str = "exact",
+) -> list[Found]:  # one per threshold, summed over the images
+    "Targets, matched targets and false pixels for `prob > threshold`."
+    rows = []
+    for threshold in thresholds:
+        each = [find(p > threshold, m, rule) for p, m in zip(probs, masks, strict=True)]
+        rows.append(
+            Found(
+                *(sum(getattr(f, k) for f in each) for k in ("targets", "matched", "false_pixels"))
+            )
+        )
+    return rows
+
+
+# %%
+prob = np.random.default_rng(0).random((2, 32, 32))
+mask = np.zeros((2, 32, 32), bool)
+mask[:, 4:7, 4:7] = True
+histogram = Histogram()
+histogram.add(prob, mask)
+curve = histogram.curve()
+test_eq(curve["recall"][0], 1)
+test_close(curve["precision"][500], mask[prob >= 0.5].mean())
+[f.false_pixels for f in pd_fa(prob, mask, [0.1, 0.5, 0.9])]

@@ -1,0 +1,441 @@
+# %% [markdown]
+# # run
+#
+# > A run is a folder: what was asked, where it ran, what happened, and a checkpoint from which it goes on as if nothing had happened.
+
+# %%
+#| default_exp run
+
+# %%
+#| hide
+import tempfile
+import warnings
+
+from fastcore.test import expect_fail, test_eq
+
+# %%
+#| export
+import importlib.util
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from mshnet.core import Config, UserError
+from mshnet.model import find_weights, fit_weights, read_file
+
+
+# %% [markdown]
+# Sessions end without notice. So nothing of value lives in memory for longer than an epoch, and nothing on the disk is ever half-written: a file is written under another name, flushed to the disk, and renamed. A rename happens or does not.
+
+# %%
+#| export
+def write_atomic(
+    path: Path,
+    content: bytes | str,
+) -> None:
+    "Write a file so that it is the old one or the new one at any moment, whatever happens."
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(
+    path: Path,
+    value: Any,
+) -> None:
+    "Write a JSON file, atomically, to be read by people too."
+    write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    path = Path(tmp) / "status.json"
+    write_json(path, {"state": "running"})
+    with expect_fail(ValueError):
+        write_json(path, {"loss": float("nan")})
+    write_atomic(path, path.read_bytes())
+    test_eq(json.loads(path.read_text()), {"state": "running"})
+    test_eq(len(list(Path(tmp).iterdir())), 1)
+
+
+# %% [markdown]
+# ## What happened, line by line
+#
+# The log has one JSON object per epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it goes on; the repeated line says so, and readers take the last line of an epoch. A line that was being written when the power went is ignored.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Folder:
+    "The files of a run: config.json env.json log.jsonl scores.json status.json last.pt best.pt figures/."
+
+    path: Path
+
+    def file(self, name: str) -> Path:
+        "Path of one of the run's files."
+        return self.path / name
+
+    def read_json(self, name: str) -> Any:
+        "Content of a JSON file of the run; None if there is none."
+        path = self.file(name)
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def history(self) -> list[dict[str, Any]]:
+        "The log, one entry per epoch, the last line of each."
+        path, entries = self.file("log.jsonl"), {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                entry = json.loads(line)
+                entries[entry["epoch"]] = entry
+            except (ValueError, KeyError, TypeError):
+                continue
+        return [entries[epoch] for epoch in sorted(entries)]
+
+    def log(self, entry: dict[str, Any]) -> None:
+        "Append one epoch's entry; marked if that epoch is there already."
+        if any(old["epoch"] == entry["epoch"] for old in self.history()):
+            entry = {**entry, "repeated": True}
+        with open(self.file("log.jsonl"), "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, allow_nan=False) + "\n")
+            file.flush()
+
+    def status(self, state: str, epoch: int, reason: str = "") -> None:
+        "Say how the run is, for whoever watches it from outside: running, finished, stopped, failed."
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
+        write_json(self.file("status.json"), entry)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Folder(Path(tmp))
+    for epoch, loss in ((0, 1.0), (1, 0.9), (1, 0.8)):
+        folder.log({"epoch": epoch, "loss": loss})
+    with open(folder.file("log.jsonl"), "a") as file:
+        file.write('{"epoch": 2, "lo')
+    test_eq([e["loss"] for e in folder.history()], [1.0, 0.8])
+    assert folder.history()[1]["repeated"]
+    folder.status("stopped", 1, "asked to")
+    test_eq(folder.read_json("status.json")["epochs_done"], 2)
+    test_eq(folder.read_json("scores.json"), None)
+
+# %% [markdown]
+# ## The machine it ran on
+#
+# A number without its versions cannot be repeated. What is recorded names the machine's kind, never its owner.
+
+# %%
+#| export
+PACKAGES = ("mshnet", "torch", "numpy", "pillow", "scikit-image", "matplotlib", "pydantic")
+
+
+def installed(
+    package: str,
+) -> str | None:  # None if it is not installed
+    "Version of an installed package."
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def environment(
+    device: str,  # a device's `why`
+) -> dict[str, Any]:
+    "Kind of machine, device and versions."
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "packages": {name: v for name in PACKAGES if (v := installed(name))},
+    }
+
+
+# %%
+assert installed("no-such-package") is None
+environment("cpu")["packages"]["torch"]
+
+# %% [markdown]
+# ## Checkpoints
+#
+# A checkpoint holds everything that the next epoch depends on, with the configuration and the data's hashes, so that it cannot go on with something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so that a run begun on one device goes on at another.
+
+# %%
+#| export
+FORMAT = 1  # of checkpoints; raised when an older release could not read them
+
+
+@dataclass
+class State:
+    "What training changes: exactly what a checkpoint holds."
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    epoch: int = -1  # the last one that is complete
+    phase: str = ""  # of that epoch
+    best: dict[str, Any] | None = None  # epoch, split, score and phase of the best one so far
+
+
+def to_cpu(value: Any) -> Any:
+    "The same nested value with its tensors on the CPU."
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {k: to_cpu(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(to_cpu(v) for v in value)
+    return value
+
+
+def save(
+    path: Path,
+    state: State,
+    config: Config,
+    data: dict[str, str],  # hash of each split
+) -> None:
+    "Write a checkpoint, atomically."
+    import io
+
+    content = {
+        "format": FORMAT,
+        "config": config.model_dump(),
+        "data": data,
+        "epoch": state.epoch,
+        "phase": state.phase,
+        "best": state.best,
+        "model": to_cpu(state.model.state_dict()),
+        "optimizer": to_cpu(state.optimizer.state_dict()),
+        "random": torch.get_rng_state(),
+    }
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def load(
+    path: Path,
+) -> dict[str, Any]:  # the checkpoint's content
+    "Read a checkpoint of this suite; UserError if it is none."
+    try:
+        content = read_file(path)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    keys = {"format", "config", "data", "epoch", "model", "optimizer"}
+    if not isinstance(content, dict) or not keys <= content.keys():
+        raise UserError(f"{path}: not a checkpoint to resume from (weights go to --weight-path)")
+    if content["format"] > FORMAT:
+        raise UserError(
+            f"{path}: written by a newer mshnet (format {content['format']}); update mshnet"
+        )
+    return content
+
+
+def restore(
+    state: State,
+    content: dict[str, Any],  # from `load`
+) -> None:
+    "Put a checkpoint into the state of a run."
+    try:
+        fit_weights(state.model, find_weights(content))
+    except ValueError as error:
+        raise UserError(f"checkpoint: {error}") from None
+    state.optimizer.load_state_dict(content["optimizer"])
+    torch.set_rng_state(content["random"])
+    state.epoch, state.phase, state.best = (content[k] for k in ("epoch", "phase", "best"))
+
+
+# %% [markdown]
+# A small model, trained a step, saved and restored, has the same weights and the same optimizer state:
+
+# %%
+def small():
+    "A model with an optimizer that has made one step."
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return State(model, optimizer)
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    old, new, path = small(), small(), Path(tmp) / "last.pt"
+    old.epoch = 4
+    save(path, old, Config(), {"train": "0123"})
+    restore(new, load(path))
+    with expect_fail(UserError, contains="no such file"):
+        load(Path(tmp) / "none.pt")
+test_eq(new.epoch, 4)
+test_eq(new.model.weight, old.model.weight)
+test_eq(to_cpu({"a": [torch.ones(1)]})["a"][0].device.type, "cpu")
+new.optimizer.state_dict()["state"][0]["sum"]
+
+
+# %% [markdown]
+# ## Beginning, or going on
+#
+# The same command again goes on with the same run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. `epochs` may grow.
+
+# %%
+#| export
+def differences(
+    old: dict[str, Any],  # settings of the run as it stands
+    new: Config,
+) -> list[str]:  # such as "lr 0.05 -> 0.1"
+    "Recipe settings in which a run would change."
+    names = [n for n in new.recipe_names() if n != "epochs" and n in old]
+    return [f"{n} {old[n]!r} -> {getattr(new, n)!r}" for n in names if old[n] != getattr(new, n)]
+
+
+def begin(
+    folder: Folder,
+    config: Config,
+    data: dict[str, str],  # hash of each split
+    device: str,  # its `why`
+) -> dict[str, Any] | None:  # the checkpoint to go on from
+    "Make or find the folder of a run; UserError if it cannot be written or holds another run."
+    old = read_old(folder, config)
+    if old:
+        changed = differences(old["config"], config)
+        changed += [
+            f"{k} data {v} -> {data.get(k)}" for k, v in old["data"].items() if v != data.get(k)
+        ]
+        if changed:
+            where = config.resume or folder.path
+            text = "; ".join(changed)
+            raise UserError(
+                f"{where} holds another run ({text}); write its settings or another --output-dir"
+            )
+        if config.epochs <= old["epoch"]:
+            done = old["epoch"] + 1
+            raise UserError(
+                f"epochs={config.epochs}: the run has {done} already; write {done} or more"
+            )
+    try:
+        folder.file("figures").mkdir(parents=True, exist_ok=True)
+        write_json(folder.file("config.json"), config.model_dump())
+        write_json(folder.file("env.json"), environment(device))
+    except OSError as error:
+        raise UserError(
+            f"output_dir={str(folder.path)!r}: cannot be written ({error.strerror})"
+        ) from None
+    return old
+
+
+def read_old(
+    folder: Folder,
+    config: Config,
+) -> dict[str, Any] | None:
+    "The checkpoint that this run goes on from, if there is one."
+    here = folder.file("last.pt")
+    if not config.resume:
+        return load(here) if here.exists() else None
+    asked = Path(config.resume).expanduser()
+    source = asked / "last.pt" if asked.is_dir() else asked
+    if here.exists() and here.resolve().parent != source.resolve().parent:
+        raise UserError(f"output_dir={str(folder.path)!r}: holds a run already; write another")
+    return load(source)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder, config = Folder(Path(tmp) / "run"), Config(lr=0.05)
+    test_eq(begin(folder, config, {"train": "0123"}, "cpu"), None)
+    save(folder.file("last.pt"), old, config, {"train": "0123"})
+    test_eq(read_old(folder, config)["epoch"], 4)
+    test_eq(begin(folder, Config(lr=0.05, device="cpu"), {"train": "0123"}, "cpu")["epoch"], 4)
+    with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
+        begin(folder, Config(lr=0.1), {"train": "0123"}, "cpu")
+    with expect_fail(UserError, contains="train data 0123 -> 4567"):
+        begin(folder, config, {"train": "4567"}, "cpu")
+differences(Config().model_dump(), Config(seed=3, epochs=500))
+
+
+# %% [markdown]
+# ## Being watched
+#
+# A terminal or a notebook gets a bar with the time left. A log file gets plain lines: a bar there is a megabyte of carriage returns.
+
+# %%
+#| export
+def watched() -> bool:
+    "Whether somebody sees a progress bar: a terminal, or a notebook with widgets."
+    if "ipykernel" in sys.modules:
+        return importlib.util.find_spec("ipywidgets") is not None
+    return sys.stderr.isatty()
+
+
+def bar(
+    items: Iterable[Any],
+    total: int,
+    text: str,
+) -> Iterator[Any]:
+    "The items, with a progress bar where somebody sees it."
+    return iter(tqdm(items, total=total, desc=text, leave=False, disable=not watched()))
+
+
+def duration(
+    seconds: float,
+) -> str:  # such as "2 h 05 min", "3 min 20 s", "9 s"
+    "A time as a person says it."
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+# %%
+test_eq([duration(s) for s in (9.4, 200, 7500)], ["9 s", "3 min 20 s", "2 h 05 min"])
+test_eq(list(bar(range(3), 3, "counting")), [0, 1, 2])
+assert watched() in (True, False)
+
+
+# %% [markdown]
+# TensorBoard gets the same scalars, if it is installed:
+
+# %%
+#| export
+def scalars(
+    folder: Folder,
+    entry: dict[str, Any],  # of the log; numbers are written, at most one level deep
+) -> None:
+    "Write an epoch's numbers for TensorBoard; nothing happens where it is not installed."
+    if importlib.util.find_spec("tensorboard") is None:
+        return
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder.file("tensorboard"))) as writer:
+        for key, value in entry.items():
+            nested = value.items() if isinstance(value, dict) else [("", value)]
+            for name, number in nested:
+                if isinstance(number, int | float) and key != "epoch":
+                    writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp, warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    scalars(Folder(Path(tmp)), {"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
+    written = [p.name[:6] for p in Path(tmp).rglob("events*")]
+written

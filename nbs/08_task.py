@@ -1,0 +1,167 @@
+# %% [markdown]
+# # task
+#
+# > All that the training loop knows of a problem, and MSHNet's detection as the first one.
+
+# %%
+#| default_exp task
+
+# %%
+#| hide
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mshnet.core import Config, UserError
+from mshnet.data import (
+    Batch,
+    Split,
+    score_batches,
+    scoring_batch,
+    splits,
+    train_batches,
+    training_batch,
+)
+from mshnet.loss import mshnet_loss
+from mshnet.metrics import Tally
+from mshnet.model import MSHNet, load_weights
+
+
+# %% [markdown]
+# The loop in `train` moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what a mask is. So everything that does is behind one small class, and another problem (event cameras, tomography) is another subclass, without a line changed in `train`, `device` or `run`.
+
+# %%
+#| export
+class Task:
+    "What the loop asks of a problem. Subclasses answer all of it."
+
+    better = ("iou", 1)  # the score that chooses an epoch, and +1 if more is better, else -1
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def model(self) -> nn.Module:
+        "A model with its starting weights, on the CPU."
+        raise LookupError(f"{type(self).__name__} does not say what its model is")
+
+    def splits(self) -> dict[str, Split]:
+        "The data: train, test, and val where an epoch is chosen on a held-out part."
+        return splits(self.config)
+
+    def plan(self, split: Split, epoch: int | None) -> list[list[int]]:
+        "Indices of the batches of a training epoch, or of a scoring (epoch None)."
+        count, size = len(split), self.config.batch_size
+        if epoch is None:
+            return score_batches(count, size)
+        return train_batches(count, size, self.config.seed, epoch)
+
+    def batch(self, split: Split, indices: list[int], epoch: int | None) -> Batch:
+        "The batch of these images, augmented for a training epoch or plain for scoring (None)."
+        if epoch is None:
+            return scoring_batch(split, indices, self.config)
+        return training_batch(split, indices, epoch, self.config)
+
+    def phase(self, epoch: int) -> str:
+        "Name of the part of the training that an epoch belongs to."
+        return "full"
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        "The optimizer of the recipe: Adagrad, as in the paper."
+        c = self.config
+        return torch.optim.Adagrad(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
+
+    def tally(self, read: Any) -> Tally:
+        "An empty count of scores."
+        return Tally(self.config.rule, read)
+
+
+# %% [markdown]
+# ## Pixels become numbers on the device
+#
+# Batches arrive as bytes. The mean and deviation of ImageNet are subtracted and divided as everyone does who began from weights trained there; MSHNet does not, but its published weights expect it.
+
+# %%
+#| export
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0..1
+
+
+def normalise(
+    image: Tensor,  # [B,3,S,S] uint8
+) -> Tensor:  # [B,3,S,S] float32
+    "Bytes to numbers of about mean 0 and deviation 1."
+    mean, deviation = (
+        torch.tensor(v, device=image.device)[:, None, None] for v in (MEAN, DEVIATION)
+    )
+    return (image.float() / 255 - mean) / deviation
+
+
+# %%
+test_close(
+    normalise(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8))[0, 0].item(), (1 - 0.485) / 0.229
+)
+
+
+# %% [markdown]
+# ## Detection
+#
+# MSHNet's two phases: up to and including epoch `warm_epoch` the single full-size head is trained *and scored*; after it all heads. A checkpoint records the phase, because a fused head that was never trained predicts noise.
+
+# %%
+#| export
+class Detection(Task):
+    "Infrared small target detection with MSHNet, by the paper's recipe."
+
+    def model(self) -> nn.Module:
+        "MSHNet, started from the seed or from `weight_path`."
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            model = MSHNet()
+        if self.config.weight_path:
+            try:
+                load_weights(model, self.config.weight_path)
+            except ValueError as error:
+                raise UserError(f"weight_path={error}") from None
+        return model
+
+    def phase(self, epoch: int) -> str:
+        "warm-up (single head, plain IoU loss) or full (all heads, SLS loss)."
+        return "warm-up" if epoch <= self.config.warm_epoch else "full"
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:
+        "The batch's mean loss."
+        masks, logits = model(normalise(batch.image), deep=phase == "full")
+        return mshnet_loss(masks, logits, batch.mask).mean()
+
+    def logits(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
+        "The prediction that is scored."
+        return model(normalise(batch.image), deep=phase == "full")[1].float()
+
+
+# %%
+task = Detection(Config(scenes=8, base_size=32, crop_size=32, batch_size=2, choose="last"))
+model, parts = task.model(), task.splits()
+batch = task.batch(parts["train"], task.plan(parts["train"], epoch=0)[0], epoch=0)
+loss = task.loss(model, batch, task.phase(6))
+loss.backward()
+test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
+test_eq(task.plan(parts["test"], None), [[0, 1]])
+loss
+
+# %% [markdown]
+# The same seed starts from the same weights; a scoring batch is plain; and a task that does not say what its model is gets an error that names it:
+
+# %%
+test_eq(task.model().final.weight, model.final.weight)
+with torch.no_grad():
+    logits = task.logits(model, task.batch(parts["test"], [0, 1], None), "full")
+tally = task.tally(None)
+tally.add(logits, torch.zeros_like(logits))
+with expect_fail(LookupError, contains="Task does not say"):
+    Task(Config()).model()
+assert isinstance(task.optimizer(model), torch.optim.Adagrad) and task.better == ("iou", 1)
+tally.scores().images

@@ -1,0 +1,307 @@
+# %% [markdown]
+# # evaluate
+#
+# > Score weights on a split, with the protocol beside the numbers; predict masks for images.
+
+# %%
+#| default_exp evaluate
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mshnet.core import Config, UserError
+from mshnet.data import Batch, Split, ahead
+from mshnet.device import DeviceSteps, open_device
+from mshnet.metrics import Found, Histogram, Scores, Tally, pd_fa
+from mshnet.model import MSHNet, find_weights, fit_weights, read_file
+from mshnet.run import bar, installed, write_json
+from mshnet.task import Detection, normalise
+
+
+# %% [markdown]
+# Two programs that score the same masks get different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. So there is one scoring loop, used after every epoch, at the end of a run and by `mshnet test`, and a result is never a bare number.
+#
+# ## The loop
+
+# %%
+#| export
+def predictions(
+    task: Detection,
+    model: nn.Module,  # on the device
+    split: Split,
+    device: DeviceSteps,
+    phase: str,  # "warm-up": the single head; "full": the fused prediction
+) -> Iterator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32 and the batch, on the device
+    "Predict a whole split in batches of one shape, in order."
+    model.eval()
+    plan = task.plan(split, None)
+    batches = ahead(lambda rows: task.batch(split, rows, None), plan, task.config.num_workers)
+    with torch.inference_mode():
+        for batch in bar(batches, len(plan), f"score {split.name}"):
+            fed = device.feed(batch)
+            with device.autocast():
+                logits = task.logits(model, fed, phase)
+            yield logits, fed
+
+
+def score_split(
+    task: Detection,
+    model: nn.Module,
+    split: Split,
+    device: DeviceSteps,
+    phase: str,
+) -> Scores:
+    "The scores of a split."
+    tally = task.tally(device.read)
+    for logits, batch in predictions(task, model, split, device, phase):
+        tally.add(logits, batch.mask, batch.real)
+    return tally.scores()
+
+
+# %%
+config = Config(
+    scenes=12, base_size=32, crop_size=32, choose="last", device="cpu", precision="fp32"
+)
+task, device = Detection(config), open_device("cpu", "fp32")
+parts, model = task.splits(), task.model()
+first = [logits.shape for logits, _ in predictions(task, model, parts["train"], device, "full")]
+test_eq((len(first), tuple(first[-1])), (3, (4, 1, 32, 32)))
+print(score_split(task, model, parts["test"], device, "full"))
+
+# %% [markdown]
+# ## The protocol
+#
+# Everything a reader needs to know whether two numbers can be compared. `chosen` says which epoch it is and by what it was chosen: a number whose epoch was chosen on the test list is better than it should be, and says so here.
+
+# %%
+#| export
+RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
+
+
+def protocol(
+    config: Config,
+    split: Split,
+    scores: Scores,
+    device: DeviceSteps,
+    chosen: str,  # such as "epoch 399, the last"
+) -> dict[str, Any]:
+    "How a score came about."
+    return {
+        "data": split.source,
+        "split": split.name,
+        "split_hash": split.hash,
+        "images": scores.images,
+        "targets": scores.targets,
+        "size": config.base_size,
+        "resize": RESIZE,
+        "threshold": 0.5,
+        "rule": scores.rule,
+        "chosen": chosen,
+        "seed": config.seed,
+        "device": device.why,
+        "precision": device.precision,
+        "mshnet": installed("mshnet"),
+        "torch": torch.__version__,
+    }
+
+
+# %% [markdown]
+# ## All that is worth knowing of a split
+#
+# The final evaluation does more than an epoch's: the counts of each image (to find the worst), the pixels' histogram by probability (precision and recall at every threshold) and the objects at two dozen thresholds (Pd against Fa).
+
+# %%
+#| export
+THRESHOLDS = [round(t, 3) for t in (0.001, 0.01, *np.arange(0.05, 1, 0.05), 0.99, 0.999)]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    "Scores of a split with their protocol and with what the curves and the gallery are drawn from."
+
+    scores: Scores
+    protocol: dict[str, Any]
+    images: list[dict[str, Any]]  # per image: name, pixels, targets, matched, false_pixels
+    curves: dict[str, Any]  # lists: thresholds and what was counted there
+
+    def save(self, folder: Path) -> None:
+        "Write scores.json and details.json."
+        line = str(self.scores)
+        scores = {"line": line, "scores": self.scores.as_dict(), "protocol": self.protocol}
+        write_json(folder / "details.json", {"images": self.images, "curves": self.curves})
+        write_json(folder / "scores.json", scores)
+
+
+# %% [markdown]
+# Curves are stored as counts' fractions at the thresholds that matter, not as a thousand points.
+
+# %%
+#| export
+def look_closely(
+    task: Detection,
+    model: nn.Module,
+    split: Split,
+    device: DeviceSteps,
+    phase: str,
+    chosen: str,
+) -> Evaluation:
+    "Score a split with its curves and its images one by one."
+    tally, histogram = task.tally(device.read), Histogram()
+    found = [Found(0, 0, 0)] * len(THRESHOLDS)
+    for logits, batch in predictions(task, model, split, device, phase):
+        tally.add(logits, batch.mask, batch.real)
+        real = batch.real.cpu()
+        prob = device.read(torch.sigmoid(logits))[real, 0].numpy()
+        mask = device.read(batch.mask)[real, 0].numpy() > 0
+        histogram.add(prob, mask)
+        rows = pd_fa(prob, mask, THRESHOLDS, task.config.rule)
+        found = [add(a, b) for a, b in zip(found, rows, strict=True)]
+    scores = tally.scores()
+    return Evaluation(
+        scores,
+        protocol(task.config, split, scores, device, chosen),
+        per_image(tally, split),
+        {"pixels": pixel_curve(histogram), "objects": object_curve(found, tally.pixels)},
+    )
+
+
+def add(a: Found, b: Found) -> Found:
+    "Sum of two counts."
+    return Found(a.targets + b.targets, a.matched + b.matched, a.false_pixels + b.false_pixels)
+
+
+def per_image(tally: Tally, split: Split) -> list[dict[str, Any]]:
+    "The counts of each image."
+    rows = zip(split.names, tally.inter, tally.pred, tally.mask, tally.found, strict=True)
+    return [
+        {"name": n, "inter": i, "pred": p, "mask": m, **vars(found)} for n, i, p, m, found in rows
+    ]
+
+
+def pixel_curve(histogram: Histogram) -> dict[str, list[float]]:
+    "Precision and recall at every hundredth of a probability."
+    return {k: v[::10].round(6).tolist() for k, v in histogram.curve().items()}
+
+
+def object_curve(found: Sequence[Found], pixels: int) -> dict[str, list[float]]:
+    "Pd (a fraction) and Fa (per million pixels) at each threshold."
+    return {
+        "threshold": THRESHOLDS,
+        "pd": [f.matched / max(f.targets, 1) for f in found],
+        "fa": [f.false_pixels * 1e6 / max(pixels, 1) for f in found],
+    }
+
+
+# %%
+result = look_closely(task, model, parts["test"], device, "full", "untrained")
+test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
+test_eq((len(result.images), result.protocol["rule"]), (3, "exact"))
+with tempfile.TemporaryDirectory() as tmp:
+    result.save(Path(tmp))
+    test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["details.json", "scores.json"])
+test_eq(object_curve([add(Found(2, 1, 3), Found(2, 1, 3))] * 2, 10**6)["pd"], [0.5, 0.5])
+assert protocol(config, parts["test"], result.scores, device, "x")["resize"] == RESIZE
+test_eq(len(pixel_curve(Histogram())["recall"]), 100)
+test_eq(per_image(task.tally(None), parts["test"].part("test", [])), [])
+result.images[0]
+
+
+# %% [markdown]
+# ## From a weights file
+#
+# `evaluate` is what `mshnet test` calls. Whether the fused head was trained is read from the file; published weights do not say, and have been trained to the end.
+
+# %%
+#| export
+def trained_model(
+    path: str | Path,  # a run's checkpoint or published weights
+) -> tuple[MSHNet, str]:  # on the CPU; the phase it was trained to
+    "A model with weights from a file; UserError if that cannot be."
+    model = MSHNet()
+    try:
+        content = read_file(path)
+        fit_weights(model, find_weights(content))
+    except ValueError as error:
+        text = str(error)
+        raise UserError(text if str(path) in text else f"{path}: {text}") from None
+    phase = content.get("phase") if isinstance(content, dict) else None
+    return model, str(phase or "full")
+
+
+def evaluate(
+    config: Config,  # weight_path names the weights
+) -> Evaluation:
+    "Score weights on the test list of a data set."
+    if not config.weight_path:
+        raise UserError(
+            "weight_path is empty: name the weights to score, such as runs/NAME/best.pt"
+        )
+    model, phase = trained_model(config.weight_path)
+    device, task = open_device(config.device, config.precision), Detection(config)
+    split = task.splits()["test"]
+    chosen = f"weights {Path(config.weight_path).name}, {phase}"
+    return look_closely(task, device.place(model), split, device, phase, chosen)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    path = f"{tmp}/best.pt"
+    torch.save({"model": model.state_dict(), "phase": "warm-up"}, path)
+    test_eq(trained_model(path)[1], "warm-up")
+    again = evaluate(config.model_copy(update={"weight_path": path}))
+test_eq(again.scores.images, 3)
+with expect_fail(UserError, contains="name the weights"):
+    evaluate(config)
+print(again.scores, "|", again.protocol["chosen"])
+
+
+# %% [markdown]
+# ## Predicting
+#
+# For images that are already in memory: any size that the network takes, one probability per pixel.
+
+# %%
+#| export
+def predict(
+    weights: str | Path | MSHNet,  # a file, or a model
+    images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
+    device: str = "auto",
+    batch_size: int = 4,
+) -> Tensor:  # [B,1,H,W] float32 probability of target, 0..1, on the CPU
+    "Probabilities of target for images in memory."
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(
+            f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
+        )
+    model, phase = (weights, "full") if isinstance(weights, MSHNet) else trained_model(weights)
+    chip = open_device(device)
+    model = chip.place(model).eval()  # type: ignore[assignment]
+    parts = []
+    with torch.inference_mode(), chip.autocast():
+        for rows in images.split(batch_size):
+            logits = model(normalise(rows.to(chip.name)), deep=phase == "full")[1]
+            parts.append(chip.read(torch.sigmoid(logits.float())))
+    return torch.cat(parts)
+
+
+# %%
+images = torch.randint(0, 256, (3, 3, 48, 32), dtype=torch.uint8)
+probs = predict(model, images, device="cpu")
+test_close(predict(model, images[2:], device="cpu"), probs[2:], eps=1e-2)
+with expect_fail(ValueError, contains="not uint8"):
+    predict(model, images.float())
+tuple(probs.shape)

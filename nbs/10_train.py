@@ -1,0 +1,345 @@
+# %% [markdown]
+# # train
+#
+# > One call trains, scores, keeps and resumes a run: plain functions, read from top to bottom.
+
+# %%
+#| default_exp train
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_eq
+
+# %%
+#| export
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mshnet.core import Config, UserError
+from mshnet.data import Split, ahead
+from mshnet.device import DeviceSteps, open_device
+from mshnet.evaluate import look_closely, score_split
+from mshnet.places import run_folder
+from mshnet.run import Folder, State, bar, begin, duration, load, restore, save, scalars, watched
+from mshnet.task import Detection
+
+
+# %% [markdown]
+# ## One epoch
+#
+# The loop never waits for the device: the loss is summed there and read at log lines and at the end. It does not know what kind of device it runs on, and, but for the task, not what it trains.
+
+# %%
+#| export
+def train_epoch(
+    task: Detection,
+    state: State,
+    split: Split,
+    device: DeviceSteps,
+    epoch: int,
+) -> float:  # mean loss of the epoch
+    "Train for one epoch."
+    config, phase = task.config, task.phase(epoch)
+    state.model.train()
+    plan = task.plan(split, epoch)
+    batches = ahead(lambda rows: task.batch(split, rows, epoch), plan, config.num_workers)
+    total, quiet = torch.zeros((), device=device.name), not watched()
+    for step, batch in enumerate(bar(batches, len(plan), f"epoch {epoch}"), 1):
+        fed = device.feed(batch)
+        with device.autocast():
+            loss = task.loss(state.model, fed, phase)
+        device.update(loss, state.optimizer, config.clip_grad)
+        total += loss.detach()
+        if quiet and step % config.log_every == 0 and step < len(plan):
+            mean = device.read(total).item() / step
+            print(f"  epoch {epoch}, step {step}/{len(plan)}: loss {mean:.4f}", flush=True)
+    return device.read(device.total(total)).item() / len(plan)
+
+
+# %%
+config = Config(
+    scenes=8, base_size=32, crop_size=32, choose="last", device="cpu", epochs=3, warm_epoch=0
+)
+task, device = Detection(config), open_device("cpu")
+parts, model = task.splits(), device.place(task.model())
+state = State(model, task.optimizer(model))
+losses = [train_epoch(task, state, parts["train"], device, 0) for _ in range(2)]
+test_eq(device.reads, 2)
+losses
+
+
+# %% [markdown]
+# ## Which epoch is kept
+#
+# `best.pt` is the last epoch with `choose="last"`; otherwise the one with the best IoU on the held-out part or, on request, on the test list. The first warm-up epochs can win too; the checkpoint knows which head to use.
+
+# %%
+#| export
+def judge_split(
+    config: Config,
+) -> str:  # "val" or "test"
+    "The split that is scored after an epoch: the one that chooses, or the test list to look at."
+    return "val" if config.choose == "val" else "test"
+
+
+def is_best(
+    task: Detection,
+    state: State,
+    scores: dict[str, Any] | None,  # of the epoch that just ended; None if it was not scored
+) -> bool:
+    "Whether the epoch that just ended is to be kept."
+    if task.config.choose == "last":
+        return True
+    if scores is None:
+        return False
+    name, direction = task.better
+    if state.best is None or scores[name] is None:
+        return state.best is None
+    return bool(scores[name] * direction > state.best["score"] * direction)
+
+
+def chosen_by(
+    config: Config,
+    best: dict[str, Any],  # of a state
+) -> str:  # one phrase for the protocol
+    "Which epoch was kept, and by what."
+    if config.choose == "last":
+        return f"epoch {best['epoch']}, the last"
+    where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
+    return f"epoch {best['epoch']}, by {best['name']} on {where[config.choose]}"
+
+
+# %%
+state.best = {"epoch": 0, "name": "iou", "score": 0.4}
+judge = Detection(Config(choose="val"))
+test_eq(
+    [is_best(judge, state, s) for s in ({"iou": 0.5}, {"iou": 0.3}, None)], [True, False, False]
+)
+test_eq([judge_split(Config(choose=c)) for c in ("val", "last", "test")], ["val", "test", "test"])
+chosen_by(Config(choose="test"), state.best)
+
+
+# %% [markdown]
+# ## An epoch from end to end
+#
+# Train, score, log, keep. A loss that is no number ends the run before anything is overwritten: the last good checkpoint stays.
+
+# %%
+#| export
+def epoch_entry(
+    task: Detection,
+    state: State,
+    parts: dict[str, Split],
+    device: DeviceSteps,
+    epoch: int,
+) -> dict[str, Any]:  # the epoch's line in the log
+    "Train and score one epoch."
+    config, start = task.config, time.perf_counter()
+    loss = train_epoch(task, state, parts["train"], device, epoch)
+    if not math.isfinite(loss):
+        raise UserError(
+            f"epoch {epoch}: the loss is {loss}; the last good checkpoint is kept; "
+            "try --clip-grad 1, a smaller --lr or --precision fp32"
+        )
+    trained = time.perf_counter() - start
+    phase, name = task.phase(epoch), judge_split(config)
+    entry = {"epoch": epoch, "phase": phase, "loss": loss, "lr": config.lr, "split": name}
+    due = (epoch + 1) % config.eval_every == 0 or epoch == config.epochs - 1
+    if due:
+        scores = score_split(task, state.model, parts[name], device, phase)
+        entry |= {"line": str(scores), "scores": scores.as_dict()}
+    seconds = time.perf_counter() - start
+    return entry | {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
+
+
+def keep(
+    folder: Folder,
+    task: Detection,
+    state: State,
+    entry: dict[str, Any],
+    data: dict[str, str],
+) -> None:
+    "Log an epoch and write its checkpoints."
+    state.epoch, state.phase = entry["epoch"], entry["phase"]
+    scores, name = entry.get("scores"), task.better[0]
+    best = is_best(task, state, scores)
+    if best:
+        value = scores[name] if scores else None
+        state.best = {"epoch": state.epoch, "phase": state.phase, "name": name, "score": value}
+    folder.log(entry)
+    scalars(folder, entry)
+    if best:
+        save(folder.file("best.pt"), state, task.config, data)
+    save(folder.file("last.pt"), state, task.config, data)
+
+
+# %%
+entry = epoch_entry(task, state, parts, device, 1)
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Folder(Path(tmp))
+    keep(folder, task, state, entry, {})
+    test_eq(load(folder.file("best.pt"))["epoch"], 1)
+    test_eq(len(folder.history()), 1)
+entry["line"]
+
+
+# %% [markdown]
+# ## The whole run
+#
+# `train` is what the runners and `mshnet train` call. It returns a `Run`, whose parts are read from the folder: there is one truth, and it is on the disk.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Run:
+    "A run: its folder, and what is in it."
+
+    folder: Path
+    config: Config
+    ended: str  # why it ended
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        "One entry per epoch."
+        return Folder(self.folder).history()
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        "Content of scores.json: the score line, the scores and their protocol."
+        return Folder(self.folder).read_json("scores.json")
+
+    def __str__(self) -> str:
+        "The score line."
+        return str(self.scores["line"])
+
+    def _repr_html_(self) -> str:
+        "A table for the notebook."
+        rows = {**self.scores["scores"], **self.scores["protocol"], "folder": self.folder}
+        cells = [f"<tr><th>{k}</th><td>{v}</td></tr>" for k, v in rows.items()]
+        return f"<table>{''.join(cells)}</table>"
+
+
+# %% [markdown]
+# Whatever ends a run, `status.json` says so, and the error goes on to whoever started it.
+
+# %%
+#| export
+def train(
+    config: Config,
+) -> Run:
+    "Train, score and keep a run, or go on with it; a finished one is only reported."
+    device, task = open_device(config.device, config.precision), Detection(config)
+    folder, parts = Folder(run_folder(config)), task.splits()
+    data = {name: split.hash for name, split in parts.items()}
+    model = device.place(task.model())
+    state = State(model, task.optimizer(model))
+    old = begin(folder, config, data, device.why)
+    if old:
+        restore(state, old)
+    announce(folder, config, device, parts, state)
+    try:
+        fit(folder, task, state, parts, device, data)
+        finish(folder, task, parts, device)
+    except BaseException as error:
+        stopped = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
+        folder.status("stopped" if stopped else "failed", state.epoch, reason)
+        raise
+    folder.status("finished", state.epoch, "all epochs done")
+    return Run(folder.path, config, "all epochs done")
+
+
+def announce(
+    folder: Folder,
+    config: Config,
+    device: DeviceSteps,
+    parts: dict[str, Split],
+    state: State,
+) -> None:
+    "Say what is about to happen."
+    counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
+    preset = f", preset {config.preset}" if config.preset else ""
+    kind = "synthetic scenes" if not config.dataset_dir else parts["train"].source
+    print(f"device  {device.why}")
+    print(f"data    {kind}: {counts} images{preset}")
+    print(f"folder  {folder.path}")
+    if state.epoch >= 0:
+        print(f"resume  {state.epoch + 1} of {config.epochs} epochs are done")
+
+
+# %% [markdown]
+# The epochs, one line each, with the time that is left:
+
+# %%
+#| export
+def fit(
+    folder: Folder,
+    task: Detection,
+    state: State,
+    parts: dict[str, Split],
+    device: DeviceSteps,
+    data: dict[str, str],
+) -> None:
+    "Train the epochs that are not done yet."
+    last = task.config.epochs - 1
+    for epoch in range(state.epoch + 1, task.config.epochs):
+        folder.status("running", state.epoch)
+        entry = epoch_entry(task, state, parts, device, epoch)
+        keep(folder, task, state, entry, data)
+        scored = f"  {entry['split']}: {entry['line']}" if "line" in entry else ""
+        left = duration(entry["seconds"] * (last - epoch))
+        took = duration(entry["seconds"])
+        text = f"epoch {epoch}/{last}  loss {entry['loss']:.4f}{scored}  {took}, {left} left"
+        print(text, flush=True)
+
+
+def finish(
+    folder: Folder,
+    task: Detection,
+    parts: dict[str, Split],
+    device: DeviceSteps,
+) -> None:
+    "Score the kept epoch on the test list, unless that is done, and print the score line."
+    best = load(folder.file("best.pt"))
+    chosen, scores = chosen_by(task.config, best["best"]), folder.read_json("scores.json")
+    if not scores or scores["protocol"]["chosen"] != chosen:
+        model = task.model()
+        model.load_state_dict(best["model"])
+        model = device.place(model)
+        look_closely(task, model, parts["test"], device, best["phase"], chosen).save(folder.path)
+        scores = folder.read_json("scores.json")
+    print(f"test    {chosen}, rule {scores['protocol']['rule']}")
+    print(scores["line"])
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    config = config.model_copy(update={"output_dir": f"{tmp}/run", "warm_epoch": 0, "epochs": 2})
+    run = train(config)
+    again = train(config)
+    longer = train(config.model_copy(update={"epochs": 3}))
+    test_eq([len(r.history) for r in (run, longer)], [3, 3])
+    test_eq(json.loads((run.folder / "status.json").read_text())["state"], "finished")
+    with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
+        train(config.model_copy(update={"lr": 0.1}))
+    table = longer._repr_html_()
+test_eq(again.ended, run.ended)
+
+# %% [markdown]
+# The steps of `train` can be called by hand, to look at them one by one:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Folder(Path(tmp))
+    state = State(model, task.optimizer(model))
+    announce(folder, task.config, device, parts, state)
+    fit(folder, task, state, parts, device, {})
+    finish(folder, task, parts, device)

@@ -1,0 +1,359 @@
+"""The rules of the house. Each test shows that its rule catches a bad example, then applies it."""
+
+import ast
+import getpass
+import platform
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import pytest
+import yaml
+
+import nbs
+from mshnet.core import Config
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
+OPTIONAL = {"torch_xla", "tensorboard", "ipywidgets", "onnx", "papermill", "IPython"}
+COMMON = {"root", "localhost", "runner", "user", "admin", "ubuntu", "debian", "jovyan", "colab"}
+PLACE = re.compile(r"(?<![\w./~-])/(content|kaggle)\b")
+FOLDERS = "home|root|Users|work|content|kaggle|tmp|mnt|var|opt"
+ABSOLUTE = re.compile(rf"(?<![\w.:/~<+-])/({FOLDERS})\b")
+PRIVATE = re.compile(r"\b[A-Z]:\\|\"(host|hostname|node|user|username)\"\s*:")
+
+
+# What the rules look at
+
+
+def cells(text):
+    "The cells of a percent text."
+    return jupytext.reads(text, fmt=nbs.PERCENT).cells
+
+
+def suite():
+    "The numbered notebooks: name and cells."
+    return {p.stem: nbs.read(p).cells for p in sorted((ROOT / "nbs").glob("[0-9][0-9]_*.py"))}
+
+
+def runners():
+    "The built runner notebooks: name and cells."
+    return {p.stem: nbs.read(p).cells for p in sorted((ROOT / "nbs/run").glob("*.ipynb"))}
+
+
+def directives(cell):
+    "The words after #| at the top of a cell."
+    return re.findall(r"(?m)^#\|\s*(.+?)\s*$", cell.source) if cell.cell_type == "code" else []
+
+
+def exported(cell):
+    "Does the library hold this cell?"
+    return any(re.match(r"exports?i?\b", word) for word in directives(cell))
+
+
+def tree(cell):
+    "The Python of a code cell, without magics."
+    lines = ["" if ln.lstrip()[:1] in ("%", "!") else ln for ln in cell.source.splitlines()]
+    return ast.parse("\n".join(lines))
+
+
+def code(cells, export=None):
+    "The code cells: all, the exported ones, or the lessons."
+    found = [c for c in cells if c.cell_type == "code"]
+    return found if export is None else [c for c in found if exported(c) == export]
+
+
+def imported(nodes):
+    "Every module that syntax imports, as written: `from a import b` gives a and a.b."
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def imports(cells):
+    "Every module that cells import, wherever the statement stands."
+    return imported(node for cell in cells for node in ast.walk(tree(cell)))
+
+
+def homes(suite):
+    "The number of each module."
+    number = {}
+    for name, found in suite.items():
+        for word in (word for c in found for word in directives(c)):
+            if word.startswith("default_exp "):
+                number[word.split()[1]] = int(name[:2])
+    return number
+
+
+# The rules: each returns what offends
+
+
+def upward_imports(name, cells, number):
+    "Imports of a module with the same or a higher number, or written relative."
+    bad = []
+    for module in imports(code(cells)):
+        part = module.split(".")[1] if module.startswith("mshnet.") else ""
+        if module.startswith(".") or number.get(part, -1) >= int(name[:2]):
+            bad.append(f"{name}: {module}")
+    return bad
+
+
+def mentions(name, cells, pattern):
+    "Code cells in which a word stands."
+    return [f"{name}: {m[0]}" for c in cells for m in [re.search(pattern, c.source)] if m]
+
+
+def foreign_imports(name, cells, allowed):
+    "What exported code imports beyond the standard library and what is allowed."
+    tops = {".".join(m.split(".")[: 2 if m.startswith("mshnet.") else 1]) for m in imports(cells)}
+    extra = tops - set(sys.stdlib_module_names) - set(allowed) - {"mshnet"}
+    return [f"{name}: {module}" for module in sorted(extra)]
+
+
+def eager_imports(name, cells):
+    "Optional packages imported where a module begins, not inside a function."
+    body = [node for cell in code(cells, export=True) for node in tree(cell).body]
+    outside = [node for node in body if not isinstance(node, (*DEFS, ast.ClassDef))]
+    found = imported(node for top in outside for node in ast.walk(top))
+    return [f"{name}: {m}" for m in sorted(found) if m.split(".")[0] in OPTIONAL]
+
+
+def long_exports(name, cells, most=40):
+    "Exported cells with too many lines, directives not counted."
+    sizes = [len(c.source.splitlines()) - len(directives(c)) for c in code(cells, export=True)]
+    return [f"{name}: an export cell of {size} lines" for size in sizes if size > most]
+
+
+def prose(cells):
+    "Cells of prose per cell of code."
+    told = [c for c in cells if c.cell_type == "markdown" and c.source.strip()]
+    return len(told) / max(1, len(code(cells)))
+
+
+def public_definitions(cells):
+    "The exported functions and classes whose names are public, with the place of their cell."
+    for place, cell in enumerate(cells):
+        if cell.cell_type == "code" and exported(cell):
+            for node in tree(cell).body:
+                if isinstance(node, (*DEFS, ast.ClassDef)) and not node.name.startswith("_"):
+                    yield place, node
+
+
+def unshown(name, cells):
+    "Exported names that no later lesson cell uses."
+    bad = []
+    for place, node in public_definitions(cells):
+        later = [c for c in code(cells[place + 1 :], export=False)]
+        run = [c for c in later if "eval: false" not in directives(c)]
+        nodes = [n for c in run for n in ast.walk(tree(c))]
+        used = {getattr(n, "id", None) or getattr(n, "attr", None) for n in nodes}
+        if node.name not in used:
+            bad.append(f"{name}: {node.name}")
+    return bad
+
+
+def unexplained(name, cells):
+    "Exported functions and classes without a docstring."
+    found = [node for _, node in public_definitions(cells)]
+    return [f"{name}: {node.name}" for node in found if not ast.get_docstring(node)]
+
+
+def untyped(name, cells):
+    "Public functions and methods with an argument or a result of no stated type."
+    bad = []
+    for _, node in public_definitions(cells):
+        methods = [n for n in getattr(node, "body", []) if isinstance(n, DEFS)]
+        found = [node] if isinstance(node, DEFS) else methods
+        bad += [f"{name}: {f.name}" for f in found if f.name[0] != "_" and not typed(f)]
+    return bad
+
+
+def typed(function):
+    "Does the signature state every type?"
+    spec = function.args
+    listed = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
+    wanted = [a for a in listed if a and a.arg not in ("self", "cls")]
+    return function.returns is not None and all(a.annotation for a in wanted)
+
+
+def programming(name, cells):
+    "def, class and for statements, which belong in the library."
+    kinds = (*DEFS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)
+    nodes = [n for c in code(cells) for n in ast.walk(tree(c))]
+    return [f"{name}: {type(n).__name__} statement" for n in nodes if isinstance(n, kinds)]
+
+
+def wrong_parameters(name, cells):
+    "A number of parameters cells that is not one, or a parameter that is no Config field."
+    found = [c for c in code(cells) if "parameters" in nbs.tags(c)]
+    names = [n for c in found for node in tree(c).body for n in nbs.assigned(node)]
+    bad = [f"{name}: {n} is no field of Config" for n in names if n not in Config.model_fields]
+    return bad + ([] if len(found) == 1 else [f"{name}: {len(found)} parameters cells"])
+
+
+def private(name, text, people=()):
+    "Absolute paths, and the names of machines and people."
+    found = [m[0] for pattern in (ABSOLUTE, PRIVATE) for m in pattern.finditer(text)]
+    found += [p for p in people if re.search(rf"\b{re.escape(p)}\b", text)]
+    return [f"{name}: {word}" for word in found]
+
+
+def people():
+    "What this machine and its user are called, where that is no common word."
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = ""
+    return {n for n in (platform.node(), user) if len(n) > 3 and n.lower() not in COMMON}
+
+
+def results():
+    "The text files of results/: name and text."
+    found = sorted(p for p in (ROOT / "results").rglob("*") if p.is_file())
+    texts = [p for p in found if p.suffix not in (".png", ".jpg", ".pt", ".npz")]
+    return {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in texts}
+
+
+def everywhere(rule, *more):
+    "What a rule finds in all numbered notebooks."
+    return [bad for name, found in suite().items() for bad in rule(name, found, *more)]
+
+
+# The claims
+
+
+def test_imports_point_to_lower_numbers():
+    "Readers go from the first notebook to the last; so does the library."
+    number = {"a": 0, "b": 1, "c": 2}
+    lines = ["from mshnet.b import x", "import mshnet.c", "from mshnet import c"]
+    for line in [*lines, "from .a import x"]:
+        assert upward_imports("01_b", cells(f"# %%\ndef f():\n    {line}\n"), number)
+    assert not upward_imports("01_b", cells("# %%\nfrom mshnet.a import x\n"), number)
+    assert everywhere(upward_imports, homes(suite())) == []
+
+
+def test_every_notebook_has_a_module():
+    "A notebook whose module is unknown would escape the rule above."
+    assert len(homes(suite())) == len(suite()) > 0
+
+
+def test_torch_xla_is_named_in_device_only():
+    "Its successor is announced: one file to change."
+    assert mentions("a", code(cells("# %%\nimport torch_xla\n")), "torch_xla")
+    found = {k: v for k, v in suite().items() if k != "06_device"}
+    assert [bad for k, v in found.items() for bad in mentions(k, code(v), "torch_xla")] == []
+
+
+def test_only_places_knows_the_folders_of_colab_and_kaggle():
+    "Elsewhere a folder is an argument."
+    for path in ("/content/drive", "/kaggle/input"):
+        assert mentions("a", code(cells(f"# %%\nx = '{path}'\n")), PLACE)
+    assert not mentions("a", code(cells("# %%\nx = 'https://a.b/content'\n")), PLACE)
+    found = {k: code(v, export=True) for k, v in suite().items() if k != "01_places"}
+    assert [bad for k, v in found.items() for bad in mentions(k, v, PLACE)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("02_model", {"torch"}),
+        ("03_loss", {"torch", "mshnet.model"}),
+        ("04_metrics", {"torch", "numpy", "scipy", "skimage"}),
+    ],
+)
+def test_model_loss_and_metrics_need_little(name, allowed):
+    "They can be taken along without the rest."
+    bad = cells("# %%\nimport os, torch\n# %%\ndef f():\n    from mshnet.core import Config\n")
+    assert foreign_imports("a", bad, allowed) == ["a: mshnet.core"]
+    assert foreign_imports(name, code(suite()[name], export=True), allowed) == []
+
+
+def test_optional_packages_are_imported_where_used():
+    "`import mshnet.train` must work, and be quick, without them."
+    for line in ("import torch_xla.runtime as xr", "from onnx import helper"):
+        assert eager_imports("a", cells(f"# %%\n#| export\n{line}\n"))
+        assert eager_imports("a", cells(f"# %%\n#| export\nif a:\n    {line}\n"))
+        assert not eager_imports("a", cells(f"# %%\n#| export\ndef f():\n    {line}\n"))
+    assert everywhere(eager_imports) == []
+
+
+def test_export_cells_have_at_most_40_lines():
+    "A cell is read at one look."
+    assert long_exports("a", cells("# %%\n#| export\n" + "x = 1\n" * 41))
+    assert not long_exports("a", cells("# %%\n#| export\n" + "x = 1\n" * 40))
+    assert everywhere(long_exports) == []
+
+
+def test_there_is_prose_for_the_code():
+    "At least 0.4 cells of prose per cell of code."
+    assert prose(cells("# %% [markdown]\n#\n\n# %% [markdown]\n# a\n" + "# %%\nx\n" * 3)) < 0.4
+    found = suite() | runners()
+    assert {k: prose(v) for k, v in found.items() if prose(v) < 0.4} == {}
+
+
+def test_every_exported_name_is_shown_in_a_later_lesson():
+    "What a library offers, its notebook demonstrates."
+    text = "# %%\nf()\n# %%\n#| export\ndef f(): pass\n"
+    for more in ("", "# %%\n#| export\nf()\n", "# %%\n'f'\n", "# %%\n#| eval: false\nf()\n"):
+        assert unshown("a", cells(text + more)) == ["a: f"]
+    assert not unshown("a", cells(text + "# %%\nf()\n"))
+    assert everywhere(unshown) == []
+
+
+def test_exported_functions_and_classes_have_docstrings():
+    "Help is the first thing asked for."
+    assert unexplained("a", cells("# %%\n#| export\ndef f(): pass\n"))
+    assert not unexplained("a", cells("# %%\n#| export\ndef _f(): pass\n"))
+    assert everywhere(unexplained) == []
+
+
+def test_public_signatures_are_typed():
+    "py.typed promises it to whoever installs the library."
+    lines = ["def f(x) -> int: 1", "def f(): 1", "def f(*x) -> int: 1", "def f(*, x) -> int: 1"]
+    for line in lines:
+        assert untyped("a", cells(f"# %%\n#| export\n{line}\n"))
+        assert untyped("a", cells(f"# %%\n#| export\nclass A:\n    {line}\n"))
+    good = "# %%\n#| export\nclass A:\n    def f(self, x: int) -> int: 1\n"
+    assert not untyped("a", cells(good))
+    assert everywhere(untyped) == []
+
+
+def test_runners_only_call():
+    "A runner is read by people who want to run it: what it does stands in the library."
+    for line in ("def f(): 1", "class A: 1", "for x in y: 1", "while x: 1"):
+        assert programming("a", cells(f"# %%\nif a:\n    {line}\n"))
+    assert not programming("a", cells("# %%\n# !ls\n\n# %%\nx = [a for a in b]\n"))
+    assert [bad for k, v in runners().items() for bad in programming(k, v)] == []
+
+
+def test_runners_have_one_parameters_cell_of_config_fields():
+    "Papermill takes the first such cell, and a misspelt name would be silently ignored."
+    one = '# %% tags=["parameters"]\nepochs = 1\n'
+    assert not wrong_parameters("a", cells(one))
+    assert wrong_parameters("a", cells(one + one))
+    assert wrong_parameters("a", cells("# %%\nepochs = 1\n"))
+    assert wrong_parameters("a", cells(one.replace("epochs", "epochz")))
+    assert runners()
+    assert [bad for k, v in runners().items() for bad in wrong_parameters(k, v)] == []
+
+
+def test_results_name_no_machine_person_or_absolute_path():
+    "Results are published: what a run was is told, not where and by whom."
+    paths = ['"out": "/home/a/b"', "saved to /root", "/content/x", '"C:\\\\data"']
+    for text in [*paths, '"host": "x"', "by marvin9"]:
+        assert private("a", text, {"marvin9"})
+    assert not private("a", '"url": "https://a.b/home/c", "out": "runs/home/x"', {"marvin9"})
+    assert [bad for k, v in results().items() for bad in private(k, v, people())] == []
+
+
+def test_the_site_lists_every_notebook_in_order():
+    "A page that no menu names is not found."
+    listed = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
+    [_, library, _] = yaml.safe_load(listed)["website"]["sidebar"]["contents"]
+    assert library["contents"] == [f"{name}.ipynb" for name in suite()]

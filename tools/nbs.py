@@ -1,0 +1,539 @@
+"""Text to notebooks, library and README, and back.
+
+The .py files under nbs/ are what people edit (jupytext percent format). From them are made the
+.ipynb beside them, one runner notebook per entry of nbs/run/variants.toml, mshnet/*.py and
+README.md. The same text always gives the same bytes.
+"""
+
+import argparse
+import ast
+import configparser
+import json
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+LIBRARY = "mshnet"
+INDEX = "nbs/index.ipynb"
+RUNNER = "nbs/run/runner.py"
+VARIANTS = "nbs/run/variants.toml"
+HAND_WRITTEN = {f"{LIBRARY}/py.typed"}
+MODULE = re.compile(r"nbs/\d\d_\w+\.ipynb")
+DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
+TOKEN = re.compile(r"\{\{(\w+)\}\}")
+LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
+KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
+PERCENT = {"extension": ".py", "format_name": "percent", "notebook_metadata_filter": "-all"}
+README_NOTE = "<!-- made from nbs/index.py by make build: edit that -->"
+
+Notebook = nbformat.NotebookNode
+
+
+class Mistake(Exception):
+    "Something for the user to mend: told in one line, exit status 2."
+
+
+# Reading and writing notebooks
+
+
+def read(path: Path) -> Notebook:
+    "The notebook in a percent .py file or in an .ipynb."
+    if not path.exists():
+        raise Mistake(f"{path}: no such file")
+    try:
+        return jupytext.read(path, fmt=PERCENT if path.suffix == ".py" else "ipynb")
+    except Exception as error:
+        raise Mistake(f"{path}: not a readable notebook ({error})") from error
+
+
+def percent(nb: Notebook) -> str:
+    "The notebook as the .py text that people edit."
+    return jupytext.writes(nb, fmt=PERCENT)
+
+
+def dump(nb: Notebook) -> str:
+    "The notebook as .ipynb text."
+    return nbformat.writes(nb, indent=1) + "\n"
+
+
+def tags(cell: Notebook) -> list[str]:
+    "The tags of a cell."
+    return cell.metadata.get("tags", [])
+
+
+def slug(text: str) -> str:
+    "Text as a short word that may stand in a cell id."
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-") or "cell"
+
+
+def label(cell: Notebook) -> str:
+    "What a person would call a cell: the name it defines, its heading, or its first words."
+    lines = [ln for ln in cell.source.splitlines() if ln.strip() and not ln.startswith("#|")]
+    words = slug(" ".join(" ".join(lines[:1]).split()[:4])) if lines else "empty"
+    if cell.cell_type != "code":
+        heading = next((ln for ln in lines if re.match(r"#+ ", ln)), None)
+        return f"h-{slug(heading)}" if heading else f"p-{words}"
+    return defined(cell.source) or f"c-{words}"
+
+
+def defined(source: str) -> str:
+    "The first function or class that a code cell defines, if any."
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:  # magics
+        return ""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = [node.name for node in body if isinstance(node, kinds)]
+    return re.sub(r"[^A-Za-z0-9_]", "-", names[0])[:50] if names else ""
+
+
+def ids(cells: Iterable[Notebook]) -> list[str]:
+    "One id per cell, from its content; the second of a name gets -2, or the next that is free."
+    given: list[str] = []
+    for cell in cells:
+        name, count = label(cell), 1
+        unique = name
+        while unique in given:
+            count += 1
+            unique = f"{name}-{count}"
+        given.append(unique)
+    return given
+
+
+def finish(nb: Notebook, metadata: dict[str, Any] | None = None) -> Notebook:
+    "A notebook fit to commit: stable ids, no outputs, no metadata but tags and what is given."
+    cells = []
+    for cell, name in zip(nb.cells, ids(nb.cells), strict=True):
+        kept = {"tags": tags(cell)} if tags(cell) else {}
+        clean = {"id": name, "cell_type": cell.cell_type, "metadata": kept, "source": cell.source}
+        if cell.cell_type == "code":
+            clean |= {"outputs": [], "execution_count": None}
+        cells.append(clean)
+    whole = {
+        "cells": cells,
+        "metadata": {"kernelspec": KERNEL, **(metadata or {})},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    made = nbformat.from_dict(whole)
+    nbformat.validate(made)
+    return made
+
+
+# From text to notebooks
+
+
+def sources(root: Path) -> list[Path]:
+    "Every text that becomes notebooks, the runner among them."
+    found = sorted((root / "nbs").rglob("*.py"))
+    return [p for p in found if not re.search(r"(^|/)[._]", relative(p, root))]
+
+
+def relative(path: Path, root: Path) -> str:
+    "The path as it is written in messages and as a key."
+    return path.relative_to(root).as_posix()
+
+
+def settings(root: Path) -> dict[str, str]:
+    "The repository's address, from its one home."
+    path = root / "settings.ini"
+    if not path.exists():
+        raise Mistake(f"{path}: no such file; it names the repository and the library")
+    parser = configparser.ConfigParser()
+    parser.read(path, encoding="utf-8")
+    found = parser["DEFAULT"]
+    return {"repo": f"{found['user']}/{found['repo']}", "branch": found["branch"]}
+
+
+def fill(text: str, values: dict[str, str], where: str) -> str:
+    "The text with every {{name}} replaced by its value."
+
+    def value(match: re.Match[str]) -> str:
+        "The value of one token."
+        if match[1] not in values:
+            known = ", ".join(sorted(values))
+            raise Mistake(f"{where}: unknown token {match[0]}; known here: {known}")
+        return str(values[match[1]])
+
+    return TOKEN.sub(value, text)
+
+
+def fill_cells(nb: Notebook, values: dict[str, str], where: str) -> None:
+    "Replace tokens in prose and in cells tagged `install`; other code keeps its braces."
+    for cell in nb.cells:
+        if cell.cell_type == "markdown" or "install" in tags(cell):
+            cell.source = fill(cell.source, values, where)
+
+
+def notebooks(root: Path) -> dict[str, Notebook]:
+    "Every notebook that the texts make, by its path."
+    made = {}
+    for path in sources(root):
+        name = relative(path, root)
+        if name == RUNNER:
+            continue
+        nb = read(path)
+        target = relative(path.with_suffix(".ipynb"), root)
+        if target == INDEX:
+            fill_cells(nb, settings(root), name)
+        made[target] = finish(nb)
+    return made | runners(root)
+
+
+# One runner, several places
+
+
+def runners(root: Path) -> dict[str, Notebook]:
+    "The runner notebook of each place named in variants.toml."
+    if not (root / RUNNER).exists():
+        return {}
+    if not (root / VARIANTS).exists():
+        raise Mistake(f"{VARIANTS}: no such file; it names the notebooks to make of {RUNNER}")
+    try:
+        table = tomllib.loads((root / VARIANTS).read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise Mistake(f"{VARIANTS}: {error}") from error
+    strangers = named_places(read(root / RUNNER).cells) - set(table)
+    if strangers:
+        raise Mistake(f"{RUNNER}: tag only:{min(strangers)} names no variant of {VARIANTS}")
+    return {f"nbs/run/{name}.ipynb": variant(root, name, spec) for name, spec in table.items()}
+
+
+def variant(root: Path, name: str, spec: dict[str, Any]) -> Notebook:
+    "The runner for one place: its title and machine, its defaults, its tagged cells."
+    unknown = set(spec) - {"title", "parameters", "metadata"}
+    if unknown:
+        known = "title, parameters and metadata"
+        raise Mistake(f"{VARIANTS}: unknown table [{name}.{min(unknown)}]; there are {known}")
+    nb = read(root / RUNNER)
+    nb.cells = [c for c in nb.cells if not places(c) or name in places(c)]
+    fill_cells(nb, {**settings(root), "name": name, **spec.get("title", {})}, RUNNER)
+    for key, value in spec.get("parameters", {}).items():
+        if not any(set_default(c, key, value) for c in nb.cells if "parameters" in tags(c)):
+            line = f"{key} = {literal(value)}"
+            raise Mistake(f"{VARIANTS}: [{name}] sets {line}, no line of the parameters cell")
+    return finish(nb, spec.get("metadata"))
+
+
+def places(cell: Notebook) -> set[str]:
+    "The places a cell is tagged for; none means all."
+    return {tag.removeprefix("only:") for tag in tags(cell) if tag.startswith("only:")}
+
+
+def named_places(cells: Iterable[Notebook]) -> set[str]:
+    "Every place that a tag names."
+    return set().union(*(places(cell) for cell in cells))
+
+
+def literal(value: Any) -> str:
+    "A value as ruff would write it in Python."
+    if isinstance(value, list):
+        return "[" + ", ".join(literal(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def set_default(cell: Notebook, name: str, value: Any) -> bool:
+    "Give a parameter another default, leaving its comment; False where the cell has no such name."
+    for node in ast.parse(cell.source).body:
+        if name in assigned(node):
+            old = node.value  # type: ignore[attr-defined]
+            lines = cell.source.encode().split(b"\n")  # ast counts columns in bytes
+            head = [*lines[: old.lineno - 1], lines[old.lineno - 1][: old.col_offset]]
+            tail = [lines[old.end_lineno - 1][old.end_col_offset :], *lines[old.end_lineno :]]
+            new = b"\n".join(head) + literal(value).encode() + b"\n".join(tail)
+            cell.source = new.decode()
+            return True
+    return False
+
+
+def assigned(node: ast.stmt) -> list[str]:
+    "The names that a statement gives a value."
+    if isinstance(node, ast.Assign):
+        return [t.id for t in node.targets if isinstance(t, ast.Name)]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+        return [node.target.id]
+    return []
+
+
+# From notebooks to library and README
+
+
+def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    "Run one of the environment's tools and keep what it says."
+    tool = BIN / command[0]
+    if not tool.exists():
+        raise Mistake(f"{command[0]} is not installed beside {sys.executable}: run `make build`")
+    env = {k: v for k, v in os.environ.items() if k != "IN_TEST"}  # nbdev does nothing under it
+    line = [str(tool), *command[1:]]
+    return subprocess.run(line, cwd=cwd, env=env, capture_output=True, text=True)
+
+
+def library(root: Path, texts: dict[str, str]) -> dict[str, str]:
+    "The library that nbdev exports from the numbered notebooks, made in a temporary folder."
+    modules = {name: text for name, text in texts.items() if MODULE.fullmatch(name)}
+    if not modules:
+        return {}
+    refuse_homeless(modules)
+    with tempfile.TemporaryDirectory() as folder:
+        there = Path(folder).resolve()
+        shutil.copy(root / "settings.ini", there)
+        write(there, modules)
+        done = run(["nbdev_export"], there)
+        if done.returncode or done.stderr:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise Mistake(f"nbdev_export: {said[-1] if said else 'failed without a word'}")
+        found = (there / LIBRARY).rglob("*.py")
+        return {relative(p, there): p.read_text(encoding="utf-8") for p in sorted(found)}
+
+
+def refuse_homeless(modules: dict[str, str]) -> None:
+    "Every numbered notebook names the module it exports, and no two the same."
+    homes: dict[str, str] = {}
+    for name, text in modules.items():
+        cells = nbformat.reads(text, as_version=4).cells
+        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        named = DEFAULT_EXP.findall(code)
+        if len(named) != 1:
+            raise Mistake(f"{name}: has {len(named)} lines `#| default_exp NAME`, needs one")
+        if named[0] in homes:
+            raise Mistake(f"{name}: exports {named[0]}, as {homes[named[0]]} does already")
+        homes[named[0]] = name
+
+
+def readme(nb: Notebook) -> str:
+    "README.md from the index notebook: its prose, its shown code, links as seen from the top."
+    parts = [README_NOTE]
+    for cell in nb.cells:
+        text = cell.source.strip()
+        if cell.cell_type == "markdown" and text:
+            parts.append(LINK.sub(rebase, text))
+        elif cell.cell_type == "code" and text and not re.match(r"#\|\s*hide\b", text):
+            shown = "\n".join(ln for ln in text.splitlines() if not ln.startswith("#|"))
+            parts.append(f"```python\n{shown.strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def rebase(match: re.Match[str]) -> str:
+    "A link written for nbs/ as it reads from the folder above."
+    start, target = match[1], match[2]
+    if re.match(r"[a-z]+:|#|/", target):
+        return match[0]
+    return start + posixpath.normpath(posixpath.join("nbs", target))
+
+
+def products(root: Path) -> dict[str, str]:
+    "Every generated file and its text; nothing in the checkout is touched."
+    made = notebooks(root)
+    texts = {name: dump(nb) for name, nb in made.items()}
+    texts |= library(root, texts)
+    if INDEX in made:
+        texts["README.md"] = readme(made[INDEX])
+    return texts
+
+
+def write(root: Path, texts: dict[str, str]) -> list[str]:
+    "Write the files whose text changed, and name them."
+    changed = [name for name, text in texts.items() if current(root / name) != text]
+    for name in changed:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(texts[name].encode())
+    return changed
+
+
+def current(path: Path) -> str | None:
+    "What a file holds, byte for byte."
+    return path.read_bytes().decode() if path.exists() else None
+
+
+# Formatting: ruff sees the notebooks cell by cell, then the text follows
+
+
+def tidied(root: Path) -> tuple[dict[str, str], list[str]]:
+    "Each text as ruff would have it, and what ruff finds but cannot mend."
+    texts = {relative(p, root): read(p) for p in sources(root)}
+    with tempfile.TemporaryDirectory() as folder:
+        there = Path(folder).resolve()
+        if (root / "pyproject.toml").exists():
+            shutil.copy(root / "pyproject.toml", there)
+        books = {name: there / Path(name).with_suffix(".ipynb") for name in texts}
+        write(there, {relative(books[name], there): dump(finish(nb)) for name, nb in texts.items()})
+        ruff(there, "check", "--fix", ".")
+        ruff(there, "format", ".")
+        problems = ruff(there, "check", ".")
+        return {name: percent(finish(read(book))) for name, book in books.items()}, problems
+
+
+def ruff(cwd: Path, command: str, *options: str) -> list[str]:
+    "What ruff complains about, one line each."
+    quiet = ["--quiet", "--no-cache", "--output-format=concise"]
+    done = run(["ruff", command, *quiet, *options], cwd)
+    return [ln for ln in (done.stdout + done.stderr).splitlines() if ln.strip()]
+
+
+# Checking
+
+
+def unformatted(root: Path) -> list[str]:
+    "Texts that ruff would write otherwise, and what it cannot mend."
+    texts, problems = tidied(root)
+    wrong = [name for name, text in texts.items() if current(root / name) != text]
+    return [f"{name}: not formatted: run `make build`" for name in wrong] + problems
+
+
+def stale(root: Path, made: dict[str, str]) -> list[str]:
+    "Files that a rebuild would change, with what to run."
+    names = [name for name, text in made.items() if current(root / name) != text]
+    return [f"{name}: {remedy(name)}" for name in names]
+
+
+def remedy(name: str) -> str:
+    "What to run for a stale file."
+    if name.endswith(".ipynb") and not name.startswith("nbs/run/") and name != INDEX:
+        return f"stale: .py edited? `make build`; .ipynb edited? `tools/nbs.py pull {name}`"
+    return "stale: made from nbs/, never edited: run `make build`"
+
+
+def orphans(root: Path, made: dict[str, str]) -> list[str]:
+    "Notebooks and modules that no text makes."
+    found = [*(root / "nbs").rglob("*.ipynb"), *(root / LIBRARY).rglob("*.py*")]
+    names = {relative(p, root) for p in found if p.is_file()}
+    own = {n for n in names if "__pycache__" not in n and ".ipynb_checkpoints" not in n}
+    lost = sorted(own - HAND_WRITTEN - set(made))
+    return [f"{name}: orphan, no text makes it: delete it" for name in lost]
+
+
+def hand_written(root: Path, mend: bool = False) -> list[str]:
+    "What ruff finds in tests, tools and setup.py, or cannot mend there."
+    paths = [p for p in ("setup.py", "tests", "tools") if (root / p).exists()]
+    if not paths:
+        return []
+    if mend:
+        ruff(root, "check", "--fix", *paths)
+        ruff(root, "format", *paths)
+    return ruff(root, "check", *paths) + ruff(root, "format", "--check", *paths)
+
+
+def types(root: Path) -> list[str]:
+    "What mypy finds in the library."
+    if not (root / LIBRARY).exists():
+        return []
+    done = run(["mypy", "--no-error-summary", LIBRARY], root)
+    return [ln for ln in (done.stdout + done.stderr).splitlines() if ln.strip()]
+
+
+# Commands
+
+
+def build(root: Path) -> int:
+    "Make notebooks, runners, library and README from the texts."
+    for name in write(root, products(root)):
+        print(f"made {name}")
+    return 0
+
+
+def tidy(root: Path) -> int:
+    "Format the texts, then build."
+    texts, problems = tidied(root)
+    for name in write(root, texts):
+        print(f"formatted {name}")
+    tell(problems + hand_written(root, mend=True))
+    return build(root)
+
+
+def check(root: Path) -> int:
+    "Is everything formatted, typed and as a rebuild would make it? Changes nothing."
+    made = products(root)
+    complaints = [*unformatted(root), *stale(root, made), *orphans(root, made)]
+    complaints += [*hand_written(root), *types(root)]
+    tell(complaints)
+    if not complaints:
+        print(f"nbs check: {len(made)} generated files are as a rebuild makes them")
+    return bool(complaints)
+
+
+def pull(root: Path, files: list[str]) -> int:
+    "Bring edits made in notebooks back into their texts, then format and build."
+    root = root.resolve()
+    texts = dict(pulled(root, Path(file).resolve()) for file in files)
+    write(root, texts)
+    return tidy(root)
+
+
+def pulled(root: Path, path: Path) -> tuple[str, str]:
+    "The text that an edited notebook makes, and where it belongs."
+    text = path.with_suffix(".py")
+    if path.suffix != ".ipynb" or not path.is_relative_to(root / "nbs"):
+        raise Mistake(f"{path}: not a notebook under nbs/")
+    if not text.exists():
+        raise Mistake(f"{path.name}: no .py beside it; runners are made from {RUNNER}, edit that")
+    if relative(path, root) == INDEX and TOKEN.search(text.read_text(encoding="utf-8")):
+        raise Mistake("nbs/index.ipynb: its .py holds {{tokens}} that a pull would lose, edit that")
+    return relative(text, root), percent(finish(read(path)))
+
+
+def test(root: Path, names: list[str]) -> int:
+    "Run the lesson cells of the numbered notebooks, all or those named."
+    chosen = sorted(p.stem for p in (root / "nbs").glob("[0-9][0-9]_*.ipynb"))
+    if names:
+        wanted = {Path(name).stem for name in names}
+        missing = sorted(wanted - {w for c in chosen for w in (c, c[3:])})
+        if missing:
+            raise Mistake(f"no notebook {missing[0]}; there are {', '.join(chosen)}")
+        chosen = [c for c in chosen if c in wanted or c[3:] in wanted]
+    pattern = rf"^({'|'.join(chosen)})\.ipynb$"
+    command = [str(BIN / "nbdev_test"), "--n_workers", "2", "--timing", "--file_re", pattern]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    return subprocess.run(command, cwd=root, env=env).returncode
+
+
+def tell(lines: list[str]) -> None:
+    "Print each line, if there are any."
+    for line in lines:
+        print(line)
+
+
+def parser() -> argparse.ArgumentParser:
+    "The command line."
+    top = argparse.ArgumentParser(prog="nbs.py", description=__doc__, allow_abbrev=False)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, do in {"build": build, "format": tidy, "check": check}.items():
+        commands.add_parser(name, help=do.__doc__)
+    commands.add_parser("pull", help=pull.__doc__).add_argument("files", nargs="+", metavar="FILE")
+    commands.add_parser("test", help=test.__doc__).add_argument("names", nargs="*", metavar="NAME")
+    return top
+
+
+def commands(root: Path, args: argparse.Namespace) -> int:
+    "Do what was asked."
+    if args.command == "pull":
+        return pull(root, args.files)
+    if args.command == "test":
+        return test(root, args.names)
+    return {"build": build, "format": tidy, "check": check}[args.command](root)
+
+
+def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
+    "Run one command; a mistake is one line on stderr and status 2."
+    try:
+        return int(commands(root, parser().parse_args(argv)))
+    except Mistake as mistake:
+        print(f"nbs.py: {mistake}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
