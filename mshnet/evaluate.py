@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RESIZE', 'THRESHOLDS', 'predictions', 'score_split', 'protocol', 'Evaluation', 'look_closely', 'add', 'per_image',
-           'pixel_curve', 'object_curve', 'trained_model', 'evaluate', 'predict']
+           'pixel_curve', 'object_curve', 'trained_model', 'evaluate', 'top_hat_filter', 'TopHat', 'responses',
+           'top_hat', 'predict']
 
 # %% ../nbs/09_evaluate.ipynb #c-from-collections-abc-import-iterator
 from collections.abc import Iterator, Sequence
@@ -14,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.ndimage import white_tophat
 from torch import Tensor, nn
 
 from .core import Config, UserError
-from .data import Batch, Split, ahead
+from .data import Batch, Split, ahead, squash
 from .device import DeviceSteps, open_device
-from .metrics import Found, Histogram, Scores, Tally, pd_fa
+from .metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from .model import MSHNet, find_weights, fit_weights, read_file
 from .run import bar, installed, write_json
 from .task import Detection, normalise
@@ -191,6 +193,55 @@ def evaluate(
     split = task.splits()["test"]
     chosen = f"weights {Path(config.weight_path).name}, {phase}"
     return look_closely(task, device.place(model), split, device, phase, chosen)
+
+# %% ../nbs/09_evaluate.ipynb #top_hat_filter
+def top_hat_filter(
+    image: np.ndarray,  # [S,S] grey levels 0..255
+    window: int,  # side of the square, in pixels
+) -> np.ndarray:  # [S,S] whole numbers 0..255
+    "What is brighter than its surroundings and smaller than the window."
+    return white_tophat(np.round(image).astype(np.int16), size=(window, window))
+
+
+@dataclass(frozen=True)
+class TopHat:
+    "The best top-hat filter for some training images, and what it scores on the test images."
+
+    window: int
+    threshold: int  # a response above this is a detection
+    scores: Scores
+
+
+def responses(
+    split: Split,
+    size: int,  # side of the scored image
+    window: int,
+) -> tuple[np.ndarray, np.ndarray]:  # [N,S,S] responses, [N,S,S] masks
+    "The filter's responses to a split's images."
+    pairs = [squash(i, m, size) for i, m in zip(split.images, split.masks, strict=True)]
+    grey = [image if image.ndim == 2 else image.mean(-1) for image, _ in pairs]
+    found = np.stack([top_hat_filter(image, window) for image in grey])
+    return found, np.stack([mask for _, mask in pairs]) > 0
+
+
+def top_hat(
+    train: Split,
+    test: Split,
+    size: int,
+    rule: str = "exact",
+) -> TopHat:
+    "Choose window and threshold by the training images' IoU, score the test images."
+    best = (-1.0, 0, 0)
+    for window in (3, 5, 7, 9, 11):
+        found, mask = responses(train, size, window)
+        hit = np.bincount(found[mask], minlength=256)[::-1].cumsum()[::-1]
+        false = np.bincount(found[~mask], minlength=256)[::-1].cumsum()[::-1]
+        iou = hit / np.maximum(mask.sum() + false, 1)  # of responses of at least 0, 1, 2 ..
+        best = max(best, (float(iou.max()), window, int(iou.argmax()) - 1))
+    _, window, threshold = best
+    found, mask = responses(test, size, window)
+    logits = torch.from_numpy(found - threshold).float()[:, None]
+    return TopHat(window, threshold, score(logits, torch.from_numpy(mask)[:, None], rule))
 
 # %% ../nbs/09_evaluate.ipynb #predict
 def predict(

@@ -54,7 +54,7 @@ def write_json(
 # %% ../nbs/07_run.ipynb #Folder
 @dataclass(frozen=True)
 class Folder:
-    "The files of a run: config.json env.json log.jsonl scores.json status.json last.pt best.pt figures/."
+    "The files of a run: settings, machine, log, status, checkpoints, scores and figures."
 
     path: Path
 
@@ -87,7 +87,7 @@ class Folder:
             file.flush()
 
     def status(self, state: str, epoch: int, reason: str = "") -> None:
-        "Say how the run is, for whoever watches it from outside: running, finished, stopped, failed."
+        "Say how the run is: running, finished, stopped or failed, and why."
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
         write_json(self.file("status.json"), entry)

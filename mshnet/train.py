@@ -153,6 +153,12 @@ class Run:
         "The score line."
         return str(self.scores["line"])
 
+    def listing(self) -> str:
+        "The run's files, with their sizes."
+        files = sorted(p for p in self.folder.rglob("*") if p.is_file())
+        lines = [f"{p.stat().st_size / 1e6:8.2f} MB  {p.relative_to(self.folder)}" for p in files]
+        return "\n".join([str(self.folder), *lines])
+
     def _repr_html_(self) -> str:
         "A table for the notebook."
         rows = {**self.scores["scores"], **self.scores["protocol"], "folder": self.folder}

@@ -229,7 +229,7 @@ def unknown(
 RETIRED = {
     "mode": "write `mshnet train` or `mshnet test`",
     "multi_gpus": "leave it out",
-    "if_checkpoint": "leave it out: a run started again goes on by itself, or name a checkpoint with --resume",
+    "if_checkpoint": "leave it out: a run started again goes on by itself; --resume names another",
 }
 ALIASES = {"data_path": "dataset_dir", "global_batch_size": "batch_size"}
 

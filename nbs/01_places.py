@@ -79,6 +79,25 @@ where().note
 
 
 # %% [markdown]
+# The same notebook runs with somebody before it and headless under papermill. Colab is always watched; Jupyter tells its kernels the session they belong to, and papermill does not.
+
+# %%
+#| export
+def interactive(
+    environ: Mapping[str, str] = os.environ,
+) -> bool:
+    "Whether somebody sits before this notebook."
+    return where(environ) == COLAB or "JPY_SESSION_NAME" in environ
+
+
+# %%
+test_eq(
+    [interactive(e) for e in ({}, {"JPY_SESSION_NAME": "a.ipynb"}, {"COLAB_GPU": "1"})],
+    [False, True, True],
+)
+
+
+# %% [markdown]
 # A data set is named by its folder, or by its bare name where this place keeps data. Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside the archive often repeats the name, so one level below is searched too.
 
 # %%

@@ -36,7 +36,7 @@ from torch.nn import functional as F
 # %%
 #| export
 class ChannelAttention(nn.Module):
-    "Weight of each channel, 0..1, from its mean and maximum over the image (CBAM, Woo et al. 2018)."
+    "Weight of each channel, 0..1, from its mean and maximum over the image (CBAM, 2018)."
 
     def __init__(self, channels: int, reduction: int = 16) -> None:
         super().__init__()
@@ -137,14 +137,28 @@ test_eq(len(stage(16, 32, 2)), 2)
 # %% [markdown]
 # ## The network
 #
-# Four scales down, a middle, four scales up. Features are enlarged with `align_corners=True`, as the published weights expect. Each scale of the decoder has a 1x1 head; the heads' logits, enlarged to full size, are fused by one 3x3 convolution.
-#
-# The paper trains in two phases. In the **warm-up** (`deep=False`) only the full-size head exists, and it is what is scored. After it (`deep=True`) all four heads and the fused prediction are trained.
+# Four scales down, a middle, four scales up. On the way up features are enlarged with `align_corners=True`, because the published weights were trained so: the first and last pixel of a row stay where they are, and what lies between is spread evenly.
 
 # %%
 #| export
-class MSHNet(nn.Module):
-    """MSHNet of Liu et al. (CVPR 2024, arXiv:2403.19366): 4,065,513 parameters with 3 channels.
+def enlarge(x: Tensor, factor: int = 2) -> Tensor:  # [B,C,H,W] -> [B,C,factor*H,factor*W]
+    "Bilinear enlargement with aligned corners."
+    if factor == 1:
+        return x
+    return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
+
+
+# %%
+test_close(enlarge(torch.tensor([[[[0.0, 1.0]]]]))[0, 0, 0], torch.tensor([0, 1 / 3, 2 / 3, 1]))
+
+
+# %% [markdown]
+# The U is a class of its own, so that it can be read apart from what is predicted from it. Each step up sees the features from below and, beside them, those of its own scale from the way down: context and detail.
+
+# %%
+#| export
+class UNet(nn.Module):
+    """The encoder and decoder of MSHNet.
 
     Height and width of the image must be multiples of 16 (four halvings); ValueError if not.
     """
@@ -161,6 +175,50 @@ class MSHNet(nn.Module):
         self.decoder_2 = stage(128 + 64, 64, 2)
         self.decoder_1 = stage(64 + 32, 32, 2)
         self.decoder_0 = stage(32 + 16, 16, 1)
+
+    def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
+        "Features of the decoder, from the finest to the coarsest."
+        if image.shape[-1] % 16 or image.shape[-2] % 16:
+            size = f"{image.shape[-2]}x{image.shape[-1]}"
+            raise ValueError(f"MSHNet: image of {size}; height and width must be multiples of 16")
+        e0 = self.encoder_0(self.conv_init(image))
+        e1 = self.encoder_1(F.max_pool2d(e0, 2))
+        e2 = self.encoder_2(F.max_pool2d(e1, 2))
+        e3 = self.encoder_3(F.max_pool2d(e2, 2))
+        middle = self.middle_layer(F.max_pool2d(e3, 2))
+        d3 = self.decoder_3(torch.cat([e3, enlarge(middle)], 1))
+        d2 = self.decoder_2(torch.cat([e2, enlarge(d3)], 1))
+        d1 = self.decoder_1(torch.cat([e1, enlarge(d2)], 1))
+        d0 = self.decoder_0(torch.cat([e0, enlarge(d1)], 1))
+        return [d0, d1, d2, d3]
+
+
+# %% [markdown]
+# Detail halves in size as it doubles in width:
+
+# %%
+with torch.no_grad():
+    features = UNet(in_channels=1).eval().features(torch.randn(1, 1, 96, 64))
+test_eq(
+    [tuple(f.shape[1:]) for f in features], [(16, 96, 64), (32, 48, 32), (64, 24, 16), (128, 12, 8)]
+)
+
+
+# %% [markdown]
+# MSHNet puts a 1x1 head on each scale of the decoder. The heads' logits, enlarged to full size, are fused by one 3x3 convolution.
+#
+# The paper trains in two phases. In the **warm-up** (`deep=False`) only the full-size head exists, and it is what is scored. After it (`deep=True`) all four heads and the fused prediction are trained.
+
+# %%
+#| export
+class MSHNet(UNet):
+    """MSHNet of Liu et al. (CVPR 2024, arXiv:2403.19366): 4,065,513 parameters with 3 channels.
+
+    Height and width of the image must be multiples of 16 (four halvings); ValueError if not.
+    """
+
+    def __init__(self, in_channels: int = 3) -> None:
+        super().__init__(in_channels)
         self.output_0 = nn.Conv2d(16, 1, 1)
         self.output_1 = nn.Conv2d(32, 1, 1)
         self.output_2 = nn.Conv2d(64, 1, 1)
@@ -182,29 +240,6 @@ class MSHNet(nn.Module):
         fused = [enlarge(mask, 2**i) for i, mask in enumerate(masks)]
         return masks, self.final(torch.cat(fused, 1))
 
-    def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
-        "Features of the decoder, from the finest to the coarsest."
-        if image.shape[-1] % 16 or image.shape[-2] % 16:
-            size = f"{image.shape[-2]}x{image.shape[-1]}"
-            raise ValueError(f"MSHNet: image of {size}; height and width must be multiples of 16")
-        e0 = self.encoder_0(self.conv_init(image))
-        e1 = self.encoder_1(F.max_pool2d(e0, 2))
-        e2 = self.encoder_2(F.max_pool2d(e1, 2))
-        e3 = self.encoder_3(F.max_pool2d(e2, 2))
-        middle = self.middle_layer(F.max_pool2d(e3, 2))
-        d3 = self.decoder_3(torch.cat([e3, enlarge(middle)], 1))
-        d2 = self.decoder_2(torch.cat([e2, enlarge(d3)], 1))
-        d1 = self.decoder_1(torch.cat([e1, enlarge(d2)], 1))
-        d0 = self.decoder_0(torch.cat([e0, enlarge(d1)], 1))
-        return [d0, d1, d2, d3]
-
-
-def enlarge(x: Tensor, factor: int = 2) -> Tensor:  # [B,C,H,W] -> [B,C,factor*H,factor*W]
-    "Bilinear enlargement with aligned corners."
-    if factor == 1:
-        return x
-    return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
-
 
 # %%
 model = MSHNet().eval()
@@ -224,7 +259,6 @@ with torch.no_grad():
     test_close(warm, model(image)[0][0])
 with expect_fail(ValueError, contains="multiples of 16"):
     model(torch.randn(1, 3, 100, 64))
-test_close(enlarge(torch.tensor([[[[0.0, 1.0]]]]))[0, 0, 0], torch.tensor([0, 1 / 3, 2 / 3, 1]))
 
 
 # %% [markdown]
@@ -250,7 +284,7 @@ def read_file(
     except IsADirectoryError:
         raise ValueError(f"{path}: is a folder; name a file such as best.pt") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
-        if "Unsupported" in str(error):
+        if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one") from None
 
@@ -275,8 +309,8 @@ def find_weights(
     for key in ("model", "state_dict", "net"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    tensors = isinstance(content, Mapping) and content
-    if not tensors or not all(isinstance(v, Tensor) for v in content.values()):
+    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
+    if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError("holds no weights (a mapping of names to tensors)")
     return {name.removeprefix("module."): value for name, value in content.items()}
 

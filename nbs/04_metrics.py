@@ -13,7 +13,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,11 @@ def match_reference(
     return list(pairs.items())
 
 
+# %% [markdown]
+# The exact rule is an assignment problem: each pair costs its distance, and a pair that is not near costs more than any number of near ones together, so that no near pair is given up for a shorter way. Only objects with someone near take part. In most images nothing is left to decide, and no problem is posed.
+
+# %%
+#| export
 def match_exact(
     targets: Objects,
     preds: Objects,
@@ -179,77 +184,8 @@ test_eq(find(pred, truth, "reference"), Found(targets=1, matched=1, false_pixels
 
 
 # %% [markdown]
-# ## Counts first, fractions last
+# ## Scores
 #
-# A `Tally` holds whole numbers and divides once, at the end. So a score does not depend on how the images were batched, and sums over devices are exact. Rows that only fill the last batch are marked `real = False` and count nowhere. What is counted per pixel is counted on the device; only the two masks of truth values travel to the host, for their components.
-
-# %%
-#| export
-class Tally:
-    """Counts over a set of images, from which `scores` makes fractions.
-
-    `read` brings a tensor to the host: a device passes its own, which counts the reads.
-    """
-
-    def __init__(self, rule: str = "exact", read: Any = None) -> None:
-        if rule not in ("exact", "reference"):
-            raise ValueError(f"rule={rule!r}: write exact or reference")
-        self.rule = rule
-        self.read = read or (lambda tensor: tensor.cpu())
-        self.inter: list[int] = []  # per image, in pixels
-        self.pred: list[int] = []
-        self.mask: list[int] = []
-        self.found: list[Found] = []
-        self.pixels = 0
-
-    def add(
-        self,
-        logits: Tensor,  # [B,1,H,W]
-        mask: Tensor,  # [B,1,H,W] 0 or 1
-        real: Tensor | None = None,  # [B] bool; False for rows that only fill the batch
-    ) -> None:
-        "Count the images of a batch."
-        if logits.shape != mask.shape:
-            shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
-            raise ValueError(f"score: {shapes} differ")
-        pred, truth = logits > 0, mask > 0
-        counts = torch.stack([(x.sum((1, 2, 3))) for x in (pred & truth, pred, truth)], 1)
-        keep = self.read(torch.ones(len(mask), dtype=torch.bool) if real is None else real)
-        for column, values in zip(
-            self.read(counts).T, (self.inter, self.pred, self.mask), strict=True
-        ):
-            values.extend(column[keep].tolist())
-        pred, truth = (self.read(x)[keep, 0].numpy() for x in (pred, truth))
-        self.found.extend(find(p, t, self.rule) for p, t in zip(pred, truth, strict=True))
-        self.pixels += truth.size
-
-    def scores(self) -> "Scores":
-        "The fractions."
-        inter, pred, mask = (sum(v) for v in (self.inter, self.pred, self.mask))
-        ious = [
-            i / (p + m - i)
-            for i, p, m in zip(self.inter, self.pred, self.mask, strict=True)
-            if p + m - i
-        ]
-        targets, matched = (sum(getattr(f, k) for f in self.found) for k in ("targets", "matched"))
-        return Scores(
-            iou=fraction(inter, pred + mask - inter),
-            niou=fraction(sum(ious), len(ious)),
-            f1=fraction(2 * inter, pred + mask),
-            pd=fraction(matched, targets),
-            fa=fraction(sum(f.false_pixels for f in self.found) * 1e6, self.pixels),
-            targets=targets,
-            images=len(self.found),
-            rule=self.rule,
-        )
-
-
-def fraction(part: float, whole: float) -> float:
-    "`part / whole`, and NaN where there is nothing to divide by."
-    return part / whole if whole else math.nan
-
-
-# %% [markdown]
 # A score that has no denominator is not 0 and not 1: a set without targets has no Pd. It is NaN, shown as a dash.
 
 # %%
@@ -282,6 +218,109 @@ class Scores:
         }
 
 
+def fraction(part: float, whole: float) -> float:
+    "`part / whole`, and NaN where there is nothing to divide by."
+    return part / whole if whole else math.nan
+
+
+# %%
+nothing = Scores(0.624, 0.6, 0.77, fraction(0, 0), 12.34, 0, 1, "exact")
+test_eq(str(nothing), "IoU 0.62  nIoU 0.60  F1 0.77  Pd -  Fa 12.3")
+nothing.as_dict()
+
+
+# %% [markdown]
+# ## Counts first, fractions last
+#
+# Whole numbers are counted, and divided once, at the end. So a score does not depend on how the images were batched, and sums over devices are exact. The pixels are kept per image, because nIoU is a mean over images; those with an empty union say nothing about overlap and stay out of it.
+
+# %%
+#| export
+@dataclass
+class Counts:
+    "What was counted over a set of images, from which `scores` makes fractions."
+
+    rule: str = "exact"  # or "reference"
+    inter: list[int] = field(default_factory=list)  # per image, in pixels
+    pred: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    pixels: int = 0
+
+    def scores(self) -> Scores:
+        "The fractions."
+        inter, pred, mask = (sum(v) for v in (self.inter, self.pred, self.mask))
+        ious = [
+            i / (p + m - i)
+            for i, p, m in zip(self.inter, self.pred, self.mask, strict=True)
+            if p + m - i
+        ]
+        targets, matched = (sum(getattr(f, k) for f in self.found) for k in ("targets", "matched"))
+        return Scores(
+            iou=fraction(inter, pred + mask - inter),
+            niou=fraction(sum(ious), len(ious)),
+            f1=fraction(2 * inter, pred + mask),
+            pd=fraction(matched, targets),
+            fa=fraction(sum(f.false_pixels for f in self.found) * 1e6, self.pixels),
+            targets=targets,
+            images=len(self.found),
+            rule=self.rule,
+        )
+
+
+# %% [markdown]
+# Two images: of four target pixels two were found and one false pixel was added; the other image is empty and was left so. IoU is 2/5, and so is nIoU:
+
+# %%
+counted = Counts("exact", [2, 0], [3, 0], [4, 0], [Found(1, 1, 0), Found(0, 0, 0)], 512)
+test_eq((counted.scores().iou, counted.scores().niou), (2 / 5, 2 / 5))
+test_close(counted.scores().f1, 4 / 7)
+print(counted.scores())
+
+
+# %% [markdown]
+# A `Tally` does the counting. Rows that only fill the last batch are marked `real = False` and count nowhere. What is counted per pixel is counted on the device; only the two masks of truth values travel to the host, for their components.
+
+# %%
+#| export
+class Tally(Counts):
+    """Counts the images of batches, as they come.
+
+    `read` brings a tensor to the host: a device passes its own, which counts the reads.
+    """
+
+    def __init__(self, rule: str = "exact", read: Any = None) -> None:
+        if rule not in ("exact", "reference"):
+            raise ValueError(f"rule={rule!r}: write exact or reference")
+        super().__init__(rule)
+        self.read = read or (lambda tensor: tensor.cpu())
+
+    def add(
+        self,
+        logits: Tensor,  # [B,1,H,W]
+        mask: Tensor,  # [B,1,H,W] 0 or 1
+        real: Tensor | None = None,  # [B] bool; False for rows that only fill the batch
+    ) -> None:
+        "Count the images of a batch."
+        if logits.shape != mask.shape:
+            shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
+            raise ValueError(f"score: {shapes} differ")
+        pred, truth = logits > 0, mask > 0
+        counts = torch.stack([x.sum((1, 2, 3)) for x in (pred & truth, pred, truth)], 1)
+        keep = self.read(torch.ones(len(mask), dtype=torch.bool) if real is None else real)
+        columns = zip(self.read(counts).T, (self.inter, self.pred, self.mask), strict=True)
+        for column, values in columns:
+            values.extend(column[keep].tolist())
+        pred, truth = (self.read(x)[keep, 0].numpy() for x in (pred, truth))
+        self.found.extend(find(p, t, self.rule) for p, t in zip(pred, truth, strict=True))
+        self.pixels += truth.size
+
+
+# %% [markdown]
+# And most of the time the set is in memory already:
+
+# %%
+#| export
 def score(
     logits: Tensor,  # [B,1,H,W]; a pixel is predicted where this is above 0
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
@@ -313,18 +352,14 @@ for i in range(2):
     tally.add(filled, torch.cat([truth[i : i + 1]] * 2), torch.tensor([True, False]))
 test_eq(tally.scores(), scores)
 print(score(pred[1:] - 0.5, truth[1:]))
-assert score(pred[1:] - 0.5, truth[1:]).as_dict()["pd"] is None and math.isnan(fraction(1, 0))
+assert score(pred[1:] - 0.5, truth[1:]).as_dict()["pd"] is None
 with expect_fail(ValueError, contains="write exact or reference"):
     Tally("nearest")
-test_eq(
-    str(Scores(0.624, 0.6, 0.77, math.nan, 12.34, 0, 1, "exact")),
-    "IoU 0.62  nIoU 0.60  F1 0.77  Pd -  Fa 12.3",
-)
 
 # %% [markdown]
 # ## At every threshold
 #
-# One threshold is one point. A curve needs the same counts at many, and for pixels a histogram gives all of them at once: sum it from the top. Objects must be found anew at each threshold, because components merge as it falls; a few dozen thresholds draw the curve.
+# One threshold is one point. A curve needs the same counts at many, and for pixels a histogram gives all of them at once: sum it from the top.
 
 # %%
 #| export
@@ -360,6 +395,22 @@ class Histogram:
         }
 
 
+# %%
+prob = np.random.default_rng(0).random((2, 32, 32))
+mask = np.zeros((2, 32, 32), bool)
+mask[:, 4:7, 4:7] = True
+histogram = Histogram()
+histogram.add(prob, mask)
+curve = histogram.curve()
+test_eq(curve["recall"][0], 1)
+test_close(curve["precision"][500], mask[prob >= 0.5].mean())
+
+
+# %% [markdown]
+# Objects must be found anew at each threshold, because components merge as it falls and split as it rises; a few dozen thresholds draw the curve. On pure noise, as here, false alarms are many small ones in the middle and one large one at the bottom:
+
+# %%
+#| export
 def pd_fa(
     probs: np.ndarray,  # [N,H,W] probabilities of one batch or set, 0..1
     masks: np.ndarray,  # [N,H,W] bool
@@ -379,12 +430,4 @@ def pd_fa(
 
 
 # %%
-prob = np.random.default_rng(0).random((2, 32, 32))
-mask = np.zeros((2, 32, 32), bool)
-mask[:, 4:7, 4:7] = True
-histogram = Histogram()
-histogram.add(prob, mask)
-curve = histogram.curve()
-test_eq(curve["recall"][0], 1)
-test_close(curve["precision"][500], mask[prob >= 0.5].mean())
 [f.false_pixels for f in pd_fa(prob, mask, [0.1, 0.5, 0.9])]

@@ -8,7 +8,7 @@
 
 # %%
 #| hide
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export

@@ -85,7 +85,7 @@ with tempfile.TemporaryDirectory() as tmp:
 #| export
 @dataclass(frozen=True)
 class Folder:
-    "The files of a run: config.json env.json log.jsonl scores.json status.json last.pt best.pt figures/."
+    "The files of a run: settings, machine, log, status, checkpoints, scores and figures."
 
     path: Path
 
@@ -118,7 +118,7 @@ class Folder:
             file.flush()
 
     def status(self, state: str, epoch: int, reason: str = "") -> None:
-        "Say how the run is, for whoever watches it from outside: running, finished, stopped, failed."
+        "Say how the run is: running, finished, stopped or failed, and why."
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
         write_json(self.file("status.json"), entry)
@@ -285,7 +285,7 @@ with tempfile.TemporaryDirectory() as tmp:
     with expect_fail(UserError, contains="no such file"):
         load(Path(tmp) / "none.pt")
 test_eq(new.epoch, 4)
-test_eq(new.model.weight, old.model.weight)
+assert torch.equal(new.model.weight, old.model.weight)
 test_eq(to_cpu({"a": [torch.ones(1)]})["a"][0].device.type, "cpu")
 new.optimizer.state_dict()["state"][0]["sum"]
 

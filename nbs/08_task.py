@@ -156,7 +156,7 @@ loss
 # The same seed starts from the same weights; a scoring batch is plain; and a task that does not say what its model is gets an error that names it:
 
 # %%
-test_eq(task.model().final.weight, model.final.weight)
+assert torch.equal(task.model().final.weight, model.final.weight)
 with torch.no_grad():
     logits = task.logits(model, task.batch(parts["test"], [0, 1], None), "full")
 tally = task.tally(None)

@@ -21,12 +21,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.ndimage import white_tophat
 from torch import Tensor, nn
 
 from mshnet.core import Config, UserError
-from mshnet.data import Batch, Split, ahead
+from mshnet.data import Batch, Split, ahead, squash
 from mshnet.device import DeviceSteps, open_device
-from mshnet.metrics import Found, Histogram, Scores, Tally, pd_fa
+from mshnet.metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from mshnet.model import MSHNet, find_weights, fit_weights, read_file
 from mshnet.run import bar, installed, write_json
 from mshnet.task import Detection, normalise
@@ -267,6 +268,71 @@ test_eq(again.scores.images, 3)
 with expect_fail(UserError, contains="name the weights"):
     evaluate(config)
 print(again.scores, "|", again.protocol["chosen"])
+
+
+# %% [markdown]
+# ## A yardstick
+#
+# Before networks, small targets were found by a top-hat filter: subtract from the image its opening, and what is smaller than the window and brighter than its surroundings remains. Its window and threshold are chosen on the training images, all thresholds at once from a histogram of the responses, so that the comparison is fair.
+
+# %%
+#| export
+def top_hat_filter(
+    image: np.ndarray,  # [S,S] grey levels 0..255
+    window: int,  # side of the square, in pixels
+) -> np.ndarray:  # [S,S] whole numbers 0..255
+    "What is brighter than its surroundings and smaller than the window."
+    return white_tophat(np.round(image).astype(np.int16), size=(window, window))
+
+
+@dataclass(frozen=True)
+class TopHat:
+    "The best top-hat filter for some training images, and what it scores on the test images."
+
+    window: int
+    threshold: int  # a response above this is a detection
+    scores: Scores
+
+
+def responses(
+    split: Split,
+    size: int,  # side of the scored image
+    window: int,
+) -> tuple[np.ndarray, np.ndarray]:  # [N,S,S] responses, [N,S,S] masks
+    "The filter's responses to a split's images."
+    pairs = [squash(i, m, size) for i, m in zip(split.images, split.masks, strict=True)]
+    grey = [image if image.ndim == 2 else image.mean(-1) for image, _ in pairs]
+    found = np.stack([top_hat_filter(image, window) for image in grey])
+    return found, np.stack([mask for _, mask in pairs]) > 0
+
+
+def top_hat(
+    train: Split,
+    test: Split,
+    size: int,
+    rule: str = "exact",
+) -> TopHat:
+    "Choose window and threshold by the training images' IoU, score the test images."
+    best = (-1.0, 0, 0)
+    for window in (3, 5, 7, 9, 11):
+        found, mask = responses(train, size, window)
+        hit = np.bincount(found[mask], minlength=256)[::-1].cumsum()[::-1]
+        false = np.bincount(found[~mask], minlength=256)[::-1].cumsum()[::-1]
+        iou = hit / np.maximum(mask.sum() + false, 1)  # of responses of at least 0, 1, 2 ..
+        best = max(best, (float(iou.max()), window, int(iou.argmax()) - 1))
+    _, window, threshold = best
+    found, mask = responses(test, size, window)
+    logits = torch.from_numpy(found - threshold).float()[:, None]
+    return TopHat(window, threshold, score(logits, torch.from_numpy(mask)[:, None], rule))
+
+
+# %%
+yardstick = top_hat(parts["train"], parts["test"], 32)
+assert responses(parts["test"], 32, 5)[0].max() <= 255 and isinstance(yardstick, TopHat)
+spot = np.zeros((9, 9))
+spot[4, 4] = 100
+test_eq(top_hat_filter(spot + 50, 3), spot)
+print(yardstick.window, yardstick.threshold, yardstick.scores)
 
 
 # %% [markdown]

@@ -220,6 +220,12 @@ class Run:
         "The score line."
         return str(self.scores["line"])
 
+    def listing(self) -> str:
+        "The run's files, with their sizes."
+        files = sorted(p for p in self.folder.rglob("*") if p.is_file())
+        lines = [f"{p.stat().st_size / 1e6:8.2f} MB  {p.relative_to(self.folder)}" for p in files]
+        return "\n".join([str(self.folder), *lines])
+
     def _repr_html_(self) -> str:
         "A table for the notebook."
         rows = {**self.scores["scores"], **self.scores["protocol"], "folder": self.folder}
@@ -330,7 +336,8 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(json.loads((run.folder / "status.json").read_text())["state"], "finished")
     with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
         train(config.model_copy(update={"lr": 0.1}))
-    table = longer._repr_html_()
+    print(longer.listing().split("\n", 1)[1])
+    assert "nIoU" in str(longer) and "<table>" in longer._repr_html_()
 test_eq(again.ended, run.ended)
 
 # %% [markdown]

@@ -1,0 +1,270 @@
+# %% [markdown]
+# # cli
+#
+# > `mshnet train | test | data | doctor`: the same settings as flags, and errors that say what to write.
+
+# %%
+#| default_exp cli
+
+# %%
+#| hide
+import contextlib
+import io
+
+from fastcore.test import test_eq
+
+# %%
+#| export
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mshnet import __version__
+from mshnet.core import (
+    ALIASES,
+    PRESETS,
+    Config,
+    PlaceFields,
+    UserError,
+    configure,
+    expects,
+    resumed,
+    unknown,
+)
+
+# %% [markdown]
+# The flags are made from `Config`, so a setting cannot have one name here and another in a notebook. Values stay text until `configure` checks all of them at once, whichever door they came through.
+#
+# torch takes seconds to import. Nobody should wait for it to learn that a flag was mistyped, so this module imports nothing but the settings, and each command imports what it needs when it runs.
+#
+# ## Commands
+#
+# Each command takes the flags that mean something to it. `train` takes all.
+
+# %%
+#| export
+READING = ["dataset_dir", "train_list", "test_list"]
+DEVICE = ["device", "precision"]
+SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
+COMMANDS: dict[str, tuple[str, list[str]]] = {
+    "train": (
+        "train, score and keep a run; the same command again goes on",
+        list(Config.model_fields),
+    ),
+    "test": (
+        "score weights on the test list",
+        [*READING, *DEVICE, *SCORING],
+    ),
+    "data": ("report what a data set holds and what is wrong with it", READING),
+    "doctor": ("look at this machine", [*DEVICE, "dataset_dir", "output_dir"]),
+}
+
+
+# %% [markdown]
+# argparse's own messages are terse and its abbreviations are a trap: `--warm` would work until another flag begins with it. Errors get the house's form.
+
+# %%
+#| export
+class Parser(argparse.ArgumentParser):
+    "argparse without abbreviations, whose errors are one line."
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        "A mistake in the flags."
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def add_setting(
+    parser: argparse._ActionsContainer,
+    name: str,  # of a setting
+) -> None:
+    "Add the flag of a setting, with its aliases."
+    field = Config.model_fields[name]
+    flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
+    default = "" if field.default == "" else f", default {field.default}"
+    wanted = "" if field.annotation is str else f" ({expects(name)}{default})"
+    parser.add_argument(
+        *(f"--{flag.replace('_', '-')}" for flag in flags),
+        dest=name,
+        metavar="X",
+        help=f"{field.description}{wanted}".replace("%", "%%"),
+    )
+
+
+def make_parser() -> Parser:
+    "The parser of all commands."
+    about = "MSHNet: infrared small target detection. Train, score, look."
+    parser = Parser(prog="mshnet", description=about)
+    parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command, (text, names) in COMMANDS.items():
+        sub = commands.add_parser(command, help=text, description=text)
+        if command == "data":
+            sub.add_argument("folder", nargs="?", help="folder of the data set", metavar="DIR")
+        sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
+        recipe = sub.add_argument_group("settings that change the result")
+        where = sub.add_argument_group("settings of this machine")
+        for name in names:
+            add_setting(where if name in PlaceFields.model_fields else recipe, name)
+        if command == "train":
+            sub.epilog = f"presets: {', '.join(PRESETS)}"
+    return parser
+
+
+# %%
+with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+    make_parser().parse_args(["test", "--help"])
+print(shown.getvalue()[:900])
+
+
+# %% [markdown]
+# A flag that is not known is answered with what was meant, and retired ones with what replaced them. A known flag that another command takes is named as such.
+
+# %%
+#| export
+def parse(
+    words: Sequence[str],  # as on the command line, without the program's name
+) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
+    "Read the command line; UserError for a mistake."
+    parsed, rest = make_parser().parse_known_args(words)
+    written = {k: v for k, v in vars(parsed).items() if v is not None}
+    command, file = written.pop("command"), written.pop("config")
+    if rest:
+        flag, name = rest[0], rest[0].lstrip("-").split("=")[0].replace("-", "_")
+        if not flag.startswith("-"):
+            raise UserError(f"{flag!r} is one word too many; see mshnet {command} --help")
+        if name in Config.model_fields:
+            raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
+        text = unknown(name).replace("is no setting", "is no flag")
+        raise UserError(f"--{text.replace('_', '-')}")
+    if folder := written.pop("folder", ""):
+        written["dataset_dir"] = folder
+    return command, written, file
+
+
+# %%
+def answer(line):
+    "What a command line is answered with."
+    try:
+        return parse(line.split())
+    except UserError as error:
+        return str(error)
+
+
+lines = [
+    "train --epochz 3",
+    "train --mode train",
+    "test --epochs 3",
+    "trian",
+    "data a b",
+    "data sirst --config x.json",
+]
+answers = [answer(line) for line in lines]
+assert (
+    "did you mean epochs" in answers[0] and "retired" in answers[1] and "leave it out" in answers[2]
+)
+answers
+
+
+# %% [markdown]
+# ## What the commands do
+
+# %%
+#| export
+def do_train(config: Config) -> int:
+    "Train, with pictures at the end."
+    from mshnet.show import gallery, learning_curves, trade_offs
+    from mshnet.train import train
+
+    run = train(config)
+    for draw in (learning_curves, trade_offs, gallery):
+        draw(run.folder)
+    print(f"figures {run.folder / 'figures'}", file=sys.stderr)
+    return 0
+
+
+def do_test(config: Config) -> int:
+    "Score weights, say how, and keep it if a folder is given."
+    from mshnet.evaluate import evaluate
+
+    result = evaluate(config)
+    for key, value in result.protocol.items():
+        print(f"{key:12}{value}")
+    if config.output_dir:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+        result.save(Path(config.output_dir))
+    print(result.scores)
+    return 0
+
+
+def do_data(config: Config) -> int:
+    "Print the data report; status 1 if the data cannot be used."
+    from mshnet.data import report
+
+    text, usable = report(config)
+    print(text)
+    return 0 if usable else 1
+
+
+def do_doctor(config: Config) -> int:
+    "Print what the machine is; status 1 if something is wrong."
+    from mshnet.doctor import doctor
+
+    found = doctor(config)
+    print(found)
+    return 1 if found.worst == "error" else 0
+
+
+DO: dict[str, Callable[[Config], int]] = {
+    "train": do_train,
+    "test": do_test,
+    "data": do_data,
+    "doctor": do_doctor,
+}
+
+
+# %% [markdown]
+# `mshnet test` on a run's checkpoint takes the run's own settings for what is not written: the sizes and the data it was made with.
+
+# %%
+#| export
+def main(
+    words: Sequence[str] | None = None,  # None: those of this process
+) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake of the user's, 130 interrupted
+    "Run a command."
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    try:
+        command, written, file = parse(sys.argv[1:] if words is None else words)
+        if command == "test":
+            written = {**resumed(written.get("weight_path", "")), **written}
+        return DO[command](configure(written, file))
+    except UserError as error:
+        print(f"mshnet: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("mshnet: stopped; the same command goes on from the last epoch", file=sys.stderr)
+        return 130
+
+
+# %%
+for line in ("train --epochs none", "train --lerning-rate 1", "test", "data no-such-folder"):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        status = main(line.split())
+    print(status, said.getvalue().strip())
+    test_eq(status, 2)
+
+# %%
+#| hide
+show = warnings.showwarning
+test_eq(main(["doctor", "--device", "cpu"]), 0)
+assert [do.__name__ for do in (do_train, do_test, do_data, do_doctor)] == [
+    f"do_{c}" for c in COMMANDS
+]
+assert isinstance(make_parser(), Parser)
+group = Parser(prog="x").add_argument_group("g")
+add_setting(group, "lr")

@@ -1,0 +1,149 @@
+# %% [markdown]
+# # {{title}}
+#
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb)
+#
+# Trains [MSHNet](https://arxiv.org/abs/2403.19366) for infrared small target detection, scores it and shows it, on {{place}}. Without a data set it uses synthetic infrared scenes, so it can be run from top to bottom as it is.
+#
+# ## 1. Install
+#
+# Only what is missing. A preinstalled torch or numpy is never replaced: pip is told to keep them.
+
+# %% tags=["install", "only:local"]
+import importlib.util
+
+assert importlib.util.find_spec("mshnet"), "mshnet is missing: run `pip install -e .` in its folder"
+
+# %% tags=["install", "only:a100_setup"]
+import importlib.util
+import subprocess
+
+if importlib.util.find_spec("mshnet") is None:
+    subprocess.run(
+        "pip list --format=freeze | grep -iE '^(torch|torchvision|numpy|ipython)=' > kept.txt; "
+        "pip install --quiet -c kept.txt 'mshnet @ git+https://github.com/{{repo}}@{{branch}}'",
+        shell=True,
+        check=True,
+    )
+
+# %% tags=["install", "only:kaggle_gpu"]
+import importlib.util
+import subprocess
+
+if importlib.util.find_spec("mshnet") is None:  # from an attached wheel, else from its repository
+    subprocess.run(
+        "pip list --format=freeze | grep -iE '^(torch|torchvision|numpy|ipython)=' > kept.txt; "
+        "pip install --quiet -c kept.txt /kaggle/input/*/mshnet-*.whl || "
+        "pip install --quiet -c kept.txt 'mshnet @ git+https://github.com/{{repo}}@{{branch}}'",
+        shell=True,
+        check=True,
+    )
+
+# %% [markdown]
+# ## 2. Settings
+#
+# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. Any setting may be given, also those not listed; `None` means "as the preset says". A name that is no setting is refused in the next cell, before anything is spent.
+
+# %% tags=["parameters"]
+preset = ""  # named differences from the paper's recipe: quick, paper, a100, or "" for none
+dataset_dir = ""  # folder of a data set (images/, masks/, lists), or "" for synthetic scenes
+epochs = None  # passes over the training images
+batch_size = None  # images per step
+lr = None  # learning rate
+choose = None  # which epoch is kept: val, last or test
+device = "auto"  # auto, cpu, cuda, cuda:1, mps
+output_dir = ""  # folder of the run, or "" for one named after the recipe
+
+# %%
+from mshnet.core import from_notebook
+
+config = from_notebook(globals())
+config
+
+# %% [markdown]
+# ## 3. The machine
+#
+# What it is, what it can do, and whether anything is wrong with it or with the data.
+
+# %%
+from mshnet.doctor import doctor
+
+print(doctor(config))
+
+# %% [markdown]
+# ## 4. The data
+#
+# Look before you train: the marks must sit on the targets.
+
+# %%
+from mshnet.data import report
+from mshnet.places import run_folder
+from mshnet.show import samples
+
+print(report(config)[0])
+
+# %%
+samples(config, run_folder(config))
+
+# %% [markdown]
+# ## 5. Train
+#
+# One line per epoch. If the session ends, run the notebook again: it goes on after the last complete epoch. A finished run is only shown.
+
+# %%
+from mshnet.train import train
+
+run = train(config)
+
+# %% [markdown]
+# ## 6. Scores
+#
+# With everything that is needed to compare them with others: data, resize, threshold, matching rule, and by what the epoch was chosen.
+
+# %%
+run
+
+# %% [markdown]
+# ## 7. Pictures
+#
+# How it learned:
+
+# %%
+from mshnet.show import beside_top_hat, gallery, learning_curves, trade_offs
+
+learning_curves(run.folder)
+
+# %% [markdown]
+# What another threshold would give:
+
+# %%
+trade_offs(run.folder)
+
+# %% [markdown]
+# Test images from the worst to the best:
+
+# %%
+gallery(run.folder)
+
+# %% [markdown]
+# The classical top-hat filter, with its best window and threshold, beside it. A network that does not beat it has learned nothing new:
+
+# %%
+beside_top_hat(run.folder)
+
+# %% [markdown]
+# The same curves in TensorBoard, where it is installed:
+
+# %%
+from mshnet.show import tensorboard
+
+tensorboard(run.folder)
+
+# %% [markdown]
+# ## 8. Where everything lies
+#
+# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to go on from.
+
+# %%
+print(run.listing())
+print(run)
