@@ -4,18 +4,20 @@
 
 # %% auto #0
 __all__ = ['DEEP', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'Split', 'read_image', 'read_mask', 'Layout', 'find_layout',
-           'find_list', 'Findings', 'read_names', 'find_file', 'Reading', 'read_pair', 'read_split', 'read_dataset',
-           'splits', 'clutter', 'blob', 'background', 'scene', 'scenes', 'Draw', 'draw', 'order', 'augment', 'squash',
-           'Batch', 'train_batches', 'score_batches', 'collate', 'training_batch', 'scoring_batch', 'ahead', 'report']
+           'find_list', 'Findings', 'bare_name', 'read_names', 'find_file', 'Reading', 'read_pair', 'read_split',
+           'read_dataset', 'splits', 'clutter', 'blob', 'background', 'scene', 'scenes', 'Draw', 'draw', 'order',
+           'augment', 'squash', 'Batch', 'train_batches', 'score_batches', 'collate', 'training_batch', 'scoring_batch',
+           'ahead', 'describe', 'report']
 
 # %% ../nbs/05_data.ipynb #c-import-hashlib
 import hashlib
+import os
 import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,10 +56,10 @@ class Split:
 
     def part(self, name: str, indices: Sequence[int]) -> "Split":
         "The images at these places, as a split of its own."
-        pick = [
-            tuple(column[i] for i in indices) for column in (self.names, self.images, self.masks)
-        ]
-        return Split(name, *pick, self.source)  # type: ignore[arg-type]
+        names = tuple(self.names[i] for i in indices)
+        images = tuple(self.images[i] for i in indices)
+        masks = tuple(self.masks[i] for i in indices)
+        return Split(name, names, images, masks, self.source)
 
 # %% ../nbs/05_data.ipynb #read_image
 DEEP = ("I", "F")  # beginnings of Pillow's modes with more than 8 bits
@@ -71,7 +73,8 @@ def read_image(
         if file.mode.startswith(DEEP):
             values = np.asarray(file, np.float64)
             low, high = values.min(), values.max()
-            return np.uint8(np.round((values - low) * 255 / max(high - low, 1))), file.mode
+            stretched = np.round((values - low) * 255 / max(high - low, 1))
+            return stretched.astype(np.uint8), file.mode
         rgb, mode = np.asarray(file.convert("RGB")), file.mode
     grey = (rgb == rgb[..., :1]).all()
     return np.ascontiguousarray(rgb[..., 0] if grey else rgb), mode
@@ -123,12 +126,17 @@ def find_layout(
         inside = [p.parent.name for i, _ in FOLDERS for p in sorted(root.glob(f"*/{i}"))]
         hint = f"; did you mean {root / inside[0]}?" if inside else ""
         raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
-    lists = {
-        name: find_list(root, name, getattr(config, f"{name}_list")) for name in ("train", "test")
-    }
+    lists, wrong = {}, []
+    for name in ("train", "test"):
+        try:
+            lists[name] = find_list(root, name, getattr(config, f"{name}_list"))
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UserError("; ".join(wrong))
     return Layout(root, *pair, lists)
 
-
+# %% ../nbs/05_data.ipynb #find_list
 def find_list(
     root: Path,
     name: str,  # "train" or "test"
@@ -143,9 +151,14 @@ def find_list(
         if all((root / file).is_file() for file in pair):
             return root / dict(zip(("train", "test"), pair, strict=True))[name]
     found = sorted((root / "img_idx").glob(f"{name}_*.txt"))
+    if not found:  # one list may have been named by the user, and the other one lie here
+        single = dict.fromkeys(
+            dict(zip(("train", "test"), pair, strict=True))[name] for pair in LISTS
+        )
+        found = [root / file for file in single if (root / file).is_file()]
     if len(found) == 1:
         return found[0]
-    seen = ", ".join(str(p.relative_to(root)) for p in found)
+    seen = ", ".join(p.relative_to(root).as_posix() for p in found)
     what = f"several lists ({seen})" if found else f"no list of {name} names such as {name}.txt"
     raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{name}-list")
 
@@ -176,6 +189,17 @@ class Findings:
         for line in self.lines(self.warnings):
             warnings.warn(line, stacklevel=2)
 
+# %% ../nbs/05_data.ipynb #bare_name
+def bare_name(
+    line: str,  # such as "Misc_1", "Misc_1.png" or "C:\\sirst\\images\\Misc_1.png"
+) -> str:  # such as "Misc_1"; a folder below the images stays, as in "night/001"
+    "A line of a list as the name of an image, without suffix."
+    path = PureWindowsPath(line)  # knows both kinds of slashes
+    if path.anchor or ".." in path.parts:
+        path = PureWindowsPath(path.name)
+    text = path.as_posix()
+    return text[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else text
+
 
 def read_names(
     file: Path,
@@ -186,13 +210,13 @@ def read_names(
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: not a readable list of names ({error})") from None
-    names = [line.strip().replace("\\", "/") for line in text.splitlines() if line.strip()]
-    bare = [n[: -len(s)] if (s := Path(n).suffix).lower() in SUFFIXES else n for n in names]
-    for name in {n for n in bare if bare.count(n) > 1}:
-        findings.warnings[f"name more than once in {file.name}, kept once"].append(name)
-    if not bare:
+    names = Counter(bare_name(line.strip()) for line in text.splitlines() if line.strip())
+    for name, count in names.items():
+        if count > 1:
+            findings.warnings[f"name more than once in {file.name}, kept once"].append(name)
+    if not names:
         findings.errors["list without names"].append(file.name)
-    return list(dict.fromkeys(bare))
+    return list(names)
 
 # %% ../nbs/05_data.ipynb #find_file
 def find_file(
@@ -203,11 +227,12 @@ def find_file(
     "The file of a name, whatever its suffix."
     for ending in endings:
         for suffix in (*SUFFIXES, *(s.upper() for s in SUFFIXES)):
-            if (path := folder / f"{name}{ending}{suffix}").is_file():
+            path = folder / f"{name}{ending}{suffix}"
+            if os.path.isfile(path):  # unlike Path.is_file, False for a name that cannot be
                 return path
     return None
 
-
+# %% ../nbs/05_data.ipynb #Reading
 Pair = tuple[np.ndarray, np.ndarray]
 
 
@@ -235,13 +260,13 @@ def read_pair(
         image, mode = read_image(image_path)
         kind = f"unreadable mask in {layout.masks.name}/"
         mask, notes = read_mask(mask_path, image.shape[:2])
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except Exception:
         return Reading(None, error=kind)
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
     return Reading((image, mask), mode, notes=frozenset(notes))
 
-
+# %% ../nbs/05_data.ipynb #read_split
 def read_split(
     layout: Layout,
     part: str,  # "train" or "test"
@@ -273,12 +298,13 @@ def read_dataset(
         return made, findings
     layout = find_layout(root, config)
     names = {part: read_names(file, findings) for part, file in layout.lists.items()}
-    for name in set(names["train"]) & set(names["test"]):
+    both = set(names["train"]) & set(names["test"])
+    for name in [name for name in names["train"] if name in both]:
         findings.warnings["name in both lists, so the test is not independent"].append(name)
     parts = {part: read_split(layout, part, names[part], findings) for part in names}
     return parts, findings
 
-
+# %% ../nbs/05_data.ipynb #splits
 def splits(
     config: Config,
 ) -> dict[str, Split]:  # "train", "test", and "val" with choose="val"
@@ -287,14 +313,17 @@ def splits(
     findings.settle()
     train = parts["train"]
     if config.choose == "val":
+        if len(train) < 2:
+            raise UserError("choose='val': one training image cannot be parted; write last instead")
         order = np.random.default_rng(config.seed).permutation(len(train)).tolist()
-        held = max(1, round(config.val_fraction * len(train)))
+        held = min(max(1, round(config.val_fraction * len(train))), len(train) - 1)
         parts["val"] = train.part("val", sorted(order[:held]))
         parts["train"] = train.part("train", sorted(order[held:]))
-    if len(parts["train"]) < config.batch_size:
+    count = len(parts["train"])
+    if count < config.batch_size:
         raise UserError(
-            f"batch_size={config.batch_size}: there are only {len(parts['train'])} training images; "
-            f"write --batch-size {max(len(parts['train']), 1)} or less"
+            f"batch_size={config.batch_size}: there are only {count} training images; "
+            f"write --batch-size {count} or less"
         )
     return parts
 
@@ -345,7 +374,7 @@ def background(
     horizon = rng.uniform(0.3, 0.8) * size + rng.uniform(1, 5) * clutter(rng, size, 1.8)[0]
     return np.where(np.arange(size)[:, None] < horizon, sky, low)
 
-
+# %% ../nbs/05_data.ipynb #scene
 def scene(
     rng: np.random.Generator,
     size: int,
@@ -366,7 +395,7 @@ def scene(
         image += (rng.uniform(18, 50) + 1.5 * around.std()) * spot
         mask |= (spot > 0.4).astype(np.uint8)
     image += rng.normal(scale=rng.uniform(2, 5), size=image.shape)
-    return np.uint8(np.clip(image, 0, 255)), mask
+    return np.clip(image, 0, 255).astype(np.uint8), mask
 
 
 def scenes(
@@ -483,7 +512,7 @@ def score_batches(
     rows = [list(range(i, min(i + size, count))) for i in range(0, count, size)]
     return [row + [-1] * (size - len(row)) for row in rows]
 
-
+# %% ../nbs/05_data.ipynb #collate
 def collate(
     pairs: Sequence[Pair],
     real: Sequence[bool],
@@ -539,26 +568,34 @@ def ahead(
             for future in waiting:
                 future.cancel()
 
-# %% ../nbs/05_data.ipynb #report
+# %% ../nbs/05_data.ipynb #describe
+def describe(
+    split: Split,
+) -> list[str]:
+    "Counts, sizes and target areas of a split, in a few lines."
+    areas = np.concatenate([objects(m > 0).area for m in split.masks] or [np.array([], int)])
+    empty = sum(not m.any() for m in split.masks)
+    sizes = {i.shape[:2] for i in split.images}
+    heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
+    grey = sum(i.ndim == 2 for i in split.images)
+    small, large, middle = (
+        (areas.min(), areas.max(), int(np.median(areas))) if len(areas) else (0, 0, 0)
+    )
+    return [
+        f"{split.name}: {len(split)} images, {len(areas)} targets, {empty} images without, "
+        f"hash {split.hash}",
+        f"  {len(sizes)} sizes, {min(widths)}..{max(widths)} wide, "
+        f"{min(heights)}..{max(heights)} high; {grey} grey, {len(split) - grey} colour",
+        f"  target areas {small}..{large} px, median {middle} px",
+    ]
+
+
 def report(
     config: Config,
 ) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
     "Counts, sizes, modes, target areas of a data set, and every problem found in it."
     parts, findings = read_dataset(config)
-    lines = []
-    for name, split in parts.items():
-        areas = np.concatenate([objects(m > 0).area for m in split.masks] or [np.array([], int)])
-        empty = sum(not m.any() for m in split.masks)
-        sizes = {i.shape[:2] for i in split.images}
-        heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
-        grey = sum(i.ndim == 2 for i in split.images)
-        middle = int(np.median(areas)) if len(areas) else 0
-        lines += [
-            f"{name}: {len(split)} images, {len(areas)} targets, {empty} images without, hash {split.hash}",
-            f"  {len(sizes)} sizes, {min(widths)}..{max(widths)} wide, {min(heights)}..{max(heights)} high; "
-            f"{grey} grey, {len(split) - grey} colour",
-            f"  target areas {areas.min(initial=10**9) if len(areas) else 0}..{areas.max(initial=0)} px, median {middle} px",
-        ]
+    lines = [line for split in parts.values() for line in describe(split)]
     if findings.modes:
         modes = ", ".join(f"{count} {mode}" for mode, count in findings.modes.most_common())
         lines.append(f"file modes: {modes}")

@@ -81,16 +81,17 @@ def match_exact(
     targets: Objects,
     preds: Objects,
 ) -> Pairs:
-    "As many pairs as possible, then the least total distance."
-    edges = near(targets, preds)
+    "As many pairs as possible, then the least total distance, then the largest predictions."
+    edges = [edge for edge in near(targets, preds) if edge[2] < RADIUS - 1e-9]
     rows = {t: i for i, t in enumerate(dict.fromkeys(t for t, _, _ in edges))}
     cols = {p: j for j, p in enumerate(dict.fromkeys(p for _, p, _ in edges))}
     if len(edges) == len(rows) == len(cols):  # nothing to decide
         return [(t, p) for t, p, _ in edges]
     far = RADIUS * (len(rows) + 1)  # worse than any pairing of near ones
+    tie = 1e-6 / preds.area.sum()
     cost = np.full((len(rows), len(cols)), far)
     for t, p, distance in edges:
-        cost[rows[t], cols[p]] = distance
+        cost[rows[t], cols[p]] = distance - tie * preds.area[p]
     chosen = set(zip(*linear_sum_assignment(cost), strict=True))
     return [(t, p) for t, p, _ in edges if (rows[t], cols[p]) in chosen]
 

@@ -185,9 +185,9 @@ def read_file(
 def numpy_scalars() -> list[Any]:
     "What a numpy scalar needs to load, under its old and its new name."
     value = torch.zeros(1, dtype=torch.float64).numpy()[0]
-    make, kind = value.__reduce__()[0], type(value.dtype)
+    make, dtype = value.__reduce__()[0], value.dtype.__reduce__()[0]
     names = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
-    return [*((make, name) for name in names), kind.__mro__[1], kind]
+    return [*((make, name) for name in names), dtype, type(value.dtype)]
 
 # %% ../nbs/02_model.ipynb #find_weights
 def find_weights(

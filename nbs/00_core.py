@@ -166,6 +166,13 @@ class Config(RecipeFields, ScoringFields, PlaceFields):
             raise ValueError("a truth value")
         return value
 
+    def __str__(self) -> str:
+        "The settings that differ from their defaults, one a line."
+        fields = type(self).model_fields
+        changed = [n for n in fields if getattr(self, n) != fields[n].default]
+        lines = [f"{name} = {getattr(self, name)!r}" for name in changed]
+        return "\n".join([*lines, "all other settings: the defaults, the paper's recipe"])
+
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result."
         return {name: getattr(self, name) for name in self.recipe_names()}
@@ -369,6 +376,9 @@ def skipped(
             lines.append(f"{name} is not used without a dataset_dir")
     return lines
 
+
+# %%
+print(configure({}))
 
 # %%
 with warnings.catch_warnings(record=True) as caught:

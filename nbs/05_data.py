@@ -15,12 +15,13 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import hashlib
+import os
 import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,10 +67,10 @@ class Split:
 
     def part(self, name: str, indices: Sequence[int]) -> "Split":
         "The images at these places, as a split of its own."
-        pick = [
-            tuple(column[i] for i in indices) for column in (self.names, self.images, self.masks)
-        ]
-        return Split(name, *pick, self.source)  # type: ignore[arg-type]
+        names = tuple(self.names[i] for i in indices)
+        images = tuple(self.images[i] for i in indices)
+        masks = tuple(self.masks[i] for i in indices)
+        return Split(name, names, images, masks, self.source)
 
 
 # %%
@@ -102,7 +103,8 @@ def read_image(
         if file.mode.startswith(DEEP):
             values = np.asarray(file, np.float64)
             low, high = values.min(), values.max()
-            return np.uint8(np.round((values - low) * 255 / max(high - low, 1))), file.mode
+            stretched = np.round((values - low) * 255 / max(high - low, 1))
+            return stretched.astype(np.uint8), file.mode
         rgb, mode = np.asarray(file.convert("RGB")), file.mode
     grey = (rgb == rgb[..., :1]).all()
     return np.ascontiguousarray(rgb[..., 0] if grey else rgb), mode
@@ -172,12 +174,22 @@ def find_layout(
         inside = [p.parent.name for i, _ in FOLDERS for p in sorted(root.glob(f"*/{i}"))]
         hint = f"; did you mean {root / inside[0]}?" if inside else ""
         raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
-    lists = {
-        name: find_list(root, name, getattr(config, f"{name}_list")) for name in ("train", "test")
-    }
+    lists, wrong = {}, []
+    for name in ("train", "test"):
+        try:
+            lists[name] = find_list(root, name, getattr(config, f"{name}_list"))
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UserError("; ".join(wrong))
     return Layout(root, *pair, lists)
 
 
+# %% [markdown]
+# A pair of lists counts before single ones, because `train.txt` and `trainval.txt` may stand side by side and only their partner tells which is meant.
+
+# %%
+#| export
 def find_list(
     root: Path,
     name: str,  # "train" or "test"
@@ -192,9 +204,14 @@ def find_list(
         if all((root / file).is_file() for file in pair):
             return root / dict(zip(("train", "test"), pair, strict=True))[name]
     found = sorted((root / "img_idx").glob(f"{name}_*.txt"))
+    if not found:  # one list may have been named by the user, and the other one lie here
+        single = dict.fromkeys(
+            dict(zip(("train", "test"), pair, strict=True))[name] for pair in LISTS
+        )
+        found = [root / file for file in single if (root / file).is_file()]
     if len(found) == 1:
         return found[0]
-    seen = ", ".join(str(p.relative_to(root)) for p in found)
+    seen = ", ".join(p.relative_to(root).as_posix() for p in found)
     what = f"several lists ({seen})" if found else f"no list of {name} names such as {name}.txt"
     raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{name}-list")
 
@@ -207,9 +224,9 @@ with tempfile.TemporaryDirectory() as tmp:
     for name in ("train_A", "test_A", "test_B"):
         (root / "img_idx" / f"{name}.txt").write_text("one\n")
     test_eq(find_list(root, "train", "").name, "train_A.txt")
-    test_eq(
-        find_layout(root, Config(test_list="img_idx/test_B.txt")).lists["test"].name, "test_B.txt"
-    )
+    layout = find_layout(root, Config(test_list="img_idx/test_B.txt"))
+    assert isinstance(layout, Layout)
+    test_eq(layout.lists["test"].name, "test_B.txt")
     with expect_fail(UserError, contains="several lists"):
         find_layout(root, Config())
 
@@ -248,6 +265,29 @@ class Findings:
             warnings.warn(line, stacklevel=2)
 
 
+# %%
+findings = Findings()
+findings.errors["name without an image"] += list("vwxyz")
+with expect_fail(UserError, contains="v, w, x and 2 more"):
+    findings.settle()
+
+
+# %% [markdown]
+# Lists are written by all sorts of scripts: with or without suffixes, with slashes of either kind, with the paths of another person's computer. A name is only a name here. What leads out of the folder is cut down to its last part, so a list with absolute paths works, and no list can make us read a file from elsewhere.
+
+# %%
+#| export
+def bare_name(
+    line: str,  # such as "Misc_1", "Misc_1.png" or "C:\\sirst\\images\\Misc_1.png"
+) -> str:  # such as "Misc_1"; a folder below the images stays, as in "night/001"
+    "A line of a list as the name of an image, without suffix."
+    path = PureWindowsPath(line)  # knows both kinds of slashes
+    if path.anchor or ".." in path.parts:
+        path = PureWindowsPath(path.name)
+    text = path.as_posix()
+    return text[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else text
+
+
 def read_names(
     file: Path,
     findings: Findings,
@@ -257,28 +297,25 @@ def read_names(
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: not a readable list of names ({error})") from None
-    names = [line.strip().replace("\\", "/") for line in text.splitlines() if line.strip()]
-    bare = [n[: -len(s)] if (s := Path(n).suffix).lower() in SUFFIXES else n for n in names]
-    for name in {n for n in bare if bare.count(n) > 1}:
-        findings.warnings[f"name more than once in {file.name}, kept once"].append(name)
-    if not bare:
+    names = Counter(bare_name(line.strip()) for line in text.splitlines() if line.strip())
+    for name, count in names.items():
+        if count > 1:
+            findings.warnings[f"name more than once in {file.name}, kept once"].append(name)
+    if not names:
         findings.errors["list without names"].append(file.name)
-    return list(dict.fromkeys(bare))
+    return list(names)
 
 
 # %%
-findings = Findings()
 with tempfile.TemporaryDirectory() as tmp:
-    (Path(tmp) / "train.txt").write_text("a.png\nb\n\na\n")
-    test_eq(read_names(Path(tmp) / "train.txt", findings), ["a", "b"])
-findings.errors["name without an image"] += list("vwxyz")
-with expect_fail(UserError, contains="v, w, x and 2 more"):
-    findings.settle()
+    (Path(tmp) / "train.txt").write_text("a.png\nb\n\na\n/elsewhere/c.bmp\n")
+    test_eq(read_names(Path(tmp) / "train.txt", findings), ["a", "b", "c"])
+test_eq([bare_name(n) for n in (r"C:\x\d.png", "../d", "night/d.v2")], ["d", "d", "night/d.v2"])
 Findings.lines({**findings.errors, **findings.warnings})
 
 
 # %% [markdown]
-# Masks go by their image's name; in the first release of SIRST they end in `_pixels0`. Files are read by a few threads, since Pillow spends its time outside of Python's lock.
+# Masks go by their image's name; in the first release of SIRST they end in `_pixels0`.
 
 # %%
 #| export
@@ -290,11 +327,23 @@ def find_file(
     "The file of a name, whatever its suffix."
     for ending in endings:
         for suffix in (*SUFFIXES, *(s.upper() for s in SUFFIXES)):
-            if (path := folder / f"{name}{ending}{suffix}").is_file():
+            path = folder / f"{name}{ending}{suffix}"
+            if os.path.isfile(path):  # unlike Path.is_file, False for a name that cannot be
                 return path
     return None
 
 
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "Misc_1_pixels0.PNG").touch()
+    test_eq(find_file(Path(tmp), "Misc_1"), None)
+    test_eq(find_file(Path(tmp), "Misc_1", ("", "_pixels0")).name, "Misc_1_pixels0.PNG")
+
+# %% [markdown]
+# Pillow raises many kinds of exceptions for files that are broken in different ways. Whatever it is, it concerns this one file, and the next one is read all the same.
+
+# %%
+#| export
 Pair = tuple[np.ndarray, np.ndarray]
 
 
@@ -322,13 +371,18 @@ def read_pair(
         image, mode = read_image(image_path)
         kind = f"unreadable mask in {layout.masks.name}/"
         mask, notes = read_mask(mask_path, image.shape[:2])
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except Exception:
         return Reading(None, error=kind)
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
     return Reading((image, mask), mode, notes=frozenset(notes))
 
 
+# %% [markdown]
+# A list is read by a few threads, since Pillow spends its time outside of Python's lock.
+
+# %%
+#| export
 def read_split(
     layout: Layout,
     part: str,  # "train" or "test"
@@ -350,6 +404,23 @@ def read_split(
 
 
 # %% [markdown]
+# Of three names one is in order; the second has no mask and the file of the third is not an image:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    layout = Layout(Path(tmp), Path(tmp) / "images", Path(tmp) / "masks", {})
+    for folder, names in ((layout.images, "ab"), (layout.masks, "ac")):
+        folder.mkdir()
+        for name in names:
+            Image.new("L", (4, 4)).save(folder / f"{name}.png")
+    (layout.images / "c.png").write_text("no image")
+    test_eq(read_pair(layout, "b"), Reading(None, error="name without a mask"))
+    findings = Findings()
+    test_eq(read_split(layout, "train", ["a", "b", "c"], findings).names, ("a",))
+dict(findings.errors)
+
+
+# %% [markdown]
 # ## The splits of a run
 #
 # `read_dataset` reads both lists of a folder. `splits` turns them into what a run needs: with `choose="val"` a part of the training list, drawn by the seed, is held out, so that the kept epoch is not chosen on the images that judge it.
@@ -367,12 +438,18 @@ def read_dataset(
         return made, findings
     layout = find_layout(root, config)
     names = {part: read_names(file, findings) for part, file in layout.lists.items()}
-    for name in set(names["train"]) & set(names["test"]):
+    both = set(names["train"]) & set(names["test"])
+    for name in [name for name in names["train"] if name in both]:
         findings.warnings["name in both lists, so the test is not independent"].append(name)
     parts = {part: read_split(layout, part, names[part], findings) for part in names}
     return parts, findings
 
 
+# %% [markdown]
+# At least one image stays on each side of the cut, and a training list shorter than a batch is refused at once: it would end every epoch before its first step.
+
+# %%
+#| export
 def splits(
     config: Config,
 ) -> dict[str, Split]:  # "train", "test", and "val" with choose="val"
@@ -381,14 +458,17 @@ def splits(
     findings.settle()
     train = parts["train"]
     if config.choose == "val":
+        if len(train) < 2:
+            raise UserError("choose='val': one training image cannot be parted; write last instead")
         order = np.random.default_rng(config.seed).permutation(len(train)).tolist()
-        held = max(1, round(config.val_fraction * len(train)))
+        held = min(max(1, round(config.val_fraction * len(train))), len(train) - 1)
         parts["val"] = train.part("val", sorted(order[:held]))
         parts["train"] = train.part("train", sorted(order[held:]))
-    if len(parts["train"]) < config.batch_size:
+    count = len(parts["train"])
+    if count < config.batch_size:
         raise UserError(
-            f"batch_size={config.batch_size}: there are only {len(parts['train'])} training images; "
-            f"write --batch-size {max(len(parts['train']), 1)} or less"
+            f"batch_size={config.batch_size}: there are only {count} training images; "
+            f"write --batch-size {count} or less"
         )
     return parts
 
@@ -435,6 +515,9 @@ test_close([field_.mean(), field_.std()], [0, 1])
 test_close(blob(9, 4, 4, (1, 1))[4, 4], 1)
 
 
+# %% [markdown]
+# These are the bricks: a field that is rough or smooth, and a spot. A background is two or three fields:
+
 # %%
 #| export
 def background(
@@ -455,6 +538,16 @@ def background(
     return np.where(np.arange(size)[:, None] < horizon, sky, low)
 
 
+# %%
+views = [background(np.random.default_rng(seed), 128) for seed in range(4)]
+Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
+
+
+# %% [markdown]
+# Then come the things in it. How bright a target is follows from how uneven its surroundings are, so that none is easy and none is hidden; its mask ends where it has fallen below 0.4 of its peak.
+
+# %%
+#| export
 def scene(
     rng: np.random.Generator,
     size: int,
@@ -475,7 +568,7 @@ def scene(
         image += (rng.uniform(18, 50) + 1.5 * around.std()) * spot
         mask |= (spot > 0.4).astype(np.uint8)
     image += rng.normal(scale=rng.uniform(2, 5), size=image.shape)
-    return np.uint8(np.clip(image, 0, 255)), mask
+    return np.clip(image, 0, 255).astype(np.uint8), mask
 
 
 def scenes(
@@ -494,9 +587,7 @@ def scenes(
 made = scenes("train", 4, 128)
 test_eq(made.hash, scenes("train", 4, 128).hash)
 assert made.hash != scenes("test", 4, 128).hash and all(m.any() for m in made.masks)
-assert scene(np.random.default_rng(0), 64)[0].std() > 3 and background(
-    np.random.default_rng(0), 64
-).shape == (64, 64)
+assert scene(np.random.default_rng(0), 64)[0].std() > 3
 Image.fromarray(np.hstack(made.images))
 
 # %% [markdown]
@@ -659,6 +750,16 @@ def score_batches(
     return [row + [-1] * (size - len(row)) for row in rows]
 
 
+# %%
+test_eq(score_batches(5, 2), [[0, 1], [2, 3], [4, -1]])
+test_eq([len(b) for b in train_batches(5, 2, 0, 0)], [2, 2])
+
+
+# %% [markdown]
+# Between the two kinds of batches only the transform differs. Grey images become three equal channels here and not earlier, so that all that comes before costs a third.
+
+# %%
+#| export
 def collate(
     pairs: Sequence[Pair],
     real: Sequence[bool],
@@ -693,10 +794,9 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
 
 
 # %%
-test_eq(score_batches(5, 2), [[0, 1], [2, 3], [4, -1]])
-test_eq([len(b) for b in train_batches(5, 2, 0, 0)], [2, 2])
 config = Config(base_size=64, crop_size=32)
 batch = scoring_batch(made, [3, -1], config)
+assert isinstance(batch, Batch)
 test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True, False]))
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
 test_eq(collate([squash(made.images[3], made.masks[3], 64)], [True]).image[0], batch.image[0])
@@ -742,25 +842,33 @@ for workers in (0, 1, 3):
 
 # %%
 #| export
+def describe(
+    split: Split,
+) -> list[str]:
+    "Counts, sizes and target areas of a split, in a few lines."
+    areas = np.concatenate([objects(m > 0).area for m in split.masks] or [np.array([], int)])
+    empty = sum(not m.any() for m in split.masks)
+    sizes = {i.shape[:2] for i in split.images}
+    heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
+    grey = sum(i.ndim == 2 for i in split.images)
+    small, large, middle = (
+        (areas.min(), areas.max(), int(np.median(areas))) if len(areas) else (0, 0, 0)
+    )
+    return [
+        f"{split.name}: {len(split)} images, {len(areas)} targets, {empty} images without, "
+        f"hash {split.hash}",
+        f"  {len(sizes)} sizes, {min(widths)}..{max(widths)} wide, "
+        f"{min(heights)}..{max(heights)} high; {grey} grey, {len(split) - grey} colour",
+        f"  target areas {small}..{large} px, median {middle} px",
+    ]
+
+
 def report(
     config: Config,
 ) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
     "Counts, sizes, modes, target areas of a data set, and every problem found in it."
     parts, findings = read_dataset(config)
-    lines = []
-    for name, split in parts.items():
-        areas = np.concatenate([objects(m > 0).area for m in split.masks] or [np.array([], int)])
-        empty = sum(not m.any() for m in split.masks)
-        sizes = {i.shape[:2] for i in split.images}
-        heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
-        grey = sum(i.ndim == 2 for i in split.images)
-        middle = int(np.median(areas)) if len(areas) else 0
-        lines += [
-            f"{name}: {len(split)} images, {len(areas)} targets, {empty} images without, hash {split.hash}",
-            f"  {len(sizes)} sizes, {min(widths)}..{max(widths)} wide, {min(heights)}..{max(heights)} high; "
-            f"{grey} grey, {len(split) - grey} colour",
-            f"  target areas {areas.min(initial=10**9) if len(areas) else 0}..{areas.max(initial=0)} px, median {middle} px",
-        ]
+    lines = [line for split in parts.values() for line in describe(split)]
     if findings.modes:
         modes = ", ".join(f"{count} {mode}" for mode, count in findings.modes.most_common())
         lines.append(f"file modes: {modes}")
@@ -771,5 +879,5 @@ def report(
 
 # %%
 text, usable = report(Config(scenes=8, base_size=128))
-assert usable and "train: 8 images" in text
+assert usable and "train: 8 images" in text and describe(made)[0].startswith("train: 4 images")
 print(text)

@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from mshnet.core import Config, UserError
 from mshnet.model import find_weights, fit_weights, read_file
@@ -389,8 +388,12 @@ def bar(
     total: int,
     text: str,
 ) -> Iterator[Any]:
-    "The items, with a progress bar where somebody sees it."
-    return iter(tqdm(items, total=total, desc=text, leave=False, disable=not watched()))
+    "The items, with a progress bar and the time left where somebody sees it."
+    if not watched():
+        return iter(items)
+    from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
+
+    return iter(tqdm(items, total=total, desc=text, leave=False))
 
 
 def duration(

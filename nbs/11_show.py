@@ -288,7 +288,7 @@ def signs(figure: Figure) -> None:
     ]
     figure.legend(
         handles=kinds,
-        loc="lower center",
+        loc="outside lower center",
         ncols=3,
         frameon=True,
         facecolor="0.4",
@@ -304,7 +304,7 @@ def gallery(
     config, rows = run_config(folder), graded(folder, count)
     split = Detection(config).splits()["test"]
     images, prob, mask = predict_some(folder, split, [r["name"] for r in rows], config)
-    figure = Figure(figsize=(2.3 * len(rows), 7.2))
+    figure = Figure(figsize=(2.3 * len(rows), 7.6), layout="compressed")
     grid = figure.subplots(3, len(rows), squeeze=False)
     for i, row in enumerate(rows):
         panel(grid[0, i], images[i], f"{row['name']}\nIoU {row['iou']:.2f}")
@@ -339,7 +339,7 @@ def beside_top_hat(
     parts = Detection(config).splits()
     images, prob, mask = predict_some(folder, parts["test"], [r["name"] for r in rows], config)
     filter_ = top_hat(parts["train"], parts["test"], config.base_size, config.rule)
-    figure = Figure(figsize=(2.5 * len(rows), 6))
+    figure = Figure(figsize=(2.5 * len(rows), 5.6), layout="compressed")
     grid = figure.subplots(2, len(rows), squeeze=False)
     for i, row in enumerate(rows):
         response = top_hat_filter(images[i].mean(-1), filter_.window)
@@ -376,7 +376,7 @@ def samples(
     "Training images with their targets marked."
     split = Detection(config).splits()["train"]
     steps = np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(int)
-    figure = Figure(figsize=(2.3 * len(steps), 5))
+    figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
     for axes, i in zip(grid.T, steps, strict=True):
         panel(

@@ -203,7 +203,7 @@ def test_object_scores_by_the_reference_rule(noisy):
 
 
 def test_the_exact_rule_counts_the_area_coincidence(noisy):
-    "Image 12 has a false alarm as large as a hit: the reference misses it, the exact rule does not."
+    "Image 12 has a false alarm as large as a hit: the reference misses it, the exact does not."
     _, logits, mask = noisy
     reference = score(logits[12:13], mask[12:13], rule="reference")
     exact = score(logits[12:13], mask[12:13])

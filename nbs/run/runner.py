@@ -58,7 +58,7 @@ output_dir = ""  # folder of the run, or "" for one named after the recipe
 from mshnet.core import from_notebook
 
 config = from_notebook(globals())
-config
+print(config)
 
 # %% [markdown]
 # ## 3. The machine

@@ -1,0 +1,97 @@
+# %% [markdown]
+# # MSHNet
+#
+# Find infrared small targets: a few bright pixels in a sky, on a sea, against the ground. This is a suite of notebooks, and the library they export, that trains, scores and shows [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on an NVIDIA GPU, an Apple chip or a plain CPU, from one text.
+#
+# ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)
+#
+# - **Right.** Forward pass, losses, gradients, transforms and scores equal the official code's numbers ([tests](../tests/test_golden.py)). Scores carry their protocol, so that two numbers can be compared.
+# - **Nothing lost.** A run is a folder. The same command again goes on after the last complete epoch, bit for bit on the same CPU.
+# - **It teaches.** The library is the notebooks: each says why, shows what, looks at the result, and tries the edge.
+#
+# ## Two commands
+#
+# With Python 3.11 or newer and nothing else:
+#
+# ```bash
+# make demo    # trains the full-size network on synthetic scenes, on the CPU, in minutes; shows where the pictures are
+# make test    # everything that a change must pass
+# ```
+#
+# Both make their own environment in `.venv`. On Linux the usual torch comes with CUDA (several GB); `pip install torch --index-url https://download.pytorch.org/whl/cpu` in that environment first saves them.
+#
+# ## Open a runner
+#
+# Each runs from top to bottom as it is, on synthetic scenes, and takes your data set by one line of its settings.
+#
+# | runner | for | open |
+# |---|---|---|
+# | [local](run/local.ipynb) | a laptop or workstation | in Jupyter |
+# | [a100_setup](run/a100_setup.ipynb) | Colab with an A100 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
+# | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle with a GPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
+#
+# Headless: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting may be given; a name that is none is refused. The runners were executed on a CPU under papermill. What could not be tried for want of the machines: a real Colab or Kaggle session, an A100, an Apple chip.
+#
+# ## Install and use
+#
+# ```bash
+# pip install "mshnet @ git+https://github.com/{{repo}}"       # never a bare `pip install mshnet`: the name is not ours
+# mshnet doctor                                                # what this machine is and can do
+# mshnet data data/NUAA-SIRST                                  # what is in a data set, and everything wrong with it
+# mshnet train --dataset-dir data/NUAA-SIRST                   # the paper's recipe, resumable
+# mshnet test --weight-path runs/NUAA-SIRST-*/best.pt          # scores, with their protocol
+# ```
+#
+# A data set is a folder with `images/` and `masks/` (or IRSTD-1k's folder names) and lists of names: `trainval.txt` and `test.txt`, `train.txt` and `val.txt`, or `img_idx/train_*.txt`. Without one, `mshnet train` takes synthetic scenes and says so.
+
+# %%
+#| eval: false
+from mshnet.core import Config
+from mshnet.evaluate import predict
+from mshnet.train import train
+
+run = train(Config(dataset_dir="data/NUAA-SIRST", epochs=50))
+print(run)  # IoU 0.62  nIoU 0.60  F1 0.77  Pd 0.91  Fa 12.3 (the form; your numbers differ)
+prob = predict(run.folder / "best.pt", images)  # uint8 [B,3,H,W] -> probability [B,1,H,W]
+
+# %% [markdown]
+# ## Results
+#
+# RESULTS
+#
+# ## From the official script
+#
+# | official | here |
+# |---|---|
+# | `python main.py --mode train --dataset-dir D` | `mshnet train --dataset-dir D` |
+# | `python main.py --mode test --weight-path W --dataset-dir D` | `mshnet test --weight-path W --dataset-dir D` (published `.tar` weights load as they are) |
+# | `--batch-size --epochs --lr --warm-epoch --base-size --crop-size` | the same; `--batch-size` counts over all devices |
+# | `--if-checkpoint True` | nothing: the same command goes on; `--resume RUN` names another run |
+# | `--multi-gpus True` | retired; one device for now |
+# | best epoch chosen on the test list, unsaid | `--choose val` (default, a held-out part), `last`, or `test`, written beside the number |
+# | Pd and Fa as the script computes them | `--rule reference`; the default rule matches best pairs and counts every false alarm |
+#
+# ## The notebooks
+#
+# | notebook | what it explains |
+# |---|---|
+# | [00_core](00_core.ipynb) | settings: one schema for notebook, command line and file |
+# | [01_places](01_places.ipynb) | Colab, Kaggle or here, and which folders that means |
+# | [02_model](02_model.ipynb) | the network, and loading published weights safely |
+# | [03_loss](03_loss.ipynb) | the scale and location sensitive loss |
+# | [04_metrics](04_metrics.ipynb) | IoU, nIoU, F1, Pd, Fa, and why published ones differ |
+# | [05_data](05_data.ipynb) | find, read, check, split, augment, batch; synthetic scenes |
+# | [06_device](06_device.ipynb) | CPU, CUDA, MPS behind one small class |
+# | [07_run](07_run.ipynb) | the run's folder, checkpoints, resuming |
+# | [08_task](08_task.ipynb) | all that the loop knows of a problem |
+# | [09_evaluate](09_evaluate.ipynb) | scoring, protocol, the top-hat yardstick, prediction |
+# | [10_train](10_train.ipynb) | the loop |
+# | [11_show](11_show.ipynb) | pictures |
+# | [12_doctor](12_doctor.ipynb) | what machine is this |
+# | [14_cli](14_cli.ipynb), [15_main](15_main.ipynb) | the commands |
+#
+# To change something, read [CONTRIBUTING](../CONTRIBUTING.md); what was tried is in [LOG](../LOG.md); what changed in [CHANGELOG](../CHANGELOG.md).
+#
+# ## Source and licence
+#
+# The method is by Qiankun Liu, Rui Liu, Bolun Zheng, Hongkui Wang and Ying Fu: *Infrared Small Target Detection with Scale and Location Sensitivity*, CVPR 2024. This is an independent implementation under [Apache-2.0](../LICENSE); it shares no code with the authors' repository, which has no licence.

@@ -1,0 +1,263 @@
+"The command line: what a user's mistakes are answered with, and what the commands print."
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import make_dataset
+
+from mshnet.cli import main
+from mshnet.core import PRESETS, Config, UserError, configure, from_notebook
+
+FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 --choose last"
+
+
+def call(capsys, line):
+    "Status, output and error lines of a command."
+    status = main(line.split())
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+def refused(capsys, line):
+    "The one line that refuses a command."
+    status, _, err = call(capsys, line)
+    lines = [text for text in err.splitlines() if not text.startswith("warning: ")]
+    assert status == 2
+    assert len(lines) == 1
+    assert lines[0].startswith("mshnet: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("train --epochz 3", "did you mean epochs?"),
+        ("train --epochs 0", "at least 1"),
+        ("train --epochs three", "epochs='three' is not possible: write a whole number"),
+        ("train --lr nan", "write a number"),
+        ("train --crop-size 250", "a multiple of 16"),
+        ("train --base-size 100", "a multiple of 16"),
+        ("train --device gpu", "auto, cpu, cuda, cuda:N or mps"),
+        ("train --choose best", "one of val, last, test"),
+        ("train --preset papers", "did you mean paper?"),
+        ("train --mode train", "mshnet train"),
+        ("train --multi-gpus True", "retired"),
+        ("train --if-checkpoint", "--resume"),
+        ("train --warm 3", "did you mean"),
+        ("test --epochs 3", "means nothing to `mshnet test`"),
+        ("test", "name the weights"),
+        ("trian", "invalid choice"),
+        ("data no/such/folder", "there is no such folder"),
+        ("data a b", "one word too many"),
+        ("train --config nothing.json", "not a readable JSON file"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_remedy(capsys, line, said):
+    "No traceback, status 2, what to write instead."
+    assert said in refused(capsys, line)
+
+
+@pytest.mark.parametrize("setting", ["epochz", "mode", "Epochs"])
+def test_notebook_and_command_line_refuse_alike(capsys, setting):
+    "One schema: papermill -p epochz 3 and --epochz 3 fail with the same reason."
+    with pytest.raises(UserError) as error:
+        from_notebook({setting: 3})
+    flag = refused(capsys, f"train --{setting} 3")
+    reason = str(error.value).split(":" if "retired" in str(error.value) else ";", 1)[-1]
+    assert reason.strip() in flag
+
+
+def break_data(folder, how):
+    "Spoil a data set in one way."
+    if how == "empty list":
+        (folder / "train.txt").write_text("\n")
+    if how == "names without files":
+        (folder / "train.txt").write_text("".join(f"ghost_{i}\n" for i in range(7)))
+    if how == "truncated image":
+        path = next((folder / "images").glob("*.png"))
+        path.write_bytes(path.read_bytes()[:60])
+    if how == "not an image":
+        next((folder / "masks").glob("*.png")).write_text("no image")
+    if how == "no masks folder":
+        shutil.rmtree(folder / "masks")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("empty list", "list without names"),
+        ("names without files", "7 (ghost_0, ghost_1, ghost_2 and 4 more)"),
+        ("truncated image", "unreadable image"),
+        ("not an image", "unreadable mask"),
+        ("no masks folder", "has no images/ and masks/"),
+    ],
+)
+def test_spoilt_data_are_refused_and_nothing_is_written(capsys, tmp_path, how, said):
+    "The line names what is wrong and how often; no run folder is made."
+    folder = break_data(make_dataset(tmp_path / "set"), how)
+    out = tmp_path / "run"
+    assert said in refused(capsys, f"train --dataset-dir {folder} --output-dir {out} {FAST}")
+    assert not out.exists()
+
+
+def test_fewer_images_than_a_batch_names_the_batch_to_use(capsys, tmp_path):
+    "Six images, a batch of 64."
+    folder = make_dataset(tmp_path / "set", train=6)
+    line = f"train --dataset-dir {folder} --choose last --batch-size 64"
+    assert "write --batch-size 6 or less" in refused(capsys, line)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    "A run of one epoch on a tiny data set, made by the command line."
+    top = tmp_path_factory.mktemp("cli")
+    folder = make_dataset(top / "set")
+    assert main(f"train --dataset-dir {folder} --output-dir {top / 'run'} {FAST}".split()) == 0
+    return top
+
+
+def test_train_ends_with_the_score_line_and_draws_the_figures(capsys, finished):
+    "And the same command again prints the same line, status 0."
+    line = f"train --dataset-dir {finished / 'set'} --output-dir {finished / 'run'} {FAST}"
+    status, out, _ = call(capsys, line)
+    scores = json.loads((finished / "run" / "scores.json").read_text())
+    assert (status, out.splitlines()[-1]) == (0, scores["line"])
+    drawn = {p.name for p in (finished / "run" / "figures").iterdir()}
+    assert drawn == {"learning.png", "trade_offs.png", "gallery.png"}
+
+
+def test_test_takes_the_runs_own_settings(capsys, finished, tmp_path):
+    "Naming the weights is enough; the scores are the run's, and kept where asked."
+    weights = finished / "run" / "best.pt"
+    status, out, _ = call(capsys, f"test --weight-path {weights} --output-dir {tmp_path / 'again'}")
+    scores = json.loads((finished / "run" / "scores.json").read_text())
+    assert (status, out.splitlines()[-1]) == (0, scores["line"])
+    again = json.loads((tmp_path / "again" / "scores.json").read_text())
+    assert again["scores"] == scores["scores"]
+
+
+def test_a_config_file_of_a_run_repeats_it(capsys, finished, tmp_path):
+    "config.json is a settings file like any other; flags overrule it."
+    config = finished / "run" / "config.json"
+    status, out, _ = call(capsys, f"train --config {config} --output-dir {tmp_path / 'run'}")
+    scores = json.loads((finished / "run" / "scores.json").read_text())
+    assert (status, out.splitlines()[-1]) == (0, scores["line"])
+
+
+class Evil:
+    "Runs code when it is unpickled."
+
+    def __reduce__(self):
+        return eval, ("open('code_ran', 'w').close()",)
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--weight-path"])
+@pytest.mark.parametrize("kind", ["text", "empty", "other model", "code", "missing", "cut"])
+def test_a_bad_checkpoint_is_refused_and_the_run_kept(
+    capsys, finished, tmp_path, monkeypatch, flag, kind
+):
+    "Not a checkpoint, of another model, or one that would execute code."
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "bad.pt"
+    if kind in ("text", "empty"):
+        path.write_text("no checkpoint" if kind == "text" else "")
+    if kind == "other model":
+        torch.save({"state_dict": {"layer.weight": torch.ones(2)}}, path)
+    if kind == "code":
+        torch.save({"state_dict": Evil()}, path)
+    if kind == "cut":
+        path.write_bytes((finished / "run" / "last.pt").read_bytes()[:5000])
+    before = {p: p.read_bytes() for p in (finished / "run").glob("*.pt")}
+    where = f"--dataset-dir {finished / 'set'} --output-dir {tmp_path / 'run'}"
+    line = refused(capsys, f"train {where} {FAST} {flag} {path}")
+    assert "bad.pt" in line
+    assert not (tmp_path / "code_ran").exists()
+    assert not (tmp_path / "run").exists()
+    assert all(p.read_bytes() == content for p, content in before.items())
+
+
+def test_an_output_folder_that_cannot_be_written(capsys, finished, tmp_path):
+    "A path below a file: the line names it."
+    (tmp_path / "file").write_text("")
+    where = f"--dataset-dir {finished / 'set'} --output-dir {tmp_path / 'file' / 'run'}"
+    assert "cannot be written" in refused(capsys, f"train {where} {FAST}")
+
+
+def test_a_changed_recipe_names_what_differs(capsys, finished):
+    "The run stays as it is."
+    where = f"--dataset-dir {finished / 'set'} --output-dir {finished / 'run'}"
+    line = refused(capsys, f"train {where} {FAST} --lr 0.1 --seed 3")
+    assert "lr 0.05 -> 0.1" in line
+    assert "seed 0 -> 3" in line
+
+
+def test_data_reports_everything_at_once(capsys, tmp_path):
+    "Someone who prepares a data set wants all errors, not the first; status 1."
+    folder = make_dataset(tmp_path / "set")
+    for how in ("truncated image", "not an image"):
+        break_data(folder, how)
+    (folder / "test.txt").write_text((folder / "test.txt").read_text() + "ghost\n")
+    status, out, _ = call(capsys, f"data {folder}")
+    assert status == 1
+    assert all(text in out for text in ("unreadable image", "unreadable mask", "ghost"))
+
+
+def test_doctor_says_what_is_wrong_by_its_status(capsys):
+    "Status 0 on this machine; 1 for a device that is not there."
+    status, out, _ = call(capsys, "doctor --device cpu")
+    assert status == 0
+    assert all(word in out for word in ("machine", "accelerator", "versions", "disk"))
+    assert call(capsys, "doctor --device cuda:99")[0] == 1
+
+
+def test_aliases_and_merging(tmp_path):
+    "Defaults < preset < file < flags, and the names that guides use."
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"epochs": 7, "lr": 0.2}))
+    config = configure({"preset": "a100", "lr": "0.3", "data_path": "x"}, str(file))
+    assert (config.epochs, config.lr, config.dataset_dir) == (7, 0.3, "x")
+    assert config.batch_size == PRESETS["a100"]["batch_size"]
+    assert Config(**json.loads(config.model_dump_json())) == config
+
+
+def test_the_environment_sets_nothing(monkeypatch):
+    "A shell that happens to define DEVICE or SEED must not change a run."
+    for name in ("DEVICE", "SEED", "EPOCHS", "MSHNET_SEED"):
+        monkeypatch.setenv(name, "7")
+    assert Config() == Config.model_validate({})
+    assert Config().seed == 0
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "--epochz", "3"]])
+def test_help_and_mistakes_do_not_wait_for_torch(words):
+    "torch takes seconds to import; nobody should wait for it to learn of a typing error."
+    code = (
+        "import sys, mshnet.cli\n"
+        f"try: mshnet.cli.main({words})\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_training_imports_no_tool_it_does_not_need():
+    "Optional packages are imported where they are used."
+    code = (
+        "import sys, mshnet.train\n"
+        "heavy = {'tensorboard', 'ipywidgets', 'IPython', 'papermill', 'nbdev', 'matplotlib', 'pandas'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_setting_is_a_flag_with_its_help(capsys):
+    "The flags are made from the settings: none is missing, none is without a word."
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = capsys.readouterr().out
+    assert all(f"--{name.replace('_', '-')} X" in text for name in Config.model_fields)

@@ -1,0 +1,584 @@
+"Data as people have it: everything wrong is named, everything usable is used, draws are fixed."
+
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_dataset
+from PIL import Image
+from scipy import ndimage
+
+from mshnet.core import Config, UserError
+from mshnet.data import (
+    Split,
+    ahead,
+    order,
+    report,
+    scenes,
+    score_batches,
+    scoring_batch,
+    splits,
+    train_batches,
+    training_batch,
+)
+
+
+def config(folder, **settings):
+    "Settings for a small data set."
+    small = {"base_size": 32, "crop_size": 32, "choose": "last"}
+    return Config(dataset_dir=str(folder), **(small | settings))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    "A data set in order: six training and four test images."
+    return make_dataset(tmp_path / "tiny")
+
+
+def refusal(*args, **settings):
+    "The line that refuses this data set; nothing may warn before it."
+    with pytest.raises(UserError) as caught, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        splits(config(*args, **settings))
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def warned(folder):
+    "The splits and what was warned of, one line a kind."
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        parts = splits(config(folder))
+    return parts, [str(w.message) for w in caught]
+
+
+def put(folder, kind, name, pixels, mode=None):
+    "Write one image (kind `images`) or mask (`masks`), in a mode of its own."
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    (image.convert(mode) if mode else image).save(folder / kind / f"{name}.png")
+
+
+# Folders and lists
+
+
+def test_a_data_set_in_order_is_read_in_silence(folder):
+    "A warning that is always there is read by no one."
+    parts, lines = warned(folder)
+    assert {name: split.names for name, split in parts.items()} == {
+        "train": tuple(f"train_{i}" for i in range(6)),
+        "test": tuple(f"test_{i}" for i in range(4)),
+    }
+    assert lines == []
+    for split in parts.values():
+        for image, mask in zip(split.images, split.masks, strict=True):
+            assert image.dtype == mask.dtype == np.uint8
+            assert mask.sum() == 9
+            assert image[mask > 0].min() > 200
+
+
+def test_a_missing_folder_is_refused_with_a_guess(folder):
+    "Most missing folders are misspelt ones."
+    line = refusal(folder.parent / "tinny")
+    assert "tinny" in line
+    assert "did you mean tiny?" in line
+
+
+def test_a_file_in_place_of_a_folder_is_refused(folder):
+    "Someone names the archive instead of what was in it."
+    assert "is a file, not a folder" in refusal(folder / "test.txt")
+
+
+def test_an_unknown_layout_is_refused_with_those_that_are_known(tmp_path):
+    "The line must be enough to put the folder right."
+    (tmp_path / "pictures").mkdir()
+    line = refusal(tmp_path)
+    assert "has no images/ and masks/ or IRSTD1k_Img/ and IRSTD1k_Label/" in line
+
+
+def test_a_folder_one_level_too_high_is_refused_with_the_right_one(folder):
+    "Archives often hold one folder more than expected."
+    assert f"did you mean {folder}?" in refusal(folder.parent)
+
+
+LAYOUTS = {
+    "sirst": ("images", "masks", "trainval.txt", "test.txt"),
+    "train and test": ("images", "masks", "train.txt", "test.txt"),
+    "train and val": ("images", "masks", "train.txt", "val.txt"),
+    "irstd": ("IRSTD1k_Img", "IRSTD1k_Label", "trainval.txt", "test.txt"),
+    "img_idx": ("images", "masks", "img_idx/train_X.txt", "img_idx/test_X.txt"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_in_use_gives_the_same_splits(folder, layout):
+    "Downloaded sets are used as they are."
+    want = {name: split.hash for name, split in splits(config(folder)).items()}
+    (folder / "img_idx").mkdir()
+    for old, new in zip(LAYOUTS["sirst"], LAYOUTS[layout], strict=True):
+        (folder / old).rename(folder / new)
+    assert {name: split.hash for name, split in splits(config(folder)).items()} == want
+
+
+def test_masks_of_the_first_sirst_release_are_found(folder):
+    "There they end in _pixels0."
+    want = splits(config(folder))["train"].hash
+    for path in (folder / "masks").iterdir():
+        path.rename(path.with_name(f"{path.stem}_pixels0.png"))
+    assert splits(config(folder))["train"].hash == want
+
+
+def test_lists_of_one_kind_too_many_are_decided_by_a_setting(folder):
+    "Guessing between two splits would publish numbers of the wrong one."
+    (folder / "img_idx").mkdir()
+    (folder / "trainval.txt").rename(folder / "img_idx" / "train_A.txt")
+    (folder / "img_idx" / "train_B.txt").write_text("train_1\ntrain_0\n")
+    line = refusal(folder)
+    assert "several lists (img_idx/train_A.txt, img_idx/train_B.txt)" in line
+    assert "--train-list" in line
+    chosen = splits(config(folder, train_list="img_idx/train_B.txt", batch_size=2))
+    assert chosen["train"].names == ("train_1", "train_0")
+    assert len(chosen["test"]) == 4
+
+
+def test_both_missing_lists_are_told_at_once(folder):
+    "Mending one only to hear of the other is a waste of a run."
+    line = refusal(folder, train_list="a.txt", test_list="b.txt")
+    assert "train_list='a.txt'" in line
+    assert "test_list='b.txt'" in line
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_an_empty_list_is_refused(folder, text):
+    "Training on nothing would be quick and without an error."
+    (folder / "test.txt").write_text(text)
+    assert "list without names: 1 (test.txt)" in refusal(folder)
+
+
+def test_a_list_that_is_no_text_is_refused(folder):
+    "An image renamed to .txt, or a list in another encoding."
+    (folder / "test.txt").write_bytes(b"\x89PNG\xff\xfe")
+    line = refusal(folder)
+    assert "test.txt: not a readable list of names" in line
+
+
+def test_names_may_be_written_in_many_ways(folder):
+    "With suffixes, with Windows line ends and marks, or as paths of another computer."
+    want = splits(config(folder))["train"].hash
+    lines = ["\ufefftrain_0", "train_1.png", " train_2 ", r"C:\sirst\images\train_3.png"]
+    lines += ["/home/someone/images/train_4.bmp", "../images/train_5"]
+    (folder / "trainval.txt").write_bytes("\r\n".join(lines).encode())
+    assert splits(config(folder))["train"].hash == want
+
+
+def test_names_cannot_reach_out_of_the_folder(folder, tmp_path):
+    "A downloaded list must not make us read other files."
+    for kind in ("images", "masks"):
+        put(tmp_path, ".", "secret", np.zeros((8, 8), np.uint8))
+        put(folder, kind, "train_0", np.zeros((8, 8), np.uint8))
+    (folder / "test.txt").write_text(f"../../secret\n{tmp_path / 'secret'}\n")
+    assert "name without an image and a mask: 1 (secret)" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["..", "/", "a" * 5000, "a\x00b", "nul:", "a/../b"])
+def test_impossible_names_are_names_without_files(folder, name):
+    "Whatever stands in a list, the answer is one line."
+    (folder / "test.txt").write_text(f"test_0\n{name}\n")
+    assert "name without an image and a mask: 1 (" in refusal(folder)
+
+
+def test_names_without_files_are_counted_and_the_first_shown(folder):
+    "Five hundred lines would hide that it is always the same mistake."
+    for i in range(5):
+        (folder / "images" / f"train_{i}.png").unlink()
+    (folder / "masks" / "test_2.png").unlink()
+    line = refusal(folder)
+    assert "name without an image: 5 (train_0, train_1, train_2 and 2 more)" in line
+    assert "name without a mask: 1 (test_2)" in report(config(folder))[0]
+
+
+def test_a_name_in_both_lists_is_warned_of_with_the_count(folder):
+    "The test is then not independent, and its score too good."
+    with (folder / "test.txt").open("a") as file:
+        file.write("train_3\ntrain_1\n")
+    _, [line] = warned(folder)
+    assert "name in both lists" in line
+    assert line.endswith(": 2 (train_1, train_3)")
+
+
+def test_a_name_listed_twice_is_kept_once_and_warned_of(folder):
+    "An image must not count twice in a score."
+    with (folder / "test.txt").open("a") as file:
+        file.write("test_3\ntest_3\ntest_1\n")
+    parts, [line] = warned(folder)
+    assert parts["test"].names == tuple(f"test_{i}" for i in range(4))
+    assert line.endswith("test.txt, kept once: 2 (test_1, test_3)")
+
+
+def test_fewer_images_than_a_batch_names_the_batch_to_use(folder):
+    "Training drops the remainder, so no step would ever be made."
+    assert refusal(folder, batch_size=7).endswith("write --batch-size 6 or less")
+    assert splits(config(folder, batch_size=6))
+    line = refusal(folder, choose="val", val_fraction=0.5, batch_size=4)
+    assert "only 3 training images; write --batch-size 3 or less" in line
+
+
+def test_one_image_cannot_be_parted(folder):
+    "One side would be empty, and the advice of a smaller batch no help."
+    (folder / "trainval.txt").write_text("train_0\n")
+    assert "write last" in refusal(folder, choose="val", batch_size=1)
+
+
+# Pixels
+
+
+GREY = np.arange(0, 32 * 32, dtype=np.uint16).reshape(32, 32)
+COLOUR = np.stack([GREY // 8, GREY // 16, GREY // 4], 2).astype(np.uint8)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "LA", "1"])
+def test_grey_pixels_are_the_same_in_every_mode(folder, mode):
+    "Published sets mix modes within one folder; a file's mode must not change what is learned."
+    pixels = (GREY // 4).astype(np.uint8)
+    if mode == "1":
+        pixels = np.where(pixels > 127, 255, 0).astype(np.uint8)
+    put(folder, "images", "train_0", pixels, mode)
+    parts, lines = warned(folder)
+    np.testing.assert_array_equal(parts["train"].images[0], pixels)
+    assert lines == []
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_colour_is_kept(folder, mode):
+    "Some images are in false colours, and the official code reads three channels."
+    put(folder, "images", "train_0", COLOUR, mode)
+    np.testing.assert_array_equal(warned(folder)[0]["train"].images[0], COLOUR)
+
+
+def test_palette_colours_are_looked_up(folder):
+    "The numbers in such a file are places in a table, not brightness."
+    picture = Image.fromarray((GREY % 2).astype(np.uint8)).convert("P")
+    picture.putpalette([200, 10, 10, 20, 90, 20])
+    put(folder, "images", "train_0", picture)
+    [first, second] = warned(folder)[0]["train"].images[0][0, :2].tolist()
+    assert (first, second) == ([200, 10, 10], [20, 90, 20])
+
+
+def test_16_bit_frames_keep_their_contrast_and_are_warned_of(folder):
+    "Pillow clips at 255: a camera's frame, all above 1000, would become white."
+    put(folder, "images", "train_0", 20_000 + GREY)
+    put(folder, "images", "train_1", np.full((32, 32), 700, np.uint16))
+    parts, [line] = warned(folder)
+    image = parts["train"].images[0].ravel().astype(int)
+    assert (image[0], image[-1]) == (0, 255)
+    assert (np.diff(image) >= 0).all()
+    assert not parts["train"].images[1].any()
+    assert "16-bit" in line
+    assert line.endswith(": 2 (train_0, train_1)")
+
+
+def cut(path, keep):
+    "Leave only the first bytes of a file."
+    path.write_bytes(path.read_bytes()[:keep])
+
+
+@pytest.mark.parametrize("kind", ["images", "masks"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "header"])
+def test_unreadable_files_are_named(folder, kind, damage):
+    "A broken download is mended by fetching that one file again."
+    path = folder / kind / "train_2.png"
+    if damage == "text":
+        path.write_text("<html>404</html>")
+    else:
+        cut(path, {"cut": path.stat().st_size // 2, "empty": 0, "header": 20}[damage])
+    assert f"unreadable {kind[:-1]} in {kind}/: 1 (train_2)" in refusal(folder)
+
+
+def test_a_picture_too_large_for_memory_is_unreadable(folder):
+    "A few bytes may claim to be a picture of 10 GB; Pillow refuses it with an error of its own."
+    path = folder / "images" / "train_2.png"
+    data = path.read_bytes()
+    header = b"IHDR" + struct.pack(">II", 60_000, 60_000) + data[24:29]
+    path.write_bytes(data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:])
+    assert "unreadable image in images/: 1 (train_2)" in refusal(folder)
+
+
+@pytest.mark.parametrize("place", range(8, 400, 23))
+def test_no_flipped_byte_ends_in_a_traceback(folder, place):
+    "Pillow raises many kinds for broken files. Whether it notices or not, the answer is in order."
+    path = folder / "images" / "train_2.png"
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.write_bytes(data)
+    text, usable = report(config(folder))
+    assert usable == ("error" not in text)
+
+
+def test_a_mask_of_another_size_is_resized_as_labels_and_warned_of_once(folder):
+    "The published set has one. Other than by nearest neighbour, edges would become grey."
+    mask = np.zeros((64, 96), np.uint8)
+    mask[20:30, 30:42] = 255
+    for name in ("train_1", "test_0"):
+        put(folder, "masks", name, mask)
+    parts, [line] = warned(folder)
+    want = np.zeros((32, 32), np.uint8)
+    want[10:15, 10:14] = 1
+    np.testing.assert_array_equal(parts["train"].masks[1], want)
+    assert "mask of another size" in line
+    assert line.endswith(": 2 (train_1, test_0)")
+
+
+def test_grey_masks_are_cut_at_half_and_warned_of(folder):
+    "A mask saved as JPEG or smoothed: half is the only cut that keeps areas."
+    put(folder, "masks", "train_1", (GREY // 4).astype(np.uint8))
+    parts, [line] = warned(folder)
+    np.testing.assert_array_equal(parts["train"].masks[1], GREY // 4 >= 128)
+    assert "grey mask" in line
+    assert line.endswith(": 1 (train_1)")
+
+
+def test_masks_of_0_and_1_are_masks(folder):
+    "They look black, and cut at half of 255 they would be empty."
+    mask = np.zeros((32, 32), np.uint8)
+    mask[3:6, 7] = 1
+    put(folder, "masks", "train_1", mask)
+    parts, lines = warned(folder)
+    np.testing.assert_array_equal(parts["train"].masks[1], mask)
+    assert lines == []
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "1"])
+def test_masks_are_the_same_in_every_mode(folder, mode):
+    "As with images, the mode of the file is an accident."
+    want = splits(config(folder))["train"].hash
+    path = folder / "masks" / "train_0.png"
+    put(folder, "masks", "train_0", Image.open(path).copy(), mode)
+    parts, lines = warned(folder)
+    assert (parts["train"].hash, lines) == (want, [])
+
+
+@pytest.mark.parametrize("white", [1, 65535])
+def test_16_bit_masks_are_masks(folder, white):
+    "Some tools write labels as 16-bit numbers."
+    mask = np.zeros((32, 32), np.uint16)
+    mask[3:6, 7] = white
+    put(folder, "masks", "train_1", mask)
+    parts, lines = warned(folder)
+    np.testing.assert_array_equal(parts["train"].masks[1], mask > 0)
+    assert lines == []
+
+
+def test_the_report_tells_everything_at_once(folder):
+    "Someone who prepares a data set does not want the first error but all of them."
+    (folder / "images" / "train_0.png").unlink()
+    (folder / "masks" / "train_1.png").unlink()
+    cut(folder / "images" / "train_2.png", 60)
+    (folder / "masks" / "test_0.png").write_text("no mask")
+    put(folder, "masks", "test_1", (GREY // 4).astype(np.uint8))
+    put(folder, "images", "test_2", 20_000 + GREY)
+    with (folder / "test.txt").open("a") as file:
+        file.write("train_3\ntest_3\n")
+    text, usable = report(config(folder))
+    assert not usable
+    lines = text.splitlines()
+    assert sorted(line.split("(")[1] for line in lines if line.startswith("error")) == [
+        "test_0)",
+        "train_0)",
+        "train_1)",
+        "train_2)",
+    ]
+    assert sum(line.startswith("warning") for line in lines) == 4
+    assert "3 more kinds of errors; `mshnet data DIR` lists everything" in refusal(folder)
+
+
+def test_the_report_counts(folder):
+    "Counts, sizes, modes and areas, as they are in the files."
+    put(folder, "images", "test_1", np.zeros((20, 48, 3), np.uint8) + np.uint8([9, 8, 7]))
+    put(folder, "masks", "test_1", np.zeros((20, 48), np.uint8))
+    text, usable = report(config(folder))
+    assert usable
+    assert "train: 6 images, 6 targets, 0 images without" in text
+    assert "test: 4 images, 3 targets, 1 images without" in text
+    assert "2 sizes, 32..48 wide, 20..32 high; 3 grey, 1 colour" in text
+    assert "target areas 9..9 px, median 9 px" in text
+    assert "file modes: 9 L, 1 RGB" in text
+
+
+# Splits
+
+
+def held_out(folder, **settings):
+    "Training and held-out names."
+    parts = splits(config(folder, choose="val", **settings))
+    return set(parts["train"].names), set(parts["val"].names)
+
+
+@pytest.mark.parametrize(
+    ("total", "fraction", "count"),
+    [(20, 0.01, 1), (20, 0.2, 4), (20, 0.5, 10), (20, 0.9, 18), (4, 0.9, 3), (2, 0.01, 1)],
+)
+def test_the_held_out_part_is_disjoint_and_of_the_size_asked_for(tmp_path, total, fraction, count):
+    "An image on both sides would choose the epoch that remembers it. No side is empty."
+    folder = make_dataset(tmp_path / "tiny", train=total)
+    train, val = held_out(folder, val_fraction=fraction, batch_size=1)
+    assert not train & val
+    assert train | val == {f"train_{i}" for i in range(total)}
+    assert len(val) == count
+
+
+def test_the_held_out_part_follows_the_seed_alone(tmp_path):
+    "Two seeds judge by different images; a resumed run by the same."
+    folder = make_dataset(tmp_path / "tiny", train=20)
+    assert held_out(folder, seed=3) == held_out(folder, seed=3, batch_size=2, lr=0.01)
+    assert len({frozenset(held_out(folder, seed=seed)[1]) for seed in range(5)}) > 1
+
+
+@pytest.mark.parametrize("choose", ["last", "test"])
+def test_without_choosing_by_validation_nothing_is_held_out(folder, choose):
+    "Published numbers train on the whole list."
+    parts = splits(config(folder, choose=choose))
+    assert set(parts) == {"train", "test"}
+    assert len(parts["train"]) == 6
+
+
+def changed(split, **columns):
+    "A split with other columns."
+    own = {k: getattr(split, k) for k in ("name", "names", "images", "masks", "source")}
+    return Split(**(own | columns))
+
+
+def test_the_hash_changes_with_every_pixel_and_the_order(folder):
+    "It stands in every result: other data must not look like the same."
+    split = splits(config(folder))["train"]
+    image, mask = split.images[3].copy(), split.masks[5].copy()
+    image[0, 0] ^= 1
+    mask[31, 31] ^= 1
+    others = [
+        changed(split, images=(*split.images[:3], image, *split.images[4:])),
+        changed(split, masks=(*split.masks[:5], mask)),
+        changed(split, names=("other", *split.names[1:])),
+        changed(split, images=(split.images[0].reshape(16, 64), *split.images[1:])),
+        split.part("train", [1, 0, 2, 3, 4, 5]),
+        split.part("train", range(5)),
+    ]
+    assert len({split.hash, *(other.hash for other in others)}) == 7
+    assert splits(config(folder))["train"].hash == split.hash
+
+
+# Batches
+
+
+@pytest.fixture(scope="module")
+def made():
+    "Synthetic scenes."
+    return scenes("train", 9, 64)
+
+
+SMALL = Config(base_size=64, crop_size=48)
+
+
+def same(a, b):
+    "Are two batches equal in every tensor?"
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_threads_change_no_batch(made):
+    "The number of workers is a setting of the place, not of the recipe."
+    plans = train_batches(len(made), 2, seed=0, epoch=1)
+    batches = [
+        list(ahead(lambda plan: training_batch(made, plan, 1, SMALL), plans, workers))
+        for workers in (0, 1, 3)
+    ]
+    assert [len(b) for b in batches] == [4, 4, 4]
+    for others in batches[1:]:
+        assert all(same(a, b) for a, b in zip(batches[0], others, strict=True))
+
+
+def test_an_error_in_a_thread_is_raised_at_its_batch():
+    "Not swallowed, and not before the batches that come first."
+    stream = ahead(lambda x: 1 // (3 - x), range(9), 2)
+    assert [next(stream) for _ in range(3)] == [0, 0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(stream)
+
+
+def test_draws_do_not_depend_on_batch_mates(made):
+    "Another batch size or number of devices augments each image as before."
+    together = training_batch(made, [4, 1, 7], 3, SMALL)
+    for row, index in enumerate((4, 1, 7)):
+        alone = training_batch(made, [index], 3, SMALL)
+        assert torch.equal(alone.image[0], together.image[row])
+        assert torch.equal(alone.mask[0], together.mask[row])
+
+
+def test_draws_follow_epoch_and_seed(made):
+    "An image looks different in every epoch, and a second seed is a second experiment."
+    base = training_batch(made, range(9), 0, SMALL)
+    assert not same(base, training_batch(made, range(9), 1, SMALL))
+    other = SMALL.model_copy(update={"seed": 1})
+    assert not same(base, training_batch(made, range(9), 0, other))
+    assert same(base, training_batch(made, range(9), 0, SMALL))
+
+
+@pytest.mark.parametrize(("count", "size"), [(9, 2), (9, 9), (9, 4), (3, 4)])
+def test_training_drops_the_remainder_and_scoring_nothing(count, size):
+    "Filler would poison batch norm; a missing image would flatter a score."
+    train = [i for b in train_batches(count, size, 0, 0) for i in b]
+    assert sorted(train + order(0, 0, count)[len(train) :]) == list(range(count))
+    assert len(train) == count // size * size
+    rows = score_batches(count, size)
+    assert {len(row) for row in rows} == {size}
+    assert [i for row in rows for i in row if i >= 0] == list(range(count))
+
+
+def test_each_epoch_is_shuffled_anew():
+    "The reference's TPU port fed the same order each time."
+    orders = {tuple(order(0, epoch, 50)) for epoch in range(5)} | {tuple(order(1, 0, 50))}
+    assert len(orders) == 6
+
+
+def test_filler_is_marked_and_grey_becomes_three_equal_channels(made):
+    "Scoring leaves out what is not real; the model takes three channels."
+    batch = scoring_batch(made, [2, 0, -1], SMALL)
+    assert batch.real.tolist() == [True, True, False]
+    assert batch.image.shape == (3, 3, 64, 64)
+    assert batch.image.dtype == batch.mask.dtype == torch.uint8
+    assert (batch.image[:, :1] == batch.image).all()
+    assert set(batch.mask.unique().tolist()) == {0, 1}
+
+
+def test_grey_and_colour_images_share_a_batch(folder):
+    "The real set mixes them."
+    put(folder, "images", "train_0", COLOUR)
+    split = splits(config(folder))["train"]
+    batch = scoring_batch(split, [0, 1], config(folder))
+    np.testing.assert_array_equal(batch.image[0].permute(1, 2, 0).numpy(), COLOUR)
+    np.testing.assert_array_equal(batch.image[1, 2].numpy(), split.images[1])
+
+
+# Real images
+
+
+def targets(split):
+    "8-connected components of a split's masks, counted by another library."
+    return sum(ndimage.label(mask, np.ones((3, 3)))[1] for mask in split.masks)
+
+
+def test_the_real_set_is_read_as_its_readme_says(sirst):
+    "Messy as it is: four modes, a size for nearly every image, one mask of another size."
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        parts = splits(Config(dataset_dir=str(sirst), choose="last"))
+    assert {name: len(split) for name, split in parts.items()} == {"train": 213, "test": 214}
+    assert {name: targets(split) for name, split in parts.items()} == {"train": 270, "test": 263}
+    sizes = {image.shape[:2] for split in parts.values() for image in split.images}
+    assert len(sizes) == 381
+    for split in parts.values():
+        pairs = zip(split.images, split.masks, strict=True)
+        assert all(image.shape[:2] == mask.shape and mask.max() <= 1 for image, mask in pairs)
+    [line] = [str(w.message) for w in caught]
+    assert line.startswith("mask of another size")
+    assert line.endswith(": 1 (Misc_111)")

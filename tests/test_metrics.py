@@ -1,0 +1,320 @@
+"The scores: pairs as the rules define them, and numbers that depend on nothing else."
+
+import math
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from mshnet.metrics import (
+    BINS,
+    RADIUS,
+    Histogram,
+    Objects,
+    Tally,
+    find,
+    match_exact,
+    match_reference,
+    objects,
+    pd_fa,
+    score,
+)
+
+seeds = pytest.mark.parametrize("seed", range(20))
+
+
+def points(rng, most=4):
+    "A few objects close together, so that several are near each other."
+    count = rng.integers(0, most + 1)
+    return Objects(rng.uniform(0, 6, (count, 2)), rng.integers(1, 9, count))
+
+
+def distance(a, b):
+    return math.hypot(a[0] - b[0], a[1] - b[1])
+
+
+def best(targets, preds):
+    "Most pairs and their least total distance, by trying every pairing."
+    few, many = sorted((targets.centroid.tolist(), preds.centroid.tolist()), key=len)
+    found = (0, 0.0)
+    for size in range(1, len(few) + 1):
+        for some in combinations(few, size):
+            for others in permutations(many, size):
+                apart = [distance(a, b) for a, b in zip(some, others, strict=True)]
+                if max(apart) < RADIUS:
+                    found = min(found, (-size, sum(apart)))
+    return -found[0], found[1]
+
+
+@seeds
+def test_exact_pairs_are_the_best_of_all_pairings(seed):
+    "As many as possible, then the least total distance: what any other program must find too."
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        targets, preds = points(rng), points(rng)
+        pairs = match_exact(targets, preds)
+        apart = [distance(targets.centroid[t], preds.centroid[p]) for t, p in pairs]
+        assert len({t for t, _ in pairs}) == len({p for _, p in pairs}) == len(pairs)
+        assert max(apart, default=0) < RADIUS
+        assert (len(pairs), pytest.approx(sum(apart), abs=1e-5)) == best(targets, preds)
+
+
+@seeds
+def test_reference_pairs_are_the_first_free_ones(seed):
+    "The published loop: each target takes the first prediction that is near and still there."
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        targets, preds = points(rng, 8), points(rng, 8)
+        left, want = list(range(len(preds))), []
+        for t in range(len(targets)):
+            for p in left:
+                if distance(targets.centroid[t], preds.centroid[p]) < RADIUS:
+                    want.append((t, p))
+                    left.remove(p)
+                    break
+        assert match_reference(targets, preds) == want
+
+
+@pytest.mark.parametrize("rule", ["exact", "reference"])
+def test_three_pixels_apart_is_too_far(rule):
+    "The limit itself is excluded, in the papers and in their scripts."
+    mask, pred = np.zeros((2, 16, 16), bool)
+    mask[4, 4] = pred[4, 7] = True
+    assert find(pred, mask, rule).matched == 0
+    pred[4, 6] = True  # the centroid moves to 2.5
+    assert find(pred, mask, rule).matched == 1
+
+
+def components(mask):
+    "Components in the order of their first pixel, by walking from pixel to pixel."
+    left, found = {tuple(p) for p in np.argwhere(mask).tolist()}, []
+    for start in sorted(left):
+        if start in left:
+            body, edge = set(), {start}
+            while edge:
+                r, c = edge.pop()
+                body.add((r, c))
+                around = {(r + i, c + j) for i in (-1, 0, 1) for j in (-1, 0, 1)}
+                edge |= (around & left) - body
+            left -= body
+            found.append(body)
+    return found
+
+
+def middle(body):
+    "Centroid of a set of pixels."
+    return tuple(sum(p[k] for p in body) / len(body) for k in (0, 1))
+
+
+@seeds
+def test_objects_are_components_in_raster_order(seed):
+    "The reference rule depends on this order."
+    mask = np.random.default_rng(seed).random((16, 20)) < 0.25
+    have, want = objects(mask), components(mask)
+    assert have.area.tolist() == [len(body) for body in want]
+    np.testing.assert_allclose(have.centroid, [middle(body) for body in want])
+
+
+def published(pred, mask):
+    "Targets, matches and false pixels as the published scripts count them, areas in a list."
+    preds, targets = components(pred), components(mask)
+    areas, left, matched = [len(body) for body in preds], list(preds), []
+    for target in targets:
+        for body in left:
+            if distance(middle(target), middle(body)) < RADIUS:
+                matched.append(len(body))
+                left.remove(body)
+                break
+    return len(targets), len(matched), sum(area for area in areas if area not in matched)
+
+
+@seeds
+def test_reference_rule_counts_as_the_published_scripts(seed):
+    "With their fault: a false alarm as large as a hit is not counted."
+    rng = np.random.default_rng(seed)
+    pred, mask = rng.random((24, 24)) < 0.12, rng.random((24, 24)) < 0.06
+    have = find(pred, mask, "reference")
+    assert (have.targets, have.matched, have.false_pixels) == published(pred, mask)
+
+
+def turned(x):
+    "The eight ways of turning and mirroring a pair of images."
+    for k in range(4):
+        for y in (x, x.flip(-1)):
+            yield torch.rot90(y, k, (-2, -1))
+
+
+@pytest.mark.parametrize("seed", [*range(20), 299])  # 299 has centroids exactly 3 px apart
+def test_exact_scores_do_not_depend_on_the_order_of_components(seed):
+    "A mirrored image has the same targets and false alarms; only their numbering differs."
+    gen = torch.Generator().manual_seed(seed)
+    both = (torch.rand(2, 4, 1, 24, 24, generator=gen) < 0.1).float()
+    found = {(s.pd, s.fa) for pred, mask in turned(both) for s in [score(pred - 0.5, mask)]}
+    assert len(found) == 1
+
+
+def test_a_tie_goes_to_the_larger_prediction():
+    "One target midway between two predictions: Fa must not depend on which comes first."
+    mask, pred = torch.zeros(2, 1, 1, 16, 16)
+    mask[..., 8, 6:9] = 1
+    pred[..., 8, 5] = 1
+    pred[..., 7:10, 9] = 1
+    found = [score(p - 0.5, m) for p, m in turned(torch.stack([pred, mask]))]
+    assert {s.pd for s in found} == {1}
+    assert {round(s.fa * 256 / 1e6) for s in found} == {1}
+
+
+def batches(count, seed=0):
+    "Random logits and masks; the first image has neither target nor prediction."
+    gen = torch.Generator().manual_seed(seed)
+    logits = torch.randn(count, 1, 24, 24, generator=gen) - 1.2
+    mask = (torch.rand(count, 1, 24, 24, generator=gen) < 0.05).float()
+    logits[0], mask[0] = -1, 0
+    return logits, mask
+
+
+@pytest.mark.parametrize("rule", ["exact", "reference"])
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_batching_and_filler_change_nothing(rule, size):
+    "A score belongs to the images, not to the machine that held so many of them at once."
+    logits, mask = batches(7)
+    tally = Tally(rule)
+    for i in range(0, 7, size):
+        part, truth = logits[i : i + size], mask[i : i + size]
+        spare = size - len(part)
+        part = torch.cat([part, torch.ones(spare, 1, 24, 24)])
+        truth = torch.cat([truth, torch.ones(spare, 1, 24, 24)])
+        tally.add(part, truth, torch.arange(size) < size - spare)
+    assert tally.scores() == score(logits, mask, rule)
+
+
+def test_pixel_scores_are_counts_of_sets():
+    "IoU over the whole set, nIoU over images with a non-empty union, F1 over pixels."
+    logits, mask = batches(5)
+    pairs = [
+        (
+            {tuple(q) for q in (p[0] > 0).nonzero().tolist()},
+            {tuple(q) for q in m[0].nonzero().tolist()},
+        )
+        for p, m in zip(logits, mask, strict=True)
+    ]
+    inter, union = ([len(a & b) for a, b in pairs], [len(a | b) for a, b in pairs])
+    hits, false, missed = (
+        sum(inter),
+        sum(len(a - b) for a, b in pairs),
+        sum(len(b - a) for a, b in pairs),
+    )
+    have = score(logits, mask)
+    assert have.iou == pytest.approx(sum(inter) / sum(union))
+    assert union[0] == 0
+    assert have.niou == pytest.approx(
+        np.mean([i / u for i, u in zip(inter, union, strict=True) if u])
+    )
+    precision, recall = hits / (hits + false), hits / (hits + missed)
+    assert have.f1 == pytest.approx(2 * precision * recall / (precision + recall))
+
+
+@seeds
+def test_f1_and_iou_say_the_same(seed):
+    "f1 = 2 iou / (1 + iou): a table in which they disagree has another threshold or averaging."
+    have = score(*batches(3, seed))
+    assert have.f1 == pytest.approx(2 * have.iou / (1 + have.iou))
+
+
+def test_no_targets_means_no_pd():
+    "Neither 0 nor 1 would be true, and JSON has no NaN."
+    logits = torch.full((2, 1, 16, 16), -1.0)
+    logits[0, 0, 3, 3:5] = 1
+    have = score(logits, torch.zeros(2, 1, 16, 16))
+    assert math.isnan(have.pd)
+    assert have.targets == 0
+    assert str(have) == "IoU 0.00  nIoU 0.00  F1 0.00  Pd -  Fa 3906.2"
+    assert have.as_dict()["pd"] is None
+
+
+def test_nothing_at_all_has_only_a_false_alarm_rate():
+    "No targets and no predictions: there is nothing to divide by, but pixels were looked at."
+    have = score(torch.full((1, 1, 16, 16), -1.0), torch.zeros(1, 1, 16, 16))
+    assert str(have) == "IoU -  nIoU -  F1 -  Pd -  Fa 0.0"
+    assert str(Tally().scores()) == "IoU -  nIoU -  F1 -  Pd -  Fa -"
+
+
+def test_logits_of_zero_are_no_prediction():
+    "The threshold is a probability above one half, and an untrained head may say exactly 0."
+    assert score(torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8)).pd == 0
+
+
+def test_an_image_of_noise_is_scored():
+    """Thousands of components, as an untrained network makes them, counted by another library.
+
+    The best pairing is found by one assignment over all pairs, which needs no shortcuts.
+    """
+    rng = np.random.default_rng(0)
+    pred, mask = rng.random((256, 256)) < 0.1, rng.random((256, 256)) < 0.004
+    ones = np.ones((3, 3))
+    (p_labels, p_count), (t_labels, t_count) = (ndimage.label(x, ones) for x in (pred, mask))
+    p_index, t_index = np.arange(1, p_count + 1), np.arange(1, t_count + 1)
+    p_middle = np.array(ndimage.center_of_mass(pred, p_labels, p_index))
+    t_middle = np.array(ndimage.center_of_mass(mask, t_labels, t_index))
+    apart = np.linalg.norm(t_middle[:, None] - p_middle[None], axis=2)
+    area = ndimage.sum(pred, p_labels, p_index)
+    pairs = np.argwhere(apart < RADIUS)
+    most = (maximum_bipartite_matching(csr_matrix(apart < RADIUS)) >= 0).sum()
+    cost = np.where(apart < RADIUS, apart - 1e-6 * area / area.sum(), 1e6)
+    rows, cols = linear_sum_assignment(cost)
+    hits = cols[apart[rows, cols] < RADIUS]
+    have = find(pred, mask)
+    assert p_count > 3000
+    assert len(pairs) > most
+    assert (have.targets, have.matched) == (t_count, most)
+    assert have.false_pixels == area.sum() - area[hits].sum()
+
+
+def test_histogram_curve_is_direct_counting():
+    "One pass over the pixels must give what counting anew at each threshold gives."
+    rng = np.random.default_rng(0)
+    prob, mask = rng.random((3, 20, 20)).astype(np.float32), rng.random((3, 20, 20)) < 0.1
+    histogram = Histogram()
+    for p, m in zip(prob, mask, strict=True):
+        histogram.add(p, m)
+    curve = histogram.curve()
+    for i in (0, 1, 250, 500, 900, BINS - 1):
+        pred = prob >= curve["threshold"][i]
+        hit, false = (pred & mask).sum(), (pred & ~mask).sum()
+        assert curve["recall"][i] == pytest.approx(hit / mask.sum())
+        assert curve["fpr"][i] == pytest.approx(false / (~mask).sum())
+        assert curve["precision"][i] == pytest.approx(hit / max(hit + false, 1))
+
+
+def test_the_curve_starts_anew_for_each_set():
+    "The reference code never reset its counts between epochs."
+    one, two = Histogram(), Histogram()
+    one.add(np.ones(4), np.ones(4, bool))
+    assert two.target.sum() == 0
+    assert Tally().found is not Tally().found
+
+
+def test_object_curve_goes_through_the_score():
+    "The point at one half is the score line's Pd and Fa; certain and zero pixels are counted."
+    logits, mask = batches(4)
+    probs, truth = torch.sigmoid(logits)[:, 0].numpy(), mask[:, 0].numpy() > 0
+    [found] = pd_fa(probs, truth, [0.5])
+    have = score(logits, mask)
+    assert found.matched / found.targets == have.pd
+    assert found.false_pixels * 1e6 / truth.size == pytest.approx(have.fa)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8, 1), (2, 1, 8, 8)])
+def test_shapes_that_would_broadcast_are_refused(shape):
+    with pytest.raises(ValueError, match="differ"):
+        score(torch.zeros(1, 1, 8, 8), torch.zeros(shape))
+
+
+def test_an_unknown_rule_is_refused():
+    with pytest.raises(ValueError, match="rule='nearest': write exact or reference"):
+        score(torch.zeros(1, 1, 8, 8), torch.zeros(1, 1, 8, 8), "nearest")

@@ -1,0 +1,237 @@
+"The model and its weights: every published form loads, everything else is refused in one line."
+
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from mshnet.model import MSHNet, load_weights
+
+OLD, NEW = b"numpy.core.multiarray", b"numpy._core.multiarray"
+
+
+@pytest.fixture(scope="module")
+def model():
+    "A model with weights and batch-norm statistics of its own."
+    torch.manual_seed(0)
+    model = MSHNet().train()
+    with torch.no_grad():
+        model(torch.randn(2, 3, 32, 32))
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    "A model with other weights, to load into."
+    torch.manual_seed(1)
+    return MSHNet().eval()
+
+
+def predict(model, deep=True):
+    "The logits for one fixed image."
+    image = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        return model(image, deep)[1]
+
+
+def spoil(model):
+    "Set all weights to a value that no file holds, so that what was loaded before cannot help."
+    for value in model.state_dict().values():
+        value.fill_(1)
+
+
+def called(path, module):
+    "Rewrite a torch file so that its numpy scalar names this module, as another numpy would."
+    other = NEW if module == OLD else OLD
+    with zipfile.ZipFile(path) as file:
+        content = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
+        for name, data in content.items():
+            file.writestr(name, data.replace(other, module) if name.endswith(".pkl") else data)
+    assert any(module in data for data in content.values()) or module in path.read_bytes()
+
+
+def save(model, path, form):
+    "Write the model's weights in one of the forms that lie about."
+    state = model.state_dict()
+    train = {"optimizer": {"state": {}, "lr": 0.05}, "epoch": 7, "iou": np.float64(0.67)}
+    parallel = {f"module.{name}": value for name, value in state.items()}
+    content = {
+        "bare": state,
+        "state_dict": {"state_dict": state, "epoch": 7},
+        "old net": {"net": state, **train},
+        "new net": {"net": state, **train},
+        "parallel": parallel,
+        "parallel net": {"net": parallel, **train},
+        "not zip": {"net": state, **train},
+    }[form]
+    torch.save(content, path, _use_new_zipfile_serialization=form != "not zip")
+    if form in ("old net", "new net"):
+        called(path, OLD if form == "old net" else NEW)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".tar"])
+@pytest.mark.parametrize(
+    "form", ["bare", "state_dict", "old net", "new net", "parallel", "parallel net", "not zip"]
+)
+def test_published_forms_of_weights_predict_the_same(model, fresh, tmp_path, form, suffix):
+    "A downloaded file is used as it is: same bits out, whatever it is wrapped in."
+    path = tmp_path / f"weights{suffix}"
+    save(model, path, form)
+    spoil(fresh)
+    load_weights(fresh, path)
+    assert torch.equal(predict(fresh), predict(model))
+
+
+class Evil:
+    "A pickle of this makes a folder when it is loaded."
+
+    def __init__(self, trap):
+        self.trap = trap
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.trap),)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("where", ["alone", "beside the weights"])
+def test_a_file_that_would_run_code_is_refused_and_runs_none(model, tmp_path, where, zipped):
+    "Weights come from strangers. That the trap works is shown by loading it the careless way."
+    path, trap = tmp_path / "evil.pt", tmp_path / "trap"
+    content = Evil(trap) if where == "alone" else {"net": model.state_dict(), "epoch": Evil(trap)}
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ValueError, match=r"evil\.pt: refused, it would run code"):
+        load_weights(model, path)
+    assert not trap.exists()
+    torch.load(path, weights_only=False)
+    assert trap.exists()
+
+
+def another(model, change):
+    "The model's state dict with one thing changed."
+    state = dict(model.state_dict())
+    last = list(state)[-1]
+    if change == "missing":
+        del state[last]
+    elif change == "unknown":
+        state["extra.weight"] = torch.ones(1)
+    elif change == "shape":
+        state[last] = torch.ones(7)
+    return state
+
+
+def refused(path, kind, model):
+    "Write something that is no file of this model's weights."
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "truncated":
+        save(model, path, "bare")
+        path.write_bytes(path.read_bytes()[:-2000])
+    elif kind == "truncated old":
+        save(model, path, "not zip")
+        path.write_bytes(path.read_bytes()[:-2000])
+    elif kind == "pickle":
+        path.write_bytes(pickle.dumps({"a": 1}))
+    elif kind in ("text", "words", "empty"):
+        path.write_bytes({"text": b"not weights", "words": b"hello\n", "empty": b""}[kind])
+    elif kind in ("missing", "unknown", "shape"):
+        torch.save(another(model, kind), path)
+    elif kind in CONTENT:
+        torch.save(CONTENT[kind], path)
+
+
+CONTENT = {
+    "list": [1, 2],
+    "tensor": torch.ones(3),
+    "settings": {"lr": 3},
+    "numbered": {0: torch.ones(3)},
+    "nothing": {},
+}
+FILES = {
+    "absent": "no such file",
+    "folder": "is a folder",
+    "truncated": "damaged",
+    "truncated old": "damaged",
+    "text": "not a torch file",
+    "words": "not a torch file",
+    "empty": "not a torch file",
+    "missing": "another model: .* is missing",
+    "unknown": "another model: extra.weight is .*, not known",
+    "shape": r"another model: .* is \(7,\), not \(",
+    **dict.fromkeys(CONTENT, "holds no weights"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_what_holds_no_weights_of_this_model_is_refused(fresh, model, tmp_path, kind):
+    "One line that names the file, and a model as it was: a half-loaded one would look trained."
+    path = tmp_path / "given.pt"
+    refused(path, kind, model)
+    spoil(fresh)
+    before = {name: value.clone() for name, value in fresh.state_dict().items()}
+    with pytest.raises(ValueError, match=FILES[kind]) as caught:
+        load_weights(fresh, path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(before[name], value) for name, value in fresh.state_dict().items())
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_a_plain_pickle_is_refused(fresh, model, tmp_path):
+    "Files written by pickle itself are not torch files, even where nothing in them is dangerous."
+    path = tmp_path / "given.pkl"
+    refused(path, "pickle", model)
+    with pytest.raises(ValueError, match="not a torch file"):
+        load_weights(fresh, path)
+
+
+@pytest.mark.parametrize("size", [(32, 40), (24, 32), (8, 8), (33, 33)])
+def test_sizes_that_cannot_be_halved_four_times_are_refused(model, size):
+    "Otherwise the error would come from a layer in the middle and speak of channels."
+    with pytest.raises(ValueError, match=rf"{size[0]}x{size[1]}.*multiples of 16"):
+        model(torch.zeros(1, 3, *size))
+
+
+def test_the_warm_up_predicts_with_the_full_size_head(model):
+    "What is scored in the warm-up is what is trained in it."
+    image = torch.randn(1, 3, 48, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        masks, logits = model(image)
+        none, warm = model(image, deep=False)
+    assert none == []
+    assert torch.equal(warm, masks[0])
+    assert not torch.equal(warm, logits)
+
+
+def test_the_warm_up_gives_the_other_heads_no_gradient():
+    "Adagrad would otherwise decay the rate of heads that have learned nothing yet."
+    model = MSHNet()
+    model(torch.randn(2, 3, 16, 16), deep=False)[1].sum().backward()
+    idle = {n.split(".")[0] for n, p in model.named_parameters() if p.grad is None}
+    assert idle == {"output_1", "output_2", "output_3", "final"}
+
+
+def test_each_head_has_the_size_of_its_stride(model):
+    "The loss compares each with the mask pooled to the same size; images need not be square."
+    with torch.no_grad():
+        masks, logits = model(torch.zeros(2, 3, 64, 32))
+    assert [tuple(m.shape) for m in masks] == [(2, 1, 64 >> i, 32 >> i) for i in range(4)]
+    assert logits.shape == (2, 1, 64, 32)
+
+
+def test_no_float64_in_the_model(model):
+    "MPS has none: one such tensor and the model cannot be moved to a Mac's GPU."
+    tensors = [*model.parameters(), *model.buffers(), predict(model), predict(model, False)]
+    assert {t.dtype for t in tensors} == {torch.float32, torch.int64}
+
+
+def test_a_model_for_one_channel_refuses_weights_for_three(model, tmp_path):
+    "The first convolution differs; the line says how."
+    save(model, tmp_path / "rgb.pt", "bare")
+    with pytest.raises(
+        ValueError, match=r"conv_init.weight is \(16, 3, 1, 1\), not \(16, 1, 1, 1\)"
+    ):
+        load_weights(MSHNet(in_channels=1), tmp_path / "rgb.pt")

@@ -1,0 +1,117 @@
+"The runner notebooks, executed by papermill as a user without a screen would."
+
+import ast
+import json
+import os
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+from papermill.exceptions import PapermillExecutionError
+
+from mshnet.cli import main
+from mshnet.core import configure
+from mshnet.show import Picture
+
+RUNNERS = Path(__file__).parent.parent / "nbs" / "run"
+SMALL = {"epochs": 2, "warm_epoch": 0, "scenes": 12, "base_size": 64, "crop_size": 64}
+SMALL |= {"batch_size": 4, "device": "cpu"}
+PICTURES = {"samples", "learning_curves", "trade_offs", "gallery", "beside_top_hat"}
+
+
+def execute(name, folder, **parameters):
+    "Run a runner headless; the executed notebook and its run folder."
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    out, run = folder / f"{name}.ipynb", folder / "run"
+    papermill.execute_notebook(
+        str(RUNNERS / f"{name}.ipynb"),
+        str(out),
+        {"output_dir": str(run), **parameters},
+        progress_bar=False,
+        cwd=str(folder),
+    )
+    return nbformat.read(out, 4), run
+
+
+def calls(cell):
+    "Name of the function that a cell ends with a call of."
+    try:
+        last = ast.parse(cell.source).body[-1]
+    except (SyntaxError, IndexError):
+        return ""
+    call = last.value if isinstance(last, ast.Expr) else None
+    return getattr(call.func, "id", "") if isinstance(call, ast.Call) else ""
+
+
+def check(notebook, run):
+    "Every picture cell has an image; scores.json, status.json and the printed line agree."
+    cells = [c for c in notebook.cells if c.cell_type == "code" and calls(c) in PICTURES]
+    assert {calls(c) for c in cells} == PICTURES
+    for cell in cells:
+        images = [o.data["image/png"] for o in cell.outputs if "image/png" in o.get("data", {})]
+        assert images, f"{calls(cell)} shows no picture"
+    printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+    scores = json.loads((run / "scores.json").read_text())
+    status = json.loads((run / "status.json").read_text())
+    assert printed.splitlines()[-1] == scores["line"]
+    assert status["state"] == "finished"
+    assert status["epochs_done"] == json.loads((run / "config.json").read_text())["epochs"]
+    drawn = {p.stem for p in (run / "figures").iterdir()}
+    assert drawn == {"samples", "learning", "trade_offs", "gallery", "top_hat"}
+
+
+@pytest.mark.parametrize("name", ["local", "a100_setup", "kaggle_gpu"])
+def test_a_runner_runs_headless_on_synthetic_scenes(tmp_path, name):
+    "From top to bottom, on the CPU, with settings that its parameters cell does not list."
+    check(*execute(name, tmp_path, **SMALL))
+
+
+@pytest.mark.parametrize("name", ["local", "a100_setup"])
+def test_a_runner_runs_headless_on_real_images(tmp_path, sirst, name):
+    "All 427 of them, at a small size."
+    real = {k: v for k, v in SMALL.items() if k != "scenes"}
+    parameters = {**real, "epochs": 1, "warm_epoch": -1, "dataset_dir": str(sirst), "base_size": 32}
+    notebook, run = execute(name, tmp_path, **parameters, batch_size=8, crop_size=32)
+    check(notebook, run)
+    protocol = json.loads((run / "scores.json").read_text())["protocol"]
+    assert (protocol["images"], protocol["data"]) == (214, "nuaa-sirst")
+
+
+def test_an_unknown_parameter_fails_with_the_line_of_the_command_line(tmp_path, capsys):
+    "papermill itself accepts any name; ours is refused before anything is spent."
+    with pytest.raises(PapermillExecutionError) as error:
+        execute("local", tmp_path, epochz=3)
+    assert main(["train", "--epochz", "3"]) == 2
+    line = capsys.readouterr().err.strip()
+    assert error.value.evalue == "epochz is no setting; did you mean epochs?"
+    assert line.endswith("epochz is no flag; did you mean epochs?")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_impossible_value_fails_with_one_line(tmp_path):
+    "In the notebook too it is a line and not a traceback."
+    with pytest.raises(PapermillExecutionError) as error:
+        execute("local", tmp_path, crop_size=250)
+    assert "a multiple of 16" in error.value.evalue
+    assert len(error.value.traceback) == 1
+
+
+@pytest.mark.parametrize("name", ["local", "a100_setup", "kaggle_gpu"])
+def test_the_defaults_of_a_runner_are_possible(name):
+    "What stands in the parameters cell makes a configuration without any change."
+    notebook = nbformat.read(RUNNERS / f"{name}.ipynb", 4)
+    cell = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(cell.source).body
+        if isinstance(node, ast.Assign)
+    }
+    assert configure(values).epochs >= 1
+
+
+def test_a_picture_shows_the_file_that_was_saved(tmp_path):
+    "What is seen in the notebook is what lies in the folder."
+    path = tmp_path / "figure.png"
+    path.write_bytes(b"PNG bytes")
+    assert Picture(path)._repr_png_() == b"PNG bytes"

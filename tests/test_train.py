@@ -1,0 +1,300 @@
+"The life of a run: trained, scored, killed, resumed, refused."
+
+import json
+import os
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mshnet.core import Config, UserError
+from mshnet.device import open_device
+from mshnet.evaluate import evaluate, score_split
+from mshnet.run import Folder, State, load, save
+from mshnet.task import Detection
+from mshnet.train import train, train_epoch
+
+TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
+TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
+
+
+def tiny(folder, **changes):
+    "A run of three epochs that takes seconds."
+    return Config(**{**TINY, "output_dir": str(folder), **changes})
+
+
+def weights(folder):
+    "The weights of a run's last checkpoint."
+    return load(folder / "last.pt")["model"]
+
+
+def same(a, b):
+    "Whether two state dicts are equal to the last bit."
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    "A run that nothing disturbed."
+    return train(tiny(tmp_path_factory.mktemp("whole") / "run"))
+
+
+def test_a_run_leaves_everything_a_reader_needs(whole):
+    "Settings, machine, log, scores with protocol, status, two checkpoints, curves."
+    files = {p.name for p in whole.folder.iterdir()}
+    wanted = "config.json env.json log.jsonl scores.json status.json details.json last.pt best.pt"
+    assert set(wanted.split()) <= files
+    assert not [name for name in files if name.endswith(".tmp")]
+    assert json.loads((whole.folder / "status.json").read_text())["state"] == "finished"
+    protocol = whole.scores["protocol"]
+    asked = "data split split_hash images targets size resize threshold rule chosen seed device"
+    assert set(asked.split()) <= protocol.keys()
+    assert (protocol["images"], protocol["chosen"]) == (2, "epoch 2, the last")
+
+
+def test_a_run_killed_within_an_epoch_ends_with_the_same_weights(whole, tmp_path, monkeypatch):
+    "Rerunning the same command is all it takes; the epoch in progress is repeated from its start."
+    config, calls = tiny(tmp_path / "run"), []
+    real = Detection.loss
+
+    def killed(self, *args):
+        calls.append(1)
+        if len(calls) == 4:  # the second step of the second epoch
+            raise KeyboardInterrupt
+        return real(self, *args)
+
+    monkeypatch.setattr(Detection, "loss", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(config)
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert (status["state"], status["epochs_done"]) == ("stopped", 1)
+    again = train(config)
+    assert same(weights(again.folder), weights(whole.folder))
+    assert [e["loss"] for e in again.history] == [e["loss"] for e in whole.history]
+
+
+def test_a_run_killed_between_log_and_checkpoint_repeats_the_epoch_and_says_so(
+    tmp_path, monkeypatch
+):
+    "The log is written first: nothing is lost, and the line that is there twice is marked."
+    config = tiny(tmp_path / "run", epochs=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("mshnet.train.save", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    run = train(config)
+    assert len(run.history) == 1
+    assert run.history[0]["repeated"] is True
+
+
+def test_more_epochs_go_on_from_the_last_one(whole, tmp_path):
+    "`epochs` may grow, and a run of two epochs and one more is a run of three."
+    train(tiny(tmp_path / "run", epochs=2))
+    longer = train(tiny(tmp_path / "run", epochs=3))
+    assert same(weights(longer.folder), weights(whole.folder))
+
+
+def test_resume_takes_a_folder_or_a_file_and_can_move(whole, tmp_path):
+    "A checkpoint of another folder is gone on with here, and the source is left as it was."
+    before = (whole.folder / "last.pt").read_bytes()
+    for i, source in enumerate((whole.folder, whole.folder / "last.pt")):
+        run = train(tiny(tmp_path / f"run{i}", epochs=4, resume=str(source)))
+        assert [e["epoch"] for e in run.history] == [3]
+    assert (whole.folder / "last.pt").read_bytes() == before
+
+
+def test_resuming_into_a_folder_with_another_run_is_refused(whole, tmp_path):
+    "No earlier result is lost."
+    train(tiny(tmp_path / "other", epochs=1, warm_epoch=-1))
+    before = (tmp_path / "other" / "last.pt").read_bytes()
+    with pytest.raises(UserError, match="holds a run already"):
+        train(tiny(tmp_path / "other", resume=str(whole.folder)))
+    assert (tmp_path / "other" / "last.pt").read_bytes() == before
+
+
+def test_a_finished_run_is_only_reported(whole, capsys):
+    "Started again it prints its scores; no weight moves."
+    before = (whole.folder / "last.pt").stat().st_mtime_ns
+    again = train(whole.config)
+    assert (whole.folder / "last.pt").stat().st_mtime_ns == before
+    assert capsys.readouterr().out.splitlines()[-1] == again.scores["line"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"lr": 0.1}, {"seed": 1, "batch_size": 2}, {"rule": "reference"}]
+)
+def test_a_changed_recipe_is_refused_with_the_fields_that_differ(whole, change):
+    "Resuming with other settings would be neither the one run nor the other."
+    before = (whole.folder / "config.json").read_bytes()
+    with pytest.raises(UserError) as error:
+        train(whole.config.model_copy(update=change))
+    assert all(f"{name} " in str(error.value) for name in change)
+    assert (whole.folder / "config.json").read_bytes() == before
+
+
+def test_changed_data_are_refused(whole):
+    "The same folder name with other pixels is another data set."
+    with pytest.raises(UserError, match="train data"):
+        train(whole.config.model_copy(update={"scenes": 12}))
+
+
+def test_place_settings_may_change(whole, tmp_path):
+    "Threads, logging and the device's name do not change the result."
+    run = train(tiny(tmp_path / "run", num_workers=3, log_every=1))
+    assert same(weights(run.folder), weights(whole.folder))
+
+
+def test_train_saves_what_test_loads_with_the_same_scores(whole):
+    "The official script's weights did not load in its own test mode."
+    config = whole.config.model_copy(update={"weight_path": str(whole.folder / "best.pt")})
+    result = evaluate(config)
+    assert str(result.scores) == whole.scores["line"]
+    assert result.protocol["split_hash"] == whole.scores["protocol"]["split_hash"]
+
+
+def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):
+    "The fused head was never trained; the checkpoint says so, and scoring obeys."
+    with pytest.warns(UserWarning, match="within the warm-up"):
+        from mshnet.core import configure
+
+        config = configure(
+            {**TINY, "output_dir": str(tmp_path / "run"), "epochs": 1, "warm_epoch": 5}
+        )
+    run = train(config)
+    assert load(run.folder / "best.pt")["phase"] == "warm-up"
+    task, device = Detection(config), open_device("cpu", "fp32")
+    model = task.model()
+    model.load_state_dict(load(run.folder / "best.pt")["model"])
+    want = score_split(task, device.place(model), task.splits()["test"], device, "warm-up")
+    assert run.scores["line"] == str(want)
+
+
+def test_scoring_twice_gives_the_same_numbers(whole):
+    "The official Pd divides by a count of targets that is never reset between epochs."
+    config = whole.config
+    task, device = Detection(config), open_device("cpu", "fp32")
+    model, split = device.place(task.model()), task.splits()["test"]
+    first, second = (score_split(task, model, split, device, "full") for _ in range(2))
+    assert first == second
+
+
+def test_the_choice_of_the_epoch_is_said_beside_the_number(tmp_path):
+    "By a held-out part, by the last epoch, or by the test list, which makes numbers better."
+    said = {}
+    for choose in ("val", "test"):
+        run = train(tiny(tmp_path / choose, choose=choose, epochs=2, val_fraction=0.5))
+        said[choose] = run.scores["protocol"]["chosen"]
+        assert {e["split"] for e in run.history} == {choose}
+    assert "held-out" in said["val"]
+    assert "TEST" in said["test"]
+
+
+def test_the_best_epoch_is_kept_and_not_the_last(tmp_path, monkeypatch):
+    "best.pt holds the epoch with the best held-out score."
+    scores = iter([0.2, 0.6, 0.4])
+    real = score_split
+
+    def staged(*args):
+        import dataclasses
+
+        return dataclasses.replace(real(*args), iou=next(scores))
+
+    monkeypatch.setattr("mshnet.train.score_split", staged)
+    run = train(tiny(tmp_path / "run", choose="val", val_fraction=0.5))
+    assert load(run.folder / "best.pt")["epoch"] == 1
+    assert load(run.folder / "last.pt")["epoch"] == 2
+    assert "epoch 1" in run.scores["protocol"]["chosen"]
+
+
+def test_a_loss_that_is_no_number_stops_before_anything_is_overwritten(tmp_path, monkeypatch):
+    "The last good checkpoint stays, the message says what to try, the status says failed."
+    config = tiny(tmp_path / "run", epochs=1)
+    train(config)
+    before = (tmp_path / "run" / "last.pt").read_bytes()
+    monkeypatch.setattr(
+        Detection, "loss", lambda self, model, *a: model.final.bias.sum() * torch.nan
+    )
+    with pytest.raises(UserError, match=r"--clip-grad 1"):
+        train(config.model_copy(update={"epochs": 2}))
+    assert (tmp_path / "run" / "last.pt").read_bytes() == before
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "failed"
+
+
+def test_a_checkpoint_is_the_old_one_or_the_new_one(whole, tmp_path, monkeypatch):
+    "A crash while writing leaves the old file whole, and no debris."
+    config = tiny(tmp_path)
+    task = Detection(config)
+    model = task.model()
+    state = State(model, task.optimizer(model), epoch=7)
+    path = tmp_path / "last.pt"
+    save(path, state, config, {})
+    before = path.read_bytes()
+    state.epoch = 8
+    for name in ("replace", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, lambda *a: (_ for _ in ()).throw(OSError(28, "No space left")))
+            with pytest.raises(OSError, match="No space"):
+                save(path, state, config, {})
+        assert path.read_bytes() == before
+        assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
+    assert load(path)["epoch"] == 7
+    assert "random" in load(path)
+
+
+def test_the_device_is_read_at_log_lines_and_at_the_end_only():
+    "One read per step is what keeps an accelerator waiting in the official script."
+    config = Config(**{**TINY, "scenes": 40, "log_every": 4, "num_workers": 0})
+    task, device = Detection(config), open_device("cpu", "fp32")
+    model = device.place(task.model())
+    train_epoch(task, State(model, task.optimizer(model)), task.splits()["train"], device, 0)
+    assert device.reads == 2 + 1  # ten steps: after 4 and 8, and the epoch's mean
+
+
+class NoDoubles(TorchDispatchMode):
+    "Refuses tensors of float64 while it is on."
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for value in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(value, torch.Tensor):
+                assert value.dtype != torch.float64, f"{func} makes float64, which MPS has not"
+        return out
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_no_float64_in_a_step_or_a_scoring(precision):
+    "Apple's MPS has no float64: one such tensor and the run dies there."
+    config = Config(**{**TINY, "precision": precision, "num_workers": 0})
+    task, device = Detection(config), open_device("cpu", precision)
+    parts, model = task.splits(), device.place(task.model())
+    state = State(model, task.optimizer(model))
+    with NoDoubles():
+        for epoch in (0, 1):  # the warm-up and the full phase
+            train_epoch(task, state, parts["train"], device, epoch)
+        score_split(task, model, parts["test"], device, "full")
+
+
+def test_bf16_computes_the_loss_in_float32():
+    "d = ((P - T)/2)^2 passes 1e8, where bfloat16 has steps of half a million."
+    config = Config(**{**TINY, "precision": "bf16"})
+    task, device = Detection(config), open_device("cpu", "bf16")
+    parts, model = task.splits(), device.place(task.model())
+    batch = task.batch(parts["train"], [0, 1, 2, 3], 0)
+    with device.autocast():
+        loss = task.loss(model, device.feed(batch), "full")
+    assert loss.dtype == torch.float32
+
+
+def test_the_log_survives_a_torn_line(whole, tmp_path):
+    "A line that was being written when the power went is ignored."
+    folder = Folder(tmp_path)
+    text = (whole.folder / "log.jsonl").read_text()
+    folder.file("log.jsonl").write_text(text + text[:40])
+    assert len(folder.history()) == 3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_cuda_trains_and_its_run_goes_on_at_the_cpu(tmp_path):
+    "Checkpoints hold CPU tensors: a run begun on a GPU resumes anywhere."
+    train(tiny(tmp_path / "run", device="cuda", epochs=1))
+    assert len(train(tiny(tmp_path / "run", epochs=2)).history) == 2
