@@ -72,7 +72,7 @@ def add_setting(
         help=f"{field.description}{wanted}".replace("%", "%%"),
     )
 
-
+# %% ../nbs/14_cli.ipynb #make_parser
 def make_parser() -> Parser:
     "The parser of all commands."
     about = "MSHNet: infrared small target detection. Train, score, look."
@@ -138,7 +138,7 @@ def do_test(config: Config) -> int:
     print(result.scores)
     return 0
 
-
+# %% ../nbs/14_cli.ipynb #do_data
 def do_data(config: Config) -> int:
     "Print the data report; status 1 if the data cannot be used."
     from mshnet.data import report

@@ -191,9 +191,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
         "base_size": 128,
         "crop_size": 128,
-        "batch_size": 8,
-        "epochs": 16,
+        "epochs": 8,
         "warm_epoch": 1,
+        "lr": 0.02,
         "choose": "last",
     },
     "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
@@ -230,7 +230,7 @@ def resumed(
         return {}
     return {k: v for k, v in read_settings(str(file)).items() if k not in ("output_dir", "resume")}
 
-
+# %% ../nbs/00_core.ipynb #read_settings
 def read_settings(
     file: str,  # path of a JSON file; empty: none
 ) -> dict[str, Any]:

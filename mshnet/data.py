@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['DEEP', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'Split', 'read_image', 'read_mask', 'Layout', 'find_layout',
            'find_list', 'Findings', 'bare_name', 'read_names', 'find_file', 'Reading', 'read_pair', 'read_split',
-           'read_dataset', 'splits', 'clutter', 'blob', 'background', 'scene', 'scenes', 'Draw', 'draw', 'order',
-           'augment', 'squash', 'Batch', 'train_batches', 'score_batches', 'collate', 'training_batch', 'scoring_batch',
-           'ahead', 'describe', 'report']
+           'read_dataset', 'splits', 'clutter', 'blob', 'background', 'warm', 'target_places', 'scene', 'scenes',
+           'Draw', 'draw', 'order', 'augment', 'squash', 'Batch', 'train_batches', 'score_batches', 'collate',
+           'training_batch', 'scoring_batch', 'ahead', 'describe', 'report']
 
 # %% ../nbs/05_data.ipynb #c-import-hashlib
 import hashlib
@@ -362,48 +362,73 @@ def background(
     size: int,
 ) -> np.ndarray:  # [size,size] grey levels
     "Cloud, sea or ground, or two of them with a horizon between."
-    sky = 60 + 40 * rng.random() + rng.uniform(8, 22) * clutter(rng, size, rng.uniform(1.3, 1.8))
-    if rng.random() < 0.35:  # broken cloud has bright edges
+    sky = rng.uniform(50, 90) + rng.uniform(4, 12) * clutter(rng, size, rng.uniform(1.4, 1.9))
+    if rng.random() < 0.5:  # broken cloud has bright, sharp edges
         layer = clutter(rng, size, 1.7)
-        sky += rng.uniform(15, 40) / (1 + np.exp(-8 * (layer - rng.uniform(0, 1))))
+        sky += rng.uniform(15, 40) / (1 + np.exp(-12 * (layer - rng.uniform(0, 1))))
     if rng.random() < 0.5:
         return sky
-    low = (
-        50 + 60 * rng.random() + rng.uniform(6, 16) * clutter(rng, size, rng.uniform(0.8, 1.2), 0.4)
-    )
+    low = rng.uniform(50, 110) + rng.uniform(3, 8) * clutter(rng, size, rng.uniform(0.8, 1.2), 2.5)
     horizon = rng.uniform(0.3, 0.8) * size + rng.uniform(1, 5) * clutter(rng, size, 1.8)[0]
     return np.where(np.arange(size)[:, None] < horizon, sky, low)
 
-# %% ../nbs/05_data.ipynb #scene
+# %% ../nbs/05_data.ipynb #warm
+def warm(
+    rng: np.random.Generator,
+    size: int,
+) -> np.ndarray:  # [size,size] grey levels to add
+    "Hot things that are no targets: large spots, thin streaks, defective pixels of the sensor."
+    extra = np.zeros((size, size))
+    for _ in range(rng.integers(0, 3)):
+        across = rng.uniform(5, 10)
+        shape = (across * rng.uniform(1, 2), across)
+        row, col = rng.uniform(0, size, 2)
+        extra += rng.uniform(20, 60) * blob(size, row, col, shape, rng.uniform(0, np.pi))
+    for _ in range(rng.integers(0, 3)):
+        shape = (rng.uniform(8, 20), rng.uniform(0.7, 1.2))
+        row, col = rng.uniform(0, size, 2)
+        extra += rng.uniform(30, 80) * blob(size, row, col, shape, rng.uniform(0, np.pi))
+    hot = rng.random((size, size)) < rng.uniform(0, 0.001)
+    return extra + hot * rng.uniform(30, 90, (size, size))
+
+# %% ../nbs/05_data.ipynb #target_places
+def target_places(
+    rng: np.random.Generator,
+    size: int,
+    count: int,
+) -> list[np.ndarray]:  # row and column of each
+    "Places of targets: inside, and too far apart to touch; fewer than `count` where it is crowded."
+    found: list[np.ndarray] = []
+    for _ in range(4 * count):
+        place = rng.uniform(8, size - 8, 2)
+        if len(found) < count and all(np.hypot(*(place - p)) > 16 for p in found):
+            found.append(place)
+    return found
+
+
 def scene(
     rng: np.random.Generator,
     size: int,
 ) -> Pair:  # image and mask, [size,size] uint8
     "One infrared scene: background, hot clutter, one to three dim targets, sensor noise."
-    image, mask = background(rng, size), np.zeros((size, size), np.uint8)
-    for _ in range(rng.integers(1, 5)):  # warm things that are no targets
-        row, col = rng.uniform(0, size, 2)
-        long = rng.uniform(3.5, 9)
-        shape = (long, long / rng.uniform(1.2, 5))
-        image += rng.uniform(20, 60) * blob(size, row, col, shape, rng.uniform(0, np.pi))
-    for _ in range(rng.integers(1, 4)):
-        row, col = rng.uniform(8, size - 8, 2)
-        across = rng.uniform(0.8, 1.8)
-        shape = (across * rng.uniform(1, 1.5), across)
+    image, mask = background(rng, size) + warm(rng, size), np.zeros((size, size), np.uint8)
+    for row, col in target_places(rng, size, int(rng.integers(1, 4))):
+        across = rng.uniform(1.4, 2.1)
+        shape = (across * rng.uniform(1, 1.4), across)
         spot = blob(size, row, col, shape, rng.uniform(0, np.pi))
         around = image[int(row) - 6 : int(row) + 7, int(col) - 6 : int(col) + 7]
-        image += (rng.uniform(18, 50) + 1.5 * around.std()) * spot
+        image += (rng.uniform(45, 80) + around.std()) * spot
         mask |= (spot > 0.4).astype(np.uint8)
-    image += rng.normal(scale=rng.uniform(2, 5), size=image.shape)
+    image += rng.normal(scale=rng.uniform(1, 3), size=image.shape)
     return np.clip(image, 0, 255).astype(np.uint8), mask
 
-
+# %% ../nbs/05_data.ipynb #scenes
 def scenes(
     name: str,  # "train" or "test": they never share a scene
     count: int,
     size: int,  # side in pixels
 ) -> Split:
-    "A split of synthetic scenes; the same arguments give the same pixels everywhere."
+    "A split of synthetic scenes; the same arguments give the same scenes."
     kind = sum(name.encode())
     pairs = [scene(np.random.default_rng([kind, i]), size) for i in range(count)]
     images, masks = zip(*pairs, strict=True)

@@ -124,7 +124,7 @@ class Cuda(DeviceSteps):
         facts = torch.cuda.get_device_properties(self.index or 0)
         return f"{facts.name}, {facts.total_memory / 2**30:.0f} GB"
 
-
+# %% ../nbs/06_device.ipynb #Mps
 class Mps(DeviceSteps):
     "The GPU of an Apple chip."
 
@@ -156,7 +156,7 @@ def cpu_name() -> str:
 
         return platform.processor() or platform.machine() or "CPU"
 
-
+# %% ../nbs/06_device.ipynb #open_device
 def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N or mps
     precision: str = "auto",  # auto, bf16 or fp32

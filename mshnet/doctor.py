@@ -68,7 +68,7 @@ def place(config: Config) -> Line:
     "Colab, Kaggle or here."
     return Line("ok", "place", where().note)
 
-
+# %% ../nbs/12_doctor.ipynb #accelerator
 def accelerator(config: Config) -> Line:
     "The device that a run would take, and why it is none better."
     try:
@@ -91,7 +91,7 @@ def versions(config: Config) -> Line:
         return Line("warning", "versions", f"{text}; tested with torch 2.8 and newer")
     return Line("ok", "versions", text)
 
-
+# %% ../nbs/12_doctor.ipynb #disk
 def disk(config: Config) -> Line:
     "Space where the run's folder will be; a run writes about 70 MB."
     folder = run_folder(config).resolve()

@@ -137,7 +137,7 @@ def look_closely(
         {"pixels": pixel_curve(histogram), "objects": object_curve(found, tally.pixels)},
     )
 
-
+# %% ../nbs/09_evaluate.ipynb #add
 def add(a: Found, b: Found) -> Found:
     "Sum of two counts."
     return Found(a.targets + b.targets, a.matched + b.matched, a.false_pixels + b.false_pixels)
@@ -223,7 +223,7 @@ def responses(
     found = np.stack([top_hat_filter(image, window) for image in grey])
     return found, np.stack([mask for _, mask in pairs]) > 0
 
-
+# %% ../nbs/09_evaluate.ipynb #top_hat
 def top_hat(
     train: Split,
     test: Split,

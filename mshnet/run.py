@@ -132,7 +132,7 @@ class State:
     phase: str = ""  # of that epoch
     best: dict[str, Any] | None = None  # epoch, split, score and phase of the best one so far
 
-
+# %% ../nbs/07_run.ipynb #to_cpu
 def to_cpu(value: Any) -> Any:
     "The same nested value with its tensors on the CPU."
     if isinstance(value, Tensor):
@@ -168,7 +168,7 @@ def save(
     torch.save(content, buffer)
     write_atomic(path, buffer.getvalue())
 
-
+# %% ../nbs/07_run.ipynb #load
 def load(
     path: Path,
 ) -> dict[str, Any]:  # the checkpoint's content
@@ -186,7 +186,7 @@ def load(
         )
     return content
 
-
+# %% ../nbs/07_run.ipynb #restore
 def restore(
     state: State,
     content: dict[str, Any],  # from `load`
@@ -209,7 +209,7 @@ def differences(
     names = [n for n in new.recipe_names() if n != "epochs" and n in old]
     return [f"{n} {old[n]!r} -> {getattr(new, n)!r}" for n in names if old[n] != getattr(new, n)]
 
-
+# %% ../nbs/07_run.ipynb #begin
 def begin(
     folder: Folder,
     config: Config,
@@ -244,7 +244,7 @@ def begin(
         ) from None
     return old
 
-
+# %% ../nbs/07_run.ipynb #read_old
 def read_old(
     folder: Folder,
     config: Config,

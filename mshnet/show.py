@@ -49,12 +49,12 @@ def keep_picture(
     figure.savefig(path, dpi=110, bbox_inches="tight")
     return Picture(path)
 
-# %% ../nbs/11_show.ipynb #mark
+# %% ../nbs/11_show.ipynb #c-hit-color-56b4e9
 HIT = {"color": "#56B4E9", "marker": "o", "label": "hit"}
 MISS = {"color": "#F0E442", "marker": "s", "label": "miss"}
 FALSE_ALARM = {"color": "#D55E00", "marker": "D", "label": "false alarm"}
 
-
+# %% ../nbs/11_show.ipynb #mark
 def mark(
     axes: Axes,
     places: Sequence[Sequence[float]],  # row and column of each object
@@ -211,7 +211,7 @@ def signs(figure: Figure) -> None:
         labelcolor="white",
     )
 
-
+# %% ../nbs/11_show.ipynb #gallery
 def gallery(
     folder: Path,  # of a run
     count: int = 5,

@@ -109,7 +109,7 @@ def epoch_entry(
     seconds = time.perf_counter() - start
     return entry | {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
 
-
+# %% ../nbs/10_train.ipynb #keep
 def keep(
     folder: Folder,
     task: Detection,
@@ -190,7 +190,7 @@ def train(
     folder.status("finished", state.epoch, "all epochs done")
     return Run(folder.path, config, "all epochs done")
 
-
+# %% ../nbs/10_train.ipynb #announce
 def announce(
     folder: Folder,
     config: Config,
@@ -229,7 +229,7 @@ def fit(
         text = f"epoch {epoch}/{last}  loss {entry['loss']:.4f}{scored}  {took}, {left} left"
         print(text, flush=True)
 
-
+# %% ../nbs/10_train.ipynb #finish
 def finish(
     folder: Folder,
     task: Detection,

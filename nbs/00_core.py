@@ -280,7 +280,7 @@ assert (
 # %% [markdown]
 # ## Presets
 #
-# A preset is a name for a few differences from the defaults. `paper` is what the paper does with a training list: all of it, in float32, to the last epoch. `quick` is for a first look on two CPU cores: small scenes, few epochs, the full-size model. `a100` takes four times the batch and twice the learning rate (the square root rule).
+# A preset is a name for a few differences from the defaults. `paper` is what the paper does with a training list: all of it, in float32, to the last epoch. `quick` is for a first look on two CPU cores: the full-size model on small images for a few epochs, with a smaller rate, since there is no time to recover from a bad start. `a100` takes four times the batch and twice the learning rate (the square root rule).
 
 # %%
 #| export
@@ -289,9 +289,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
         "base_size": 128,
         "crop_size": 128,
-        "batch_size": 8,
-        "epochs": 16,
+        "epochs": 8,
         "warm_epoch": 1,
+        "lr": 0.02,
         "choose": "last",
     },
     "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
@@ -336,6 +336,11 @@ def resumed(
     return {k: v for k, v in read_settings(str(file)).items() if k not in ("output_dir", "resume")}
 
 
+# %% [markdown]
+# A settings file is any JSON object of settings; the `config.json` that every run leaves is one.
+
+# %%
+#| export
 def read_settings(
     file: str,  # path of a JSON file; empty: none
 ) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class DeviceSteps(Device):
 
 
 # %% [markdown]
-# The others differ in few lines. CUDA asks whether bfloat16 is native (a T4 claims it and emulates). MPS computes in float32 and keeps the usual memory layout, where channels-last has been a source of errors.
+# The others differ in few lines. CUDA asks whether bfloat16 is native (a T4 claims it and emulates).
 
 # %%
 #| export
@@ -152,6 +152,11 @@ class Cuda(DeviceSteps):
         return f"{facts.name}, {facts.total_memory / 2**30:.0f} GB"
 
 
+# %% [markdown]
+# MPS, the GPU of an Apple chip, computes in float32 here and keeps the usual memory layout, where channels-last has been a source of errors.
+
+# %%
+#| export
 class Mps(DeviceSteps):
     "The GPU of an Apple chip."
 
@@ -171,7 +176,7 @@ class Mps(DeviceSteps):
 
 
 # %% [markdown]
-# `auto` takes the best there is. The line that comes out says what was taken:
+# A person knows a chip by its name:
 
 # %%
 #| export
@@ -189,6 +194,11 @@ def cpu_name() -> str:
         return platform.processor() or platform.machine() or "CPU"
 
 
+# %% [markdown]
+# `auto` takes the best there is. The line that comes out says what was taken:
+
+# %%
+#| export
 def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N or mps
     precision: str = "auto",  # auto, bf16 or fp32

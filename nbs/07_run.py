@@ -195,6 +195,11 @@ class State:
     best: dict[str, Any] | None = None  # epoch, split, score and phase of the best one so far
 
 
+# %% [markdown]
+# What lies on a device is copied from it first, wherever it hides in the optimizer's nested state.
+
+# %%
+#| export
 def to_cpu(value: Any) -> Any:
     "The same nested value with its tensors on the CPU."
     if isinstance(value, Tensor):
@@ -231,6 +236,11 @@ def save(
     write_atomic(path, buffer.getvalue())
 
 
+# %% [markdown]
+# Reading one back is suspicious: a file may be of something else, of a newer release, or cut off.
+
+# %%
+#| export
 def load(
     path: Path,
 ) -> dict[str, Any]:  # the checkpoint's content
@@ -249,6 +259,11 @@ def load(
     return content
 
 
+# %% [markdown]
+# Restoring puts everything back where it was: weights, the sums of Adagrad, the random numbers, and where the run stands.
+
+# %%
+#| export
 def restore(
     state: State,
     content: dict[str, Any],  # from `load`
@@ -305,6 +320,11 @@ def differences(
     return [f"{n} {old[n]!r} -> {getattr(new, n)!r}" for n in names if old[n] != getattr(new, n)]
 
 
+# %% [markdown]
+# The comparison comes first and the folder after it: a refused run leaves no trace.
+
+# %%
+#| export
 def begin(
     folder: Folder,
     config: Config,
@@ -340,6 +360,11 @@ def begin(
     return old
 
 
+# %% [markdown]
+# Which checkpoint is it? The folder's own, or the one that `resume` names, and then the folder must not hold another.
+
+# %%
+#| export
 def read_old(
     folder: Folder,
     config: Config,

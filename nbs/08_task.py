@@ -71,9 +71,8 @@ class Task:
         return "full"
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        "The optimizer of the recipe: Adagrad, as in the paper."
-        c = self.config
-        return torch.optim.Adagrad(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
+        "The optimizer, with its settings."
+        raise LookupError(f"{type(self).__name__} does not say what its optimizer is")
 
     def tally(self, read: Any) -> Tally:
         "An empty count of scores."
@@ -131,6 +130,11 @@ class Detection(Task):
     def phase(self, epoch: int) -> str:
         "warm-up (single head, plain IoU loss) or full (all heads, SLS loss)."
         return "warm-up" if epoch <= self.config.warm_epoch else "full"
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        "Adagrad, as in the paper."
+        c = self.config
+        return torch.optim.Adagrad(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:
         "The batch's mean loss."

@@ -148,7 +148,7 @@ class Evaluation:
 
 
 # %% [markdown]
-# Curves are stored as counts' fractions at the thresholds that matter, not as a thousand points.
+# One pass over the split gathers all of it:
 
 # %%
 #| export
@@ -180,6 +180,11 @@ def look_closely(
     )
 
 
+# %% [markdown]
+# Curves are kept as fractions at the thresholds that matter, not as a thousand points.
+
+# %%
+#| export
 def add(a: Found, b: Found) -> Found:
     "Sum of two counts."
     return Found(a.targets + b.targets, a.matched + b.matched, a.false_pixels + b.false_pixels)
@@ -210,6 +215,7 @@ def object_curve(found: Sequence[Found], pixels: int) -> dict[str, list[float]]:
 # %%
 result = look_closely(task, model, parts["test"], device, "full", "untrained")
 test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
+assert isinstance(result, Evaluation)
 test_eq((len(result.images), result.protocol["rule"]), (3, "exact"))
 with tempfile.TemporaryDirectory() as tmp:
     result.save(Path(tmp))
@@ -273,7 +279,7 @@ print(again.scores, "|", again.protocol["chosen"])
 # %% [markdown]
 # ## A yardstick
 #
-# Before networks, small targets were found by a top-hat filter: subtract from the image its opening, and what is smaller than the window and brighter than its surroundings remains. Its window and threshold are chosen on the training images, all thresholds at once from a histogram of the responses, so that the comparison is fair.
+# Before networks, small targets were found by a top-hat filter: subtract from the image its opening, and what is smaller than the window and brighter than its surroundings remains. It is the yardstick here, because a network that does not beat it has learned nothing new.
 
 # %%
 #| export
@@ -306,6 +312,11 @@ def responses(
     return found, np.stack([mask for _, mask in pairs]) > 0
 
 
+# %% [markdown]
+# Its window and threshold are chosen on the training images, all thresholds at once from a histogram of the responses.
+
+# %%
+#| export
 def top_hat(
     train: Split,
     test: Split,

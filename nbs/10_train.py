@@ -160,6 +160,11 @@ def epoch_entry(
     return entry | {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
 
 
+# %% [markdown]
+# The log line is written before the checkpoint: a run that is killed between the two repeats the epoch and marks it, and nothing is lost.
+
+# %%
+#| export
 def keep(
     folder: Folder,
     task: Detection,
@@ -263,6 +268,11 @@ def train(
     return Run(folder.path, config, "all epochs done")
 
 
+# %% [markdown]
+# Before anything is spent, it says what is about to happen.
+
+# %%
+#| export
 def announce(
     folder: Folder,
     config: Config,
@@ -307,6 +317,11 @@ def fit(
         print(text, flush=True)
 
 
+# %% [markdown]
+# At the end the kept epoch is scored on the test list, with curves and all, unless that was done before.
+
+# %%
+#| export
 def finish(
     folder: Folder,
     task: Detection,
@@ -338,6 +353,7 @@ with tempfile.TemporaryDirectory() as tmp:
         train(config.model_copy(update={"lr": 0.1}))
     print(longer.listing().split("\n", 1)[1])
     assert "nIoU" in str(longer) and "<table>" in longer._repr_html_()
+assert isinstance(again, Run)
 test_eq(again.ended, run.ended)
 
 # %% [markdown]

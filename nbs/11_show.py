@@ -87,6 +87,11 @@ MISS = {"color": "#F0E442", "marker": "s", "label": "miss"}
 FALSE_ALARM = {"color": "#D55E00", "marker": "D", "label": "false alarm"}
 
 
+# %% [markdown]
+# An open sign leaves the target visible inside it.
+
+# %%
+#| export
 def mark(
     axes: Axes,
     places: Sequence[Sequence[float]],  # row and column of each object
@@ -138,7 +143,9 @@ axes = figure.add_subplot()
 panel(axes, truth * 1.0, "one hit, one miss, one false alarm")
 judge(axes, pred, truth, "exact")
 mark(axes, [(30, 2)], MISS, size=20)
-keep_picture(figure, run.folder, "signs")
+picture = keep_picture(figure, run.folder, "signs")
+assert isinstance(picture, Picture)
+picture
 
 
 # %% [markdown]
@@ -296,6 +303,11 @@ def signs(figure: Figure) -> None:
     )
 
 
+# %% [markdown]
+# Three rows, then: what the network saw, what it thought, and how that is judged.
+
+# %%
+#| export
 def gallery(
     folder: Path,  # of a run
     count: int = 5,
@@ -320,6 +332,10 @@ def gallery(
 
 # %%
 test_eq(run_config(run.folder).base_size, 64)
+legend = Figure()
+legend.add_subplot()
+signs(legend)
+assert [text.get_text() for text in legend.legends[0].get_texts()] == ["hit", "miss", "false alarm"]
 gallery(run.folder)
 
 

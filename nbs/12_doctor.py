@@ -95,6 +95,17 @@ def place(config: Config) -> Line:
     return Line("ok", "place", where().note)
 
 
+# %%
+config = Config(device="cpu")
+print(machine(config))
+print(place(config))
+
+
+# %% [markdown]
+# The accelerator is what most people want to know about, and `auto` explains itself.
+
+# %%
+#| export
 def accelerator(config: Config) -> Line:
     "The device that a run would take, and why it is none better."
     try:
@@ -118,6 +129,16 @@ def versions(config: Config) -> Line:
     return Line("ok", "versions", text)
 
 
+# %%
+print(accelerator(config))
+print(versions(config))
+
+
+# %% [markdown]
+# Space and data are the two things that fail late, so they are looked at early.
+
+# %%
+#| export
 def disk(config: Config) -> Line:
     "Space where the run's folder will be; a run writes about 70 MB."
     folder = run_folder(config).resolve()
@@ -146,9 +167,8 @@ def data(config: Config) -> Line:
 
 
 # %%
-config = Config(device="cpu")
-for question in (machine, place, accelerator, versions, disk, data):
-    print(question(config))
+print(disk(config))
+print(data(config))
 test_eq(data(Config(dataset_dir="no-such-folder")).level, "error")
 
 # %% [markdown]

@@ -96,6 +96,11 @@ def add_setting(
     )
 
 
+# %% [markdown]
+# One parser for all commands; the two groups of flags are the two kinds of settings.
+
+# %%
+#| export
 def make_parser() -> Parser:
     "The parser of all commands."
     about = "MSHNet: infrared small target detection. Train, score, look."
@@ -202,6 +207,11 @@ def do_test(config: Config) -> int:
     return 0
 
 
+# %% [markdown]
+# The other two only look. Their status says what they found, for scripts.
+
+# %%
+#| export
 def do_data(config: Config) -> int:
     "Print the data report; status 1 if the data cannot be used."
     from mshnet.data import report

@@ -43,18 +43,17 @@
 # ```
 #
 # A data set is a folder with `images/` and `masks/` (or IRSTD-1k's folder names) and lists of names: `trainval.txt` and `test.txt`, `train.txt` and `val.txt`, or `img_idx/train_*.txt`. Without one, `mshnet train` takes synthetic scenes and says so.
-
-# %%
-#| eval: false
-from mshnet.core import Config
-from mshnet.evaluate import predict
-from mshnet.train import train
-
-run = train(Config(dataset_dir="data/NUAA-SIRST", epochs=50))
-print(run)  # IoU 0.62  nIoU 0.60  F1 0.77  Pd 0.91  Fa 12.3 (the form; your numbers differ)
-prob = predict(run.folder / "best.pt", images)  # uint8 [B,3,H,W] -> probability [B,1,H,W]
-
-# %% [markdown]
+#
+# ```python
+# from mshnet.core import Config
+# from mshnet.evaluate import predict
+# from mshnet.train import train
+#
+# run = train(Config(dataset_dir="data/NUAA-SIRST", epochs=50))
+# print(run)  # IoU 0.62  nIoU 0.60  F1 0.77  Pd 0.91  Fa 12.3 (the form; your numbers differ)
+# prob = predict(run.folder / "best.pt", images)  # uint8 [B,3,H,W] -> probability [B,1,H,W]
+# ```
+#
 # ## Results
 #
 # RESULTS

@@ -1,0 +1,67 @@
+"The wheel, in an environment of its own: what a user gets, with run-time dependencies only."
+
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parent.parent
+
+
+def run(*words, cwd):
+    "A command's output; its error is shown if it fails."
+    done = subprocess.run([str(w) for w in words], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    "A clean environment with the wheel and what the wheel asks for."
+    folder = tmp_path_factory.mktemp("install")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, TOP, cwd=folder)
+    wheel = next(folder.glob("mshnet-*.whl"))
+    venv.create(folder / "env", with_pip=True)
+    python = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    constraints = TOP / "constraints.txt"
+    run(python, "-m", "pip", "install", "-q", "-c", constraints, wheel, cwd=folder)
+    return python, folder
+
+
+def test_the_wheel_brings_no_development_tool(installed):
+    "nbdev, jupytext and the notebook machinery are for those who build the suite."
+    python, folder = installed
+    listed = json.loads(run(python, "-m", "pip", "list", "--format=json", cwd=folder))
+    names = {package["name"].lower() for package in listed}
+    assert {"mshnet", "torch", "scikit-image", "pydantic", "tqdm", "matplotlib"} <= names
+    tools = {"nbdev", "fastcore", "execnb", "jupytext", "papermill", "ipykernel", "tensorboard"}
+    assert not tools & names
+
+
+def test_the_commands_work_where_only_the_wheel_is(installed):
+    "Help, doctor, and an epoch of training on synthetic scenes."
+    python, folder = installed
+    mshnet = python.parent / "mshnet"
+    assert "train" in run(mshnet, "--help", cwd=folder)
+    assert "versions" in run(mshnet, "doctor", cwd=folder)
+    words = (
+        "train --epochs 1 --warm-epoch -1 --scenes 8 --base-size 64 --crop-size 64 --batch-size 4"
+    )
+    out = run(mshnet, *words.split(), "--device", "cpu", "--output-dir", "run", cwd=folder)
+    assert "synthetic scenes" in out
+    assert out.splitlines()[-1] == json.loads((folder / "run" / "scores.json").read_text())["line"]
+    assert "mshnet" in run(python, "-m", "mshnet", "--version", cwd=folder)
+
+
+def test_model_and_loss_import_with_torch_alone(installed):
+    "Someone who only wants the network or the loss need not have the rest."
+    python, folder = installed
+    code = (
+        "import sys; import mshnet.model, mshnet.loss; "
+        "bad = {'pydantic', 'skimage', 'scipy', 'PIL', 'matplotlib', 'tqdm'} & set(sys.modules); "
+        "assert not bad, bad"
+    )
+    run(python, "-c", code, cwd=folder)
