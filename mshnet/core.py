@@ -32,7 +32,8 @@ def did_you_mean(
     known: list[str],  # what could have been written
 ) -> str:  # "; did you mean X?", or "" if nothing is close
     "The end of an error line about an unknown word."
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    longer = [name for name in known if word and name.startswith(word)]
+    close = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
 # %% ../nbs/00_core.ipynb #RecipeFields

@@ -53,12 +53,14 @@ def did_you_mean(
     known: list[str],  # what could have been written
 ) -> str:  # "; did you mean X?", or "" if nothing is close
     "The end of an error line about an unknown word."
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    longer = [name for name in known if word and name.startswith(word)]
+    close = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 # %%
 test_eq(did_you_mean("epochz", ["epochs", "seed"]), "; did you mean epochs?")
+test_eq(did_you_mean("warm", ["epochs", "warm_epoch"]), "; did you mean warm_epoch?")
 test_eq(did_you_mean("learning", ["epochs", "seed"]), "")
 
 

@@ -352,7 +352,7 @@ class Reading(NamedTuple):
 
     pair: Pair | None
     mode: str = ""  # of the image's file
-    error: str = ""  # its kind; empty: none
+    errors: frozenset[str] = frozenset()  # their kinds
     notes: frozenset[str] = frozenset()  # kinds of warnings
 
 
@@ -364,15 +364,20 @@ def read_pair(
     paths = find_file(layout.images, name), find_file(layout.masks, name, ("", "_pixels0"))
     missing = [k for k, p in zip(("an image", "a mask"), paths, strict=True) if not p]
     if missing:
-        return Reading(None, error=f"name without {' and '.join(missing)}")
+        return Reading(None, errors=frozenset({f"name without {' and '.join(missing)}"}))
     image_path, mask_path = (path for path in paths if path)
-    kind = f"unreadable image in {layout.images.name}/"
+    errors, size = set(), (1, 1)
     try:
         image, mode = read_image(image_path)
-        kind = f"unreadable mask in {layout.masks.name}/"
-        mask, notes = read_mask(mask_path, image.shape[:2])
+        size = image.shape[:2]
+    except Exception:  # Pillow raises many kinds for bytes that make no sense
+        errors.add(f"unreadable image in {layout.images.name}/")
+    try:
+        mask, notes = read_mask(mask_path, size)
     except Exception:
-        return Reading(None, error=kind)
+        errors.add(f"unreadable mask in {layout.masks.name}/")
+    if errors:
+        return Reading(None, errors=frozenset(errors))
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
     return Reading((image, mask), mode, notes=frozenset(notes))
@@ -393,8 +398,8 @@ def read_split(
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda name: read_pair(layout, name), names))
     for name, reading in zip(names, results, strict=True):
-        if reading.error:
-            findings.errors[reading.error].append(name)
+        for kind in reading.errors:
+            findings.errors[kind].append(name)
         for kind in reading.notes:
             findings.warnings[kind].append(name)
     findings.modes.update(reading.mode for reading in results if reading.pair)
@@ -414,7 +419,7 @@ with tempfile.TemporaryDirectory() as tmp:
         for name in names:
             Image.new("L", (4, 4)).save(folder / f"{name}.png")
     (layout.images / "c.png").write_text("no image")
-    test_eq(read_pair(layout, "b"), Reading(None, error="name without a mask"))
+    test_eq(read_pair(layout, "b"), Reading(None, errors=frozenset({"name without a mask"})))
     findings = Findings()
     test_eq(read_split(layout, "train", ["a", "b", "c"], findings).names, ("a",))
 dict(findings.errors)

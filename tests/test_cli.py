@@ -74,9 +74,9 @@ def test_notebook_and_command_line_refuse_alike(capsys, setting):
 def break_data(folder, how):
     "Spoil a data set in one way."
     if how == "empty list":
-        (folder / "train.txt").write_text("\n")
+        (folder / "trainval.txt").write_text("\n")
     if how == "names without files":
-        (folder / "train.txt").write_text("".join(f"ghost_{i}\n" for i in range(7)))
+        (folder / "trainval.txt").write_text("".join(f"ghost_{i}\n" for i in range(7)))
     if how == "truncated image":
         path = next((folder / "images").glob("*.png"))
         path.write_bytes(path.read_bytes()[:60])
