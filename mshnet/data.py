@@ -415,7 +415,7 @@ def scene(
     rng: np.random.Generator,
     size: int,
 ) -> Pair:  # image and mask, [size,size] uint8
-    "One infrared scene: background, hot clutter, one to three dim targets, sensor noise."
+    "One infrared scene: background, warm clutter, one to three small targets, sensor noise."
     image, mask = background(rng, size) + warm(rng, size), np.zeros((size, size), np.uint8)
     for row, col in target_places(rng, size, int(rng.integers(1, 4))):
         across = rng.uniform(1.4, 2.1)

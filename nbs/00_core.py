@@ -291,10 +291,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
         "base_size": 128,
         "crop_size": 128,
-        "epochs": 8,
+        "epochs": 11,
         "warm_epoch": 1,
         "lr": 0.02,
-        "choose": "last",
     },
     "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
 }

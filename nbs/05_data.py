@@ -481,7 +481,7 @@ def splits(
 # %% [markdown]
 # ## Synthetic scenes
 #
-# A new user should see the whole path without a download. These scenes are made to be hard in the way real ones are: clouds, sea and ground have 1/f spectra of different slopes, horizons and cloud edges imitate targets' contrast, warm clutter imitates targets themselves but is larger, longer or a single pixel, and targets are dim point spreads of a few pixels. Noise is the sensor's. Everything follows from a seed, so the scenes are the same every time.
+# A new user should see the whole path without a download. These scenes are made to be hard in the way real ones are: clouds, sea and ground have 1/f spectra of different slopes, horizons and cloud edges imitate targets' contrast, warm clutter imitates targets themselves but is larger, longer or a single pixel, and targets are point spreads of a few pixels. Noise is the sensor's. Everything follows from a seed, so the scenes are the same every time.
 
 # %%
 #| export
@@ -598,7 +598,7 @@ def scene(
     rng: np.random.Generator,
     size: int,
 ) -> Pair:  # image and mask, [size,size] uint8
-    "One infrared scene: background, hot clutter, one to three dim targets, sensor noise."
+    "One infrared scene: background, warm clutter, one to three small targets, sensor noise."
     image, mask = background(rng, size) + warm(rng, size), np.zeros((size, size), np.uint8)
     for row, col in target_places(rng, size, int(rng.integers(1, 4))):
         across = rng.uniform(1.4, 2.1)

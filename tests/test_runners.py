@@ -71,8 +71,8 @@ def test_a_runner_runs_headless_on_synthetic_scenes(tmp_path, name):
 def test_a_runner_runs_headless_on_real_images(tmp_path, sirst, name):
     "All 427 of them, at a small size."
     real = {k: v for k, v in SMALL.items() if k != "scenes"}
-    parameters = {**real, "epochs": 1, "warm_epoch": -1, "dataset_dir": str(sirst), "base_size": 32}
-    notebook, run = execute(name, tmp_path, **parameters, batch_size=8, crop_size=32)
+    real |= {"epochs": 1, "warm_epoch": -1, "base_size": 32, "crop_size": 32, "batch_size": 8}
+    notebook, run = execute(name, tmp_path, **real, dataset_dir=str(sirst))
     check(notebook, run)
     protocol = json.loads((run / "scores.json").read_text())["protocol"]
     assert (protocol["images"], protocol["data"]) == (214, "nuaa-sirst")
