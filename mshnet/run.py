@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'write_atomic', 'write_json', 'Folder', 'installed', 'environment', 'State', 'to_cpu', 'save',
-           'load', 'restore', 'differences', 'begin', 'read_old', 'watched', 'bar', 'duration', 'scalars']
+           'load', 'restore', 'differences', 'begin', 'read_old', 'watched', 'bar', 'duration', 'open_tensorboard',
+           'write_scalars']
 
 # %% ../nbs/07_run.ipynb #c-import-importlib-util
 import importlib.util
@@ -291,19 +292,27 @@ def duration(
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
-# %% ../nbs/07_run.ipynb #scalars
-def scalars(
+# %% ../nbs/07_run.ipynb #open_tensorboard
+def open_tensorboard(
     folder: Folder,
-    entry: dict[str, Any],  # of the log; numbers are written, at most one level deep
-) -> None:
-    "Write an epoch's numbers for TensorBoard; nothing happens where it is not installed."
+) -> Any:  # a SummaryWriter; None where TensorBoard is not installed
+    "Begin to write scalars for TensorBoard."
     if importlib.util.find_spec("tensorboard") is None:
-        return
+        return None
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(folder.file("tensorboard"))) as writer:
-        for key, value in entry.items():
-            nested = value.items() if isinstance(value, dict) else [("", value)]
-            for name, number in nested:
-                if isinstance(number, int | float) and key != "epoch":
-                    writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+    return SummaryWriter(str(folder.file("tensorboard")))
+
+
+def write_scalars(
+    writer: Any,  # from open_tensorboard
+    entry: dict[str, Any],  # of the log; numbers are written, at most one level deep
+) -> None:
+    "Write an epoch's numbers."
+    for key, value in entry.items() if writer else ():
+        nested = value.items() if isinstance(value, dict) else [("", value)]
+        for name, number in nested:
+            if isinstance(number, int | float) and key != "epoch":
+                writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+    if writer:
+        writer.flush()

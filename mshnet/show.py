@@ -145,6 +145,7 @@ def trade_offs(
         axes.legend(fontsize=8)
     left, right = figure.axes
     left.set_xscale("symlog", linthresh=1)
+    left.set_xlim(0, max(1000, 3 * max(curves["objects"]["fa"])))
     left.set(xlabel="Fa, false pixels per million", ylabel="Pd, part of targets found")
     right.set(xlabel="recall of target pixels", ylabel="precision", xlim=(-0.03, 1.03))
     figure.tight_layout()

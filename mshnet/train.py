@@ -21,7 +21,19 @@ from .data import Split, ahead
 from .device import DeviceSteps, open_device
 from .evaluate import look_closely, score_split
 from .places import run_folder
-from .run import Folder, State, bar, begin, duration, load, restore, save, scalars, watched
+from mshnet.run import (
+    Folder,
+    State,
+    bar,
+    begin,
+    duration,
+    load,
+    open_tensorboard,
+    restore,
+    save,
+    watched,
+    write_scalars,
+)
 from .task import Detection
 
 # %% ../nbs/10_train.ipynb #train_epoch
@@ -125,7 +137,6 @@ def keep(
         value = scores[name] if scores else None
         state.best = {"epoch": state.epoch, "phase": state.phase, "name": name, "score": value}
     folder.log(entry)
-    scalars(folder, entry)
     if best:
         save(folder.file("best.pt"), state, task.config, data)
     save(folder.file("last.pt"), state, task.config, data)
@@ -218,11 +229,13 @@ def fit(
     data: dict[str, str],
 ) -> None:
     "Train the epochs that are not done yet."
-    last = task.config.epochs - 1
-    for epoch in range(state.epoch + 1, task.config.epochs):
+    epochs, last = range(state.epoch + 1, task.config.epochs), task.config.epochs - 1
+    writer = open_tensorboard(folder) if epochs else None
+    for epoch in epochs:
         folder.status("running", state.epoch)
         entry = epoch_entry(task, state, parts, device, epoch)
         keep(folder, task, state, entry, data)
+        write_scalars(writer, entry)
         scored = f"  {entry['split']}: {entry['line']}" if "line" in entry else ""
         left = duration(entry["seconds"] * (last - epoch))
         took = duration(entry["seconds"])

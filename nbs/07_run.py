@@ -440,30 +440,41 @@ assert watched() in (True, False)
 
 
 # %% [markdown]
-# TensorBoard gets the same scalars, if it is installed:
+# TensorBoard gets the same scalars, if it is installed. One writer serves a whole run: each makes a file of its own.
 
 # %%
 #| export
-def scalars(
+def open_tensorboard(
     folder: Folder,
-    entry: dict[str, Any],  # of the log; numbers are written, at most one level deep
-) -> None:
-    "Write an epoch's numbers for TensorBoard; nothing happens where it is not installed."
+) -> Any:  # a SummaryWriter; None where TensorBoard is not installed
+    "Begin to write scalars for TensorBoard."
     if importlib.util.find_spec("tensorboard") is None:
-        return
+        return None
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(folder.file("tensorboard"))) as writer:
-        for key, value in entry.items():
-            nested = value.items() if isinstance(value, dict) else [("", value)]
-            for name, number in nested:
-                if isinstance(number, int | float) and key != "epoch":
-                    writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+    return SummaryWriter(str(folder.file("tensorboard")))
+
+
+def write_scalars(
+    writer: Any,  # from open_tensorboard
+    entry: dict[str, Any],  # of the log; numbers are written, at most one level deep
+) -> None:
+    "Write an epoch's numbers."
+    for key, value in entry.items() if writer else ():
+        nested = value.items() if isinstance(value, dict) else [("", value)]
+        for name, number in nested:
+            if isinstance(number, int | float) and key != "epoch":
+                writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+    if writer:
+        writer.flush()
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp, warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    scalars(Folder(Path(tmp)), {"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
+    writer = open_tensorboard(Folder(Path(tmp)))
+    write_scalars(writer, {"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
     written = [p.name[:6] for p in Path(tmp).rglob("events*")]
+    if writer:
+        writer.close()
 written
