@@ -18,7 +18,7 @@
 # make test    # everything that a change must pass
 # ```
 #
-# Both make their own environment in `.venv`. On Linux the usual torch comes with CUDA (several GB); `pip install torch --index-url https://download.pytorch.org/whl/cpu` in that environment first saves them.
+# Both make their own environment in `.venv`. On Linux the usual torch brings CUDA along (several GB); to save them, make `.venv` yourself and install the CPU build of torch into it first.
 #
 # ## Open a runner
 #
@@ -30,7 +30,7 @@
 # | [a100_setup](run/a100_setup.ipynb) | Colab with an A100 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle with a GPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 #
-# Headless: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting may be given; a name that is none is refused. The runners were executed on a CPU under papermill. What could not be tried for want of the machines: a real Colab or Kaggle session, an A100, an Apple chip.
+# Headless: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting may be given; a name that is none is refused. The runners were executed on a CPU under papermill. What could not be tried for want of the machines: an NVIDIA GPU of any kind, an Apple chip, a real Colab or Kaggle session.
 #
 # ## Install and use
 #
