@@ -259,5 +259,6 @@ d = { 'settings': { 'branch': 'main',
                               'mshnet.train.is_best': ('train.html#is_best', 'mshnet/train.py'),
                               'mshnet.train.judge_split': ('train.html#judge_split', 'mshnet/train.py'),
                               'mshnet.train.keep': ('train.html#keep', 'mshnet/train.py'),
+                              'mshnet.train.stuck': ('train.html#stuck', 'mshnet/train.py'),
                               'mshnet.train.train': ('train.html#train', 'mshnet/train.py'),
                               'mshnet.train.train_epoch': ('train.html#train_epoch', 'mshnet/train.py')}}}

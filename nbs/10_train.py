@@ -208,6 +208,33 @@ entry["line"]
 
 
 # %% [markdown]
+# ## A known trap
+#
+# The end of the warm-up can kill the fused prediction. Three heads join that have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient: their logits fall to where the sigmoid is flat, and the fused map, which adds them up, is empty or full from then on. It happens with the paper's own recipe, for some seeds, and can last a dozen epochs. Nobody should stare at zeros for that long without being told.
+
+# %%
+#| export
+def stuck(
+    history: list[dict[str, Any]],  # of a run's log
+) -> str:  # advice, at the third scored epoch of nothing after the warm-up; else ""
+    "What to do about a prediction that died with the end of the warm-up."
+    scored = [e["scores"]["iou"] or 0 for e in history if e["phase"] == "full" and "scores" in e]
+    dead = [iou < 0.01 for iou in scored]
+    if not (len(dead) >= 3 and all(dead[-3:]) and (len(dead) == 3 or not dead[-4])):
+        return ""
+    return (
+        "  the prediction has been empty or full for three epochs: a known trap at the end of the "
+        "warm-up. It may recover; if it does not, try another --seed or --lr 0.02"
+    )
+
+
+# %%
+zeros = [{"phase": "full", "scores": {"iou": iou}} for iou in (0.3, 0, 0, 0, 0)]
+test_eq([bool(stuck(zeros[:n])) for n in range(1, 6)], [False, False, False, True, False])
+test_eq(stuck([{"phase": "warm-up", "scores": {"iou": 0}}] * 5), "")
+
+
+# %% [markdown]
 # ## The whole run
 #
 # `train` is what the runners and `mshnet train` call. It returns a `Run`, whose parts are read from the folder: there is one truth, and it is on the disk.
@@ -328,6 +355,8 @@ def fit(
         took = duration(entry["seconds"])
         text = f"epoch {epoch}/{last}  loss {entry['loss']:.4f}{scored}  {took}, {left} left"
         print(text, flush=True)
+        if "scores" in entry and (advice := stuck(folder.history())):
+            print(advice, flush=True)
 
 
 # %% [markdown]
