@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['READING', 'DEVICE', 'SCORING', 'COMMANDS', 'DO', 'Parser', 'add_setting', 'make_parser', 'parse', 'do_train',
-           'do_test', 'do_data', 'do_doctor', 'main']
+           'do_test', 'result_folder', 'do_data', 'do_doctor', 'main']
 
 # %% ../nbs/14_cli.ipynb #c-import-argparse
 import argparse
@@ -23,7 +23,6 @@ from mshnet.core import (
     UserError,
     configure,
     expects,
-    resumed,
     unknown,
 )
 
@@ -106,8 +105,7 @@ def parse(
             raise UserError(f"{flag!r} is one word too many; see mshnet {command} --help")
         if name in Config.model_fields:
             raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
-        text = unknown(name).replace("is no setting", "is no flag")
-        raise UserError(f"--{text.replace('_', '-')}")
+        raise UserError(unknown(name))
     if folder := written.pop("folder", ""):
         written["dataset_dir"] = folder
     return command, written, file
@@ -129,23 +127,39 @@ def do_test(config: Config) -> int:
     "Score weights, say how, and keep it if a folder is given."
     from mshnet.evaluate import evaluate
 
+    folder = result_folder(config.output_dir) if config.output_dir else None
     result = evaluate(config)
     for key, value in result.protocol.items():
         print(f"{key:12}{value}")
-    if config.output_dir:
-        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-        result.save(Path(config.output_dir))
+    if folder:
+        result.save(folder)
     print(result.scores)
     return 0
 
+
+def result_folder(
+    name: str,  # as given by the user
+) -> Path:  # exists, can be written, and holds no run
+    "A folder for scores; UserError, before any work, if it cannot be one."
+    folder = Path(name).expanduser()
+    if (folder / "log.jsonl").exists():
+        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise UserError(f"output_dir={name!r}: cannot be written ({error.strerror})") from None
+    return folder
+
 # %% ../nbs/14_cli.ipynb #do_data
 def do_data(config: Config) -> int:
-    "Print the data report; status 1 if the data cannot be used."
+    "Print the data report; status 2 if the data cannot be used."
     from mshnet.data import report
 
     text, usable = report(config)
     print(text)
-    return 0 if usable else 1
+    return 0 if usable else 2
 
 
 def do_doctor(config: Config) -> int:
@@ -167,17 +181,19 @@ DO: dict[str, Callable[[Config], int]] = {
 # %% ../nbs/14_cli.ipynb #main
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
-) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake of the user's, 130 interrupted
+) -> int:  # exit status: 0, 1 an ill machine, 2 a mistake of the user's, 130 interrupted
     "Run a command."
-    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
-    try:
-        command, written, file = parse(sys.argv[1:] if words is None else words)
-        if command == "test":
-            written = {**resumed(written.get("weight_path", "")), **written}
-        return DO[command](configure(written, file))
-    except UserError as error:
-        print(f"mshnet: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("mshnet: stopped; the same command goes on from the last epoch", file=sys.stderr)
-        return 130
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: print(
+            f"warning: {message}", file=sys.stderr
+        )
+        try:
+            command, written, file = parse(sys.argv[1:] if words is None else words)
+            run = str(written.get("weight_path", "")) if command == "test" else ""
+            return DO[command](configure(written, file, run))
+        except UserError as error:
+            print(f"mshnet: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("mshnet: stopped; the same command goes on from the last epoch", file=sys.stderr)
+            return 130

@@ -111,12 +111,13 @@ class Layout:
     root: Path
     images: Path
     masks: Path
-    lists: dict[str, Path]  # "train" and "test"
+    lists: dict[str, Path]  # by part: "train", "test"
 
 
 def find_layout(
     root: Path,
     config: Config,
+    parts: Sequence[str] = ("train", "test"),  # whose lists are needed
 ) -> Layout:
     "Recognise the layout of a data set's folder; UserError if it has none that is known."
     pairs = [(root / i, root / m) for i, m in FOLDERS]
@@ -127,7 +128,7 @@ def find_layout(
         hint = f"; did you mean {root / inside[0]}?" if inside else ""
         raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
     lists, wrong = {}, []
-    for name in ("train", "test"):
+    for name in parts:
         try:
             lists[name] = find_list(root, name, getattr(config, f"{name}_list"))
         except UserError as error:
@@ -294,20 +295,19 @@ def read_split(
 # %% ../nbs/05_data.ipynb #read_dataset
 def read_dataset(
     config: Config,
-) -> tuple[dict[str, Split], Findings]:  # "train" and "test", what is wrong with them
+    parts: Sequence[str] = ("train", "test"),  # what is needed of it
+) -> tuple[dict[str, Split], Findings]:  # the parts, and what is wrong with them
     "Read the data set of a run, or make its synthetic scenes."
     root, findings = find_dataset(config.dataset_dir), Findings()
     if root is None:
         count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
-        made = {name: scenes(name, n, config.base_size) for name, n in count.items()}
-        return made, findings
-    layout = find_layout(root, config)
+        return {name: scenes(name, count[name], config.base_size) for name in parts}, findings
+    layout = find_layout(root, config, parts)
     names = {part: read_names(file, findings) for part, file in layout.lists.items()}
-    both = set(names["train"]) & set(names["test"])
-    for name in [name for name in names["train"] if name in both]:
+    both = set.intersection(*map(set, names.values())) if len(names) > 1 else set()
+    for name in [name for name in names.get("train", []) if name in both]:
         findings.warnings["name in both lists, so the test is not independent"].append(name)
-    parts = {part: read_split(layout, part, names[part], findings) for part in names}
-    return parts, findings
+    return {part: read_split(layout, part, names[part], findings) for part in names}, findings
 
 # %% ../nbs/05_data.ipynb #splits
 def splits(

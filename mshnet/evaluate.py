@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['RESIZE', 'THRESHOLDS', 'predictions', 'score_split', 'protocol', 'Evaluation', 'look_closely', 'add', 'per_image',
-           'pixel_curve', 'object_curve', 'trained_model', 'evaluate', 'top_hat_filter', 'TopHat', 'responses',
-           'top_hat', 'predict']
+           'pixel_curve', 'object_curve', 'chosen_by', 'Trained', 'trained_model', 'evaluate', 'top_hat_filter',
+           'TopHat', 'responses', 'top_hat', 'predict']
 
-# %% ../nbs/09_evaluate.ipynb #c-from-collections-abc-import-iterator
+# %% ../nbs/09_evaluate.ipynb #c-import-copy
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +20,16 @@ from scipy.ndimage import white_tophat
 from torch import Tensor, nn
 
 from .core import Config, UserError
-from .data import Batch, Split, ahead, squash
+from .data import Batch, Split, ahead, read_dataset, squash
 from .device import DeviceSteps, open_device
 from .metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from .model import MSHNet, find_weights, fit_weights, read_file
 from .run import bar, installed, write_json
-from .task import Detection, normalise
+from .task import Detection, Task, normalise
 
 # %% ../nbs/09_evaluate.ipynb #predictions
 def predictions(
-    task: Detection,
+    task: Task,
     model: nn.Module,  # on the device
     split: Split,
     device: DeviceSteps,
@@ -38,16 +39,15 @@ def predictions(
     model.eval()
     plan = task.plan(split, None)
     batches = ahead(lambda rows: task.batch(split, rows, None), plan, task.config.num_workers)
-    with torch.inference_mode():
-        for batch in bar(batches, len(plan), f"score {split.name}"):
-            fed = device.feed(batch)
-            with device.autocast():
-                logits = task.logits(model, fed, phase)
-            yield logits, fed
+    for batch in bar(batches, len(plan), f"score {split.name}"):
+        fed = device.feed(batch)
+        with torch.no_grad(), device.autocast():  # left before `yield`: the caller may train
+            logits = task.logits(model, fed, phase)
+        yield logits, fed
 
 
 def score_split(
-    task: Detection,
+    task: Task,
     model: nn.Module,
     split: Split,
     device: DeviceSteps,
@@ -69,6 +69,7 @@ def protocol(
     scores: Scores,
     device: DeviceSteps,
     chosen: str,  # such as "epoch 399, the last"
+    seed: int | None,  # of the weights, where it is known
 ) -> dict[str, Any]:
     "How a score came about."
     return {
@@ -82,7 +83,7 @@ def protocol(
         "threshold": 0.5,
         "rule": scores.rule,
         "chosen": chosen,
-        "seed": config.seed,
+        "seed": seed,
         "device": device.why,
         "precision": device.precision,
         "mshnet": installed("mshnet"),
@@ -111,12 +112,13 @@ class Evaluation:
 
 # %% ../nbs/09_evaluate.ipynb #look_closely
 def look_closely(
-    task: Detection,
+    task: Task,
     model: nn.Module,
     split: Split,
     device: DeviceSteps,
     phase: str,
     chosen: str,
+    seed: int | None = None,
 ) -> Evaluation:
     "Score a split with its curves and its images one by one."
     tally, histogram = task.tally(device.read), Histogram()
@@ -132,7 +134,7 @@ def look_closely(
     scores = tally.scores()
     return Evaluation(
         scores,
-        protocol(task.config, split, scores, device, chosen),
+        protocol(task.config, split, scores, device, chosen, seed),
         per_image(tally, split),
         {"pixels": pixel_curve(histogram), "objects": object_curve(found, tally.pixels)},
     )
@@ -156,18 +158,39 @@ def pixel_curve(histogram: Histogram) -> dict[str, list[float]]:
     return {k: v[::10].round(6).tolist() for k, v in histogram.curve().items()}
 
 
-def object_curve(found: Sequence[Found], pixels: int) -> dict[str, list[float]]:
-    "Pd (a fraction) and Fa (per million pixels) at each threshold."
+def object_curve(found: Sequence[Found], pixels: int) -> dict[str, list[Any]]:
+    "Pd (a fraction; None without targets) and Fa (per million pixels) at each threshold."
     return {
         "threshold": THRESHOLDS,
-        "pd": [f.matched / max(f.targets, 1) for f in found],
+        "pd": [f.matched / f.targets if f.targets else None for f in found],
         "fa": [f.false_pixels * 1e6 / max(pixels, 1) for f in found],
     }
 
-# %% ../nbs/09_evaluate.ipynb #trained_model
+# %% ../nbs/09_evaluate.ipynb #chosen_by
+def chosen_by(
+    config: dict[str, Any],  # of the run
+    best: dict[str, Any],  # of its checkpoint
+) -> str:  # one phrase for the protocol
+    "Which epoch was kept, and by what."
+    if config["choose"] == "last":
+        return f"epoch {best['epoch']}, the last"
+    where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
+    return f"epoch {best['epoch']}, by {best['name']} on {where[config['choose']]}"
+
+# %% ../nbs/09_evaluate.ipynb #Trained
+@dataclass(frozen=True)
+class Trained:
+    "A model with weights from a file, and what the file says of them."
+
+    model: MSHNet  # on the CPU
+    phase: str  # the phase it was trained to
+    chosen: str  # which epoch, by what
+    seed: int | None  # None: not known
+
+
 def trained_model(
     path: str | Path,  # a run's checkpoint or published weights
-) -> tuple[MSHNet, str]:  # on the CPU; the phase it was trained to
+) -> Trained:
     "A model with weights from a file; UserError if that cannot be."
     model = MSHNet()
     try:
@@ -176,10 +199,17 @@ def trained_model(
     except ValueError as error:
         text = str(error)
         raise UserError(text if str(path) in text else f"{path}: {text}") from None
-    phase = content.get("phase") if isinstance(content, dict) else None
-    return model, str(phase or "full")
+    if not isinstance(content, dict) or not content.get("best"):
+        return Trained(
+            model, "full", f"weights {Path(path).name}; how they were chosen: not known", None
+        )
+    phase, best = content["phase"], content["best"]
+    chosen = chosen_by(content["config"], best)
+    if content["epoch"] != best["epoch"]:
+        chosen = f"epoch {content['epoch']}, named by its file {Path(path).name}"
+    return Trained(model, phase, chosen, content["config"]["seed"])
 
-
+# %% ../nbs/09_evaluate.ipynb #evaluate
 def evaluate(
     config: Config,  # weight_path names the weights
 ) -> Evaluation:
@@ -188,11 +218,14 @@ def evaluate(
         raise UserError(
             "weight_path is empty: name the weights to score, such as runs/NAME/best.pt"
         )
-    model, phase = trained_model(config.weight_path)
+    trained = trained_model(config.weight_path)
     device, task = open_device(config.device, config.precision), Detection(config)
-    split = task.splits()["test"]
-    chosen = f"weights {Path(config.weight_path).name}, {phase}"
-    return look_closely(task, device.place(model), split, device, phase, chosen)
+    parts, findings = read_dataset(config, ["test"])
+    findings.settle()
+    model = device.place(trained.model)
+    return look_closely(
+        task, model, parts["test"], device, trained.phase, trained.chosen, trained.seed
+    )
 
 # %% ../nbs/09_evaluate.ipynb #top_hat_filter
 def top_hat_filter(
@@ -255,12 +288,16 @@ def predict(
         raise ValueError(
             f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
         )
-    model, phase = (weights, "full") if isinstance(weights, MSHNet) else trained_model(weights)
-    chip = open_device(device)
-    model = chip.place(model).eval()  # type: ignore[assignment]
+    chip, deep = open_device(device), True
+    if isinstance(weights, MSHNet):
+        model = copy.deepcopy(weights)
+    else:
+        trained = trained_model(weights)
+        model, deep = trained.model, trained.phase == "full"
+    chip.place(model).eval()
     parts = []
     with torch.inference_mode(), chip.autocast():
         for rows in images.split(batch_size):
-            logits = model(normalise(rows.to(chip.name)), deep=phase == "full")[1]
+            logits = model(normalise(rows.to(chip.name)), deep=deep)[1]
             parts.append(chip.read(torch.sigmoid(logits.float())))
     return torch.cat(parts)

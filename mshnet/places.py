@@ -45,10 +45,10 @@ def where(
     environ: Mapping[str, str] = os.environ,
 ) -> Place:
     "The place this process runs in."
+    if "KAGGLE_KERNEL_RUN_TYPE" in environ:  # asked first: Kaggle's image is built on Colab's
+        return KAGGLE
     if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
         return COLAB
-    if "KAGGLE_KERNEL_RUN_TYPE" in environ:
-        return KAGGLE
     return HERE
 
 # %% ../nbs/01_places.ipynb #interactive
@@ -56,6 +56,8 @@ def interactive(
     environ: Mapping[str, str] = os.environ,
 ) -> bool:
     "Whether somebody sits before this notebook."
+    if where(environ) == KAGGLE:
+        return environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
     return where(environ) == COLAB or "JPY_SESSION_NAME" in environ
 
 # %% ../nbs/01_places.ipynb #find_dataset

@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'write_atomic', 'write_json', 'Folder', 'installed', 'environment', 'State', 'to_cpu', 'save',
-           'load', 'restore', 'differences', 'begin', 'read_old', 'watched', 'bar', 'duration', 'open_tensorboard',
-           'write_scalars']
+           'load', 'restore', 'differences', 'earlier', 'prepare', 'read_old', 'resume_file', 'bring_along', 'watched',
+           'bar', 'duration', 'open_tensorboard', 'write_scalars']
 
 # %% ../nbs/07_run.ipynb #c-import-importlib-util
 import importlib.util
 import json
 import os
 import platform
+import shutil
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +27,7 @@ from torch import Tensor, nn
 
 from .core import Config, UserError
 from .model import find_weights, fit_weights, read_file
+from .places import interactive
 
 # %% ../nbs/07_run.ipynb #write_atomic
 def write_atomic(
@@ -149,7 +152,7 @@ def save(
     path: Path,
     state: State,
     config: Config,
-    data: dict[str, str],  # hash of each split
+    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> None:
     "Write a checkpoint, atomically."
     import io
@@ -210,40 +213,45 @@ def differences(
     names = [n for n in new.recipe_names() if n != "epochs" and n in old]
     return [f"{n} {old[n]!r} -> {getattr(new, n)!r}" for n in names if old[n] != getattr(new, n)]
 
-# %% ../nbs/07_run.ipynb #begin
-def begin(
+# %% ../nbs/07_run.ipynb #earlier
+def earlier(
     folder: Folder,
     config: Config,
-    data: dict[str, str],  # hash of each split
-    device: str,  # its `why`
+    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to go on from
-    "Make or find the folder of a run; UserError if it cannot be written or holds another run."
+    "Find the run that this one goes on with; UserError if it is another run."
     old = read_old(folder, config)
-    if old:
-        changed = differences(old["config"], config)
-        changed += [
-            f"{k} data {v} -> {data.get(k)}" for k, v in old["data"].items() if v != data.get(k)
-        ]
-        if changed:
-            where = config.resume or folder.path
-            text = "; ".join(changed)
-            raise UserError(
-                f"{where} holds another run ({text}); write its settings or another --output-dir"
-            )
-        if config.epochs <= old["epoch"]:
-            done = old["epoch"] + 1
-            raise UserError(
-                f"epochs={config.epochs}: the run has {done} already; write {done} or more"
-            )
+    if not old:
+        return None
+    changed = differences(old["config"], config)
+    both = sorted(old["data"].keys() & data.keys())
+    changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
+    if changed:
+        raise UserError(
+            f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
+            "write its settings or another --output-dir"
+        )
+    if config.epochs <= old["epoch"]:
+        done = old["epoch"] + 1
+        raise UserError(f"epochs={config.epochs}: the run has {done} already; write {done} or more")
+    return old
+
+
+def prepare(
+    folder: Folder,
+    config: Config,
+    device: str,  # its `why`
+) -> None:
+    "Make the folder of a run and its records; UserError if it cannot be written."
     try:
         folder.file("figures").mkdir(parents=True, exist_ok=True)
+        bring_along(folder, config)
         write_json(folder.file("config.json"), config.model_dump())
         write_json(folder.file("env.json"), environment(device))
     except OSError as error:
         raise UserError(
             f"output_dir={str(folder.path)!r}: cannot be written ({error.strerror})"
         ) from None
-    return old
 
 # %% ../nbs/07_run.ipynb #read_old
 def read_old(
@@ -252,19 +260,36 @@ def read_old(
 ) -> dict[str, Any] | None:
     "The checkpoint that this run goes on from, if there is one."
     here = folder.file("last.pt")
-    if not config.resume:
-        return load(here) if here.exists() else None
+    if not here.exists():
+        return load(resume_file(config)) if config.resume else None
+    before = folder.read_json("config.json") or {}
+    again = config.resume in ("", before.get("resume"))  # the same command once more
+    if again or here.resolve() == resume_file(config).resolve():
+        return load(here)
+    raise UserError(
+        f"{folder.path} holds a run of its own already; write another --output-dir, "
+        "or leave out --resume to go on with that run"
+    )
+
+
+def resume_file(config: Config) -> Path:
+    "The checkpoint that `resume` names: a file, or the last one of a folder."
     asked = Path(config.resume).expanduser()
-    source = asked / "last.pt" if asked.is_dir() else asked
-    if here.exists() and here.resolve().parent != source.resolve().parent:
-        raise UserError(f"output_dir={str(folder.path)!r}: holds a run already; write another")
-    return load(source)
+    return asked / "last.pt" if asked.is_dir() else asked
+
+
+def bring_along(folder: Folder, config: Config) -> None:
+    "When a run goes on in another folder, take its log, its best and its last epoch there."
+    source = resume_file(config).parent if config.resume else folder.path
+    for name in ("log.jsonl", "best.pt", "last.pt"):
+        if (source / name).exists() and not folder.file(name).exists():
+            shutil.copyfile(source / name, folder.file(name))
 
 # %% ../nbs/07_run.ipynb #watched
 def watched() -> bool:
     "Whether somebody sees a progress bar: a terminal, or a notebook with widgets."
     if "ipykernel" in sys.modules:
-        return importlib.util.find_spec("ipywidgets") is not None
+        return interactive() and importlib.util.find_spec("ipywidgets") is not None
     return sys.stderr.isatty()
 
 
@@ -299,8 +324,11 @@ def open_tensorboard(
     "Begin to write scalars for TensorBoard."
     if importlib.util.find_spec("tensorboard") is None:
         return None
-    from torch.utils.tensorboard import SummaryWriter
-
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except Exception as error:  # a TensorBoard that does not fit its protobuf raises many kinds
+        warnings.warn(f"TensorBoard is installed but does not load: {error}", stacklevel=2)
+        return None
     return SummaryWriter(str(folder.file("tensorboard")))
 
 

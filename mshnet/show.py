@@ -17,7 +17,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .core import Config
+from .core import Config, UserError
 from .data import Split, collate, squash
 from .device import open_device
 from .evaluate import top_hat, top_hat_filter, trained_model
@@ -45,8 +45,11 @@ def keep_picture(
 ) -> Picture:
     "Save a figure among the run's figures."
     path = folder / "figures" / f"{name}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, bbox_inches="tight")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=110, bbox_inches="tight")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
     return Picture(path)
 
 # %% ../nbs/11_show.ipynb #c-hit-color-56b4e9
@@ -137,6 +140,7 @@ def trade_offs(
     pairs = ((curves["objects"], "fa", "pd"), (curves["pixels"], "recall", "precision"))
     figure = Figure(figsize=(9, 3.8))
     for axes, (curve, x, y) in zip(figure.subplots(1, 2), pairs, strict=True):
+        curve = {k: [np.nan if v is None else v for v in values] for k, values in curve.items()}
         axes.plot(curve[x], curve[y], "-", marker=".", color="#0072B2", markersize=4)
         dot = int(np.argmin(np.abs(np.array(curve["threshold"]) - 0.5)))
         axes.plot(curve[x][dot], curve[y][dot], "o", color="#D55E00", label="threshold 0.5")
@@ -178,11 +182,11 @@ def predict_some(
     rows = [split.names.index(name) for name in names]
     pairs = [squash(split.images[i], split.masks[i], config.base_size) for i in rows]
     batch = collate(pairs, [True] * len(pairs))
-    model, phase = trained_model(folder / "best.pt")
+    trained = trained_model(folder / "best.pt")
     device = open_device(config.device, config.precision)
-    device.place(model).eval()
+    model = device.place(trained.model).eval()
     with torch.inference_mode(), device.autocast():
-        logits = model(normalise(device.feed(batch).image), deep=phase == "full")[1]
+        logits = model(normalise(device.feed(batch).image), deep=trained.phase == "full")[1]
     prob = device.read(torch.sigmoid(logits.float()))[:, 0].numpy()
     return batch.image.permute(0, 2, 3, 1).numpy(), prob, batch.mask[:, 0].numpy() > 0
 

@@ -13,11 +13,12 @@ from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
+import contextlib
 import difflib
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -41,6 +42,25 @@ class UserError(ValueError):
 
 # %%
 UserError("epochs=0: write a whole number of at least 1")._render_traceback_()
+
+
+# %% [markdown]
+# The network, the loss and the scores stand on torch alone and raise plain `ValueError`. Where those concern a file that the user named, they are the user's:
+
+# %%
+#| export
+@contextlib.contextmanager
+def as_user_error() -> Iterator[None]:
+    "Turn a ValueError about something that the user gave into a UserError."
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+# %%
+with expect_fail(UserError, contains="no such file"), as_user_error():
+    raise ValueError("weights.pt: there is no such file")
 
 
 # %% [markdown]
@@ -69,7 +89,7 @@ test_eq(did_you_mean("learning", ["epochs", "seed"]), "")
 #
 # There are two kinds, and the difference decides what a resumed run may change. A **recipe** setting changes the result: data, model, optimiser, batch, seed, sizes, precision. A **place** setting changes where and how conveniently the same result is computed. Two classes hold them, so the kind of a setting is where it stands and nothing has to keep a list.
 #
-# Every setting has a default, a range and a description with its unit. The defaults are the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366), with one difference: the epoch to keep is chosen on a validation part held out of the training list. The literature chooses it on the test list, which makes published numbers look better than they are.
+# Every setting has a default, a range and a description with its unit. The defaults are the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366), with three differences: the epoch to keep is chosen on a validation part held out of the training list (the literature chooses it on the test list, which makes published numbers look better than they are), arithmetic is bfloat16 where the chip has it, and objects are matched exactly (see the metrics notebook).
 
 # %%
 #| export
@@ -173,7 +193,7 @@ class Config(RecipeFields, ScoringFields, PlaceFields):
         fields = type(self).model_fields
         changed = [n for n in fields if getattr(self, n) != fields[n].default]
         lines = [f"{name} = {getattr(self, name)!r}" for name in changed]
-        return "\n".join([*lines, "all other settings: the defaults, the paper's recipe"])
+        return "\n".join([*lines, "all other settings: the defaults"])
 
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result."
@@ -226,19 +246,23 @@ def unknown(
 ) -> str:  # one line
     "A name that is no setting, in one line."
     if name in RETIRED:
-        return f"{name} is retired: {RETIRED[name]}"
+        return f"{name} {RETIRED[name]}"
     return f"{name} is no setting{did_you_mean(name, list(Config.model_fields))}"
 
 
 # %% [markdown]
-# Flags of the official script that meant something else, or nothing, answer with what to do today. Names known from guides keep working.
+# Flags of the official script and of guides that meant something else, or nothing, answer with what to do today. Other names known from guides keep working.
 
 # %%
 #| export
+ONE_DEVICE = "is not there yet: this version trains on one device; leave it out"
 RETIRED = {
-    "mode": "write `mshnet train` or `mshnet test`",
-    "multi_gpus": "leave it out",
-    "if_checkpoint": "leave it out: a run started again goes on by itself; --resume names another",
+    "mode": "is retired: write `mshnet train` or `mshnet test`",
+    "multi_gpus": "is retired: leave it out",
+    "if_checkpoint": "is retired: a run started again goes on; --resume names another",
+    "num_devices": ONE_DEVICE,
+    "num_cores": ONE_DEVICE,
+    "use_tpu": "is not there yet: this version knows cpu, cuda and mps",
 }
 ALIASES = {"data_path": "dataset_dir", "global_batch_size": "batch_size"}
 
@@ -282,7 +306,7 @@ assert (
 # %% [markdown]
 # ## Presets
 #
-# A preset is a name for a few differences from the defaults. `paper` is what the paper does with a training list: all of it, in float32, to the last epoch. `quick` is for a first look on two CPU cores: the full-size model on small images for a few epochs, with a smaller rate, since there is no time to recover from a bad start. `a100` takes four times the batch and twice the learning rate (the square root rule).
+# A preset is a name for a few differences from the defaults. `paper` trains on the whole list, in float32 as the official code does, and keeps the last epoch, since no image is left to choose by. `quick` is for a first look on two CPU cores: the full-size model on small images for a few epochs, with a smaller rate, since there is no time to recover from a bad start. `a100` takes four times the batch and twice the learning rate (the square root rule).
 
 # %%
 #| export
@@ -302,17 +326,21 @@ PRESETS: dict[str, dict[str, Any]] = {
 # %% [markdown]
 # ## One schema, four doors
 #
-# Defaults, then the preset, then a JSON file, then what was written by hand (flags, or a notebook's variables): each overrules the one before, and the result is validated once. `None` means "not written". Without a data set and without a preset there is only one sensible thing to do, a quick look at synthetic scenes. And with `resume`, the settings of the run that goes on are the file.
+# Defaults, then the preset, then a JSON file, then what was written by hand (flags, or a notebook's variables): each overrules the one before, and the result is validated once. `None` means "not written". Without a data set and without a preset there is only one sensible thing to do, a quick look at synthetic scenes. And with `resume`, the settings of the run that goes on come before what is written.
 
 # %%
 #| export
 def configure(
     written: Mapping[str, Any],  # settings by name; None: not written
     file: str = "",  # a JSON file of settings, such as a run's config.json
+    run: str = "",  # a run, or a file in its folder, whose settings come before both
 ) -> Config:
-    "Join defaults < preset < file < written into one checked `Config`."
-    written = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
-    values = {**resumed(str(written.get("resume", ""))), **read_settings(file), **written}
+    "Join defaults < preset < the run's < file < written into one checked `Config`."
+    by_hand = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
+    by_hand = {**read_settings(file), **by_hand}
+    values = {**settings_of(run or str(by_hand.get("resume", ""))), **by_hand}
+    if "dataset_dir" in by_hand:  # lists belong to their data set
+        values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     preset = values.get("preset", "")
     if not preset and not values.get("dataset_dir"):
         preset = values["preset"] = "quick"
@@ -321,15 +349,20 @@ def configure(
         hint = did_you_mean(str(preset), list(PRESETS))
         raise UserError(f"preset={preset!r} is not known{hint} (there are {known})")
     config = Config(**{**PRESETS.get(preset, {}), **values})
-    for text in skipped(config, values):
+    for text in skipped(config, by_hand):
         warnings.warn(text, stacklevel=2)
     return config
 
 
-def resumed(
+# %% [markdown]
+# The settings of a run are in its folder, whichever of its files is named:
+
+# %%
+#| export
+def settings_of(
     path: str,  # a checkpoint or a run's folder; empty: none
 ) -> dict[str, Any]:
-    "The settings of the run that is to go on, without its folder, which may have moved."
+    "The settings of a run, without its folder, which may have moved."
     start = Path(path).expanduser()
     file = (start if start.is_dir() else start.parent) / "config.json"
     if not path or not file.exists():
@@ -402,7 +435,7 @@ with expect_fail(UserError, contains="did you mean paper?"):
     configure({"preset": "papers"})
 with expect_fail(UserError, contains="not a readable JSON file"):
     read_settings("no-such-file.json")
-test_eq(resumed(""), {})
+test_eq(settings_of(""), {})
 
 
 # %% [markdown]
@@ -417,7 +450,7 @@ def from_notebook(
     shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
     plain = (str, int, float, bool, list, tuple, dict, type(None))
     written = {
-        name: value
+        name: None if value == "" else value  # an empty text says nothing, like None
         for name, value in variables.items()
         if isinstance(value, plain) and not name.startswith("_") and name not in shell
     }
@@ -446,8 +479,7 @@ def run_name(
     "Name of a run: the data set's name and eight digits that stand for the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else "scenes"
     recipe = {k: v for k, v in config.recipe().items() if k != "epochs"}
-    start = Path(config.weight_path).name
-    text = json.dumps([data, start, recipe], sort_keys=True)
+    text = json.dumps([data, config.weight_path, recipe], sort_keys=True)
     return f"{data}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

@@ -63,23 +63,23 @@ def where(
     environ: Mapping[str, str] = os.environ,
 ) -> Place:
     "The place this process runs in."
+    if "KAGGLE_KERNEL_RUN_TYPE" in environ:  # asked first: Kaggle's image is built on Colab's
+        return KAGGLE
     if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
         return COLAB
-    if "KAGGLE_KERNEL_RUN_TYPE" in environ:
-        return KAGGLE
     return HERE
 
 
 # %%
 test_eq(where({"COLAB_RELEASE_TAG": "release"}), COLAB)
-test_eq(where({"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}), KAGGLE)
+test_eq(where({"KAGGLE_KERNEL_RUN_TYPE": "Interactive", "COLAB_RELEASE_TAG": "release"}), KAGGLE)
 test_eq(where({}), HERE)
 assert isinstance(where(), Place)
 where().note
 
 
 # %% [markdown]
-# The same notebook runs with somebody before it and headless under papermill. Colab is always watched; Jupyter tells its kernels the session they belong to, and papermill does not.
+# The same notebook runs with somebody before it and headless under papermill. Colab is always watched; Kaggle says whether a session is interactive or a saved version being run; Jupyter tells its kernels the session they belong to, and papermill does not.
 
 # %%
 #| export
@@ -87,6 +87,8 @@ def interactive(
     environ: Mapping[str, str] = os.environ,
 ) -> bool:
     "Whether somebody sits before this notebook."
+    if where(environ) == KAGGLE:
+        return environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
     return where(environ) == COLAB or "JPY_SESSION_NAME" in environ
 
 

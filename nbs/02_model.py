@@ -281,6 +281,8 @@ def read_file(
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file") from None
+    except PermissionError:
+        raise ValueError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
         raise ValueError(f"{path}: is a folder; name a file such as best.pt") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense

@@ -28,7 +28,7 @@ from mshnet.core import UserError
 #
 # ## Precision
 #
-# A convolution in bfloat16 is twice as fast as in float32 where the chip has instructions for it, and slower where it only pretends. So `auto` asks for the instructions and not for the name. The loss is float32 in every case.
+# bfloat16 is faster than float32 where the chip has instructions for it, and slower where it only pretends. So `auto` asks for the instructions and not for the name. The loss is float32 in every case.
 
 # %%
 #| export
@@ -74,28 +74,48 @@ class Device:
 
 
 # %% [markdown]
-# What the loop needs of a device is little: to put a model and a batch there, to run the forward pass in the right precision, to update, to sum over all processes, and to read.
+# What the loop needs of a device is little. First, ways to put a model and a batch there, and the way back:
 
 # %%
 #| export
-class DeviceSteps(Device):
-    "The operations of the training loop."
+class DeviceMemory(Device):
+    "Ways to the device, and the one way back."
 
     def place(self, model: nn.Module) -> nn.Module:
         "Put a model on the device, in its memory layout."
         return model.to(self.name).to(memory_format=self.layout)  # type: ignore[call-overload]
 
     def feed(self, batch: T) -> T:
-        "Put the tensors of a batch (a named tuple) on the device."
-        moved = (x.to(self.name, non_blocking=True) for x in batch)  # type: ignore[attr-defined]
-        return type(batch)(*moved)
+        "Put the tensors of a batch, a named tuple, on the device."
+        return type(batch)(*(self.send(x) for x in batch))  # type: ignore[attr-defined]
+
+    def send(self, value: Tensor) -> Tensor:
+        "Put a tensor on the device, images in the device's memory layout."
+        if value.ndim == 4:
+            value = value.contiguous(memory_format=self.layout)
+        return self.copy(value)
+
+    def copy(self, value: Tensor) -> Tensor:
+        "Copy a tensor of the host to the device."
+        return value.to(self.name)
+
+    def read(self, value: Tensor) -> Tensor:
+        "Bring a tensor to the host: the only way back, and counted."
+        self.reads += 1
+        return value.detach().cpu()
+
+
+# %% [markdown]
+# And a step is a forward pass in the right precision, an update, and a sum over all processes.
+
+# %%
+#| export
+class DeviceSteps(DeviceMemory):
+    "The operations of the training loop."
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         "The precision of the forward pass."
-        on = self.dtype != torch.float32
-        return (
-            torch.autocast(self.kind, self.dtype, enabled=True) if on else contextlib.nullcontext()
-        )
+        return torch.autocast(self.kind, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
 
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
         "One step of the optimizer; gradients longer than `clip` are shortened, 0 leaves them."
@@ -110,14 +130,9 @@ class DeviceSteps(Device):
         "Sum over all processes; one process has nothing to add."
         return value
 
-    def read(self, value: Tensor) -> Tensor:
-        "Bring a tensor to the host: the only way back, and counted."
-        self.reads += 1
-        return value.detach().cpu()
-
 
 # %% [markdown]
-# The others differ in few lines. CUDA asks whether bfloat16 is native (a T4 claims it and emulates).
+# The others differ in few lines. CUDA asks whether bfloat16 is native (a T4 claims it and emulates), takes float32 at its word, and copies batches while it computes.
 
 # %%
 #| export
@@ -141,6 +156,12 @@ class Cuda(DeviceSteps):
             there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
         super().__init__(precision, index)
+        if precision == "fp32":  # by default convolutions round their inputs to ten bits (TF32)
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+    def copy(self, value: Tensor) -> Tensor:
+        "Copy from pinned memory, without waiting for it."
+        return value.pin_memory().to(self.name, non_blocking=True)
 
     def has_bf16(self) -> bool:
         "Whether the GPU has bfloat16 of its own (from compute capability 8.0)."
@@ -217,7 +238,11 @@ def open_device(
 
 # %%
 device = open_device("cpu")
-assert cpu_name() in device.why and isinstance(device, DeviceSteps) and issubclass(Cpu, Device)
+assert (
+    cpu_name() in device.why
+    and isinstance(device, DeviceSteps)
+    and issubclass(DeviceMemory, Device)
+)
 print(open_device().why)
 
 # %% [markdown]
@@ -248,6 +273,7 @@ device.read(device.total(loss)), device.reads
 # %%
 #| hide
 test_eq(device.reads, 1)
+assert device.send(torch.zeros(2, 3, 4, 4)).is_contiguous(memory_format=torch.channels_last)
 test_eq(
     (open_device("cpu", "bf16").precision, open_device("cpu", "fp32").precision), ("bf16", "fp32")
 )

@@ -9,7 +9,6 @@
 # %%
 #| hide
 import tempfile
-import warnings
 
 from fastcore.test import expect_fail, test_eq
 
@@ -19,8 +18,10 @@ import importlib.util
 import json
 import os
 import platform
+import shutil
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 
 from mshnet.core import Config, UserError
 from mshnet.model import find_weights, fit_weights, read_file
+from mshnet.places import interactive
 
 
 # %% [markdown]
@@ -215,7 +217,7 @@ def save(
     path: Path,
     state: State,
     config: Config,
-    data: dict[str, str],  # hash of each split
+    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> None:
     "Write a checkpoint, atomically."
     import io
@@ -321,43 +323,48 @@ def differences(
 
 
 # %% [markdown]
-# The comparison comes first and the folder after it: a refused run leaves no trace.
+# The comparison comes first, and the folder is made after it: a refused run leaves no trace.
 
 # %%
 #| export
-def begin(
+def earlier(
     folder: Folder,
     config: Config,
-    data: dict[str, str],  # hash of each split
-    device: str,  # its `why`
+    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to go on from
-    "Make or find the folder of a run; UserError if it cannot be written or holds another run."
+    "Find the run that this one goes on with; UserError if it is another run."
     old = read_old(folder, config)
-    if old:
-        changed = differences(old["config"], config)
-        changed += [
-            f"{k} data {v} -> {data.get(k)}" for k, v in old["data"].items() if v != data.get(k)
-        ]
-        if changed:
-            where = config.resume or folder.path
-            text = "; ".join(changed)
-            raise UserError(
-                f"{where} holds another run ({text}); write its settings or another --output-dir"
-            )
-        if config.epochs <= old["epoch"]:
-            done = old["epoch"] + 1
-            raise UserError(
-                f"epochs={config.epochs}: the run has {done} already; write {done} or more"
-            )
+    if not old:
+        return None
+    changed = differences(old["config"], config)
+    both = sorted(old["data"].keys() & data.keys())
+    changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
+    if changed:
+        raise UserError(
+            f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
+            "write its settings or another --output-dir"
+        )
+    if config.epochs <= old["epoch"]:
+        done = old["epoch"] + 1
+        raise UserError(f"epochs={config.epochs}: the run has {done} already; write {done} or more")
+    return old
+
+
+def prepare(
+    folder: Folder,
+    config: Config,
+    device: str,  # its `why`
+) -> None:
+    "Make the folder of a run and its records; UserError if it cannot be written."
     try:
         folder.file("figures").mkdir(parents=True, exist_ok=True)
+        bring_along(folder, config)
         write_json(folder.file("config.json"), config.model_dump())
         write_json(folder.file("env.json"), environment(device))
     except OSError as error:
         raise UserError(
             f"output_dir={str(folder.path)!r}: cannot be written ({error.strerror})"
         ) from None
-    return old
 
 
 # %% [markdown]
@@ -371,26 +378,46 @@ def read_old(
 ) -> dict[str, Any] | None:
     "The checkpoint that this run goes on from, if there is one."
     here = folder.file("last.pt")
-    if not config.resume:
-        return load(here) if here.exists() else None
+    if not here.exists():
+        return load(resume_file(config)) if config.resume else None
+    before = folder.read_json("config.json") or {}
+    again = config.resume in ("", before.get("resume"))  # the same command once more
+    if again or here.resolve() == resume_file(config).resolve():
+        return load(here)
+    raise UserError(
+        f"{folder.path} holds a run of its own already; write another --output-dir, "
+        "or leave out --resume to go on with that run"
+    )
+
+
+def resume_file(config: Config) -> Path:
+    "The checkpoint that `resume` names: a file, or the last one of a folder."
     asked = Path(config.resume).expanduser()
-    source = asked / "last.pt" if asked.is_dir() else asked
-    if here.exists() and here.resolve().parent != source.resolve().parent:
-        raise UserError(f"output_dir={str(folder.path)!r}: holds a run already; write another")
-    return load(source)
+    return asked / "last.pt" if asked.is_dir() else asked
+
+
+def bring_along(folder: Folder, config: Config) -> None:
+    "When a run goes on in another folder, take its log, its best and its last epoch there."
+    source = resume_file(config).parent if config.resume else folder.path
+    for name in ("log.jsonl", "best.pt", "last.pt"):
+        if (source / name).exists() and not folder.file(name).exists():
+            shutil.copyfile(source / name, folder.file(name))
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     folder, config = Folder(Path(tmp) / "run"), Config(lr=0.05)
-    test_eq(begin(folder, config, {"train": "0123"}, "cpu"), None)
+    test_eq(earlier(folder, config, {"train": "0123"}), None)
+    prepare(folder, config, "cpu")
     save(folder.file("last.pt"), old, config, {"train": "0123"})
     test_eq(read_old(folder, config)["epoch"], 4)
-    test_eq(begin(folder, Config(lr=0.05, device="cpu"), {"train": "0123"}, "cpu")["epoch"], 4)
+    test_eq(earlier(folder, Config(lr=0.05, device="cpu"), {"train": "0123"})["epoch"], 4)
     with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
-        begin(folder, Config(lr=0.1), {"train": "0123"}, "cpu")
-    with expect_fail(UserError, contains="train data 0123 -> 4567"):
-        begin(folder, config, {"train": "4567"}, "cpu")
+        earlier(folder, Config(lr=0.1), {"train": "0123"})
+    with expect_fail(UserError, contains="train 0123 -> 4567"):
+        earlier(folder, config, {"train": "4567"})
+    bring_along(folder, config)
+    test_eq(resume_file(Config(resume=str(folder.path))), folder.file("last.pt"))
 differences(Config().model_dump(), Config(seed=3, epochs=500))
 
 
@@ -404,7 +431,7 @@ differences(Config().model_dump(), Config(seed=3, epochs=500))
 def watched() -> bool:
     "Whether somebody sees a progress bar: a terminal, or a notebook with widgets."
     if "ipykernel" in sys.modules:
-        return importlib.util.find_spec("ipywidgets") is not None
+        return interactive() and importlib.util.find_spec("ipywidgets") is not None
     return sys.stderr.isatty()
 
 
@@ -450,8 +477,11 @@ def open_tensorboard(
     "Begin to write scalars for TensorBoard."
     if importlib.util.find_spec("tensorboard") is None:
         return None
-    from torch.utils.tensorboard import SummaryWriter
-
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except Exception as error:  # a TensorBoard that does not fit its protobuf raises many kinds
+        warnings.warn(f"TensorBoard is installed but does not load: {error}", stacklevel=2)
+        return None
     return SummaryWriter(str(folder.file("tensorboard")))
 
 

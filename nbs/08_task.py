@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError
+from mshnet.core import Config
 from mshnet.data import (
     Batch,
     Split,
@@ -29,7 +29,7 @@ from mshnet.data import (
 )
 from mshnet.loss import mshnet_loss
 from mshnet.metrics import Tally
-from mshnet.model import MSHNet, load_weights
+from mshnet.model import MSHNet
 
 
 # %% [markdown]
@@ -37,17 +37,38 @@ from mshnet.model import MSHNet, load_weights
 
 # %%
 #| export
-class Task:
-    "What the loop asks of a problem. Subclasses answer all of it."
+class Questions:
+    "What only the problem itself can answer."
 
     better = ("iou", 1)  # the score that chooses an epoch, and +1 if more is better, else -1
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    def silent(self, what: str) -> LookupError:
+        "The error of a task that leaves a question open."
+        return LookupError(f"{type(self).__name__} does not say what its {what} is")
+
     def model(self) -> nn.Module:
-        "A model with its starting weights, on the CPU."
-        raise LookupError(f"{type(self).__name__} does not say what its model is")
+        "A model with the starting weights of the seed, on the CPU."
+        raise self.silent("model")
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:
+        "The mean loss of a batch."
+        raise self.silent("loss")
+
+    def logits(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:
+        "The prediction that is scored, in float32."
+        raise self.silent("prediction")
+
+
+# %% [markdown]
+# The rest has an answer that suits any problem of images with masks. A task whose data are something else overrides it too.
+
+# %%
+#| export
+class Task(Questions):
+    "All that the loop asks, with the usual answers for images with masks."
 
     def splits(self) -> dict[str, Split]:
         "The data: train, test, and val where an epoch is chosen on a held-out part."
@@ -71,8 +92,9 @@ class Task:
         return "full"
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        "The optimizer, with its settings."
-        raise LookupError(f"{type(self).__name__} does not say what its optimizer is")
+        "Adagrad, as in the paper."
+        c = self.config
+        return torch.optim.Adagrad(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
 
     def tally(self, read: Any) -> Tally:
         "An empty count of scores."
@@ -82,7 +104,7 @@ class Task:
 # %% [markdown]
 # ## Pixels become numbers on the device
 #
-# Batches arrive as bytes. The mean and deviation of ImageNet are subtracted and divided as everyone does who began from weights trained there; MSHNet does not, but its published weights expect it.
+# Batches arrive as bytes. ImageNet's mean is subtracted and its deviation divided out, because the published weights expect it.
 
 # %%
 #| export
@@ -116,25 +138,14 @@ class Detection(Task):
     "Infrared small target detection with MSHNet, by the paper's recipe."
 
     def model(self) -> nn.Module:
-        "MSHNet, started from the seed or from `weight_path`."
+        "MSHNet with the weights that the seed gives."
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
-            model = MSHNet()
-        if self.config.weight_path:
-            try:
-                load_weights(model, self.config.weight_path)
-            except ValueError as error:
-                raise UserError(f"weight_path={error}") from None
-        return model
+            return MSHNet()
 
     def phase(self, epoch: int) -> str:
         "warm-up (single head, plain IoU loss) or full (all heads, SLS loss)."
         return "warm-up" if epoch <= self.config.warm_epoch else "full"
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        "Adagrad, as in the paper."
-        c = self.config
-        return torch.optim.Adagrad(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:
         "The batch's mean loss."
@@ -167,5 +178,6 @@ tally = task.tally(None)
 tally.add(logits, torch.zeros_like(logits))
 with expect_fail(LookupError, contains="Task does not say"):
     Task(Config()).model()
+assert issubclass(Task, Questions)
 assert isinstance(task.optimizer(model), torch.optim.Adagrad) and task.better == ("iou", 1)
 tally.scores().images

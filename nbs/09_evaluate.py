@@ -14,6 +14,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,12 @@ from scipy.ndimage import white_tophat
 from torch import Tensor, nn
 
 from mshnet.core import Config, UserError
-from mshnet.data import Batch, Split, ahead, squash
+from mshnet.data import Batch, Split, ahead, read_dataset, squash
 from mshnet.device import DeviceSteps, open_device
 from mshnet.metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from mshnet.model import MSHNet, find_weights, fit_weights, read_file
 from mshnet.run import bar, installed, write_json
-from mshnet.task import Detection, normalise
+from mshnet.task import Detection, Task, normalise
 
 
 # %% [markdown]
@@ -41,7 +42,7 @@ from mshnet.task import Detection, normalise
 # %%
 #| export
 def predictions(
-    task: Detection,
+    task: Task,
     model: nn.Module,  # on the device
     split: Split,
     device: DeviceSteps,
@@ -51,16 +52,15 @@ def predictions(
     model.eval()
     plan = task.plan(split, None)
     batches = ahead(lambda rows: task.batch(split, rows, None), plan, task.config.num_workers)
-    with torch.inference_mode():
-        for batch in bar(batches, len(plan), f"score {split.name}"):
-            fed = device.feed(batch)
-            with device.autocast():
-                logits = task.logits(model, fed, phase)
-            yield logits, fed
+    for batch in bar(batches, len(plan), f"score {split.name}"):
+        fed = device.feed(batch)
+        with torch.no_grad(), device.autocast():  # left before `yield`: the caller may train
+            logits = task.logits(model, fed, phase)
+        yield logits, fed
 
 
 def score_split(
-    task: Detection,
+    task: Task,
     model: nn.Module,
     split: Split,
     device: DeviceSteps,
@@ -99,6 +99,7 @@ def protocol(
     scores: Scores,
     device: DeviceSteps,
     chosen: str,  # such as "epoch 399, the last"
+    seed: int | None,  # of the weights, where it is known
 ) -> dict[str, Any]:
     "How a score came about."
     return {
@@ -112,7 +113,7 @@ def protocol(
         "threshold": 0.5,
         "rule": scores.rule,
         "chosen": chosen,
-        "seed": config.seed,
+        "seed": seed,
         "device": device.why,
         "precision": device.precision,
         "mshnet": installed("mshnet"),
@@ -153,12 +154,13 @@ class Evaluation:
 # %%
 #| export
 def look_closely(
-    task: Detection,
+    task: Task,
     model: nn.Module,
     split: Split,
     device: DeviceSteps,
     phase: str,
     chosen: str,
+    seed: int | None = None,
 ) -> Evaluation:
     "Score a split with its curves and its images one by one."
     tally, histogram = task.tally(device.read), Histogram()
@@ -174,7 +176,7 @@ def look_closely(
     scores = tally.scores()
     return Evaluation(
         scores,
-        protocol(task.config, split, scores, device, chosen),
+        protocol(task.config, split, scores, device, chosen, seed),
         per_image(tally, split),
         {"pixels": pixel_curve(histogram), "objects": object_curve(found, tally.pixels)},
     )
@@ -203,11 +205,11 @@ def pixel_curve(histogram: Histogram) -> dict[str, list[float]]:
     return {k: v[::10].round(6).tolist() for k, v in histogram.curve().items()}
 
 
-def object_curve(found: Sequence[Found], pixels: int) -> dict[str, list[float]]:
-    "Pd (a fraction) and Fa (per million pixels) at each threshold."
+def object_curve(found: Sequence[Found], pixels: int) -> dict[str, list[Any]]:
+    "Pd (a fraction; None without targets) and Fa (per million pixels) at each threshold."
     return {
         "threshold": THRESHOLDS,
-        "pd": [f.matched / max(f.targets, 1) for f in found],
+        "pd": [f.matched / f.targets if f.targets else None for f in found],
         "fa": [f.false_pixels * 1e6 / max(pixels, 1) for f in found],
     }
 
@@ -221,7 +223,7 @@ with tempfile.TemporaryDirectory() as tmp:
     result.save(Path(tmp))
     test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["details.json", "scores.json"])
 test_eq(object_curve([add(Found(2, 1, 3), Found(2, 1, 3))] * 2, 10**6)["pd"], [0.5, 0.5])
-assert protocol(config, parts["test"], result.scores, device, "x")["resize"] == RESIZE
+assert protocol(config, parts["test"], result.scores, device, "x", None)["resize"] == RESIZE
 test_eq(len(pixel_curve(Histogram())["recall"]), 100)
 test_eq(per_image(task.tally(None), parts["test"].part("test", [])), [])
 result.images[0]
@@ -230,13 +232,39 @@ result.images[0]
 # %% [markdown]
 # ## From a weights file
 #
-# `evaluate` is what `mshnet test` calls. Whether the fused head was trained is read from the file; published weights do not say, and have been trained to the end.
+# `evaluate` is what `mshnet test` calls. Which epoch the weights are of, and by what it was chosen, stands beside the scores again.
 
 # %%
 #| export
+def chosen_by(
+    config: dict[str, Any],  # of the run
+    best: dict[str, Any],  # of its checkpoint
+) -> str:  # one phrase for the protocol
+    "Which epoch was kept, and by what."
+    if config["choose"] == "last":
+        return f"epoch {best['epoch']}, the last"
+    where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
+    return f"epoch {best['epoch']}, by {best['name']} on {where[config['choose']]}"
+
+
+# %% [markdown]
+# A checkpoint of ours knows that of itself. Published weights know nothing, and have been trained to the end.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Trained:
+    "A model with weights from a file, and what the file says of them."
+
+    model: MSHNet  # on the CPU
+    phase: str  # the phase it was trained to
+    chosen: str  # which epoch, by what
+    seed: int | None  # None: not known
+
+
 def trained_model(
     path: str | Path,  # a run's checkpoint or published weights
-) -> tuple[MSHNet, str]:  # on the CPU; the phase it was trained to
+) -> Trained:
     "A model with weights from a file; UserError if that cannot be."
     model = MSHNet()
     try:
@@ -245,10 +273,22 @@ def trained_model(
     except ValueError as error:
         text = str(error)
         raise UserError(text if str(path) in text else f"{path}: {text}") from None
-    phase = content.get("phase") if isinstance(content, dict) else None
-    return model, str(phase or "full")
+    if not isinstance(content, dict) or not content.get("best"):
+        return Trained(
+            model, "full", f"weights {Path(path).name}; how they were chosen: not known", None
+        )
+    phase, best = content["phase"], content["best"]
+    chosen = chosen_by(content["config"], best)
+    if content["epoch"] != best["epoch"]:
+        chosen = f"epoch {content['epoch']}, named by its file {Path(path).name}"
+    return Trained(model, phase, chosen, content["config"]["seed"])
 
 
+# %% [markdown]
+# Scoring needs the test list alone, so a folder without a training list will do.
+
+# %%
+#| export
 def evaluate(
     config: Config,  # weight_path names the weights
 ) -> Evaluation:
@@ -257,23 +297,28 @@ def evaluate(
         raise UserError(
             "weight_path is empty: name the weights to score, such as runs/NAME/best.pt"
         )
-    model, phase = trained_model(config.weight_path)
+    trained = trained_model(config.weight_path)
     device, task = open_device(config.device, config.precision), Detection(config)
-    split = task.splits()["test"]
-    chosen = f"weights {Path(config.weight_path).name}, {phase}"
-    return look_closely(task, device.place(model), split, device, phase, chosen)
+    parts, findings = read_dataset(config, ["test"])
+    findings.settle()
+    model = device.place(trained.model)
+    return look_closely(
+        task, model, parts["test"], device, trained.phase, trained.chosen, trained.seed
+    )
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     path = f"{tmp}/best.pt"
-    torch.save({"model": model.state_dict(), "phase": "warm-up"}, path)
-    test_eq(trained_model(path)[1], "warm-up")
+    torch.save({"state_dict": model.state_dict()}, path)
+    trained = trained_model(path)
+    assert isinstance(trained, Trained) and trained.phase == "full" and trained.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
 test_eq(again.scores.images, 3)
 with expect_fail(UserError, contains="name the weights"):
     evaluate(config)
 print(again.scores, "|", again.protocol["chosen"])
+chosen_by({"choose": "test"}, {"epoch": 7, "name": "iou"})
 
 
 # %% [markdown]
@@ -364,13 +409,17 @@ def predict(
         raise ValueError(
             f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
         )
-    model, phase = (weights, "full") if isinstance(weights, MSHNet) else trained_model(weights)
-    chip = open_device(device)
-    model = chip.place(model).eval()  # type: ignore[assignment]
+    chip, deep = open_device(device), True
+    if isinstance(weights, MSHNet):
+        model = copy.deepcopy(weights)
+    else:
+        trained = trained_model(weights)
+        model, deep = trained.model, trained.phase == "full"
+    chip.place(model).eval()
     parts = []
     with torch.inference_mode(), chip.autocast():
         for rows in images.split(batch_size):
-            logits = model(normalise(rows.to(chip.name)), deep=phase == "full")[1]
+            logits = model(normalise(rows.to(chip.name)), deep=deep)[1]
             parts.append(chip.read(torch.sigmoid(logits.float())))
     return torch.cat(parts)
 

@@ -14,6 +14,7 @@ from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
+import hashlib
 import json
 import math
 import time
@@ -23,25 +24,27 @@ from typing import Any
 
 import torch
 
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, as_user_error
 from mshnet.data import Split, ahead
 from mshnet.device import DeviceSteps, open_device
-from mshnet.evaluate import look_closely, score_split
+from mshnet.evaluate import chosen_by, look_closely, score_split
+from mshnet.model import load_weights
 from mshnet.places import run_folder
 from mshnet.run import (
     Folder,
     State,
     bar,
-    begin,
     duration,
+    earlier,
     load,
     open_tensorboard,
+    prepare,
     restore,
     save,
     watched,
     write_scalars,
 )
-from mshnet.task import Detection
+from mshnet.task import Detection, Task
 
 
 # %% [markdown]
@@ -52,7 +55,7 @@ from mshnet.task import Detection
 # %%
 #| export
 def train_epoch(
-    task: Detection,
+    task: Task,
     state: State,
     split: Split,
     device: DeviceSteps,
@@ -103,7 +106,7 @@ def judge_split(
 
 
 def is_best(
-    task: Detection,
+    task: Task,
     state: State,
     scores: dict[str, Any] | None,  # of the epoch that just ended; None if it was not scored
 ) -> bool:
@@ -113,20 +116,9 @@ def is_best(
     if scores is None:
         return False
     name, direction = task.better
-    if state.best is None or scores[name] is None:
-        return state.best is None
-    return bool(scores[name] * direction > state.best["score"] * direction)
-
-
-def chosen_by(
-    config: Config,
-    best: dict[str, Any],  # of a state
-) -> str:  # one phrase for the protocol
-    "Which epoch was kept, and by what."
-    if config.choose == "last":
-        return f"epoch {best['epoch']}, the last"
-    where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
-    return f"epoch {best['epoch']}, by {best['name']} on {where[config.choose]}"
+    if state.best is None or state.best["score"] is None:  # anything is better than nothing
+        return True
+    return scores[name] is not None and scores[name] * direction > state.best["score"] * direction
 
 
 # %%
@@ -136,7 +128,6 @@ test_eq(
     [is_best(judge, state, s) for s in ({"iou": 0.5}, {"iou": 0.3}, None)], [True, False, False]
 )
 test_eq([judge_split(Config(choose=c)) for c in ("val", "last", "test")], ["val", "test", "test"])
-chosen_by(Config(choose="test"), state.best)
 
 
 # %% [markdown]
@@ -147,7 +138,7 @@ chosen_by(Config(choose="test"), state.best)
 # %%
 #| export
 def epoch_entry(
-    task: Detection,
+    task: Task,
     state: State,
     parts: dict[str, Split],
     device: DeviceSteps,
@@ -169,7 +160,8 @@ def epoch_entry(
         scores = score_split(task, state.model, parts[name], device, phase)
         entry |= {"line": str(scores), "scores": scores.as_dict()}
     seconds = time.perf_counter() - start
-    return entry | {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
+    times = {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
+    return entry | times | {"device": device.why}
 
 
 # %% [markdown]
@@ -179,7 +171,7 @@ def epoch_entry(
 #| export
 def keep(
     folder: Folder,
-    task: Detection,
+    task: Task,
     state: State,
     entry: dict[str, Any],
     data: dict[str, str],
@@ -283,16 +275,21 @@ class Run:
 #| export
 def train(
     config: Config,
+    task: Task | None = None,  # None: detection with MSHNet
 ) -> Run:
     "Train, score and keep a run, or go on with it; a finished one is only reported."
-    device, task = open_device(config.device, config.precision), Detection(config)
+    device, task = open_device(config.device, config.precision), task or Detection(config)
     folder, parts = Folder(run_folder(config)), task.splits()
-    data = {name: split.hash for name, split in parts.items()}
+    data = identity(config, parts, device)
     model = device.place(task.model())
     state = State(model, task.optimizer(model))
-    old = begin(folder, config, data, device.why)
-    if old:
+    if old := earlier(folder, config, data):
         restore(state, old)
+    elif config.weight_path:
+        with as_user_error():
+            load_weights(model, config.weight_path)
+    if state.epoch < config.epochs - 1 or not folder.file("last.pt").exists():
+        prepare(folder, config, device.why)  # a finished run keeps its records
     announce(folder, config, device, parts, state)
     try:
         fit(folder, task, state, parts, device, data)
@@ -311,6 +308,19 @@ def train(
 
 # %%
 #| export
+def identity(
+    config: Config,
+    parts: dict[str, Split],
+    device: DeviceSteps,
+) -> dict[str, str]:
+    "What a resumed run must agree on besides its recipe: pixels, starting weights, arithmetic."
+    same = {f"{name} data": split.hash for name, split in parts.items()}
+    start = Path(config.weight_path)
+    if config.weight_path and start.is_file():
+        same["starting weights"] = hashlib.sha256(start.read_bytes()).hexdigest()[:12]
+    return same | {"precision": device.precision}
+
+
 def announce(
     folder: Folder,
     config: Config,
@@ -336,7 +346,7 @@ def announce(
 #| export
 def fit(
     folder: Folder,
-    task: Detection,
+    task: Task,
     state: State,
     parts: dict[str, Split],
     device: DeviceSteps,
@@ -357,6 +367,8 @@ def fit(
         print(text, flush=True)
         if "scores" in entry and (advice := stuck(folder.history())):
             print(advice, flush=True)
+    if writer:
+        writer.close()
 
 
 # %% [markdown]
@@ -366,18 +378,22 @@ def fit(
 #| export
 def finish(
     folder: Folder,
-    task: Detection,
+    task: Task,
     parts: dict[str, Split],
     device: DeviceSteps,
 ) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
     best = load(folder.file("best.pt"))
-    chosen, scores = chosen_by(task.config, best["best"]), folder.read_json("scores.json")
+    chosen = chosen_by(task.config.model_dump(), best["best"])
+    scores = folder.read_json("scores.json")
     if not scores or scores["protocol"]["chosen"] != chosen:
         model = task.model()
         model.load_state_dict(best["model"])
         model = device.place(model)
-        look_closely(task, model, parts["test"], device, best["phase"], chosen).save(folder.path)
+        seen = look_closely(
+            task, model, parts["test"], device, best["phase"], chosen, task.config.seed
+        )
+        seen.save(folder.path)
         scores = folder.read_json("scores.json")
     print(f"test    {chosen}, rule {scores['protocol']['rule']}")
     print(scores["line"])
@@ -402,6 +418,7 @@ test_eq(again.ended, run.ended)
 # The steps of `train` can be called by hand, to look at them one by one:
 
 # %%
+print(identity(task.config, parts, device))
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
     state = State(model, task.optimizer(model))

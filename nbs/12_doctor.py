@@ -112,6 +112,9 @@ def accelerator(config: Config) -> Line:
         device = open_device(config.device, config.precision)
     except UserError as error:
         return Line("error", "accelerator", str(error))
+    if device.precision == "bf16" and not device.has_bf16():
+        slow = "this chip only emulates bf16; write --precision fp32 (or auto)"
+        return Line("warning", "accelerator", f"{device.why}; {slow}")
     if device.kind == "cpu" and config.device == "auto":
         built = "torch is built without CUDA" if not torch.version.cuda else "torch finds no GPU"
         hint = f"{device.why} ({built}; 400 epochs take a GPU, a first look does not)"

@@ -47,6 +47,7 @@ def refused(capsys, line):
         ("train --mode train", "mshnet train"),
         ("train --multi-gpus True", "retired"),
         ("train --if-checkpoint", "--resume"),
+        ("train --num-cores 8", "not there yet"),
         ("train --warm 3", "did you mean"),
         ("test --epochs 3", "means nothing to `mshnet test`"),
         ("test", "name the weights"),
@@ -66,9 +67,7 @@ def test_notebook_and_command_line_refuse_alike(capsys, setting):
     "One schema: papermill -p epochz 3 and --epochz 3 fail with the same reason."
     with pytest.raises(UserError) as error:
         from_notebook({setting: 3})
-    flag = refused(capsys, f"train --{setting} 3")
-    reason = str(error.value).split(":" if "retired" in str(error.value) else ";", 1)[-1]
-    assert reason.strip() in flag
+    assert refused(capsys, f"train --{setting} 3") == f"mshnet: {error.value}"
 
 
 def break_data(folder, how):
@@ -149,6 +148,35 @@ def test_a_config_file_of_a_run_repeats_it(capsys, finished, tmp_path):
     assert (status, out.splitlines()[-1]) == (0, scores["line"])
 
 
+def test_a_run_is_not_overwritten_by_a_test_of_it(capsys, finished):
+    "Its scores stay; a folder that cannot be written is refused before the work."
+    line = f"test --weight-path {finished / 'run' / 'best.pt'} --output-dir"
+    before = (finished / "run" / "scores.json").read_bytes()
+    assert "holds a run" in refused(capsys, f"{line} {finished / 'run'}")
+    assert (finished / "run" / "scores.json").read_bytes() == before
+    (finished / "file").write_text("")
+    assert "cannot be written" in refused(capsys, f"{line} {finished / 'file' / 'x'}")
+
+
+def test_a_file_overrules_the_settings_of_the_run_that_is_tested(capsys, finished, tmp_path):
+    "The run's < the file's < the flags'."
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"rule": "reference", "base_size": 64}))
+    weights = finished / "run" / "best.pt"
+    _, out, _ = call(capsys, f"test --weight-path {weights} --config {file} --base-size 48")
+    assert "rule        reference" in out
+    assert "size        48" in out
+
+
+def test_a_folder_with_a_test_list_alone_can_be_scored(capsys, finished, tmp_path):
+    "Scoring needs no training images."
+    folder = make_dataset(tmp_path / "set")
+    (folder / "trainval.txt").unlink()
+    weights = finished / "run" / "best.pt"
+    line = f"test --weight-path {weights} --dataset-dir {folder} --test-list test.txt"
+    assert call(capsys, line)[0] == 0
+
+
 class Evil:
     "Runs code when it is unpickled."
 
@@ -197,13 +225,13 @@ def test_a_changed_recipe_names_what_differs(capsys, finished):
 
 
 def test_data_reports_everything_at_once(capsys, tmp_path):
-    "Someone who prepares a data set wants all errors, not the first; status 1."
+    "Someone who prepares a data set wants all errors, not the first."
     folder = make_dataset(tmp_path / "set")
     for how in ("truncated image", "not an image"):
         break_data(folder, how)
     (folder / "test.txt").write_text((folder / "test.txt").read_text() + "ghost\n")
     status, out, _ = call(capsys, f"data {folder}")
-    assert status == 1
+    assert status == 2
     assert all(text in out for text in ("unreadable image", "unreadable mask", "ghost"))
 
 

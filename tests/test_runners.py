@@ -3,6 +3,8 @@
 import ast
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -14,7 +16,8 @@ from mshnet.cli import main
 from mshnet.core import configure
 from mshnet.show import Picture
 
-RUNNERS = Path(__file__).parent.parent / "nbs" / "run"
+TOP = Path(__file__).parent.parent
+RUNNERS = TOP / "nbs" / "run"
 SMALL = {"epochs": 2, "warm_epoch": 0, "scenes": 12, "base_size": 64, "crop_size": 64}
 SMALL |= {"batch_size": 4, "device": "cpu"}
 PICTURES = {"samples", "learning_curves", "trade_offs", "gallery", "beside_top_hat"}
@@ -85,7 +88,7 @@ def test_an_unknown_parameter_fails_with_the_line_of_the_command_line(tmp_path, 
     assert main(["train", "--epochz", "3"]) == 2
     line = capsys.readouterr().err.strip()
     assert error.value.evalue == "epochz is no setting; did you mean epochs?"
-    assert line.endswith("epochz is no flag; did you mean epochs?")
+    assert line == f"mshnet: {error.value.evalue}"
     assert not (tmp_path / "run").exists()
 
 
@@ -108,6 +111,26 @@ def test_the_defaults_of_a_runner_are_possible(name):
         if isinstance(node, ast.Assign)
     }
     assert configure(values).epochs >= 1
+
+
+def test_a_runner_goes_on_with_the_run_that_resume_names(tmp_path):
+    "Its data and sizes come from that run, not from the defaults of the parameters cell."
+    _, run = execute("local", tmp_path, **SMALL)
+    more = {"output_dir": "", "resume": str(run), "epochs": 3, "device": "cpu"}
+    execute("local", tmp_path, **more)
+    config = json.loads((run / "config.json").read_text())
+    assert (config["base_size"], config["scenes"], config["epochs"]) == (64, 12, 3)
+
+
+def test_the_demo_ends_with_the_score_line(tmp_path):
+    "What `make demo` calls, at a small size; its last line is the run's."
+    words = ["epochs=1", "warm_epoch=-1", "scenes=12", "base_size=64", "crop_size=64"]
+    demo = [sys.executable, TOP / "tools" / "demo.py", tmp_path / "demo", *words]
+    done = subprocess.run(demo, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    scores = json.loads((tmp_path / "demo" / "run" / "scores.json").read_text())
+    assert done.stdout.splitlines()[-1] == scores["line"]
+    assert (tmp_path / "demo" / "local.ipynb").exists()
 
 
 def test_a_picture_shows_the_file_that_was_saved(tmp_path):

@@ -1,5 +1,6 @@
 "The life of a run: trained, scored, killed, resumed, refused."
 
+import dataclasses
 import json
 import os
 
@@ -7,12 +8,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, run_name
 from mshnet.device import open_device
-from mshnet.evaluate import evaluate, score_split
+from mshnet.evaluate import evaluate, predictions, score_split
 from mshnet.run import Folder, State, load, save
-from mshnet.task import Detection
-from mshnet.train import train, train_epoch
+from mshnet.task import Detection, Task
+from mshnet.train import is_best, train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
@@ -95,11 +96,13 @@ def test_more_epochs_go_on_from_the_last_one(whole, tmp_path):
 
 
 def test_resume_takes_a_folder_or_a_file_and_can_move(whole, tmp_path):
-    "A checkpoint of another folder is gone on with here, and the source is left as it was."
+    "A run goes on in another folder, with its log, and the source is left as it was."
     before = (whole.folder / "last.pt").read_bytes()
     for i, source in enumerate((whole.folder, whole.folder / "last.pt")):
         run = train(tiny(tmp_path / f"run{i}", epochs=4, resume=str(source)))
-        assert [e["epoch"] for e in run.history] == [3]
+        assert [e["epoch"] for e in run.history] == [0, 1, 2, 3]
+        again = train(tiny(tmp_path / f"run{i}", epochs=4, resume=str(source)))
+        assert again.scores == run.scores
     assert (whole.folder / "last.pt").read_bytes() == before
 
 
@@ -107,9 +110,122 @@ def test_resuming_into_a_folder_with_another_run_is_refused(whole, tmp_path):
     "No earlier result is lost."
     train(tiny(tmp_path / "other", epochs=1, warm_epoch=-1))
     before = (tmp_path / "other" / "last.pt").read_bytes()
-    with pytest.raises(UserError, match="holds a run already"):
+    with pytest.raises(UserError, match="holds a run of its own"):
         train(tiny(tmp_path / "other", resume=str(whole.folder)))
     assert (tmp_path / "other" / "last.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_a_run_that_moves_takes_its_best_epoch_along(tmp_path, monkeypatch, epochs):
+    "No later epoch need be better, and there may be none left to train."
+    scores = iter([0.6, 0.4, 0.3])
+    real = score_split
+
+    def staged(*args):
+        return dataclasses.replace(real(*args), iou=next(scores))
+
+    monkeypatch.setattr("mshnet.train.score_split", staged)
+    chosen = {"choose": "val", "val_fraction": 0.5}
+    train(tiny(tmp_path / "a", epochs=2, **chosen))
+    run = train(tiny(tmp_path / "b", epochs=epochs, resume=str(tmp_path / "a"), **chosen))
+    assert run.scores["protocol"]["chosen"].startswith("epoch 0, by iou")
+    assert len(run.history) == epochs
+
+
+def test_a_run_is_not_rewound_to_its_best_epoch(whole):
+    "Going on from best.pt in its own folder would overwrite the later epochs."
+    before = (whole.folder / "last.pt").read_bytes()
+    with pytest.raises(UserError, match="leave out --resume"):
+        train(whole.config.model_copy(update={"resume": str(whole.folder / "best.pt")}))
+    assert (whole.folder / "last.pt").read_bytes() == before
+
+
+def test_runs_from_different_weights_are_different_runs(whole, tmp_path):
+    "Two files of one name must not share a folder, nor go on with each other's run."
+    files = [tmp_path / name / "best.pt" for name in ("a", "b")]
+    for i, file in enumerate(files):
+        file.parent.mkdir()
+        torch.manual_seed(i)
+        torch.save(Detection(tiny(tmp_path, seed=i)).model().state_dict(), file)
+    names = {run_name(tiny(tmp_path, weight_path=str(file))) for file in files}
+    assert len(names) == 2
+    train(tiny(tmp_path / "run", epochs=1, warm_epoch=-1, weight_path=str(files[0])))
+    with pytest.raises(UserError, match="starting weights"):
+        train(tiny(tmp_path / "run", epochs=1, warm_epoch=-1, weight_path=str(files[1])))
+    files[0].unlink()
+    longer = tiny(tmp_path / "run", epochs=2, warm_epoch=-1, weight_path=str(files[0]))
+    assert len(train(longer).history) == 2  # the checkpoint has the weights
+
+
+def test_another_precision_is_another_run(tmp_path):
+    "auto may mean bf16 here and fp32 there; a run is the one or the other."
+    train(tiny(tmp_path / "run", epochs=1, warm_epoch=-1, precision="auto"))
+    content = load(tmp_path / "run" / "last.pt")
+    content["data"]["precision"] = "of another machine"
+    torch.save(content, tmp_path / "run" / "last.pt")
+    with pytest.raises(UserError, match="precision of another machine"):
+        train(tiny(tmp_path / "run", epochs=2, warm_epoch=-1, precision="auto"))
+
+
+def test_a_report_of_a_finished_run_changes_no_record(whole):
+    "Looking at a run on a laptop must not write the laptop into it."
+    before = {
+        p.name: p.read_bytes() for p in whole.folder.glob("*.json") if p.name != "status.json"
+    }
+    train(whole.config.model_copy(update={"log_every": 3}))
+    assert {name: (whole.folder / name).read_bytes() for name in before} == before
+    assert all("cpu" in e["device"] for e in whole.history)
+
+
+def test_an_epoch_without_a_score_is_no_best_epoch(tmp_path):
+    "A held-out part without targets and an empty prediction has no IoU."
+    judge = Detection(tiny(tmp_path, choose="val"))
+    state = State(torch.nn.Linear(1, 1), None)
+    nothing = {"iou": None}
+    assert is_best(judge, state, nothing)
+    state.best = {"epoch": 0, "name": "iou", "score": None}
+    assert is_best(judge, state, {"iou": 0.1})
+    state.best["score"] = 0.1
+    assert not is_best(judge, state, nothing)
+
+
+def test_scoring_leaves_the_caller_free_to_train():
+    "A scoring that was interrupted between two batches must not switch gradients off for good."
+    config = Config(**{**TINY, "num_workers": 0})
+    task, device = Detection(config), open_device("cpu", "fp32")
+    model = device.place(task.model())
+    started = predictions(task, model, task.splits()["train"], device, "full")
+    next(started)
+    assert torch.is_grad_enabled()
+    assert not torch.is_inference_mode_enabled()
+
+
+class Brightness(Task):
+    "Another problem for the same loop: is a pixel bright?"
+
+    def model(self):
+        "One weight per channel."
+        torch.manual_seed(self.config.seed)
+        return torch.nn.Conv2d(3, 1, 1)
+
+    def logits(self, model, batch, phase):
+        "Bright or not."
+        return model(batch.image.float() / 255)
+
+    def loss(self, model, batch, phase):
+        "Cross entropy with the bright pixels."
+        bright = (batch.image[:, :1] > 128).float()
+        logits = self.logits(model, batch, phase)
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, bright)
+
+
+def test_the_loop_trains_another_task(tmp_path):
+    "It knows nothing of MSHNet: a task with one layer trains, scores and resumes."
+    config = tiny(tmp_path / "run", epochs=2)
+    losses = [e["loss"] for e in train(config, Brightness(config)).history]
+    assert losses[1] < losses[0]
+    longer = config.model_copy(update={"epochs": 3})
+    assert len(train(longer, Brightness(longer)).history) == 3
 
 
 def test_a_finished_run_is_only_reported(whole, capsys):
@@ -149,7 +265,8 @@ def test_train_saves_what_test_loads_with_the_same_scores(whole):
     config = whole.config.model_copy(update={"weight_path": str(whole.folder / "best.pt")})
     result = evaluate(config)
     assert str(result.scores) == whole.scores["line"]
-    assert result.protocol["split_hash"] == whole.scores["protocol"]["split_hash"]
+    for key in ("split_hash", "chosen", "seed"):
+        assert result.protocol[key] == whole.scores["protocol"][key]
 
 
 def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):
@@ -195,8 +312,6 @@ def test_the_best_epoch_is_kept_and_not_the_last(tmp_path, monkeypatch):
     real = score_split
 
     def staged(*args):
-        import dataclasses
-
         return dataclasses.replace(real(*args), iou=next(scores))
 
     monkeypatch.setattr("mshnet.train.score_split", staged)

@@ -10,27 +10,33 @@
 # Only what is missing. A preinstalled torch or numpy is never replaced: pip is told to keep them.
 
 # %% tags=["install", "only:local"]
-import importlib.util
+import importlib.metadata
 
-assert importlib.util.find_spec("mshnet"), "mshnet is missing: run `pip install -e .` in its folder"
+if not list(importlib.metadata.distributions(name="mshnet")):
+    raise ModuleNotFoundError("mshnet is missing: run `pip install -e .` in its folder")
 
 # %% tags=["install", "only:a100_setup"]
-import importlib.util
+import importlib
+import importlib.metadata
 import subprocess
 
-if importlib.util.find_spec("mshnet") is None:
+if not list(importlib.metadata.distributions(name="mshnet")):
     subprocess.run(
         "pip list --format=freeze | grep -iE '^(torch|torchvision|numpy|ipython)=' > kept.txt; "
         "pip install --quiet -c kept.txt 'mshnet @ git+https://github.com/{{repo}}@{{branch}}'",
         shell=True,
         check=True,
     )
+    importlib.invalidate_caches()
 
 # %% tags=["install", "only:kaggle_gpu"]
-import importlib.util
+import importlib
+import importlib.metadata
 import subprocess
 
-if importlib.util.find_spec("mshnet") is None:  # from an attached wheel, else from its repository
+if not list(
+    importlib.metadata.distributions(name="mshnet")
+):  # from an attached wheel, else from its repository
     subprocess.run(
         "pip list --format=freeze | grep -iE '^(torch|torchvision|numpy|ipython)=' > kept.txt; "
         "pip install --quiet -c kept.txt /kaggle/input/*/mshnet-*.whl || "
@@ -38,14 +44,15 @@ if importlib.util.find_spec("mshnet") is None:  # from an attached wheel, else f
         shell=True,
         check=True,
     )
+    importlib.invalidate_caches()
 
 # %% [markdown]
 # ## 2. Settings
 #
-# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. Any setting may be given, also those not listed; `None` means "as the preset says". A name that is no setting is refused in the next cell, before anything is spent.
+# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. Any setting may be given, also those not listed; `None` and `""` mean "not said": the preset decides, or the run that `resume` names. Without a data set and a preset it is `quick`. A name that is no setting is refused in the next cell, before anything is spent.
 
 # %% tags=["parameters"]
-preset = ""  # named differences from the paper's recipe: quick, paper, a100, or "" for none
+preset = ""  # named differences from the defaults: quick, paper, a100
 dataset_dir = ""  # folder of a data set (images/, masks/, lists), or "" for synthetic scenes
 epochs = None  # passes over the training images
 batch_size = None  # images per step
