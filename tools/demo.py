@@ -26,7 +26,7 @@ def main(words: list[str]) -> int:
     run, notebook = folder / "run", folder / "local.ipynb"
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    print("training MSHNet on synthetic infrared scenes, on the CPU: 2 to 4 minutes on 2 cores")
+    print("training MSHNet on synthetic infrared scenes, on the CPU: a few minutes")
     try:
         papermill.execute_notebook(
             str(TOP / "nbs" / "run" / "local.ipynb"),
