@@ -240,7 +240,8 @@ def open_device(
 device = open_device("cpu")
 assert (
     cpu_name() in device.why
-    and isinstance(device, DeviceSteps)
+    and isinstance(device, Cpu)
+    and issubclass(Cpu, DeviceSteps)
     and issubclass(DeviceMemory, Device)
 )
 print(open_device().why)
