@@ -7,6 +7,7 @@ __all__ = ['T', 'Device', 'DeviceMemory', 'DeviceSteps', 'Cpu', 'Cuda', 'Mps', '
 
 # %% ../nbs/06_device.ipynb #c-import-contextlib
 import contextlib
+import platform
 from typing import Any, TypeVar
 
 import torch
@@ -168,8 +169,6 @@ def cpu_name() -> str:
             ]
         return names[0] if names else "CPU"
     except OSError:
-        import platform
-
         return platform.processor() or platform.machine() or "CPU"
 
 # %% ../nbs/06_device.ipynb #open_device

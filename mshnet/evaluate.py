@@ -19,11 +19,11 @@ import torch
 from scipy.ndimage import white_tophat
 from torch import Tensor, nn
 
-from .core import Config, UserError
+from .core import Config, UserError, as_user_error
 from .data import Batch, Split, ahead, read_dataset, squash
 from .device import DeviceSteps, open_device
 from .metrics import Found, Histogram, Scores, Tally, pd_fa, score
-from .model import MSHNet, find_weights, fit_weights, read_file
+from .model import MSHNet, load_weights
 from .run import bar, installed, write_json
 from .task import Detection, Task, normalise
 
@@ -193,12 +193,8 @@ def trained_model(
 ) -> Trained:
     "A model with weights from a file; UserError if that cannot be."
     model = MSHNet()
-    try:
-        content = read_file(path)
-        fit_weights(model, find_weights(content))
-    except ValueError as error:
-        text = str(error)
-        raise UserError(text if str(path) in text else f"{path}: {text}") from None
+    with as_user_error():
+        content = load_weights(model, path)
     if not isinstance(content, dict) or not content.get("best"):
         return Trained(
             model, "full", f"weights {Path(path).name}; how they were chosen: not known", None
@@ -298,6 +294,6 @@ def predict(
     parts = []
     with torch.inference_mode(), chip.autocast():
         for rows in images.split(batch_size):
-            logits = model(normalise(rows.to(chip.name)), deep=deep)[1]
+            logits = model(normalise(chip.send(rows)), deep=deep)[1]
             parts.append(chip.read(torch.sigmoid(logits.float())))
     return torch.cat(parts)

@@ -223,10 +223,11 @@ def fit_weights(
 def load_weights(
     model: nn.Module,
     path: str | Path,  # a file in any of the forms above
-) -> None:
+) -> Any:  # all that the file holds
     "Load weights from a file; ValueError with the reason if that cannot be."
     content = read_file(path)
     try:
         fit_weights(model, find_weights(content))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    return content

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['HIT', 'MISS', 'FALSE_ALARM', 'Picture', 'keep_picture', 'mark', 'judge', 'panel', 'learning_curves', 'trade_offs',
-           'graded', 'predict_some', 'run_config', 'signs', 'gallery', 'beside_top_hat', 'samples', 'tensorboard']
+           'even_steps', 'graded', 'predict_some', 'run_config', 'signs', 'gallery', 'beside_top_hat', 'samples',
+           'tensorboard']
 
 # %% ../nbs/11_show.ipynb #c-from-collections-abc-import-sequence
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from .core import Config, UserError
 from .data import Split, collate, squash
 from .device import open_device
 from .evaluate import top_hat, top_hat_filter, trained_model
-from .metrics import match_exact, match_reference, objects
+from .metrics import MATCH, objects
 from .places import interactive
 from .run import Folder
 from .task import Detection, normalise
@@ -85,8 +86,7 @@ def judge(
 ) -> None:
     "Mark hits, misses and false alarms of one image."
     targets, preds = objects(mask), objects(pred)
-    match = match_exact if rule == "exact" else match_reference
-    pairs = match(targets, preds)
+    pairs = MATCH[rule](targets, preds)
     hit, used = {t for t, _ in pairs}, {p for _, p in pairs}
     mark(axes, [targets.centroid[t] for t in hit], HIT)
     mark(axes, [c for t, c in enumerate(targets.centroid) if t not in hit], MISS)
@@ -155,7 +155,15 @@ def trade_offs(
     figure.tight_layout()
     return keep_picture(figure, folder, "trade_offs")
 
-# %% ../nbs/11_show.ipynb #graded
+# %% ../nbs/11_show.ipynb #even_steps
+def even_steps(
+    length: int,
+    count: int,
+) -> list[int]:  # at most `count` places, the first and the last among them
+    "Places at even steps in a list."
+    return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
+
+
 def graded(
     folder: Path,  # of a run
     count: int,
@@ -168,8 +176,7 @@ def graded(
         return row["inter"] / union if union else 1.0
 
     ranked = sorted(({**row, "iou": iou(row)} for row in images), key=lambda row: row["iou"])
-    steps = np.linspace(0, len(ranked) - 1, min(count, len(ranked))).round().astype(int)
-    return [ranked[i] for i in steps]
+    return [ranked[i] for i in even_steps(len(ranked), count)]
 
 
 def predict_some(
@@ -270,7 +277,7 @@ def samples(
 ) -> Picture:
     "Training images with their targets marked."
     split = Detection(config).splits()["train"]
-    steps = np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(int)
+    steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
     for axes, i in zip(grid.T, steps, strict=True):

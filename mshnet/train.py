@@ -128,7 +128,7 @@ def keep(
     best = is_best(task, state, scores)
     if best:
         value = scores[name] if scores else None
-        state.best = {"epoch": state.epoch, "phase": state.phase, "name": name, "score": value}
+        state.best = {"epoch": state.epoch, "name": name, "score": value}
     folder.log(entry)
     if best:
         save(folder.file("best.pt"), state, task.config, data)

@@ -147,12 +147,14 @@ alone, around = Objects(targets.centroid[:1], targets.area[:1]), np.array([[10.0
 test_eq(match_exact(alone, Objects(around, np.array([3, 5]))), [(0, 1)])
 test_eq(match_exact(alone, Objects(around, np.array([5, 3]))), [(0, 0)])
 
-
 # %% [markdown]
 # Fa counts the pixels of predictions that found nothing. Here the reference has a second peculiarity: it removes the matched ones from a list of *areas*, so a false alarm that happens to be as large as some matched prediction is not counted.
 
 # %%
 #| export
+MATCH = {"exact": match_exact, "reference": match_reference}  # by the name of the rule
+
+
 @dataclass(frozen=True)
 class Found:
     "What one image contributes to Pd and Fa."
@@ -169,7 +171,7 @@ def find(
 ) -> Found:
     "Match the objects of a prediction with the targets of its image."
     targets, preds = objects(mask), objects(pred)
-    pairs = {"exact": match_exact, "reference": match_reference}[rule](targets, preds)
+    pairs = MATCH[rule](targets, preds)
     matched = [p for _, p in pairs]
     if rule == "exact":
         false = preds.area.sum() - preds.area[matched].sum()
@@ -294,7 +296,7 @@ class Tally(Counts):
     """
 
     def __init__(self, rule: str = "exact", read: Any = None) -> None:
-        if rule not in ("exact", "reference"):
+        if rule not in MATCH:
             raise ValueError(f"rule={rule!r}: write exact or reference")
         super().__init__(rule)
         self.read = read or (lambda tensor: tensor.cpu())

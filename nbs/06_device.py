@@ -13,6 +13,7 @@ from fastcore.test import expect_fail, test_eq
 # %%
 #| export
 import contextlib
+import platform
 from typing import Any, TypeVar
 
 import torch
@@ -210,8 +211,6 @@ def cpu_name() -> str:
             ]
         return names[0] if names else "CPU"
     except OSError:
-        import platform
-
         return platform.processor() or platform.machine() or "CPU"
 
 

@@ -15,6 +15,7 @@ from fastcore.test import expect_fail, test_eq
 # %%
 #| export
 import importlib.util
+import io
 import json
 import os
 import platform
@@ -31,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, as_user_error
 from mshnet.model import find_weights, fit_weights, read_file
 from mshnet.places import interactive
 
@@ -194,7 +195,7 @@ class State:
     optimizer: torch.optim.Optimizer
     epoch: int = -1  # the last one that is complete
     phase: str = ""  # of that epoch
-    best: dict[str, Any] | None = None  # epoch, split, score and phase of the best one so far
+    best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
 
 
 # %% [markdown]
@@ -220,8 +221,6 @@ def save(
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> None:
     "Write a checkpoint, atomically."
-    import io
-
     content = {
         "format": FORMAT,
         "config": config.model_dump(),
@@ -247,10 +246,8 @@ def load(
     path: Path,
 ) -> dict[str, Any]:  # the checkpoint's content
     "Read a checkpoint of this suite; UserError if it is none."
-    try:
+    with as_user_error():
         content = read_file(path)
-    except ValueError as error:
-        raise UserError(str(error)) from None
     keys = {"format", "config", "data", "epoch", "model", "optimizer"}
     if not isinstance(content, dict) or not keys <= content.keys():
         raise UserError(f"{path}: not a checkpoint to resume from (weights go to --weight-path)")

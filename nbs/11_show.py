@@ -28,7 +28,7 @@ from mshnet.core import Config, UserError
 from mshnet.data import Split, collate, squash
 from mshnet.device import open_device
 from mshnet.evaluate import top_hat, top_hat_filter, trained_model
-from mshnet.metrics import match_exact, match_reference, objects
+from mshnet.metrics import MATCH, objects
 from mshnet.places import interactive
 from mshnet.run import Folder
 from mshnet.task import Detection, normalise
@@ -122,8 +122,7 @@ def judge(
 ) -> None:
     "Mark hits, misses and false alarms of one image."
     targets, preds = objects(mask), objects(pred)
-    match = match_exact if rule == "exact" else match_reference
-    pairs = match(targets, preds)
+    pairs = MATCH[rule](targets, preds)
     hit, used = {t for t, _ in pairs}, {p for _, p in pairs}
     mark(axes, [targets.centroid[t] for t in hit], HIT)
     mark(axes, [c for t, c in enumerate(targets.centroid) if t not in hit], MISS)
@@ -236,6 +235,14 @@ trade_offs(run.folder)
 
 # %%
 #| export
+def even_steps(
+    length: int,
+    count: int,
+) -> list[int]:  # at most `count` places, the first and the last among them
+    "Places at even steps in a list."
+    return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
+
+
 def graded(
     folder: Path,  # of a run
     count: int,
@@ -248,8 +255,7 @@ def graded(
         return row["inter"] / union if union else 1.0
 
     ranked = sorted(({**row, "iou": iou(row)} for row in images), key=lambda row: row["iou"])
-    steps = np.linspace(0, len(ranked) - 1, min(count, len(ranked))).round().astype(int)
-    return [ranked[i] for i in steps]
+    return [ranked[i] for i in even_steps(len(ranked), count)]
 
 
 def predict_some(
@@ -272,6 +278,7 @@ def predict_some(
 
 
 # %%
+test_eq(even_steps(9, 3), [0, 4, 8])
 rows = graded(run.folder, 3)
 images, prob, mask = predict_some(
     run.folder, Detection(config).splits()["test"], [r["name"] for r in rows], config
@@ -396,7 +403,7 @@ def samples(
 ) -> Picture:
     "Training images with their targets marked."
     split = Detection(config).splits()["train"]
-    steps = np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(int)
+    steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
     for axes, i in zip(grid.T, steps, strict=True):
