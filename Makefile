@@ -1,12 +1,16 @@
-# make demo    the whole path on synthetic scenes, on the CPU    make build   notebooks, library and README
-# make test    everything that a change must pass                make check   is all of that as built? (seconds)
-# The environment is .venv in this folder; another Python: make PYTHON=python3.12 ...
+# make demo      the whole path on synthetic scenes, on the CPU   make build  notebooks, library and README
+# make test      everything but XLA                               make check  is all of that as built? (seconds)
+# make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
+# Environments in this folder: .venv, and .venv-xla (torch_xla, 7 GB). Another Python: make PYTHON=python3.12 ...
 
 PYTHON ?= python3
 BIN := .venv/bin
 MADE := .venv/.made
+XLA := .venv-xla/bin
+XLA_MADE := .venv-xla/.made
+XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
-.PHONY: demo test check build
+.PHONY: demo test test-xla test-all check build
 .DEFAULT_GOAL := demo
 
 demo: $(MADE)
@@ -18,6 +22,20 @@ test: $(MADE)
 	$(BIN)/python tools/nbs.py test
 	$(BIN)/python -m pytest
 
+# The slow half first: the last lines are those of the main tests.
+test-all:
+	$(MAKE) test-xla
+	$(MAKE) test
+
+test-xla: export OMP_WAIT_POLICY = PASSIVE
+ifeq ($(XLA_RUNS_HERE),)
+test-xla:
+	@echo "skipped: torch_xla exists for Linux on x86-64 alone"
+else
+test-xla: $(XLA_MADE)
+	$(XLA)/python -m pytest -p no:cacheprovider tests/xla
+endif
+
 check: $(MADE)
 	$(BIN)/python tools/nbs.py check
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_house.py
@@ -25,8 +43,16 @@ check: $(MADE)
 build: $(MADE)
 	$(BIN)/python tools/nbs.py format
 
+RECENT = $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "mshnet needs Python 3.11 or newer, $(PYTHON) is %d.%d: give another, as in make PYTHON=python3.12" % v[:2])'
+
+$(XLA_MADE): constraints-xla.txt settings.ini setup.py
+	@$(RECENT)
+	test -x $(XLA)/python || $(PYTHON) -m venv .venv-xla
+	$(XLA)/python -m pip install --quiet -c constraints-xla.txt -e '.[notebook]' torch_xla pytest
+	@touch $@
+
 $(MADE): constraints.txt settings.ini setup.py
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "mshnet needs Python 3.11 or newer, $(PYTHON) is %d.%d: give another, as in make PYTHON=python3.12" % v[:2])'
+	@$(RECENT)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@

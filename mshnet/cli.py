@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['READING', 'DEVICE', 'SCORING', 'COMMANDS', 'DO', 'Parser', 'add_setting', 'make_parser', 'parse', 'do_train',
-           'do_test', 'result_folder', 'do_data', 'do_doctor', 'main']
+           'do_test', 'result_folder', 'do_data', 'do_doctor', 'show_warning', 'main']
 
 # %% ../nbs/14_cli.ipynb #c-import-argparse
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from . import __version__
 from mshnet.core import (
     ALIASES,
     PRESETS,
+    SWITCHES,
     Config,
     PlaceFields,
     UserError,
@@ -25,10 +27,11 @@ from mshnet.core import (
     expects,
     unknown,
 )
+from .places import first_process
 
 # %% ../nbs/14_cli.ipynb #c-reading-dataset-dir-train-list
 READING = ["dataset_dir", "train_list", "test_list"]
-DEVICE = ["device", "precision"]
+DEVICE = ["device", "precision", "num_devices"]
 SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
@@ -40,7 +43,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         [*READING, *DEVICE, *SCORING],
     ),
     "data": ("report what a data set holds and what is wrong with it", READING),
-    "doctor": ("look at this machine", [*DEVICE, "dataset_dir", "output_dir"]),
+    "doctor": ("look at this machine", [*DEVICE, "batch_size", "dataset_dir", "output_dir"]),
 }
 
 # %% ../nbs/14_cli.ipynb #Parser
@@ -87,6 +90,15 @@ def make_parser() -> Parser:
         where = sub.add_argument_group("settings of this machine")
         for name in names:
             add_setting(where if name in PlaceFields.model_fields else recipe, name)
+        for switch, (name, value) in SWITCHES.items():
+            if name in names:
+                where.add_argument(
+                    f"--{switch.replace('_', '-')}",
+                    nargs="?",
+                    const="true",
+                    metavar="X",
+                    help=f"the same as --{name} {value}",
+                )
         if command == "train":
             sub.epilog = f"presets: {', '.join(PRESETS)}"
     return parser
@@ -114,9 +126,11 @@ def parse(
 def do_train(config: Config) -> int:
     "Train, with pictures at the end."
     from mshnet.show import gallery, learning_curves, trade_offs
-    from mshnet.train import train
+    from mshnet.train import processes_to_start, train
 
     run = train(config)
+    if processes_to_start(config) or not first_process():  # the first process does the rest
+        return 0
     for draw in (learning_curves, trade_offs, gallery):
         draw(run.folder)
     print(f"figures {run.folder / 'figures'}", file=sys.stderr)
@@ -131,7 +145,7 @@ def do_test(config: Config) -> int:
     result = evaluate(config)
     for key, value in result.protocol.items():
         print(f"{key:12}{value}")
-    if folder:
+    if folder and first_process():
         result.save(folder)
     print(result.scores)
     return 0
@@ -178,21 +192,26 @@ DO: dict[str, Callable[[Config], int]] = {
     "doctor": do_doctor,
 }
 
-# %% ../nbs/14_cli.ipynb #main
+# %% ../nbs/14_cli.ipynb #show_warning
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    "A warning as one line."
+    if first_process():
+        print(f"warning: {message}", file=sys.stderr)
+
+
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
 ) -> int:  # exit status: 0, 1 an ill machine, 2 a mistake of the user's, 130 interrupted
     "Run a command."
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: print(
-            f"warning: {message}", file=sys.stderr
-        )
+        warnings.showwarning = show_warning
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
             run = str(written.get("weight_path", "")) if command == "test" else ""
             return DO[command](configure(written, file, run))
         except UserError as error:
-            print(f"mshnet: {error}", file=sys.stderr)
+            who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
+            print(f"{who}: {error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print("mshnet: stopped; the same command goes on from the last epoch", file=sys.stderr)

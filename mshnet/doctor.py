@@ -17,9 +17,9 @@ import torch
 
 from .core import Config, UserError
 from .data import report
-from .device import open_device
-from .places import run_folder, where
-from .run import PACKAGES, installed
+from .device import device_for
+from .places import installed, run_folder, where
+from .run import PACKAGES
 
 # %% ../nbs/12_doctor.ipynb #Line
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def place(config: Config) -> Line:
 def accelerator(config: Config) -> Line:
     "The device that a run would take, and why it is none better."
     try:
-        device = open_device(config.device, config.precision)
+        device = device_for(config)
     except UserError as error:
         return Line("error", "accelerator", str(error))
     if device.precision == "bf16" and not device.has_bf16():

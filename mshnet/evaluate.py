@@ -9,6 +9,7 @@ __all__ = ['RESIZE', 'THRESHOLDS', 'predictions', 'score_split', 'protocol', 'Ev
 
 # %% ../nbs/09_evaluate.ipynb #c-import-copy
 import copy
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ from .data import Batch, Split, ahead, read_dataset, squash
 from .device import DeviceSteps, open_device
 from .metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from .model import MSHNet, load_weights
-from .run import bar, installed, write_json
+from .places import installed
+from .run import bar, write_json
 from .task import Detection, Task, normalise
 
 # %% ../nbs/09_evaluate.ipynb #predictions
@@ -34,16 +36,17 @@ def predictions(
     split: Split,
     device: DeviceSteps,
     phase: str,  # "warm-up": the single head; "full": the fused prediction
-) -> Iterator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32 and the batch, on the device
-    "Predict a whole split in batches of one shape, in order."
+) -> Iterator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32 and the batch, on the host
+    "Predict this process's share of a split in batches of one shape, in order."
     model.eval()
-    plan = task.plan(split, None)
+    device.begin("scoring", model)
+    plan = device.share(task.plan(split, None))
     batches = ahead(lambda rows: task.batch(split, rows, None), plan, task.config.num_workers)
     for batch in bar(batches, len(plan), f"score {split.name}"):
         fed = device.feed(batch)
         with torch.no_grad(), device.autocast():  # left before `yield`: the caller may train
             logits = task.logits(model, fed, phase)
-        yield logits, fed
+        yield device.read(logits), batch
 
 
 def score_split(
@@ -54,9 +57,10 @@ def score_split(
     phase: str,
 ) -> Scores:
     "The scores of a split."
-    tally = task.tally(device.read)
+    tally = task.tally()
     for logits, batch in predictions(task, model, split, device, phase):
         tally.add(logits, batch.mask, batch.real)
+    tally.join(device.gather(tally), task.config.batch_size // device.processes)
     return tally.scores()
 
 # %% ../nbs/09_evaluate.ipynb #protocol
@@ -121,16 +125,17 @@ def look_closely(
     seed: int | None = None,
 ) -> Evaluation:
     "Score a split with its curves and its images one by one."
-    tally, histogram = task.tally(device.read), Histogram()
+    tally, histogram = task.tally(), Histogram()
     found = [Found(0, 0, 0)] * len(THRESHOLDS)
     for logits, batch in predictions(task, model, split, device, phase):
         tally.add(logits, batch.mask, batch.real)
-        real = batch.real.cpu()
-        prob = device.read(torch.sigmoid(logits))[real, 0].numpy()
-        mask = device.read(batch.mask)[real, 0].numpy() > 0
+        prob = torch.sigmoid(logits)[batch.real, 0].numpy()
+        mask = batch.mask[batch.real, 0].numpy() > 0
         histogram.add(prob, mask)
-        rows = pd_fa(prob, mask, THRESHOLDS, task.config.rule)
-        found = [add(a, b) for a, b in zip(found, rows, strict=True)]
+        found = add(found, pd_fa(prob, mask, THRESHOLDS, task.config.rule))
+    tally.join(device.gather(tally), task.config.batch_size // device.processes)
+    histogram.join(device.gather(histogram))
+    found = functools.reduce(add, device.gather(found))
     scores = tally.scores()
     return Evaluation(
         scores,
@@ -140,9 +145,12 @@ def look_closely(
     )
 
 # %% ../nbs/09_evaluate.ipynb #add
-def add(a: Found, b: Found) -> Found:
-    "Sum of two counts."
-    return Found(a.targets + b.targets, a.matched + b.matched, a.false_pixels + b.false_pixels)
+def add(one: Sequence[Found], other: Sequence[Found]) -> list[Found]:
+    "Sums of two counts, threshold by threshold."
+    return [
+        Found(a.targets + b.targets, a.matched + b.matched, a.false_pixels + b.false_pixels)
+        for a, b in zip(one, other, strict=True)
+    ]
 
 
 def per_image(tally: Tally, split: Split) -> list[dict[str, Any]]:
@@ -215,7 +223,10 @@ def evaluate(
             "weight_path is empty: name the weights to score, such as runs/NAME/best.pt"
         )
     trained = trained_model(config.weight_path)
-    device, task = open_device(config.device, config.precision), Detection(config)
+    device = open_device(config.device, config.precision, config.num_devices)
+    fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
+    config = config.model_copy(update={"batch_size": fits})
+    task = Detection(config)
     parts, findings = read_dataset(config, ["test"])
     findings.settle()
     model = device.place(trained.model)
@@ -278,22 +289,26 @@ def predict(
     images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
     device: str = "auto",
     batch_size: int = 4,
+    precision: str = "auto",
 ) -> Tensor:  # [B,1,H,W] float32 probability of target, 0..1, on the CPU
     "Probabilities of target for images in memory."
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(
             f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
         )
-    chip, deep = open_device(device), True
+    chip, deep = open_device(device, precision), True
     if isinstance(weights, MSHNet):
         model = copy.deepcopy(weights)
     else:
         trained = trained_model(weights)
         model, deep = trained.model, trained.phase == "full"
-    chip.place(model).eval()
+    placed = chip.place(model).eval()
+    chip.begin("predicting", placed)
+    size = -(-batch_size // chip.world) * chip.world  # one shape: a compiler compiles once
     parts = []
-    with torch.inference_mode(), chip.autocast():
-        for rows in images.split(batch_size):
-            logits = model(normalise(chip.send(rows)), deep=deep)[1]
-            parts.append(chip.read(torch.sigmoid(logits.float())))
+    with torch.no_grad(), chip.autocast():
+        for rows in images.split(size):
+            filled = torch.cat([rows, rows[:1].expand(size - len(rows), -1, -1, -1)])
+            logits = placed(normalise(chip.send(filled)), deep=deep)[1]
+            parts.append(torch.sigmoid(chip.read(logits.float()))[: len(rows)])
     return torch.cat(parts)

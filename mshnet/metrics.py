@@ -188,18 +188,27 @@ class Counts:
             rule=self.rule,
         )
 
+    def join(
+        self,
+        others: list["Counts"],  # of all processes, this one's among them, in their order
+        size: int,  # images that each process took of a batch
+    ) -> None:
+        "Take the counts of processes that shared each batch, in the order of the images."
+        for name in ("inter", "pred", "mask", "found"):
+            parts = [getattr(other, name) for other in others]
+            steps = range(0, max(map(len, parts)), size)
+            whole = [x for i in steps for part in parts for x in part[i : i + size]]
+            setattr(self, name, whole)
+        self.pixels = sum(other.pixels for other in others)
+
 # %% ../nbs/04_metrics.ipynb #Tally
 class Tally(Counts):
-    """Counts the images of batches, as they come.
+    "Counts the images of batches, as they come."
 
-    `read` brings a tensor to the host: a device passes its own, which counts the reads.
-    """
-
-    def __init__(self, rule: str = "exact", read: Any = None) -> None:
+    def __init__(self, rule: str = "exact") -> None:
         if rule not in MATCH:
             raise ValueError(f"rule={rule!r}: write exact or reference")
         super().__init__(rule)
-        self.read = read or (lambda tensor: tensor.cpu())
 
     def add(
         self,
@@ -211,13 +220,11 @@ class Tally(Counts):
         if logits.shape != mask.shape:
             shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
             raise ValueError(f"score: {shapes} differ")
-        pred, truth = logits > 0, mask > 0
-        counts = torch.stack([x.sum((1, 2, 3)) for x in (pred & truth, pred, truth)], 1)
-        keep = self.read(torch.ones(len(mask), dtype=torch.bool) if real is None else real)
-        columns = zip(self.read(counts).T, (self.inter, self.pred, self.mask), strict=True)
-        for column, values in columns:
-            values.extend(column[keep].tolist())
-        pred, truth = (self.read(x)[keep, 0].numpy() for x in (pred, truth))
+        keep = torch.ones(len(mask), dtype=torch.bool) if real is None else real.cpu()
+        pred, truth = ((x.cpu()[keep, 0] > 0).numpy() for x in (logits, mask))
+        counts = (pred & truth, self.inter), (pred, self.pred), (truth, self.mask)
+        for pixels, values in counts:
+            values.extend(pixels.sum((1, 2)).tolist())
         self.found.extend(find(p, t, self.rule) for p, t in zip(pred, truth, strict=True))
         self.pixels += truth.size
 
@@ -252,6 +259,12 @@ class Histogram:
         which = np.minimum((prob * BINS).astype(np.int64), BINS - 1)
         self.target += np.bincount(which[mask], minlength=BINS)
         self.background += np.bincount(which[~mask], minlength=BINS)
+
+    def join(self, others: list["Histogram"]) -> None:
+        "Take the sum of several, this one among them."
+        self.target, self.background = (
+            sum(getattr(other, name) for other in others) for name in ("target", "background")
+        )
 
     def curve(self) -> dict[str, np.ndarray]:  # each [BINS], by rising threshold
         "Precision, recall and false positive rate for `prob >= threshold`."

@@ -155,13 +155,24 @@ class PlaceFields(BaseModel):
     resume: str = Field("", description="checkpoint or run folder to go on from")
     device: str = Field(
         "auto",
-        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$",
-        description="auto, cpu, cuda, cuda:N or mps",
+        pattern=r"^(auto|cpu|mps|xla|cuda(:\d+)?)$",
+        description="auto, cpu, cuda, cuda:N, mps or xla (TPU)",
+    )
+    num_devices: int = Field(
+        0,
+        ge=0,
+        le=65_536,
+        description="TPU chips, or GPUs with a process each, that share a batch; "
+        "0: all chips of a TPU, one GPU",
     )
     num_workers: int = Field(
         1, ge=0, le=256, description="threads that prepare batches ahead; 0: none"
     )
     log_every: int = Field(20, ge=1, le=1_000_000, description="steps between two progress lines")
+    debug_xla: str = Field(
+        "",
+        description="folder for compiled programs and metrics of a TPU, for experts; empty: none",
+    )
 
 
 # %% [markdown]
@@ -251,20 +262,35 @@ def unknown(
 
 
 # %% [markdown]
-# Flags of the official script and of guides that meant something else, or nothing, answer with what to do today. Other names known from guides keep working.
+# Flags of the official script and of guides that meant something else, or nothing, answer with what to do today. Other names known from guides keep working, and a switch of theirs stands for one of our settings.
 
 # %%
 #| export
-ONE_DEVICE = "is not there yet: this version trains on one device; leave it out"
 RETIRED = {
     "mode": "is retired: write `mshnet train` or `mshnet test`",
-    "multi_gpus": "is retired: leave it out",
+    "multi_gpus": "is retired: write --num-devices N",
     "if_checkpoint": "is retired: a run started again goes on; --resume names another",
-    "num_devices": ONE_DEVICE,
-    "num_cores": ONE_DEVICE,
-    "use_tpu": "is not there yet: this version knows cpu, cuda and mps",
 }
-ALIASES = {"data_path": "dataset_dir", "global_batch_size": "batch_size"}
+ALIASES = {
+    "data_path": "dataset_dir",
+    "global_batch_size": "batch_size",
+    "num_cores": "num_devices",
+}
+SWITCHES = {"use_tpu": ("device", "xla")}  # what they mean when they are on
+
+
+def translate(
+    written: Mapping[str, Any],  # settings by the names that the user knows; None: not written
+) -> dict[str, Any]:  # by the names of today
+    "Settings under their names of today; UserError if two of them contradict each other."
+    values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
+    for switch, (name, meant) in SWITCHES.items():
+        if str(values.pop(switch, "false")).lower() not in ("true", "1", "yes"):
+            continue
+        if values.get(name, "auto") not in ("auto", meant):
+            raise UserError(f"{switch} means {name}={meant}, and {name}={values[name]} is written")
+        values[name] = meant
+    return values
 
 
 # %% [markdown]
@@ -290,6 +316,14 @@ def refusal(**values):
 ]
 
 # %%
+test_eq(
+    translate({"use_tpu": True, "num_cores": 8, "lr": None}), {"num_devices": 8, "device": "xla"}
+)
+test_eq(translate({"use_tpu": False, "device": "cpu"}), {"device": "cpu"})
+with expect_fail(UserError, contains="device=cpu is written"):
+    translate({"use_tpu": True, "device": "cpu"})
+
+# %%
 #| hide
 test_eq(
     refusal(epochs=0), "epochs=0 is not possible: write a whole number, at least 1, at most 1000000"
@@ -306,7 +340,7 @@ assert (
 # %% [markdown]
 # ## Presets
 #
-# A preset is a name for a few differences from the defaults. `paper` trains on the whole list, in float32 as the official code does, and keeps the last epoch, since no image is left to choose by. `quick` is for a first look on two CPU cores: the full-size model on small images for a few epochs, with a smaller rate, since there is no time to recover from a bad start. `a100` takes four times the batch and twice the learning rate (the square root rule).
+# A preset is a name for a few differences from the defaults. `paper` trains on the whole list, in float32 as the official code does, and keeps the last epoch, since no image is left to choose by. `quick` is for a first look on two CPU cores: the full-size model on small images for a few epochs, with a smaller rate, since there is no time to recover from a bad start. `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule); sixteen images can be shared by 1, 2, 4, 8 or 16 chips.
 
 # %%
 #| export
@@ -320,6 +354,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lr": 0.02,
     },
     "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
+    "tpu": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
 }
 
 
@@ -336,8 +371,7 @@ def configure(
     run: str = "",  # a run, or a file in its folder, whose settings come before both
 ) -> Config:
     "Join defaults < preset < the run's < file < written into one checked `Config`."
-    by_hand = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
-    by_hand = {**read_settings(file), **by_hand}
+    by_hand = {**read_settings(file), **translate(written)}
     values = {**settings_of(run or str(by_hand.get("resume", ""))), **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
@@ -454,7 +488,7 @@ def from_notebook(
         for name, value in variables.items()
         if isinstance(value, plain) and not name.startswith("_") and name not in shell
     }
-    strangers = [n for n in written if n not in {*Config.model_fields, *ALIASES}]
+    strangers = [n for n in written if n not in {*Config.model_fields, *ALIASES, *SWITCHES}]
     if strangers:
         raise UserError("; ".join(unknown(name) for name in strangers))
     return configure(written)

@@ -15,8 +15,9 @@ from fastcore.test import expect_fail, test_eq
 # %%
 #| export
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from mshnet.core import Config, UserError, did_you_mean, run_name
@@ -35,6 +36,7 @@ class Place:
     data: Path  # where data sets are looked for by name
     runs: Path  # where run folders are made
     note: str  # what the user should know about it
+    tpu: str = "a Google Cloud TPU VM has one"  # how to get a TPU there
 
 
 COLAB = Place(
@@ -42,12 +44,14 @@ COLAB = Place(
     Path("/content"),
     Path("/content/runs"),
     "Colab: /content is deleted with the session; copy what you want to keep",
+    "choose Runtime, Change runtime type, v5e-1 TPU",
 )
 KAGGLE = Place(
     "kaggle",
     Path("/kaggle/input"),
     Path("/kaggle/working/runs"),
     "Kaggle: /kaggle/working is kept as the notebook's output when it is saved",
+    "choose Session options, Accelerator, TPU v5e-8",
 )
 HERE = Place(
     "here", Path("data"), Path("runs"), "this machine: folders are relative to where you started"
@@ -97,6 +101,46 @@ test_eq(
     [interactive(e) for e in ({}, {"JPY_SESSION_NAME": "a.ipynb"}, {"COLAB_GPU": "1"})],
     [False, True, True],
 )
+
+
+# %% [markdown]
+# Kaggle's TPU machines set two variables of an older kind of TPU, and with them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"). They must go before the runtime starts. On a real TPU pod the same variables are right, so it is done on Kaggle alone. Beside it stand two more questions about the surroundings of this process: what is installed, and whether it is alone.
+
+# %%
+#| export
+def installed(
+    package: str,
+) -> str | None:  # None if it is not installed
+    "Version of an installed package, without importing it."
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def forget_stale_tpu(
+    environ: MutableMapping[str, str] = os.environ,
+) -> list[str]:  # names of what was removed
+    "Remove Kaggle's stale TPU variables; elsewhere do nothing."
+    stale = ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID")
+    if where(environ) != KAGGLE:
+        return []
+    return [name for name in stale if environ.pop(name, None) is not None]
+
+
+def first_process(
+    environ: Mapping[str, str] = os.environ,
+) -> bool:
+    "Whether this process is the one that writes and speaks; others exist under torchrun only."
+    return environ.get("RANK", "0") == "0"
+
+
+# %%
+kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_PROCESS_ADDRESSES": "local"}
+test_eq(forget_stale_tpu(kaggle_tpu), ["TPU_PROCESS_ADDRESSES"])
+test_eq(forget_stale_tpu({"TPU_PROCESS_ADDRESSES": "10.0.0.1:8476"}), [])
+assert installed("torch") and installed("no-such-package") is None
+test_eq([first_process(e) for e in ({}, {"RANK": "0"}, {"RANK": "3"})], [True, True, False])
 
 
 # %% [markdown]

@@ -273,6 +273,19 @@ class Counts:
             rule=self.rule,
         )
 
+    def join(
+        self,
+        others: list["Counts"],  # of all processes, this one's among them, in their order
+        size: int,  # images that each process took of a batch
+    ) -> None:
+        "Take the counts of processes that shared each batch, in the order of the images."
+        for name in ("inter", "pred", "mask", "found"):
+            parts = [getattr(other, name) for other in others]
+            steps = range(0, max(map(len, parts)), size)
+            whole = [x for i in steps for part in parts for x in part[i : i + size]]
+            setattr(self, name, whole)
+        self.pixels = sum(other.pixels for other in others)
+
 
 # %% [markdown]
 # Two images: of four target pixels two were found and one false pixel was added; the other image is empty and was left so. IoU is 2/5, and so is nIoU:
@@ -285,21 +298,31 @@ print(counted.scores())
 
 
 # %% [markdown]
-# A `Tally` does the counting. Rows that only fill the last batch are marked `real = False` and count nowhere. What is counted per pixel is counted on the device; only the two masks of truth values travel to the host, for their components.
+# Processes that share the images of each batch count their own, and joined they are the counts of one process, image by image:
+
+# %%
+def numbered(*inter):
+    "Counts of images with this overlap."
+    return Counts("exact", [*inter], [*inter], [*inter], [Found(1, 1, 0)] * len(inter), len(inter))
+
+
+first, second = numbered(0, 1, 4, 5), numbered(2, 3, 6)  # of batches of four, two images each
+first.join([first, second], 2)
+test_eq((first.inter, first.pixels), ([0, 1, 2, 3, 4, 5, 6], 7))
+
+
+# %% [markdown]
+# A `Tally` does the counting, on the host: components need the masks there, and once they are there the pixels cost next to nothing. Rows that only fill the last batch are marked `real = False` and count nowhere.
 
 # %%
 #| export
 class Tally(Counts):
-    """Counts the images of batches, as they come.
+    "Counts the images of batches, as they come."
 
-    `read` brings a tensor to the host: a device passes its own, which counts the reads.
-    """
-
-    def __init__(self, rule: str = "exact", read: Any = None) -> None:
+    def __init__(self, rule: str = "exact") -> None:
         if rule not in MATCH:
             raise ValueError(f"rule={rule!r}: write exact or reference")
         super().__init__(rule)
-        self.read = read or (lambda tensor: tensor.cpu())
 
     def add(
         self,
@@ -311,13 +334,11 @@ class Tally(Counts):
         if logits.shape != mask.shape:
             shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
             raise ValueError(f"score: {shapes} differ")
-        pred, truth = logits > 0, mask > 0
-        counts = torch.stack([x.sum((1, 2, 3)) for x in (pred & truth, pred, truth)], 1)
-        keep = self.read(torch.ones(len(mask), dtype=torch.bool) if real is None else real)
-        columns = zip(self.read(counts).T, (self.inter, self.pred, self.mask), strict=True)
-        for column, values in columns:
-            values.extend(column[keep].tolist())
-        pred, truth = (self.read(x)[keep, 0].numpy() for x in (pred, truth))
+        keep = torch.ones(len(mask), dtype=torch.bool) if real is None else real.cpu()
+        pred, truth = ((x.cpu()[keep, 0] > 0).numpy() for x in (logits, mask))
+        counts = (pred & truth, self.inter), (pred, self.pred), (truth, self.mask)
+        for pixels, values in counts:
+            values.extend(pixels.sum((1, 2)).tolist())
         self.found.extend(find(p, t, self.rule) for p, t in zip(pred, truth, strict=True))
         self.pixels += truth.size
 
@@ -389,6 +410,12 @@ class Histogram:
         self.target += np.bincount(which[mask], minlength=BINS)
         self.background += np.bincount(which[~mask], minlength=BINS)
 
+    def join(self, others: list["Histogram"]) -> None:
+        "Take the sum of several, this one among them."
+        self.target, self.background = (
+            sum(getattr(other, name) for other in others) for name in ("target", "background")
+        )
+
     def curve(self) -> dict[str, np.ndarray]:  # each [BINS], by rising threshold
         "Precision, recall and false positive rate for `prob >= threshold`."
         hit = self.target[::-1].cumsum()[::-1]
@@ -407,6 +434,7 @@ mask = np.zeros((2, 32, 32), bool)
 mask[:, 4:7, 4:7] = True
 histogram = Histogram()
 histogram.add(prob, mask)
+histogram.join([histogram])
 curve = histogram.curve()
 test_eq(curve["recall"][0], 1)
 test_close(curve["precision"][500], mask[prob >= 0.5].mean())

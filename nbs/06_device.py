@@ -1,28 +1,44 @@
 # %% [markdown]
 # # device
 #
-# > One small class between the training loop and the chip: CPU, CUDA and Apple's MPS, each a few lines different from the last.
+# > One small class between the training loop and the chips: CPU, CUDA, Apple's MPS, a TPU of one chip or many, and several processes under torchrun.
 
 # %%
 #| default_exp device
 
 # %%
 #| hide
+import tempfile
+
 from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
+import atexit
 import contextlib
+import hashlib
+import importlib
+import os
 import platform
+import re
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from mshnet.core import UserError
+from mshnet.core import Config, UserError
+from mshnet.places import first_process, forget_stale_tpu, installed, run_folder, where
 
 # %% [markdown]
-# The loop should read the same on every chip, and a chip's peculiarities should be found in one place. `Device` is complete for the CPU; the others say what differs. Two rules make code fast on all of them:
+# The loop should read the same on every chip, and on many as on one, and a chip's peculiarities should be found in one place. `Device` is complete for the CPU; the others say what differs. Two rules make code fast on all of them:
 #
 # - **Nothing comes back to the host unasked.** `read` is the only way, and it counts, so that a test can hold the loop to "one read per log line".
 # - **No float64 on a device.** MPS has none. Constants are float32, counts are integers.
@@ -40,14 +56,19 @@ class Device:
     "The CPU, and what other devices have in common with it."
 
     kind = "cpu"
-    world = 1  # processes or chips that share a batch
+    world = 1  # parts that a batch is cut into: one per chip
+    processes = 1  # of torchrun; each feeds and scores its own part of a batch
     layout = torch.channels_last  # of images in memory
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         self.reads = 0
         self.index = index
         fast = precision == "bf16" or (precision == "auto" and self.has_bf16())
-        self.dtype = torch.bfloat16 if fast else torch.float32
+        self.set_precision("bf16" if fast else "fp32")
+
+    def set_precision(self, precision: str) -> None:
+        "Compute in bf16 or fp32: a run that goes on elsewhere keeps its own."
+        self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
 
     def has_bf16(self) -> bool:
         "Whether bfloat16 convolutions have instructions of their own."
@@ -72,6 +93,16 @@ class Device:
     def why(self) -> str:
         "One line: device, precision, chip."
         return f"{self.name}, {self.precision}: {self.chip()}"
+
+    def check(self, batch_size: int) -> None:
+        "UserError unless every chip gets the same number of images of a batch."
+        if batch_size % self.world:
+            low = batch_size // self.world * self.world
+            near = " or ".join(str(size) for size in (low, low + self.world) if size)
+            raise UserError(
+                f"batch_size={batch_size} cannot be shared by {self.world} devices: write {near}, "
+                "or fewer --num-devices"
+            )
 
 
 # %% [markdown]
@@ -107,12 +138,21 @@ class DeviceMemory(Device):
 
 
 # %% [markdown]
-# And a step is a forward pass in the right precision, an update, and a sum over all processes.
+# And a step is a forward pass in the right precision and an update. `begin` is called before the steps of a phase; it returns the model as a step is to call it, and gives a device the chance to prepare.
 
 # %%
 #| export
-class DeviceSteps(DeviceMemory):
+class DeviceLoop(DeviceMemory):
     "The operations of the training loop."
+
+    def begin(
+        self,
+        phase: str,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,  # None: nothing is trained
+    ) -> nn.Module:
+        "Get ready for the steps of a phase; the model as a step calls it."
+        return model
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         "The precision of the forward pass."
@@ -127,9 +167,46 @@ class DeviceSteps(DeviceMemory):
             nn.utils.clip_grad_norm_(params, clip)
         optimizer.step()
 
-    def total(self, value: Tensor) -> Tensor:
-        "Sum over all processes; one process has nothing to add."
+    def seed(self, seed: int, epoch: int) -> None:
+        "Seed torch's random numbers for an epoch: others in each epoch and in each process."
+        rank = 0 if first_process() else int(os.environ["RANK"])
+        torch.manual_seed(int(np.random.SeedSequence([seed, epoch, rank]).generate_state(1)[0]))
+
+    def facts(self) -> dict[str, Any]:
+        "What an epoch's log line should say of the device's work."
+        return {}
+
+    def report(self) -> str:
+        "What there is to say at the end of a run; empty: nothing."
+        return ""
+
+
+# %% [markdown]
+# Several processes may share the work. These are their questions to each other, and one process answers them alone:
+
+# %%
+#| export
+class DeviceSteps(DeviceLoop):
+    "A device, complete for one process."
+
+    def share(self, plan: list[list[int]]) -> list[list[int]]:
+        "This process's part of each batch."
+        return plan
+
+    def mean(self, value: Tensor) -> Tensor:
+        "Mean over all processes."
         return value
+
+    def gather(self, value: T) -> list[T]:
+        "The values of all processes, in their order."
+        return [value]
+
+    def once(self, work: Callable[[], T]) -> T:
+        "What the first process alone does; its result, or its error, is everyone's."
+        return work()
+
+    def alike(self, model: nn.Module) -> None:
+        "RuntimeError unless all processes hold the same model to the last bit."
 
 
 # %% [markdown]
@@ -215,35 +292,632 @@ def cpu_name() -> str:
 
 
 # %% [markdown]
-# `auto` takes the best there is. The line that comes out says what was taken:
+# ## TPU
+#
+# A TPU is programmed through a compiler, XLA, and torch_xla stands between it and torch: operations are recorded, and `sync` compiles what was recorded into one program and runs it. A step that records the same operations again finds its program compiled. So all depends on recording the same thing every time: a new shape, a number read in the middle, an operation that XLA does not know, and a minute of compiling is spent again, in every step.
+#
+# torch_xla is reached through one function, imported where it is used. It has been announced to be replaced (TorchTPU); this notebook is all that would change.
 
 # %%
 #| export
+def xla(
+    part: str = "",  # such as "runtime"
+) -> Any:
+    "torch_xla, or a module of it."
+    return importlib.import_module(f"torch_xla.{part}" if part else "torch_xla")
+
+
+XLA_PACKAGES = ("torch_xla", "libtpu")  # whose versions matter on a TPU
+
+# %% [markdown]
+# Which TPU is there can be read from the PCI bus, without taking it from whoever is using it.
+
+# %%
+#| export
+TPU_CHIPS = {  # PCI device: generation, memory per chip in GB
+    "0x0027": ("v2 or v3", 16),
+    "0x005e": ("v4", 32),
+    "0x0062": ("v5p", 95),
+    "0x0063": ("v5e", 16),
+    "0x006f": ("v6e", 32),
+    "0x0076": ("v7", 192),
+}
+
+
+def tpu_chips(
+    bus: Path = Path("/sys/bus/pci/devices"),
+) -> list[tuple[str, int]]:  # of each chip: generation and memory in GB
+    "The TPU chips in this machine."
+    found = []
+    for vendor in sorted(bus.glob("*/vendor")):
+        if vendor.read_text().strip() == "0x1ae0":  # Google
+            device = (vendor.parent / "device").read_text().strip()
+            found += [TPU_CHIPS[device]] if device in TPU_CHIPS else []
+    return found
+
+
+# %%
+def plug_in(folder, count, device):
+    "A bus with cards of Google's and one of somebody else's."
+    for i in range(count + 1):
+        card = Path(folder) / f"0000:00:0{i}.0"
+        card.mkdir()
+        (card / "vendor").write_text("0x10de\n" if i == count else "0x1ae0\n")
+        (card / "device").write_text(f"{device}\n")
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    plug_in(tmp, 8, "0x0063")
+    test_eq(tpu_chips(Path(tmp)), [("v5e", 16)] * 8)
+tpu_chips(), XLA_PACKAGES
+
+
+# %% [markdown]
+# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, before the runtime is started where that is possible:
+
+# %%
+#| export
+def why_no_xla(
+    environ: MutableMapping[str, str],
+    chips: int,  # TPU chips in this machine
+    torch_version: str,
+    xla_version: str | None,  # of torch_xla; None: not installed
+) -> str:  # empty: nothing stands in the way
+    "What keeps this machine from using a TPU, and what to do."
+    runtime = environ.get("PJRT_DEVICE", "TPU" if chips else "")
+    own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
+    if not xla_version:
+        return (
+            "torch_xla is not installed; the TPU images of Colab and Kaggle bring it "
+            f"({where(environ).tpu}); elsewhere install torch==2.9.0 and torch_xla[tpu]==2.9.0 in "
+            "an environment of their own"
+        )
+    if own[0] != own[1]:
+        return (
+            f"torch {torch_version} and torch_xla {xla_version} do not belong together; one was "
+            "installed over the image's: delete this runtime and start a fresh one"
+        )
+    if not runtime:
+        return (
+            f"this machine has no TPU; {where(environ).tpu}; write --device auto to train without, "
+            "or set PJRT_DEVICE=CPU to try XLA on the CPU"
+        )
+    if runtime not in ("TPU", "CPU"):
+        return (
+            f"PJRT_DEVICE={runtime} is another kind of runtime; remove it, or write --device cuda"
+        )
+    if runtime == "TPU" and not chips:
+        return f"PJRT_DEVICE=TPU, but this machine has no TPU; {where(environ).tpu}"
+    return ""
+
+
+# %% [markdown]
+# The rest only the runtime finds out. What it says is recognised by what does not change in it:
+
+# %%
+#| export
+def runtime_trouble(
+    text: str,  # of the runtime's error
+) -> str:
+    "A runtime that does not start, in one line, with what to do."
+    busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
+    if busy:
+        who = f"process {busy[1]}" if busy[1] else "another process"
+        return (
+            f"the TPU is held by {who}: stop the other notebook or program (a restarted kernel "
+            "lets go of it), then start this one again"
+        )
+    if "worker addresses" in text:
+        return (
+            "the runtime waits for other workers: remove TPU_PROCESS_ADDRESSES and "
+            "CLOUD_TPU_TASK_ID from the environment, restart the kernel"
+        )
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    return f"the TPU runtime does not start: {line}; restart the session, then see `mshnet doctor`"
+
+
+# %%
+for environ, chips, has, xla_has in [
+    ({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None),
+    ({}, 1, "2.13.0+cu130", "2.9.0"),
+    ({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"),
+    ({"PJRT_DEVICE": "CUDA"}, 0, "2.9.0", "2.9.0"),
+    ({"PJRT_DEVICE": "TPU"}, 0, "2.9.0", "2.9.0"),
+]:
+    print("-", why_no_xla(environ, chips, has, xla_has))
+test_eq(why_no_xla({"PJRT_DEVICE": "CPU"}, 0, "2.9.0+cpu", "2.9.0"), "")
+test_eq(why_no_xla({}, 8, "2.8.0", "2.8.0"), "")
+runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. Not attempting")
+
+# %%
+assert "TPU_PROCESS_ADDRESSES" in runtime_trouble("Expected 4 worker addresses, got 1.")
+assert "no reason given" in runtime_trouble("") and "UNKNOWN: x" in runtime_trouble("UNKNOWN: x\ny")
+
+
+# %% [markdown]
+# Starting it. One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer, the chips form a rectangle whose second side holds copies.
+
+# %%
+#| export
+def start_xla(
+    num_devices: int,  # chips that share a batch; 0: all
+    cache: Path | None,  # folder of compiled programs, kept for the next session; None: not kept
+    debug: str,  # folder for programs and metrics; empty: none
+) -> Any:  # the mesh of chips
+    "Start the runtime, or raise UserError with what keeps it from starting."
+    forget_stale_tpu()
+    chips = len(tpu_chips())
+    if reason := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
+        raise UserError(f"device=xla: {reason}")
+    os.environ.setdefault("PJRT_DEVICE", "TPU")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
+    if debug:
+        dump = f"--xla_dump_to={Path(debug).expanduser().resolve()} --xla_dump_hlo_as_text"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {dump}".strip()
+    try:
+        runtime, sharding = xla("runtime"), xla("distributed.spmd")
+        if cache and not xla()._XLAC._xla_computation_cache_is_initialized():
+            cache.mkdir(parents=True, exist_ok=True)
+            runtime.initialize_cache(str(cache))
+        if not runtime.is_spmd():
+            runtime.use_spmd()
+        there = runtime.global_runtime_device_count()
+    except (RuntimeError, ImportError, OSError) as error:
+        raise UserError(f"device=xla: {runtime_trouble(str(error))}") from None
+    wanted = num_devices or there
+    if there % wanted:
+        fit = ", ".join(str(n) for n in range(1, there + 1) if there % n == 0)
+        raise UserError(
+            f"num_devices={wanted}: this runtime has {there} devices; write one of {fit}"
+        )
+    return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
+
+
+# %% [markdown]
+# What compiling costs is counted by torch_xla. It is told to the user, because nothing else explains a first step of a minute:
+
+# %%
+#| export
+@contextlib.contextmanager
+def patience(
+    text: str,  # what is being waited for
+    first: float = 5.0,  # seconds until it is first said
+    every: float = 20.0,  # seconds between two lines
+) -> Iterator[None]:
+    "Say that something takes long, and how long already, while it does."
+    done, start = threading.Event(), time.perf_counter()
+
+    def speak() -> None:
+        "Until it is done."
+        wait = first
+        while not done.wait(wait):
+            print(f"  {text}: {time.perf_counter() - start:.0f} s so far", flush=True)
+            wait = every
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+# %%
+with patience("waiting for a reason", first=0.02, every=0.02):
+    time.sleep(0.05)
+
+
+# %% [markdown]
+# The counters have long names. Five numbers matter:
+
+# %%
+#| export
+def xla_counts() -> dict[str, float]:
+    "What torch_xla has compiled in this process, and what its cache on the disk was good for."
+    metrics = xla("debug.metrics")
+    names = {
+        "programs": "UncachedCompile",
+        "cache_hits": "PersistentCacheHit",
+        "cache_misses": "PersistentCacheMiss",
+        "cache_failures": "PersistentCacheDeserializeFailure",
+    }
+    counts = {name: metrics.counter_value(counter) or 0 for name, counter in names.items()}
+    compiling = metrics.metric_data("CompileTime")
+    return counts | {"compile_seconds": round(compiling[1] / 1e9, 1) if compiling else 0.0}
+
+
+def host_operations() -> set[str]:
+    "Operations that XLA did not know and that ran on the host instead."
+    return {name for name in xla("debug.metrics").counter_names() if name.startswith("aten::")}
+
+
+# %% [markdown]
+# Putting things there: what belongs to the model is marked as copied to every chip, what belongs to a batch as cut along its first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs.
+
+# %%
+#| export
+class XlaMemory(DeviceSteps):
+    "Ways to the chips of a TPU, and back."
+
+    kind = "xla"
+    layout = torch.contiguous_format
+
+    def __init__(
+        self,
+        precision: str = "auto",
+        index: int | None = None,
+        num_devices: int = 0,
+        cache: Path | None = None,
+        debug: str = "",
+    ) -> None:
+        self.mesh = start_xla(num_devices, cache, debug)
+        self.world = self.mesh.mesh_shape[0]
+        self.cache, self.debug, self.fed = cache, debug, ""
+        super().__init__(precision, index)
+
+    def has_bf16(self) -> bool:
+        "Every TPU has."
+        return True
+
+    def set_precision(self, precision: str) -> None:
+        "Compute in bf16 or fp32; by default a TPU rounds the inputs of a float32 product too."
+        super().set_precision(precision)
+        wanted = "highest" if precision == "fp32" else "default"
+        xla()._XLAC._xla_set_mat_mul_precision(wanted)
+
+    def mark(self, value: Tensor, *first: str | None) -> Tensor:
+        "Say how a tensor lies on the chips: cut along its first dimension, or copied to each."
+        axes = (first + (None,) * value.dim())[: value.dim()]
+        xla("distributed.spmd").mark_sharding(value, self.mesh, axes)
+        return value
+
+    def place(self, model: nn.Module) -> nn.Module:
+        "Put a model on every chip."
+        model = model.to(self.name)
+        for value in (*model.parameters(), *model.buffers()):
+            self.mark(value)
+        return model
+
+    def copy(self, value: Tensor) -> Tensor:
+        "Cut a batch among the chips; copy a single number to each."
+        return self.mark(value.to(self.name), "data")
+
+
+# %% [markdown]
+# Running a step: `sync` compiles and runs what was recorded. The detector watches the count of compiled programs. A phase compiles in its first two steps; a program compiled later is a fault, and the most frequent ones leave traces.
+
+# %%
+#| export
+class XlaSteps(XlaMemory):
+    "Recorded steps, compiled once per phase."
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.start, self.phase = time.perf_counter(), "first"
+        self.steps: dict[str, int] = {}  # by phase
+        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
+        self.host = host_operations()  # that were met so far
+
+    def feed(self, batch: T) -> T:
+        "Cut a batch among the chips."
+        self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)  # type: ignore[attr-defined]
+        self.seen.setdefault(self.phase, self.fed)
+        return super().feed(batch)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        "Run what was recorded; say so if it is compiled, and warn if it should not have been."
+        count, early = self.steps.get(self.phase, 0), xla_counts()
+        start = time.perf_counter()
+        slow = patience(f"compiling the {self.phase} step, which happens once")
+        with slow if count < 2 else contextlib.nullcontext():
+            yield
+        self.steps[self.phase] = count + 1
+        host, self.host = host_operations() - self.host, host_operations()
+        if xla_counts()["programs"] == early["programs"]:
+            return
+        seconds = time.perf_counter() - start
+        if count >= 2:
+            again = f"XLA compiled the {self.phase} step again: {self.reason(host)}"
+            warnings.warn(again, stacklevel=2)
+        elif seconds > 1:
+            first = f", {time.perf_counter() - self.start:.0f} s after the start"
+            first = first if sum(self.steps.values()) == 1 else ""
+            print(f"  compiled the {self.phase} step in {seconds:.0f} s{first}", flush=True)
+
+    def reason(self, host: set[str]) -> str:
+        "Why a program was compiled again, as far as it can be told."
+        if self.fed != self.seen.get(self.phase, self.fed):
+            return f"the batch was {self.seen[self.phase]} and is {self.fed}"
+        if host:
+            return f"{', '.join(sorted(host))} ran on the host"
+        return "the step recorded other operations; --debug-xla DIR keeps every program"
+
+
+# %% [markdown]
+# `begin`, `update` and `read` are then a few lines each:
+
+# %%
+#| export
+class XlaLoop(XlaSteps):
+    "The loop's operations on a TPU."
+
+    def chip(self) -> str:
+        "Number and kind of the chips."
+        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
+        unused = f" of {self.world * copies}" if copies > 1 else ""
+        if runtime.device_type() == "CPU":
+            devices = "device" if self.world == 1 and not unused else "devices"
+            return f"{self.world}{unused} virtual {devices} on the CPU ({cpu_name()})"
+        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
+        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
+
+    def begin(
+        self,
+        phase: str,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> nn.Module:
+        "Mark the optimizer's tensors and settle everything, so that a phase is one program."
+        self.phase = phase
+        states = optimizer.state.values() if optimizer else ()
+        values = [v for state in states for v in state.values() if isinstance(v, Tensor)]
+        for value in (*model.parameters(), *model.buffers(), *values):
+            if value.device.type == self.kind and not xla()._XLAC._get_xla_sharding_spec(value):
+                self.mark(value)
+        xla().sync()
+        return model
+
+    def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
+        "One step of the optimizer, and with it all that was recorded."
+        try:
+            super().update(loss, optimizer, clip)
+        except RuntimeError as error:
+            if "device_ready_queues" not in str(error):
+                raise
+            raise UserError(
+                "device=xla: this process has trained on another device before torch_xla was "
+                "loaded; restart the kernel and begin with the TPU"
+            ) from None
+        with self.running():
+            xla().sync()
+
+    def read(self, value: Tensor) -> Tensor:
+        "Bring a tensor to the host; chips that hold parts of it exchange them first."
+        with self.running():
+            return super().read(self.mark(value.detach()))
+
+
+# %% [markdown]
+# What it has to say in the log and at the end:
+
+# %%
+#| export
+class Xla(XlaLoop):
+    "All chips of a TPU, or virtual ones on the CPU, as one device."
+
+    def facts(self) -> dict[str, Any]:
+        "Programs compiled so far, the seconds it took, and the cache's counters."
+        return {"xla": xla_counts()}
+
+    def report(self) -> str:
+        "Programs, time and cache in one line; metrics go to the folder for experts."
+        counts = xla_counts()
+        if self.debug:
+            folder = Path(self.debug).expanduser()
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "metrics.txt").write_text(xla("debug.metrics").metrics_report())
+        return (
+            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
+            f"cache {self.cache}: {counts['cache_hits']:.0f} found, "
+            f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
+        )
+
+
+# %% [markdown]
+# ## Several GPUs, several machines
+#
+# `torchrun` starts one process per GPU and tells each its number (rank) and how many there are. Each process takes its rows of every batch, DistributedDataParallel averages the gradients, and batch norm takes its means over all processes, so that a batch of 16 is the same batch on one GPU or on four. The heads that the warm-up does not use get no gradient: a phase always uses the same ones, so each phase gets a wrapper of its own, which finds out in its first step.
+#
+# On the CPU torch has no batch norm over processes: there each process uses the statistics of its own rows (as two GPUs without SyncBatchNorm would), and the running statistics are averaged after each step, so that all processes hold the same model.
+
+# %%
+#| export
+class RanksModel(DeviceSteps):
+    "One of several processes that train one model."
+
+    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
+        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.processes, self.wrapped = self.world, nn.Module()
+        self.phase = ""  # of the wrapper
+        super().__init__(precision, int(os.environ["LOCAL_RANK"]) if self.kind == "cuda" else None)
+        if self.rank:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process says the same
+        if self.kind == "cuda":
+            torch.cuda.set_device(self.index or 0)
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if self.kind == "cuda" else "gloo")
+            atexit.register(dist.destroy_process_group)
+
+    def chip(self) -> str:
+        "How many processes, and the chip of this one."
+        return f"{self.world} processes, each {super().chip()}"
+
+    def place(self, model: nn.Module) -> nn.Module:
+        "Put a model on this process's device, with batch norm over all processes on GPUs."
+        if self.kind == "cuda":
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return super().place(model)
+
+    def begin(
+        self, phase: str, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
+    ) -> nn.Module:
+        "Wrap a model that is to be trained, once per phase; begin with the first one's weights."
+        if not optimizer:
+            return model
+        if getattr(self.wrapped, "module", None) is not model or self.phase != phase:
+            self.wrapped = nn.parallel.DistributedDataParallel(model, static_graph=True)
+            self.phase = phase
+        return self.wrapped
+
+    def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
+        "One step on gradients that are averaged over the processes."
+        super().update(loss, optimizer, clip)
+        for value in self.wrapped.buffers() if self.kind == "cpu" else ():
+            if value.is_floating_point():
+                value.copy_(self.mean(value))
+
+
+# %% [markdown]
+# Their questions to each other. An error of the first process must reach the others, or they would wait for it for ever:
+
+# %%
+#| export
+class Ranks(RanksModel):
+    "One of several processes: what it takes of a batch, and what they tell each other."
+
+    def share(self, plan: list[list[int]]) -> list[list[int]]:
+        "This process's rows of each batch: together they are the batch, in order."
+        self.check(len(plan[0]) if plan else self.world)
+        return [
+            rows[i * self.rank : i * (self.rank + 1)]
+            for rows in plan
+            for i in [len(rows) // self.world]
+        ]
+
+    def mean(self, value: Tensor) -> Tensor:
+        "Mean over all processes."
+        value = value.detach().clone()
+        dist.all_reduce(value)
+        return value / self.world
+
+    def gather(self, value: T) -> list[T]:
+        "The values of all processes, in the order of their ranks."
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value)
+        return values
+
+    def once(self, work: Callable[[], T]) -> T:
+        "What the first process alone does; its result, or its error, is everyone's."
+        answer: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                answer[0] = work()
+            except Exception as error:
+                answer[1] = error
+        dist.broadcast_object_list(answer)
+        if answer[1] is not None:
+            raise answer[1]
+        return answer[0]
+
+    def alike(self, model: nn.Module) -> None:
+        "RuntimeError unless all processes hold the same model to the last bit."
+        bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
+        digests = self.gather(hashlib.sha256(bits).hexdigest()[:12])
+        if len(set(digests)) > 1:
+            raise RuntimeError(f"the processes hold different models: {digests} by rank")
+
+
+class CpuRanks(Ranks, Cpu):
+    "One of several processes on CPUs."
+
+
+class CudaRanks(Ranks, Cuda):
+    "One of several processes with an NVIDIA GPU each."
+
+
+# %% [markdown]
+# ## The device of a run
+#
+# `auto` takes the best there is. The line that comes out says what was taken.
+
+# %%
+#| export
+def best_device() -> str:
+    "The name of the best device of this machine."
+    if tpu_chips():
+        if installed("torch_xla"):
+            return "xla"
+        warnings.warn("this machine has a TPU, but torch_xla is not installed", stacklevel=2)
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
 def open_device(
-    name: str = "auto",  # auto, cpu, cuda, cuda:N or mps
+    name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
     precision: str = "auto",  # auto, bf16 or fp32
+    num_devices: int = 0,  # of xla: chips that share a batch; 0: all
+    cache: Path | None = None,  # of xla: folder of compiled programs
+    debug: str = "",  # of xla: folder for experts
 ) -> DeviceSteps:
     "The device of a run. Raises UserError, with what to write instead, if it is not there."
-    kinds = {"cpu": Cpu, "cuda": Cuda, "mps": Mps}
-    if name == "auto":
-        name = "cpu"
-        if torch.backends.mps.is_available():
-            name = "mps"
-        if torch.cuda.is_available():
-            name = "cuda"
-    kind, _, index = name.partition(":")
-    return kinds[kind](precision, int(index) if index else None)
+    kind, _, index = (best_device() if name == "auto" else name).partition(":")
+    if kind == "xla":
+        return Xla(precision, None, num_devices, cache, debug)
+    several = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
+    if num_devices not in (0, several):
+        raise UserError(
+            f"num_devices={num_devices}: this is one of {several} processes; "
+            f"write torchrun --nproc-per-node={num_devices} -m mshnet train ..."
+        )
+    if several == 1:
+        kinds: dict[str, type[DeviceSteps]] = {"cpu": Cpu, "cuda": Cuda, "mps": Mps}
+        return kinds[kind](precision, int(index) if index else None)
+    if kind == "mps" or index:
+        raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
+    return CudaRanks(precision) if kind == "cuda" else CpuRanks(precision)
+
+
+def device_for(config: Config) -> DeviceSteps:
+    "The device of a run, which must be able to share its batch; UserError if not."
+    cache = run_folder(config).parent / "xla_cache"
+    chosen = config.device, config.precision, config.num_devices
+    device = open_device(*chosen, cache, config.debug_xla)
+    device.check(config.batch_size)
+    return device
 
 
 # %%
 device = open_device("cpu")
+assert cpu_name() in device.why and isinstance(device, Cpu)
+print(open_device(best_device()).why)
+
+
+# %% [markdown]
+# Two processes share a batch of four rows:
+
+# %%
+def rank_of_two(rank):
+    "A process as torchrun would start it, without the others."
+    process = CpuRanks.__new__(CpuRanks)
+    process.rank, process.world = rank, 2
+    return process
+
+
+test_eq([rank_of_two(r).share([[5, 1, 4, 2]]) for r in (0, 1)], [[[5, 1]], [[4, 2]]])
+with expect_fail(UserError, contains="write 4 or 6"):
+    rank_of_two(0).check(5)
+test_eq((device.share([[5, 1]]), device.gather(3), device.once(lambda: 4)), ([[5, 1]], [3], 4))
+
+# %% [markdown]
+# How the classes build on each other, and that a TPU that is not there says so:
+
+# %%
+assert issubclass(CpuRanks, Ranks) and issubclass(CudaRanks, Cuda) and issubclass(Ranks, RanksModel)
 assert (
-    cpu_name() in device.why
-    and isinstance(device, Cpu)
-    and issubclass(Cpu, DeviceSteps)
-    and issubclass(DeviceMemory, Device)
+    issubclass(Xla, XlaLoop) and issubclass(XlaLoop, XlaSteps) and issubclass(XlaSteps, XlaMemory)
 )
-print(open_device().why)
+assert issubclass(DeviceSteps, DeviceLoop) and issubclass(DeviceLoop, DeviceMemory)
+assert issubclass(DeviceMemory, Device)
+if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
+    with expect_fail(UserError, contains="device=xla: "):
+        device_for(Config(device="xla"))
+    with expect_fail(UserError, contains="device=xla: "):
+        start_xla(0, None, "")
+if installed("torch_xla"):
+    print(xla("version").__version__, xla_counts(), host_operations())
 
 # %% [markdown]
 # A step by hand, to see all of it: the weights move, the gradient is clipped, and the loss was read once.
@@ -268,7 +942,7 @@ with device.autocast():
 loss = ((output.float() - batch.mask) ** 2).mean()
 device.update(loss, optimizer, clip=0.1)
 assert (model.weight - before).norm() < 0.11
-device.read(device.total(loss)), device.reads
+device.read(device.mean(loss)), device.reads
 
 # %%
 #| hide

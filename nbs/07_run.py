@@ -23,9 +23,8 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,9 @@ import torch
 from torch import Tensor, nn
 
 from mshnet.core import Config, UserError, as_user_error
+from mshnet.device import XLA_PACKAGES
 from mshnet.model import find_weights, fit_weights, read_file
-from mshnet.places import interactive
+from mshnet.places import first_process, installed, interactive
 
 
 # %% [markdown]
@@ -146,17 +146,10 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-PACKAGES = ("mshnet", "torch", "numpy", "pillow", "scikit-image", "matplotlib", "pydantic")
-
-
-def installed(
-    package: str,
-) -> str | None:  # None if it is not installed
-    "Version of an installed package."
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+PACKAGES = (
+    *("mshnet", "torch", "numpy", "pillow", "scikit-image", "matplotlib", "pydantic"),
+    *XLA_PACKAGES,
+)
 
 
 def environment(
@@ -174,7 +167,6 @@ def environment(
 
 
 # %%
-assert installed("no-such-package") is None
 environment("cpu")["packages"]["torch"]
 
 # %% [markdown]
@@ -306,7 +298,7 @@ new.optimizer.state_dict()["state"][0]["sum"]
 # %% [markdown]
 # ## Beginning, or going on
 #
-# The same command again goes on with the same run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. `epochs` may grow.
+# The same command again goes on with the same run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. `epochs` may grow. Of `precision` what was really computed in is compared: "auto" is bfloat16 on one chip and float32 on another, and a run that moves goes on in its own.
 
 # %%
 #| export
@@ -315,7 +307,7 @@ def differences(
     new: Config,
 ) -> list[str]:  # such as "lr 0.05 -> 0.1"
     "Recipe settings in which a run would change."
-    names = [n for n in new.recipe_names() if n != "epochs" and n in old]
+    names = [n for n in new.recipe_names() if n not in ("epochs", "precision") and n in old]
     return [f"{n} {old[n]!r} -> {getattr(new, n)!r}" for n in names if old[n] != getattr(new, n)]
 
 
@@ -335,6 +327,8 @@ def earlier(
         return None
     changed = differences(old["config"], config)
     both = sorted(old["data"].keys() & data.keys())
+    if config.precision == "auto":  # it goes on in its own
+        both = [name for name in both if name != "precision"]
     changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed:
         raise UserError(
@@ -351,8 +345,11 @@ def prepare(
     folder: Folder,
     config: Config,
     device: str,  # its `why`
+    unfinished: bool = True,
 ) -> None:
     "Make the folder of a run and its records; UserError if it cannot be written."
+    if not unfinished and folder.file("last.pt").exists():
+        return  # a finished run keeps its records
     try:
         folder.file("figures").mkdir(parents=True, exist_ok=True)
         bring_along(folder, config)
@@ -427,6 +424,8 @@ differences(Config().model_dump(), Config(seed=3, epochs=500))
 #| export
 def watched() -> bool:
     "Whether somebody sees a progress bar: a terminal, or a notebook with widgets."
+    if not first_process():
+        return False
     if "ipykernel" in sys.modules:
         return interactive() and importlib.util.find_spec("ipywidgets") is not None
     return sys.stderr.isatty()
@@ -436,13 +435,25 @@ def bar(
     items: Iterable[Any],
     total: int,
     text: str,
-) -> Iterator[Any]:
+) -> Iterable[Any]:
     "The items, with a progress bar and the time left where somebody sees it."
     if not watched():
-        return iter(items)
+        return items
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
-    return iter(tqdm(items, total=total, desc=text, leave=False))
+    return tqdm(items, total=total, desc=text, leave=False)
+
+
+def note(
+    items: Iterable[Any],  # from `bar`
+    where: str,  # such as "epoch 3, step 20/53"; the bar shows that itself
+    text: str,  # such as "loss 0.5312"
+) -> None:
+    "Say something beside the bar, or as a line of its own."
+    if hasattr(items, "set_postfix_str"):
+        items.set_postfix_str(text)
+    else:
+        print(f"  {where}: {text}", flush=True)
 
 
 def duration(
@@ -460,6 +471,7 @@ def duration(
 # %%
 test_eq([duration(s) for s in (9.4, 200, 7500)], ["9 s", "3 min 20 s", "2 h 05 min"])
 test_eq(list(bar(range(3), 3, "counting")), [0, 1, 2])
+note(range(3), "epoch 3, step 20/53", "loss 0.5312")
 assert watched() in (True, False)
 
 

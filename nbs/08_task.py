@@ -12,8 +12,6 @@ from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -96,9 +94,9 @@ class Task(Questions):
         c = self.config
         return torch.optim.Adagrad(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
 
-    def tally(self, read: Any) -> Tally:
+    def tally(self) -> Tally:
         "An empty count of scores."
-        return Tally(self.config.rule, read)
+        return Tally(self.config.rule)
 
 
 # %% [markdown]
@@ -111,13 +109,19 @@ class Task(Questions):
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0..1
 
 
+def per_channel(
+    values: tuple[float, ...],
+    device: torch.device,
+) -> Tensor:  # [C,1,1] float32
+    "One number per channel, made on the device: nothing is sent there in every step."
+    return torch.stack([torch.full((1, 1), value, device=device) for value in values])
+
+
 def normalise(
     image: Tensor,  # [B,3,S,S] uint8
 ) -> Tensor:  # [B,3,S,S] float32
     "Bytes to numbers of about mean 0 and deviation 1."
-    mean, deviation = (
-        torch.tensor(v, device=image.device)[:, None, None] for v in (MEAN, DEVIATION)
-    )
+    mean, deviation = (per_channel(values, image.device) for values in (MEAN, DEVIATION))
     return (image.float() / 255 - mean) / deviation
 
 
@@ -125,6 +129,7 @@ def normalise(
 test_close(
     normalise(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8))[0, 0].item(), (1 - 0.485) / 0.229
 )
+test_eq(per_channel(MEAN, torch.device("cpu")).flatten(), torch.tensor(MEAN))
 
 
 # %% [markdown]
@@ -153,8 +158,10 @@ class Detection(Task):
         return mshnet_loss(masks, logits, batch.mask).mean()
 
     def logits(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
-        "The prediction that is scored."
-        return model(normalise(batch.image), deep=phase == "full")[1].float()
+        "The prediction that is scored; one program serves both phases."
+        masks, fused = model(normalise(batch.image))
+        full = torch.tensor(phase == "full").to(fused.device)
+        return torch.where(full, fused, masks[0]).float()
 
 
 # %%
@@ -174,7 +181,7 @@ loss
 assert torch.equal(task.model().final.weight, model.final.weight)
 with torch.no_grad():
     logits = task.logits(model, task.batch(parts["test"], [0, 1], None), "full")
-tally = task.tally(None)
+tally = task.tally()
 tally.add(logits, torch.zeros_like(logits))
 with expect_fail(LookupError, contains="Task does not say"):
     Task(Config()).model()

@@ -15,6 +15,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import copy
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ from mshnet.data import Batch, Split, ahead, read_dataset, squash
 from mshnet.device import DeviceSteps, open_device
 from mshnet.metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from mshnet.model import MSHNet, load_weights
-from mshnet.run import bar, installed, write_json
+from mshnet.places import installed
+from mshnet.run import bar, write_json
 from mshnet.task import Detection, Task, normalise
 
 
@@ -47,16 +49,17 @@ def predictions(
     split: Split,
     device: DeviceSteps,
     phase: str,  # "warm-up": the single head; "full": the fused prediction
-) -> Iterator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32 and the batch, on the device
-    "Predict a whole split in batches of one shape, in order."
+) -> Iterator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32 and the batch, on the host
+    "Predict this process's share of a split in batches of one shape, in order."
     model.eval()
-    plan = task.plan(split, None)
+    device.begin("scoring", model)
+    plan = device.share(task.plan(split, None))
     batches = ahead(lambda rows: task.batch(split, rows, None), plan, task.config.num_workers)
     for batch in bar(batches, len(plan), f"score {split.name}"):
         fed = device.feed(batch)
         with torch.no_grad(), device.autocast():  # left before `yield`: the caller may train
             logits = task.logits(model, fed, phase)
-        yield logits, fed
+        yield device.read(logits), batch
 
 
 def score_split(
@@ -67,9 +70,10 @@ def score_split(
     phase: str,
 ) -> Scores:
     "The scores of a split."
-    tally = task.tally(device.read)
+    tally = task.tally()
     for logits, batch in predictions(task, model, split, device, phase):
         tally.add(logits, batch.mask, batch.real)
+    tally.join(device.gather(tally), task.config.batch_size // device.processes)
     return tally.scores()
 
 
@@ -163,16 +167,17 @@ def look_closely(
     seed: int | None = None,
 ) -> Evaluation:
     "Score a split with its curves and its images one by one."
-    tally, histogram = task.tally(device.read), Histogram()
+    tally, histogram = task.tally(), Histogram()
     found = [Found(0, 0, 0)] * len(THRESHOLDS)
     for logits, batch in predictions(task, model, split, device, phase):
         tally.add(logits, batch.mask, batch.real)
-        real = batch.real.cpu()
-        prob = device.read(torch.sigmoid(logits))[real, 0].numpy()
-        mask = device.read(batch.mask)[real, 0].numpy() > 0
+        prob = torch.sigmoid(logits)[batch.real, 0].numpy()
+        mask = batch.mask[batch.real, 0].numpy() > 0
         histogram.add(prob, mask)
-        rows = pd_fa(prob, mask, THRESHOLDS, task.config.rule)
-        found = [add(a, b) for a, b in zip(found, rows, strict=True)]
+        found = add(found, pd_fa(prob, mask, THRESHOLDS, task.config.rule))
+    tally.join(device.gather(tally), task.config.batch_size // device.processes)
+    histogram.join(device.gather(histogram))
+    found = functools.reduce(add, device.gather(found))
     scores = tally.scores()
     return Evaluation(
         scores,
@@ -187,9 +192,12 @@ def look_closely(
 
 # %%
 #| export
-def add(a: Found, b: Found) -> Found:
-    "Sum of two counts."
-    return Found(a.targets + b.targets, a.matched + b.matched, a.false_pixels + b.false_pixels)
+def add(one: Sequence[Found], other: Sequence[Found]) -> list[Found]:
+    "Sums of two counts, threshold by threshold."
+    return [
+        Found(a.targets + b.targets, a.matched + b.matched, a.false_pixels + b.false_pixels)
+        for a, b in zip(one, other, strict=True)
+    ]
 
 
 def per_image(tally: Tally, split: Split) -> list[dict[str, Any]]:
@@ -222,10 +230,10 @@ test_eq((len(result.images), result.protocol["rule"]), (3, "exact"))
 with tempfile.TemporaryDirectory() as tmp:
     result.save(Path(tmp))
     test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["details.json", "scores.json"])
-test_eq(object_curve([add(Found(2, 1, 3), Found(2, 1, 3))] * 2, 10**6)["pd"], [0.5, 0.5])
+test_eq(object_curve(add([Found(2, 1, 3)] * 2, [Found(2, 1, 3)] * 2), 10**6)["pd"], [0.5, 0.5])
 assert protocol(config, parts["test"], result.scores, device, "x", None)["resize"] == RESIZE
 test_eq(len(pixel_curve(Histogram())["recall"]), 100)
-test_eq(per_image(task.tally(None), parts["test"].part("test", [])), [])
+test_eq(per_image(task.tally(), parts["test"].part("test", [])), [])
 result.images[0]
 
 
@@ -294,7 +302,10 @@ def evaluate(
             "weight_path is empty: name the weights to score, such as runs/NAME/best.pt"
         )
     trained = trained_model(config.weight_path)
-    device, task = open_device(config.device, config.precision), Detection(config)
+    device = open_device(config.device, config.precision, config.num_devices)
+    fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
+    config = config.model_copy(update={"batch_size": fits})
+    task = Detection(config)
     parts, findings = read_dataset(config, ["test"])
     findings.settle()
     model = device.place(trained.model)
@@ -399,24 +410,28 @@ def predict(
     images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
     device: str = "auto",
     batch_size: int = 4,
+    precision: str = "auto",
 ) -> Tensor:  # [B,1,H,W] float32 probability of target, 0..1, on the CPU
     "Probabilities of target for images in memory."
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(
             f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
         )
-    chip, deep = open_device(device), True
+    chip, deep = open_device(device, precision), True
     if isinstance(weights, MSHNet):
         model = copy.deepcopy(weights)
     else:
         trained = trained_model(weights)
         model, deep = trained.model, trained.phase == "full"
-    chip.place(model).eval()
+    placed = chip.place(model).eval()
+    chip.begin("predicting", placed)
+    size = -(-batch_size // chip.world) * chip.world  # one shape: a compiler compiles once
     parts = []
-    with torch.inference_mode(), chip.autocast():
-        for rows in images.split(batch_size):
-            logits = model(normalise(chip.send(rows)), deep=deep)[1]
-            parts.append(chip.read(torch.sigmoid(logits.float())))
+    with torch.no_grad(), chip.autocast():
+        for rows in images.split(size):
+            filled = torch.cat([rows, rows[:1].expand(size - len(rows), -1, -1, -1)])
+            logits = placed(normalise(chip.send(filled)), deep=deep)[1]
+            parts.append(torch.sigmoid(chip.read(logits.float()))[: len(rows)])
     return torch.cat(parts)
 
 

@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-import tempfile
-
 from fastcore.test import expect_fail, test_eq
 
 # %%
@@ -17,8 +15,15 @@ from fastcore.test import expect_fail, test_eq
 import hashlib
 import json
 import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +31,10 @@ import torch
 
 from mshnet.core import Config, UserError, as_user_error
 from mshnet.data import Split, ahead
-from mshnet.device import DeviceSteps, open_device
+from mshnet.device import DeviceSteps, best_device, device_for, open_device
 from mshnet.evaluate import chosen_by, look_closely, score_split
 from mshnet.model import load_weights
-from mshnet.places import run_folder
+from mshnet.places import first_process, run_folder
 from mshnet.run import (
     Folder,
     State,
@@ -37,11 +42,11 @@ from mshnet.run import (
     duration,
     earlier,
     load,
+    note,
     open_tensorboard,
     prepare,
     restore,
     save,
-    watched,
     write_scalars,
 )
 from mshnet.task import Detection, Task
@@ -63,20 +68,22 @@ def train_epoch(
 ) -> float:  # mean loss of the epoch
     "Train for one epoch."
     config, phase = task.config, task.phase(epoch)
+    device.seed(config.seed, epoch)
     state.model.train()
-    plan = task.plan(split, epoch)
+    model = device.begin(phase, state.model, state.optimizer)
+    plan = device.share(task.plan(split, epoch))
     batches = ahead(lambda rows: task.batch(split, rows, epoch), plan, config.num_workers)
-    total, quiet = torch.zeros((), device=device.name), not watched()
-    for step, batch in enumerate(bar(batches, len(plan), f"epoch {epoch}"), 1):
+    total, steps = device.send(torch.zeros(())), bar(batches, len(plan), f"epoch {epoch}")
+    for step, batch in enumerate(steps, 1):
         fed = device.feed(batch)
         with device.autocast():
-            loss = task.loss(state.model, fed, phase)
-        device.update(loss, state.optimizer, config.clip_grad)
+            loss = task.loss(model, fed, phase)
         total += loss.detach()
-        if quiet and step % config.log_every == 0 and step < len(plan):
-            mean = device.read(total).item() / step
-            print(f"  epoch {epoch}, step {step}/{len(plan)}: loss {mean:.4f}", flush=True)
-    return device.read(device.total(total)).item() / len(plan)
+        device.update(loss, state.optimizer, config.clip_grad)
+        if step % config.log_every == 0 and step < len(plan):
+            mean = device.read(device.mean(total)).item() / step
+            note(steps, f"epoch {epoch}, step {step}/{len(plan)}", f"loss {mean:.4f}")
+    return device.read(device.mean(total)).item() / len(plan)
 
 
 # %%
@@ -161,39 +168,47 @@ def epoch_entry(
         entry |= {"line": str(scores), "scores": scores.as_dict()}
     seconds = time.perf_counter() - start
     times = {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
-    return entry | times | {"device": device.why}
+    return entry | times | {"device": device.why} | device.facts()
 
 
 # %% [markdown]
-# The log line is written before the checkpoint: a run that is killed between the two repeats the epoch and marks it, and nothing is lost.
+# All processes take note of the epoch; one of them writes it. The log line is written before the checkpoint: a run that is killed between the two repeats the epoch and marks it, and nothing is lost.
 
 # %%
 #| export
+def advance(
+    task: Task,
+    state: State,
+    entry: dict[str, Any],  # of the epoch that just ended
+) -> None:
+    "Take an epoch into the state, as the best one where it is."
+    state.epoch, state.phase = entry["epoch"], entry["phase"]
+    scores, name = entry.get("scores"), task.better[0]
+    if is_best(task, state, scores):
+        value = scores[name] if scores else None
+        state.best = {"epoch": state.epoch, "name": name, "score": value}
+
+
 def keep(
     folder: Folder,
-    task: Task,
+    config: Config,
     state: State,
     entry: dict[str, Any],
     data: dict[str, str],
 ) -> None:
     "Log an epoch and write its checkpoints."
-    state.epoch, state.phase = entry["epoch"], entry["phase"]
-    scores, name = entry.get("scores"), task.better[0]
-    best = is_best(task, state, scores)
-    if best:
-        value = scores[name] if scores else None
-        state.best = {"epoch": state.epoch, "name": name, "score": value}
     folder.log(entry)
-    if best:
-        save(folder.file("best.pt"), state, task.config, data)
-    save(folder.file("last.pt"), state, task.config, data)
+    if state.best and state.best["epoch"] == state.epoch:
+        save(folder.file("best.pt"), state, config, data)
+    save(folder.file("last.pt"), state, config, data)
 
 
 # %%
 entry = epoch_entry(task, state, parts, device, 1)
+advance(task, state, entry)
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
-    keep(folder, task, state, entry, {})
+    keep(folder, task.config, state, entry, {})
     test_eq(load(folder.file("best.pt"))["epoch"], 1)
     test_eq(len(folder.history()), 1)
 entry["line"]
@@ -269,6 +284,88 @@ class Run:
 
 
 # %% [markdown]
+# ## On several GPUs
+#
+# Several GPUs need several processes, and `torchrun` starts them. From a terminal that is `torchrun --nproc-per-node=2 -m mshnet train ...`; a notebook cell, or `mshnet train --num-devices 2`, has it started here. What the first process prints is passed on as it comes, so that a cell shows the epochs. The one line of a mistake is passed on too, without torchrun's own pages around it.
+
+# %%
+#| export
+def processes_to_start(
+    config: Config,
+) -> bool:
+    "Whether this run needs processes that nobody has started: not on a TPU, and not in torchrun."
+    kind = best_device() if config.device == "auto" else config.device
+    return config.num_devices > 1 and kind != "xla" and "RANK" not in os.environ
+
+
+def all_gpus(
+    config: Config,
+) -> Config:  # with their number, unless one is written or there is but one
+    "The settings for all NVIDIA GPUs of this machine."
+    count = torch.cuda.device_count() if config.device in ("auto", "cuda") else 0
+    if config.num_devices or count < 2:
+        return config
+    return config.model_copy(update={"num_devices": count})
+
+
+def launch(
+    config: Config,
+    processes: int,  # one per GPU
+) -> Run:
+    "Train in several processes of this machine; UserError with their line if they made a mistake."
+    if processes > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
+        raise UserError(f"num_devices={processes}: this machine has {there} GPUs; write {there}")
+    threads = str(max(1, (os.cpu_count() or 1) // processes))
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder) / "config.json"
+        settings.write_text(json.dumps(config.model_dump() | {"num_devices": processes}))
+        started = subprocess.Popen(
+            [
+                *(sys.executable, "-u", "-m", "torch.distributed.run", "--standalone"),
+                *(f"--nproc-per-node={processes}", "-m", "mshnet", "train", "--config", settings),
+            ],
+            env={"OMP_NUM_THREADS": threads, **os.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            mistakes = pass_on(started.stdout or ())
+        finally:
+            started.terminate()  # torchrun stops its processes; one that has ended stays so
+            status = started.wait()
+    if mistakes:
+        raise UserError(mistakes[0])
+    if status:
+        raise RuntimeError(f"a process ended with an error (status {status}): see the lines above")
+    run = Folder(run_folder(config))
+    return Run(run.path, config, run.read_json("status.json")["reason"])
+
+
+def pass_on(
+    lines: Iterable[str],  # as they come from the processes
+) -> list[str]:  # the mistakes among them, which are not printed
+    "Print what the processes say, up to torchrun's own report of a failure."
+    mistakes, over = [], False
+    for line in lines:
+        over = over or "torch/distributed/elastic" in line
+        if found := re.match(r"mshnet(, process \d+)?: (.*)", line):
+            mistakes.append(found[2])
+        elif not over:
+            print(line, end="", flush=True)
+    return mistakes
+
+
+# %%
+said = ["epoch 0\n", "mshnet, process 1: epochs=0: write 1\n"]
+test_eq(pass_on([*said, "E1 torch/distributed/elastic\n", "Traceback\n"]), ["epochs=0: write 1"])
+test_eq(all_gpus(Config(device="cpu")).num_devices, 0)
+with expect_fail(UserError, contains="data is no folder of this machine"):
+    launch(Config(device="cpu", dataset_dir="data is no folder of this machine", epochs=7), 2)
+assert not processes_to_start(Config(device="cpu"))
+
+
+# %% [markdown]
 # Whatever ends a run, `status.json` says so, and the error goes on to whoever started it.
 
 # %%
@@ -278,18 +375,15 @@ def train(
     task: Task | None = None,  # None: detection with MSHNet
 ) -> Run:
     "Train, score and keep a run, or go on with it; a finished one is only reported."
-    device, task = open_device(config.device, config.precision), task or Detection(config)
+    if processes_to_start(config):
+        if task:
+            raise UserError("a task of your own on several devices: start your script by torchrun")
+        return launch(config, config.num_devices)
+    device, task = device_for(config), task or Detection(config)
     folder, parts = Folder(run_folder(config)), task.splits()
-    data = identity(config, parts, device)
-    model = device.place(task.model())
-    state = State(model, task.optimizer(model))
-    if old := earlier(folder, config, data):
-        restore(state, old)
-    elif config.weight_path:
-        with as_user_error():
-            load_weights(model, config.weight_path)
-    if state.epoch < config.epochs - 1 or not folder.file("last.pt").exists():
-        prepare(folder, config, device.why)  # a finished run keeps its records
+    state = beginning(folder, task, parts, device)
+    data, unfinished = identity(config, parts, device), state.epoch < config.epochs - 1
+    device.once(lambda: prepare(folder, config, device.why, unfinished))
     announce(folder, config, device, parts, state)
     try:
         fit(folder, task, state, parts, device, data)
@@ -297,10 +391,34 @@ def train(
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)
         reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
-        folder.status("stopped" if stopped else "failed", state.epoch, reason)
+        if folder.path.is_dir():
+            folder.status("stopped" if stopped else "failed", state.epoch, reason)
         raise
-    folder.status("finished", state.epoch, "all epochs done")
+    device.once(lambda: folder.status("finished", state.epoch, "all epochs done"))
     return Run(folder.path, config, "all epochs done")
+
+
+# %% [markdown]
+# A run begins with the seed's weights, or with those of a file, or where it was left: with its own arithmetic then, whatever this device would have chosen.
+
+# %%
+#| export
+def beginning(
+    folder: Folder,
+    task: Task,
+    parts: dict[str, Split],
+    device: DeviceSteps,
+) -> State:
+    "The state that a run begins or goes on with."
+    config, model = task.config, device.place(task.model())
+    state = State(model, task.optimizer(model))
+    if old := device.once(lambda: earlier(folder, config, identity(config, parts, device))):
+        device.set_precision(old["data"].get("precision", device.precision))
+        restore(state, old)
+    elif config.weight_path:
+        with as_user_error():
+            load_weights(model, config.weight_path)
+    return state
 
 
 # %% [markdown]
@@ -354,11 +472,12 @@ def fit(
 ) -> None:
     "Train the epochs that are not done yet."
     epochs, last = range(state.epoch + 1, task.config.epochs), task.config.epochs - 1
-    writer = open_tensorboard(folder) if epochs else None
+    writer = open_tensorboard(folder) if epochs and first_process() else None
     for epoch in epochs:
-        folder.status("running", state.epoch)
+        device.once(lambda: folder.status("running", state.epoch))
         entry = epoch_entry(task, state, parts, device, epoch)
-        keep(folder, task, state, entry, data)
+        advance(task, state, entry)
+        device.once(partial(keep, folder, task.config, state, entry, data))
         write_scalars(writer, entry)
         scored = f"  {entry['split']}: {entry['line']}" if "line" in entry else ""
         left = duration(entry["seconds"] * (last - epoch))
@@ -367,6 +486,7 @@ def fit(
         print(text, flush=True)
         if "scores" in entry and (advice := stuck(folder.history())):
             print(advice, flush=True)
+    device.alike(state.model)
     if writer:
         writer.close()
 
@@ -383,9 +503,9 @@ def finish(
     device: DeviceSteps,
 ) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
-    best = load(folder.file("best.pt"))
+    best = device.once(lambda: load(folder.file("best.pt")))
     chosen = chosen_by(task.config.model_dump(), best["best"])
-    scores = folder.read_json("scores.json")
+    scores = device.once(lambda: folder.read_json("scores.json"))
     if not scores or scores["protocol"]["chosen"] != chosen:
         model = task.model()
         model.load_state_dict(best["model"])
@@ -393,8 +513,10 @@ def finish(
         seen = look_closely(
             task, model, parts["test"], device, best["phase"], chosen, task.config.seed
         )
-        seen.save(folder.path)
-        scores = folder.read_json("scores.json")
+        device.once(lambda: seen.save(folder.path))
+        scores = device.once(lambda: folder.read_json("scores.json"))
+    if report := device.report():
+        print(f"device  {report}")
     print(f"test    {chosen}, rule {scores['protocol']['rule']}")
     print(scores["line"])
 
@@ -409,6 +531,7 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(json.loads((run.folder / "status.json").read_text())["state"], "finished")
     with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
         train(config.model_copy(update={"lr": 0.1}))
+    test_eq(beginning(Folder(run.folder), Detection(longer.config), parts, device).epoch, 2)
     print(longer.listing().split("\n", 1)[1])
     assert "nIoU" in str(longer) and "<table>" in longer._repr_html_()
 assert isinstance(again, Run)

@@ -20,18 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mshnet.core import Config, UserError
 from mshnet.data import Split, collate, squash
-from mshnet.device import open_device
-from mshnet.evaluate import top_hat, top_hat_filter, trained_model
+from mshnet.evaluate import predict, top_hat, top_hat_filter
 from mshnet.metrics import MATCH, objects
 from mshnet.places import interactive
 from mshnet.run import Folder
-from mshnet.task import Detection, normalise
+from mshnet.task import Detection
 
 
 # %% [markdown]
@@ -268,12 +266,8 @@ def predict_some(
     rows = [split.names.index(name) for name in names]
     pairs = [squash(split.images[i], split.masks[i], config.base_size) for i in rows]
     batch = collate(pairs, [True] * len(pairs))
-    trained = trained_model(folder / "best.pt")
-    device = open_device(config.device, config.precision)
-    model = device.place(trained.model).eval()
-    with torch.inference_mode(), device.autocast():
-        logits = model(normalise(device.feed(batch).image), deep=trained.phase == "full")[1]
-    prob = device.read(torch.sigmoid(logits.float()))[:, 0].numpy()
+    chosen = config.device, config.batch_size, config.precision
+    prob = predict(folder / "best.pt", batch.image, *chosen)[:, 0].numpy()
     return batch.image.permute(0, 2, 3, 1).numpy(), prob, batch.mask[:, 0].numpy() > 0
 
 

@@ -23,9 +23,9 @@ import torch
 
 from mshnet.core import Config, UserError
 from mshnet.data import report
-from mshnet.device import open_device
-from mshnet.places import run_folder, where
-from mshnet.run import PACKAGES, installed
+from mshnet.device import device_for
+from mshnet.places import installed, run_folder, where
+from mshnet.run import PACKAGES
 
 
 # %% [markdown]
@@ -109,7 +109,7 @@ print(place(config))
 def accelerator(config: Config) -> Line:
     "The device that a run would take, and why it is none better."
     try:
-        device = open_device(config.device, config.precision)
+        device = device_for(config)
     except UserError as error:
         return Line("error", "accelerator", str(error))
     if device.precision == "bf16" and not device.has_bf16():

@@ -17,6 +17,7 @@ from fastcore.test import test_eq
 # %%
 #| export
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from mshnet import __version__
 from mshnet.core import (
     ALIASES,
     PRESETS,
+    SWITCHES,
     Config,
     PlaceFields,
     UserError,
@@ -34,6 +36,7 @@ from mshnet.core import (
     expects,
     unknown,
 )
+from mshnet.places import first_process
 
 # %% [markdown]
 # The flags are made from `Config`, so a setting cannot have one name here and another in a notebook. Values stay text until `configure` checks all of them at once, whichever door they came through.
@@ -47,7 +50,7 @@ from mshnet.core import (
 # %%
 #| export
 READING = ["dataset_dir", "train_list", "test_list"]
-DEVICE = ["device", "precision"]
+DEVICE = ["device", "precision", "num_devices"]
 SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
@@ -59,7 +62,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         [*READING, *DEVICE, *SCORING],
     ),
     "data": ("report what a data set holds and what is wrong with it", READING),
-    "doctor": ("look at this machine", [*DEVICE, "dataset_dir", "output_dir"]),
+    "doctor": ("look at this machine", [*DEVICE, "batch_size", "dataset_dir", "output_dir"]),
 }
 
 
@@ -116,6 +119,15 @@ def make_parser() -> Parser:
         where = sub.add_argument_group("settings of this machine")
         for name in names:
             add_setting(where if name in PlaceFields.model_fields else recipe, name)
+        for switch, (name, value) in SWITCHES.items():
+            if name in names:
+                where.add_argument(
+                    f"--{switch.replace('_', '-')}",
+                    nargs="?",
+                    const="true",
+                    metavar="X",
+                    help=f"the same as --{name} {value}",
+                )
         if command == "train":
             sub.epilog = f"presets: {', '.join(PRESETS)}"
     return parser
@@ -183,9 +195,11 @@ answers
 def do_train(config: Config) -> int:
     "Train, with pictures at the end."
     from mshnet.show import gallery, learning_curves, trade_offs
-    from mshnet.train import train
+    from mshnet.train import processes_to_start, train
 
     run = train(config)
+    if processes_to_start(config) or not first_process():  # the first process does the rest
+        return 0
     for draw in (learning_curves, trade_offs, gallery):
         draw(run.folder)
     print(f"figures {run.folder / 'figures'}", file=sys.stderr)
@@ -200,7 +214,7 @@ def do_test(config: Config) -> int:
     result = evaluate(config)
     for key, value in result.protocol.items():
         print(f"{key:12}{value}")
-    if folder:
+    if folder and first_process():
         result.save(folder)
     print(result.scores)
     return 0
@@ -254,24 +268,29 @@ DO: dict[str, Callable[[Config], int]] = {
 
 
 # %% [markdown]
-# `mshnet test` on a run's checkpoint takes the run's own settings for what is not written: the sizes and the data it was made with.
+# A warning is one line, said once even where several processes run. `mshnet test` on a run's checkpoint takes the run's own settings for what is not written: the sizes and the data it was made with.
 
 # %%
 #| export
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    "A warning as one line."
+    if first_process():
+        print(f"warning: {message}", file=sys.stderr)
+
+
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
 ) -> int:  # exit status: 0, 1 an ill machine, 2 a mistake of the user's, 130 interrupted
     "Run a command."
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: print(
-            f"warning: {message}", file=sys.stderr
-        )
+        warnings.showwarning = show_warning
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
             run = str(written.get("weight_path", "")) if command == "test" else ""
             return DO[command](configure(written, file, run))
         except UserError as error:
-            print(f"mshnet: {error}", file=sys.stderr)
+            who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
+            print(f"{who}: {error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print("mshnet: stopped; the same command goes on from the last epoch", file=sys.stderr)
@@ -287,6 +306,7 @@ for line in ("train --epochs none", "train --lerning-rate 1", "test", "data no-s
 
 # %%
 #| hide
+show_warning("a warning")
 test_eq(main(["doctor", "--device", "cpu"]), 0)
 assert [do.__name__ for do in (do_train, do_test, do_data, do_doctor)] == [
     f"do_{c}" for c in COMMANDS

@@ -355,5 +355,7 @@ def test_results_name_no_machine_person_or_absolute_path():
 def test_the_site_lists_every_notebook_in_order():
     "A page that no menu names is not found."
     listed = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
-    [_, library, _] = yaml.safe_load(listed)["website"]["sidebar"]["contents"]
+    [_, guides, library, _] = yaml.safe_load(listed)["website"]["sidebar"]["contents"]
     assert library["contents"] == [f"{name}.ipynb" for name in suite()]
+    written = sorted(p.stem for p in (ROOT / "nbs").glob("guide_*.py"))
+    assert guides["contents"] == [f"{name}.ipynb" for name in written]

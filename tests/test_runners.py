@@ -100,7 +100,15 @@ def test_an_impossible_value_fails_with_one_line(tmp_path):
     assert len(error.value.traceback) == 1
 
 
-@pytest.mark.parametrize("name", ["local", "a100_setup", "kaggle_gpu"])
+def test_kaggles_two_gpus_are_used_from_the_cell(tmp_path):
+    "Two processes (here on the CPU); their epochs are seen in the cell."
+    notebook, run = execute("kaggle_gpu", tmp_path, **SMALL, num_devices=2)
+    check(notebook, run)
+    printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+    assert "epoch 1/1" in printed and "2 processes" in printed
+
+
+@pytest.mark.parametrize("name", ["local", "a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu"])
 def test_the_defaults_of_a_runner_are_possible(name):
     "What stands in the parameters cell makes a configuration without any change."
     notebook = nbformat.read(RUNNERS / f"{name}.ipynb", 4)

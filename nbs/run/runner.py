@@ -7,7 +7,7 @@
 #
 # ## 1. Install
 #
-# Only what is missing. A preinstalled torch or numpy is never replaced: pip is told to keep them.
+# Only what is missing. A preinstalled torch, torch_xla, numpy or IPython is never replaced: pip is told to keep them.
 
 # %% tags=["install", "only:local"]
 import importlib.metadata
@@ -15,21 +15,22 @@ import importlib.metadata
 if not list(importlib.metadata.distributions(name="mshnet")):
     raise ModuleNotFoundError("mshnet is missing: run `pip install -e .` in its folder")
 
-# %% tags=["install", "only:a100_setup"]
+# %% tags=["install", "only:a100_setup", "only:tpu_setup"]
 import importlib
 import importlib.metadata
 import subprocess
 
 if not list(importlib.metadata.distributions(name="mshnet")):
     subprocess.run(
-        "pip list --format=freeze | grep -iE '^(torch|torchvision|numpy|ipython)=' > kept.txt; "
+        "pip list --format=freeze | grep -iE '^(torch|torchvision|torch.xla|numpy|ipython)=' "
+        "> kept.txt; "
         "pip install --quiet -c kept.txt 'mshnet @ git+https://github.com/{{repo}}@{{branch}}'",
         shell=True,
         check=True,
     )
     importlib.invalidate_caches()
 
-# %% tags=["install", "only:kaggle_gpu"]
+# %% tags=["install", "only:kaggle_gpu", "only:kaggle_tpu"]
 import importlib
 import importlib.metadata
 import subprocess
@@ -38,7 +39,8 @@ if not list(
     importlib.metadata.distributions(name="mshnet")
 ):  # from an attached wheel, else from its repository
     subprocess.run(
-        "pip list --format=freeze | grep -iE '^(torch|torchvision|numpy|ipython)=' > kept.txt; "
+        "pip list --format=freeze | grep -iE '^(torch|torchvision|torch.xla|numpy|ipython)=' "
+        "> kept.txt; "
         "pip install --quiet -c kept.txt /kaggle/input/*/mshnet-*.whl || "
         "pip install --quiet -c kept.txt 'mshnet @ git+https://github.com/{{repo}}@{{branch}}'",
         shell=True,
@@ -52,13 +54,14 @@ if not list(
 # Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. Any setting may be given, also those not listed; `None` and `""` mean "not said": the preset decides, or the run that `resume` names. Without a data set and a preset it is `quick`. A name that is no setting is refused in the next cell, before anything is spent.
 
 # %% tags=["parameters"]
-preset = ""  # named differences from the defaults: quick, paper, a100
+preset = ""  # named differences from the defaults: quick, paper, a100, tpu
 dataset_dir = ""  # folder of a data set (images/, masks/, lists), or "" for synthetic scenes
 epochs = None  # passes over the training images
 batch_size = None  # images per step
 lr = None  # learning rate
 choose = None  # which epoch is kept: val, last or test
-device = "auto"  # auto, cpu, cuda, cuda:1, mps
+device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
+num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
 output_dir = ""  # folder of the run, or "" for one named after the recipe
 
 # %%
@@ -96,6 +99,17 @@ samples(config, run_folder(config))
 # ## 5. Train
 #
 # One line per epoch. If the session ends, run the notebook again: it goes on after the last complete epoch. A finished run is only shown.
+
+# %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
+# **The first step of each phase takes long on a TPU**, a minute or so: it is compiled, and says so. Twice in a run, after the first epoch and after the warm-up, nothing is wrong while nothing seems to happen. All chips share each batch; the result does not depend on their number.
+
+# %% [markdown] tags=["only:kaggle_gpu"]
+# With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result is that of one GPU with the same `batch_size`.
+
+# %% tags=["only:kaggle_gpu"]
+from mshnet.train import all_gpus
+
+config = all_gpus(config)
 
 # %%
 from mshnet.train import train

@@ -1,0 +1,118 @@
+"""One of two processes, started by torchrun from test_ranks.py: writes OUT/RANK.json.
+
+torchrun --nproc-per-node=2 ranks_worker.py OUT [fail]
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from mshnet.core import Config
+from mshnet.device import open_device
+from mshnet.evaluate import look_closely, score_split
+from mshnet.run import State
+from mshnet.task import Detection
+from mshnet.train import train, train_epoch
+
+CONFIG = Config(
+    scenes=28, base_size=32, crop_size=32, batch_size=4, choose="last", warm_epoch=0, epochs=2
+)
+
+
+def gradients(device, model, task, batch, phase):
+    "Gradients of a batch, of which each process takes its rows; batch norm in evaluation mode."
+    model.eval()
+    optimizer = task.optimizer(model)
+    step = device.begin(phase, model, optimizer)
+    model.zero_grad()
+    task.loss(step, batch, phase).backward()
+    return {k: None if p.grad is None else p.grad.clone() for k, p in model.named_parameters()}
+
+
+def compare_gradients(device):
+    "Largest difference to the gradients of the whole batch in one process, for both phases."
+    task, alone = Detection(CONFIG), Detection(CONFIG)
+    split, seen = task.splits()["train"], {}
+    whole = [7, 3, 11, 0]
+    [rows] = device.share([whole])
+    for phase in ("warm-up", "full"):
+        mine = task.batch(split, rows, 0)
+        have = gradients(device, device.place(task.model()), task, mine, phase)
+        one = open_one()
+        want = gradients(one, one.place(alone.model()), alone, alone.batch(split, whole, 0), phase)
+        assert {k for k, v in have.items() if v is None} == {
+            k for k, v in want.items() if v is None
+        }
+        pairs = [(have[k], want[k]) for k in want if want[k] is not None]
+        seen[phase] = max(((a - b).norm() / b.norm().clamp(min=1e-6)).item() for a, b in pairs)
+        seen[f"{phase} unused"] = sum(v is None for v in have.values())
+    return seen
+
+
+def open_one():
+    "The device of a process that knows of no others."
+    hidden = {k: os.environ.pop(k) for k in ("RANK", "WORLD_SIZE")}
+    try:
+        return open_device("cpu", "fp32")
+    finally:
+        os.environ.update(hidden)
+
+
+def compare_scores(device):
+    "Scores and details of the test split, by both processes and by one."
+    task, one = Detection(CONFIG), open_one()
+    model, split = task.model(), task.splits()["train"]
+    seen = []
+    for count in (28, 27, 26, 25):  # remainders that leave the last process less, or nothing
+        part = split.part("some", list(range(count)))
+        scores = [score_split(task, model, part, d, "full").as_dict() for d in (device, one)]
+        close = [look_closely(task, model, part, d, "full", "x") for d in (device, one)]
+        same = close[0].images == close[1].images and close[0].curves == close[1].curves
+        seen.append(scores[0] == scores[1] and same and scores[0]["images"] == count)
+    return seen
+
+
+class Failing(Detection):
+    "Its second process fails in the second epoch."
+
+    def loss(self, model, batch, phase):
+        "The loss, or an error."
+        if phase == "full" and os.environ["RANK"] == "1":
+            raise ValueError("process one has had enough")
+        return super().loss(model, batch, phase)
+
+
+def main(out, fail=""):
+    "Look at everything, then train."
+    config = CONFIG.model_copy(update={"output_dir": str(out / "run"), "device": "cpu"})
+    if fail:
+        train(config, Failing(config))
+    device = open_device("cpu", "fp32")
+    seen = {"gradients": compare_gradients(device), "scores": compare_scores(device)}
+    seen["rows"] = device.share([[4, 9, 2, 7], [1, 0, 8, -1]])
+    device.seed(3, 0)
+    seen["random"] = torch.rand(2).tolist()
+    task = Detection(CONFIG)
+    model = device.place(task.model())
+    state = State(model, task.optimizer(model))
+    seen["loss"] = train_epoch(task, state, task.splits()["train"], device, 0)
+    device.alike(model)
+    with torch.no_grad():
+        model.final.bias += device.rank
+    try:
+        device.alike(model)
+    except RuntimeError as error:
+        seen["unlike"] = str(error)
+    try:
+        device.once(lambda: 1 / 0)
+    except ZeroDivisionError as error:
+        seen["error of the first"] = str(error)
+    train(config)
+    (out / f"{device.rank}.json").write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

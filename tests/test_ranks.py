@@ -1,0 +1,161 @@
+"Several processes under torchrun, on the CPU with gloo."
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from mshnet.core import Config, UserError
+from mshnet.run import Folder
+from mshnet.task import Detection
+from mshnet.train import launch, train
+
+HERE = Path(__file__).parent
+SMALL = "--scenes 16 --base-size 32 --crop-size 32 --batch-size 4 --choose last --device cpu"
+
+
+def run(*words):
+    "Run a command; its status, output and errors, after at most two minutes."
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    words = [sys.executable, *map(str, words)]
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+
+
+def torchrun(*words):
+    "Run something in two processes."
+    return run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *words)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    "What each process saw, its output, and the folder."
+    out = tmp_path_factory.mktemp("ranks")
+    done = torchrun(HERE / "ranks_worker.py", out)
+    assert done.returncode == 0, done.stderr
+    ranks = [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
+    return {"ranks": ranks, "said": done.stdout, "out": out}
+
+
+def test_gradients_are_those_of_the_whole_batch(seen):
+    """In both phases, to rounding; the heads that the warm-up does not use have none.
+
+    Compared with batch norm in evaluation mode: on the CPU torch has no batch norm over processes.
+    """
+    for rank in seen["ranks"]:
+        assert rank["gradients"]["warm-up"] < 1e-4
+        assert rank["gradients"]["full"] < 1e-4
+        assert (rank["gradients"]["warm-up unused"], rank["gradients"]["full unused"]) == (8, 0)
+
+
+def test_scores_are_those_of_one_process(seen):
+    "Scores, every image's counts and the curves, whatever the remainder."
+    assert [rank["scores"] for rank in seen["ranks"]] == [[True] * 4] * 2
+
+
+def test_rows_are_disjoint_and_complete(seen):
+    "Each process has its part of each batch."
+    first, second = (rank["rows"] for rank in seen["ranks"])
+    assert (first, second) == ([[4, 9], [1, 0]], [[2, 7], [8, -1]])
+
+
+def test_random_numbers_differ_by_process_and_follow_the_seed(seen):
+    "Two processes with the same dropout would waste one of them."
+    first, second = (rank["random"] for rank in seen["ranks"])
+    assert first != second
+    assert first == json.loads((seen["out"] / "0.json").read_text())["random"]
+
+
+def test_the_processes_agree(seen):
+    "On the loss; and a model that differs, or an error of the first, is known to both."
+    first, second = seen["ranks"]
+    assert first["loss"] == second["loss"]
+    assert "different models" in first["unlike"] and first["unlike"] == second["unlike"]
+    assert first["error of the first"] == second["error of the first"] == "division by zero"
+
+
+def test_one_process_writes_and_speaks(seen):
+    "Each epoch is logged once and printed once."
+    folder = Folder(seen["out"] / "run")
+    lines = folder.file("log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1]
+    assert not any("repeated" in line for line in lines)
+    assert folder.read_json("status.json")["state"] == "finished"
+    assert seen["said"].count("epoch 1/1") == 1
+    assert "2 processes" in json.loads(lines[0])["device"]
+
+
+def test_a_failing_process_ends_all_and_its_error_is_shown(tmp_path):
+    "Nobody waits for it; the run's status names the reason."
+    start = time.perf_counter()
+    done = torchrun(HERE / "ranks_worker.py", tmp_path, "fail")
+    assert done.returncode != 0
+    assert "ValueError: process one has had enough" in done.stderr
+    assert time.perf_counter() - start < 100
+    assert Folder(tmp_path / "run").read_json("status.json")["state"] == "failed"
+    assert len(Folder(tmp_path / "run").history()) == 1
+
+
+def test_num_devices_starts_the_processes_and_the_run_goes_on_with_one(tmp_path):
+    "Through both phases; then one process goes on, then two again."
+    words = [*SMALL.split(), "--warm-epoch", "0", "--output-dir", tmp_path / "run"]
+    done = run("-m", "mshnet", "train", *words, "--epochs", "2", "--num-devices", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("IoU") >= 3 and "2 processes" in done.stdout
+    config = Config(**json.loads((tmp_path / "run" / "config.json").read_text()))
+    train(config.model_copy(update={"epochs": 3, "num_devices": 0}))
+    again = train(config.model_copy(update={"epochs": 4}))
+    assert len(again.history) == 4
+    kinds = ["processes" in entry["device"] for entry in again.history]
+    assert kinds == [True, True, False, True]
+    assert (tmp_path / "run" / "figures" / "gallery.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--batch-size 5", "batch_size=5 cannot be shared by 2 devices: write 4 or 6"),
+        ("--num-devices 3", "torchrun --nproc-per-node=3"),
+        ("--epochz 3", "did you mean epochs?"),
+    ],
+)
+def test_a_mistake_is_one_line_of_each_process(tmp_path, words, line):
+    "And nothing is written."
+    words = [*SMALL.split(), *words.split(), "--output-dir", tmp_path / "run"]
+    done = torchrun("-m", "mshnet", "train", *words)
+    lines = [x for x in done.stderr.splitlines() if x.startswith("mshnet") and ":" in x]
+    assert sorted(x.split(":")[0] for x in lines) in (
+        ["mshnet", "mshnet, process 1"],
+        ["mshnet"],  # torchrun may stop the second before it speaks
+        ["mshnet, process 1"],
+    )
+    assert all(line in x for x in lines)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_reaches_the_caller_of_a_launched_run(tmp_path):
+    "As it would without processes, and without torchrun's pages."
+    words = ["--dataset-dir", "nowhere", "--device", "cpu", "--num-devices", "2"]
+    done = run("-m", "mshnet", "train", *words)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("mshnet: dataset_dir='nowhere'")
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_a_task_of_ones_own_must_be_started_by_torchrun():
+    "Another process could not know it."
+    config = Config(device="cpu", num_devices=2)
+    with pytest.raises(UserError, match="start your script by torchrun"):
+        train(config, Detection(config))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_more_processes_than_gpus_are_refused():
+    "Before any is started."
+    count = torch.cuda.device_count() + 1
+    with pytest.raises(UserError, match="this machine has"):
+        launch(Config(device="cuda"), count)

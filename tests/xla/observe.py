@@ -1,0 +1,148 @@
+"""Train and score on XLA and write down what was seen: `python observe.py OUT.json`.
+
+Started by test_xla.py with 1 and with 8 virtual devices, because their number is fixed when the
+runtime starts. XLA comes first: torch's autograd must not have run before torch_xla is loaded.
+"""
+
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from mshnet.core import Config
+from mshnet.device import host_operations, open_device, xla, xla_counts
+from mshnet.evaluate import score_split
+from mshnet.run import Folder, State, load, to_cpu
+from mshnet.task import Detection
+from mshnet.train import beginning, train
+
+CONFIG = Config(
+    scenes=80, base_size=64, crop_size=64, batch_size=8, choose="last", warm_epoch=0, epochs=2
+)
+
+
+class One(NamedTuple):
+    "A batch of images alone."
+
+    image: torch.Tensor
+
+
+class Calm(Detection):
+    "The recipe with sums of squares that begin at 0.1: see the test that compares losses."
+
+    def optimizer(self, model):
+        "Adagrad."
+        return torch.optim.Adagrad(model.parameters(), lr=0.05, initial_accumulator_value=0.1)
+
+
+def ten_steps(device, shake=0.0):
+    "Five steps of each phase, each phase scored; what was seen after each of them."
+    task = Calm(CONFIG)
+    parts, model = task.splits(), task.model()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1 + shake * torch.randn(p.shape, generator=generator))
+    model = device.place(model)
+    state = State(model, task.optimizer(model))
+    plan, seen = task.plan(parts["train"], 0), {}
+    for phase, rows in (("warm-up", plan[:5]), ("full", plan[5:10])):
+        model.train()
+        step = device.begin(phase, model, state.optimizer)
+        state.optimizer.param_groups[0]["lr"] = 0.05
+        seen[phase] = [look(device)]
+        for number, indices in enumerate(rows):
+            if number == 3:
+                state.optimizer.param_groups[0]["lr"] = 0.02
+            batch = device.feed(task.batch(parts["train"], indices, 0))
+            with device.autocast():
+                loss = task.loss(step, batch, phase)
+            device.update(loss, state.optimizer, clip=10.0)
+            seen[phase].append(look(device) | {"loss": device.read(loss).item()})
+        reads = device.reads
+        scores = score_split(task, model, parts["test"], device, phase)
+        seen[phase].append(look(device) | {"reads": device.reads - reads})
+        seen[f"{phase} scores"] = scores.as_dict()
+    if device.kind == "xla":
+        same = task.model()
+        same.load_state_dict(to_cpu(model.state_dict()))
+        seen["same weights"] = score_split(
+            task, same, parts["test"], open_device("cpu", "fp32"), "full"
+        ).as_dict()
+    return seen
+
+
+def look(device):
+    "Programs compiled so far, and operations that left the device so far."
+    if device.kind != "xla":
+        return {}
+    return {"programs": xla_counts()["programs"], "host": sorted(host_operations())}
+
+
+def shards(device):
+    "Where a batch and a weight lie: a description, and the rows that each device holds."
+    from torch_xla.distributed.spmd import XLAShardedTensor
+
+    rows = torch.arange(16.0)[:, None, None, None].expand(16, 1, 2, 2)
+    batch = device.send(rows)
+    weight = device.place(nn.Conv2d(1, 1, 3)).weight
+    spec = xla()._XLAC._get_xla_sharding_spec
+    held = [s.data[:, 0, 0, 0].tolist() for s in XLAShardedTensor(batch).local_shards]
+    return {"batch": spec(batch), "weight": spec(weight), "rows": held}
+
+
+def detector(device):
+    "What is said of a batch of another shape, and of a read in the middle of a step."
+    model = device.place(nn.Conv2d(1, 1, 3))
+    optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.1), {}
+    for phase, sizes, read in (("odd", (8, 8, 8, 16), False), ("read", (8, 8, 8, 8), True)):
+        step = device.begin(phase, model, optimizer)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for number, size in enumerate(sizes):
+                loss = step(device.feed(One(torch.ones(size, 1, 4, 4))).image).sum()
+                if read and number == 3:
+                    loss = loss * loss.item()
+                device.update(loss, optimizer)
+        seen[phase] = [str(w.message) for w in caught]
+    return seen | {"host": sorted(host_operations())}
+
+
+def travel(folder):
+    "A run that begins on xla, goes on at the cpu and comes back; whether its state arrived."
+    seen = {}
+    for epochs, kind in ((1, "xla"), (2, "cpu"), (3, "xla")):
+        changes = {"output_dir": str(folder), "device": kind, "epochs": epochs, "precision": "auto"}
+        config = CONFIG.model_copy(update=changes)
+        before = Folder(folder).file("last.pt")
+        if before.exists():
+            want, task = load(before), Detection(config)
+            state = beginning(Folder(folder), task, task.splits(), open_device(kind))
+            seen[kind] = equal(want, state)
+        run = train(config)
+    return seen | {"epochs": len(run.history), "devices": [e["device"] for e in run.history]}
+
+
+def equal(want, state):
+    "Whether weights and optimizer equal a checkpoint's to the last bit."
+    have = {"model": state.model.state_dict(), "optimizer": state.optimizer.state_dict()["state"]}
+    pairs = [(want["model"], have["model"])]
+    pairs += [(v, have["optimizer"][k]) for k, v in want["optimizer"]["state"].items()]
+    return all(torch.equal(to_cpu(b)[k].float(), v.float()) for a, b in pairs for k, v in a.items())
+
+
+if __name__ == "__main__":
+    device = open_device("xla", "fp32")
+    found = {"why": device.why, "shards": shards(device), "xla": ten_steps(device)}
+    found["detector"] = detector(device)
+    with tempfile.TemporaryDirectory() as tmp:
+        found["travel"] = travel(Path(tmp) / "run")
+    cpu = open_device("cpu", "fp32")
+    found["cpu"] = ten_steps(cpu)
+    found["shaken"] = [ten_steps(cpu, shake) for shake in (1e-7, -1e-7, 2e-7)]
+    Path(sys.argv[1]).write_text(json.dumps(found))

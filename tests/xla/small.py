@@ -1,0 +1,29 @@
+"""Three steps of a small model on XLA: `python small.py CACHE DEBUG`. Prints the report."""
+
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from mshnet.device import open_device
+
+
+class One(NamedTuple):
+    "A batch of images alone."
+
+    image: torch.Tensor
+
+
+device = open_device("xla", "fp32", cache=Path(sys.argv[1]), debug=sys.argv[2])
+model = device.place(nn.Conv2d(1, 1, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+step = device.begin("full", model, optimizer)
+for _ in range(3):
+    image = device.feed(One(torch.ones(8, 1, 4, 4))).image
+    device.update(step(image).sum(), optimizer)
+print(device.facts()["xla"])
+print(device.report())
+print([name for name in ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID") if name in os.environ])
