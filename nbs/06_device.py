@@ -594,7 +594,8 @@ class XlaSteps(XlaMemory):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.start, self.phase = time.perf_counter(), "first"
+        self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
+        self.phase = "first"
         self.steps: dict[str, int] = {}  # by phase
         self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
         self.host = host_operations()  # that were met so far
@@ -622,9 +623,7 @@ class XlaSteps(XlaMemory):
             again = f"XLA compiled the {self.phase} step again: {self.reason(host)}"
             warnings.warn(again, stacklevel=2)
         elif seconds > 1:
-            first = f", {time.perf_counter() - self.start:.0f} s after the start"
-            first = first if sum(self.steps.values()) == 1 else ""
-            print(f"  compiled the {self.phase} step in {seconds:.0f} s{first}", flush=True)
+            print(f"  compiled the {self.phase} step in {seconds:.0f} s", flush=True)
 
     def reason(self, host: set[str]) -> str:
         "Why a program was compiled again, as far as it can be told."
@@ -682,6 +681,9 @@ class XlaLoop(XlaSteps):
             ) from None
         with self.running():
             xla().sync()
+        if not self.first_step:
+            self.first_step = time.perf_counter() - self.start
+            print(f"  first step {self.first_step:.0f} s after the start", flush=True)
 
     def read(self, value: Tensor) -> Tensor:
         "Bring a tensor to the host; chips that hold parts of it exchange them first."
@@ -699,7 +701,7 @@ class Xla(XlaLoop):
 
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and the cache's counters."
-        return {"xla": xla_counts()}
+        return {"xla": xla_counts() | {"first_step_seconds": round(self.first_step, 1)}}
 
     def report(self) -> str:
         "Programs, time and cache in one line; metrics go to the folder for experts."

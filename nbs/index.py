@@ -1,7 +1,7 @@
 # %% [markdown]
 # # MSHNet
 #
-# Find infrared small targets: a few bright pixels in a sky, on a sea, against the ground. This is a suite of notebooks, and the library they export, that trains, scores and shows [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on an NVIDIA GPU, an Apple chip or a plain CPU, from one text.
+# Find infrared small targets: a few bright pixels in a sky, on a sea, against the ground. This is a suite of notebooks, and the library they export, that trains, scores and shows [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on a TPU, NVIDIA GPUs, an Apple chip or a plain CPU, from one text.
 #
 # ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)
 #
@@ -14,11 +14,11 @@
 # With Python 3.11 or newer and nothing else:
 #
 # ```bash
-# make demo    # trains the full-size network on synthetic scenes on the CPU and says where the pictures are
-# make test    # everything that a change must pass
+# make demo        # trains the full-size network on synthetic scenes on the CPU and says where the pictures are
+# make test-all    # everything that a change must pass
 # ```
 #
-# Both make their own environment in `.venv`. On Linux the usual torch brings CUDA along (several GB); to save them, make `.venv` yourself (`python3 -m venv .venv`) and install the CPU build of the torch version in `constraints.txt` into it first.
+# They make their own environments: `.venv` and, for the part that runs the TPU code without a TPU, `.venv-xla` (torch_xla, 7 GB; Linux on x86-64, skipped elsewhere). `make test` leaves that part out. On Linux the usual torch brings CUDA along (several GB); to save them, make `.venv` yourself (`python3 -m venv .venv`) and install the CPU build of the torch version in `constraints.txt` into it first.
 #
 # ## Open a runner
 #
@@ -28,9 +28,11 @@
 # |---|---|---|
 # | [local](run/local.ipynb) | a laptop or workstation | in Jupyter |
 # | [a100_setup](run/a100_setup.ipynb) | Colab with an A100 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
-# | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle with a GPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
+# | [tpu_setup](run/tpu_setup.ipynb) | Colab with a TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
+# | [kaggle_tpu](run/kaggle_tpu.ipynb) | Kaggle with a TPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
+# | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle with one or two GPUs | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 #
-# Headless: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting may be given; a name that is none is refused. The runners were executed on a CPU under papermill. What could not be tried for want of the machines: an NVIDIA GPU of any kind, an Apple chip, a real Colab or Kaggle session.
+# Headless: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting may be given; a name that is none is refused. The runners were executed on a CPU under papermill. What could not be tried for want of the machines: a TPU, an NVIDIA GPU of any kind, an Apple chip, a real Colab or Kaggle session.
 #
 # ## Install and use
 #
@@ -53,6 +55,22 @@
 # print(run)  # IoU 0.62  nIoU 0.60  F1 0.77  Pd 0.91  Fa 12.3 (the form; your numbers differ)
 # prob = predict(run.folder / "best.pt", images)  # uint8 [B,3,H,W] -> probability [B,1,H,W]
 # ```
+#
+# ## TPU
+#
+# `mshnet train --device xla`, or a TPU runner, uses all chips there are, one or eight, in one process: the batch is cut among them, batch norm takes its means over all of them, each phase of the training is compiled once. **No real TPU was at hand.** What was run is torch_xla 2.9 on its CPU runtime with 1 and with 8 virtual devices (`make test-xla`): ten steps with the losses of plain PyTorch, no operation outside the device, no program compiled twice, runs that move between `xla` and `cpu`, both TPU runners from top to bottom under papermill. Speed, memory and rounding of a real chip, its compilation cache, and Colab and Kaggle themselves are unverified.
+#
+# [The TPU page](guide_tpu.ipynb) says what to check first, what each error means, which batch size, and how much memory a chip needs.
+#
+# ## Several GPUs, several machines
+#
+# ```bash
+# mshnet train --num-devices 2 --batch-size 16 --dataset-dir D                      # two GPUs of this machine
+# torchrun --nproc-per-node=2 -m mshnet train --batch-size 16 --dataset-dir D       # the same
+# torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 -m mshnet train --batch-size 32 --dataset-dir D
+# ```
+#
+# The last line is given on each of two machines; `HOST` is the first one. `--batch-size` counts the images of one step over all GPUs. Each process takes its part of every batch, gradients and batch norm are those of the whole batch (DistributedDataParallel, SyncBatchNorm), every test image is scored once, one process writes. It was tested with two processes on the CPU (gloo); no NVIDIA GPU and no second machine was at hand. On a CPU there is no batch norm over processes: each uses its own rows' statistics.
 #
 # ## Results
 #
@@ -89,7 +107,8 @@
 # | `python main.py --mode test --weight-path W --dataset-dir D` | `mshnet test --weight-path W --dataset-dir D` (published `.tar` weights load as they are) |
 # | `--batch-size --epochs --lr --warm-epoch --base-size --crop-size` | the same; `--batch-size` counts over all devices |
 # | `--if-checkpoint True` | nothing: the same command goes on; `--resume RUN` names another run |
-# | `--multi-gpus True` | retired; one device for now |
+# | `--multi-gpus True` | `--num-devices N`, or `torchrun` |
+# | guides for TPUs: `--use-tpu --num-cores 8 --global-batch-size 64` | the same (today's names: `--device xla --num-devices 8 --batch-size 64`) |
 # | best epoch chosen on the test list, unsaid | `--choose val` (default, a held-out part), `last`, or `test`, written beside the number |
 # | Pd and Fa as the script computes them | `--rule reference`; the default rule matches best pairs and counts every false alarm |
 #
@@ -103,7 +122,7 @@
 # | [03_loss](03_loss.ipynb) | the scale and location sensitive loss |
 # | [04_metrics](04_metrics.ipynb) | IoU, nIoU, F1, Pd, Fa, and why published ones differ |
 # | [05_data](05_data.ipynb) | find, read, check, split, augment, batch; synthetic scenes |
-# | [06_device](06_device.ipynb) | CPU, CUDA, MPS behind one small class |
+# | [06_device](06_device.ipynb) | CPU, CUDA, MPS, TPU, several processes, behind one small class |
 # | [07_run](07_run.ipynb) | the run's folder, checkpoints, resuming |
 # | [08_task](08_task.ipynb) | all that the loop knows of a problem |
 # | [09_evaluate](09_evaluate.ipynb) | scoring, protocol, the top-hat yardstick, prediction |

@@ -89,6 +89,15 @@ def test_one_process_writes_and_speaks(seen):
     assert "2 processes" in json.loads(lines[0])["device"]
 
 
+def test_weights_are_scored_by_both_with_the_numbers_of_the_run(seen):
+    "`mshnet test` under torchrun; the line is printed once."
+    folder = seen["out"] / "run"
+    done = torchrun("-m", "mshnet", "test", "--weight-path", folder / "best.pt", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    line = Folder(folder).read_json("scores.json")["line"]
+    assert done.stdout.splitlines().count(line) == 1
+
+
 def test_a_failing_process_ends_all_and_its_error_is_shown(tmp_path):
     "Nobody waits for it; the run's status names the reason."
     start = time.perf_counter()

@@ -139,6 +139,7 @@ def equal(want, state):
 if __name__ == "__main__":
     device = open_device("xla", "fp32")
     found = {"why": device.why, "shards": shards(device), "xla": ten_steps(device)}
+    found["facts"] = device.facts()["xla"]
     found["detector"] = detector(device)
     with tempfile.TemporaryDirectory() as tmp:
         found["travel"] = travel(Path(tmp) / "run")

@@ -1,4 +1,4 @@
-"""Three steps of a small model on XLA: `python small.py CACHE DEBUG`. Prints the report."""
+"""Three steps of a small model on XLA: `python small.py CACHE DEBUG [NUM_DEVICES]`."""
 
 import os
 import sys
@@ -17,7 +17,9 @@ class One(NamedTuple):
     image: torch.Tensor
 
 
-device = open_device("xla", "fp32", cache=Path(sys.argv[1]), debug=sys.argv[2])
+fewer = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+device = open_device("xla", "fp32", fewer, Path(sys.argv[1]), sys.argv[2])
+print(device.why)
 model = device.place(nn.Conv2d(1, 1, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 step = device.begin("full", model, optimizer)

@@ -121,6 +121,9 @@ def test_a_checkpoint_travels(seen):
 def test_the_user_is_told_of_compiling(seen):
     "What is compiled, how long it took, and how often in the run."
     assert "compiled the warm-up step in" in seen["said"]
+    assert "s after the start" in seen["said"]
+    assert seen["facts"]["first_step_seconds"] > 0
+    assert seen["facts"]["compile_seconds"] > 1 and seen["facts"]["cache_misses"] == 0
     assert f"{seen['devices']} virtual device" in seen["why"]
 
 
@@ -132,6 +135,13 @@ def test_the_cache_is_written_and_one_that_cannot_be_read_is_no_matter(tmp_path)
     assert "0 found" in first.stdout and "0 unreadable" in first.stdout
     assert "0 unreadable" not in second.stdout or "0 found" not in second.stdout
     assert second.stderr.strip() == ""
+
+
+def test_fewer_devices_can_share_a_batch(tmp_path):
+    "The others hold copies."
+    done = python(HERE / "small.py", tmp_path, "", "4", CPU_NUM_DEVICES="8")
+    assert done.returncode == 0, done.stderr
+    assert "xla, fp32: 4 of 8 virtual devices" in done.stdout
 
 
 def test_experts_get_programs_and_metrics(tmp_path):
