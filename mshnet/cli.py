@@ -150,7 +150,7 @@ def do_test(config: Config) -> int:
     print(result.scores)
     return 0
 
-
+# %% ../nbs/14_cli.ipynb #result_folder
 def result_folder(
     name: str,  # as given by the user
 ) -> Path:  # exists, can be written, and holds no run

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['T', 'XLA_PACKAGES', 'TPU_CHIPS', 'Device', 'DeviceMemory', 'DeviceLoop', 'DeviceSteps', 'Cpu', 'Cuda', 'Mps',
            'cpu_name', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'start_xla', 'patience', 'xla_counts',
-           'host_operations', 'XlaMemory', 'XlaSteps', 'XlaLoop', 'Xla', 'RanksModel', 'Ranks', 'CpuRanks', 'CudaRanks',
-           'best_device', 'open_device', 'device_for']
+           'host_operations', 'XlaChips', 'XlaMemory', 'XlaSteps', 'loaded_early', 'XlaLoop', 'Xla', 'RanksModel',
+           'RanksTalk', 'Ranks', 'CpuRanks', 'CudaRanks', 'best_device', 'open_device', 'device_for']
 
 # %% ../nbs/06_device.ipynb #c-import-atexit
 import atexit
@@ -45,13 +45,13 @@ class Device:
     layout = torch.channels_last  # of images in memory
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        self.reads = 0
-        self.index = index
+        self.reads, self.index = 0, index
         fast = precision == "bf16" or (precision == "auto" and self.has_bf16())
         self.set_precision("bf16" if fast else "fp32")
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16 or fp32: a run that goes on elsewhere keeps its own."
+        self.precision = precision
         self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
 
     def has_bf16(self) -> bool:
@@ -64,11 +64,6 @@ class Device:
         "The name that torch knows it by, such as cuda:1."
         return self.kind if self.index is None else f"{self.kind}:{self.index}"
 
-    @property
-    def precision(self) -> str:
-        "bf16 or fp32."
-        return "bf16" if self.dtype == torch.bfloat16 else "fp32"
-
     def chip(self) -> str:
         "What a person calls this chip."
         return f"{cpu_name()}, {torch.get_num_threads()} threads"
@@ -77,16 +72,6 @@ class Device:
     def why(self) -> str:
         "One line: device, precision, chip."
         return f"{self.name}, {self.precision}: {self.chip()}"
-
-    def check(self, batch_size: int) -> None:
-        "UserError unless every chip gets the same number of images of a batch."
-        if batch_size % self.world:
-            low = batch_size // self.world * self.world
-            near = " or ".join(str(size) for size in (low, low + self.world) if size)
-            raise UserError(
-                f"batch_size={batch_size} cannot be shared by {self.world} devices: write {near}, "
-                "or fewer --num-devices"
-            )
 
 # %% ../nbs/06_device.ipynb #DeviceMemory
 class DeviceMemory(Device):
@@ -157,6 +142,16 @@ class DeviceLoop(DeviceMemory):
 # %% ../nbs/06_device.ipynb #DeviceSteps
 class DeviceSteps(DeviceLoop):
     "A device, complete for one process."
+
+    def check(self, batch_size: int) -> None:
+        "UserError unless every chip gets the same number of images of a batch."
+        if batch_size % self.world:
+            low = batch_size // self.world * self.world
+            near = " or ".join(str(size) for size in (low, low + self.world) if size)
+            raise UserError(
+                f"batch_size={batch_size} cannot be shared by {self.world} devices: write {near}, "
+                "or fewer --num-devices"
+            )
 
     def share(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's part of each batch."
@@ -408,9 +403,9 @@ def host_operations() -> set[str]:
     "Operations that XLA did not know and that ran on the host instead."
     return {name for name in xla("debug.metrics").counter_names() if name.startswith("aten::")}
 
-# %% ../nbs/06_device.ipynb #XlaMemory
-class XlaMemory(DeviceSteps):
-    "Ways to the chips of a TPU, and back."
+# %% ../nbs/06_device.ipynb #XlaChips
+class XlaChips(DeviceSteps):
+    "The chips of a TPU, and the precision of their products."
 
     kind = "xla"
     layout = torch.contiguous_format
@@ -425,7 +420,7 @@ class XlaMemory(DeviceSteps):
     ) -> None:
         self.mesh = start_xla(num_devices, cache, debug)
         self.world = self.mesh.mesh_shape[0]
-        self.cache, self.debug, self.fed = cache, debug, ""
+        self.cache, self.debug = cache, debug
         super().__init__(precision, index)
 
     def has_bf16(self) -> bool:
@@ -437,6 +432,26 @@ class XlaMemory(DeviceSteps):
         super().set_precision(precision)
         wanted = "highest" if precision == "fp32" else "default"
         xla()._XLAC._xla_set_mat_mul_precision(wanted)
+
+    def chip(self) -> str:
+        "Number and kind of the chips."
+        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
+        unused = f" of {self.world * copies}" if copies > 1 else ""
+        if runtime.device_type() == "CPU":
+            devices = "device" if self.world == 1 and not unused else "devices"
+            return f"{self.world}{unused} virtual {devices} on the CPU ({cpu_name()})"
+        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
+        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
+
+# %% ../nbs/06_device.ipynb #XlaMemory
+class XlaMemory(XlaChips):
+    "Ways to the chips of a TPU."
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.phase = "first"
+        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
+        self.fed = ""  # the same of the last batch
 
     def mark(self, value: Tensor, *first: str | None) -> Tensor:
         "Say how a tensor lies on the chips: cut along its first dimension, or copied to each."
@@ -455,6 +470,12 @@ class XlaMemory(DeviceSteps):
         "Cut a batch among the chips; copy a single number to each."
         return self.mark(value.to(self.name), "data")
 
+    def feed(self, batch: T) -> T:
+        "Cut a batch among the chips."
+        self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)  # type: ignore[attr-defined]
+        self.seen.setdefault(self.phase, self.fed)
+        return super().feed(batch)
+
 # %% ../nbs/06_device.ipynb #XlaSteps
 class XlaSteps(XlaMemory):
     "Recorded steps, compiled once per phase."
@@ -462,16 +483,8 @@ class XlaSteps(XlaMemory):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
-        self.phase = "first"
         self.steps: dict[str, int] = {}  # by phase
-        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
         self.host = host_operations()  # that were met so far
-
-    def feed(self, batch: T) -> T:
-        "Cut a batch among the chips."
-        self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)  # type: ignore[attr-defined]
-        self.seen.setdefault(self.phase, self.fed)
-        return super().feed(batch)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -500,19 +513,23 @@ class XlaSteps(XlaMemory):
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; --debug-xla DIR keeps every program"
 
+# %% ../nbs/06_device.ipynb #loaded_early
+@contextlib.contextmanager
+def loaded_early() -> Iterator[None]:
+    "Turn torch's internal error about a device that came late into a UserError."
+    try:
+        yield
+    except RuntimeError as error:
+        if "device_ready_queues" not in str(error):
+            raise
+        raise UserError(
+            "device=xla: this process has trained on another device before torch_xla was "
+            "loaded; restart the kernel and begin with the TPU"
+        ) from None
+
 # %% ../nbs/06_device.ipynb #XlaLoop
 class XlaLoop(XlaSteps):
     "The loop's operations on a TPU."
-
-    def chip(self) -> str:
-        "Number and kind of the chips."
-        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
-        unused = f" of {self.world * copies}" if copies > 1 else ""
-        if runtime.device_type() == "CPU":
-            devices = "device" if self.world == 1 and not unused else "devices"
-            return f"{self.world}{unused} virtual {devices} on the CPU ({cpu_name()})"
-        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
     def begin(
         self,
@@ -532,15 +549,8 @@ class XlaLoop(XlaSteps):
 
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
         "One step of the optimizer, and with it all that was recorded."
-        try:
+        with loaded_early():
             super().update(loss, optimizer, clip)
-        except RuntimeError as error:
-            if "device_ready_queues" not in str(error):
-                raise
-            raise UserError(
-                "device=xla: this process has trained on another device before torch_xla was "
-                "loaded; restart the kernel and begin with the TPU"
-            ) from None
         with self.running():
             xla().sync()
         if not self.first_step:
@@ -590,10 +600,6 @@ class RanksModel(DeviceSteps):
             dist.init_process_group("nccl" if self.kind == "cuda" else "gloo")
             atexit.register(dist.destroy_process_group)
 
-    def chip(self) -> str:
-        "How many processes, and the chip of this one."
-        return f"{self.world} processes, each {super().chip()}"
-
     def place(self, model: nn.Module) -> nn.Module:
         "Put a model on this process's device, with batch norm over all processes on GPUs."
         if self.kind == "cuda":
@@ -618,18 +624,9 @@ class RanksModel(DeviceSteps):
             if value.is_floating_point():
                 value.copy_(self.mean(value))
 
-# %% ../nbs/06_device.ipynb #Ranks
-class Ranks(RanksModel):
-    "One of several processes: what it takes of a batch, and what they tell each other."
-
-    def share(self, plan: list[list[int]]) -> list[list[int]]:
-        "This process's rows of each batch: together they are the batch, in order."
-        self.check(len(plan[0]) if plan else self.world)
-        return [
-            rows[i * self.rank : i * (self.rank + 1)]
-            for rows in plan
-            for i in [len(rows) // self.world]
-        ]
+# %% ../nbs/06_device.ipynb #RanksTalk
+class RanksTalk(RanksModel):
+    "What the processes tell each other."
 
     def mean(self, value: Tensor) -> Tensor:
         "Mean over all processes."
@@ -663,6 +660,23 @@ class Ranks(RanksModel):
         if len(set(digests)) > 1:
             raise RuntimeError(f"the processes hold different models: {digests} by rank")
 
+# %% ../nbs/06_device.ipynb #Ranks
+class Ranks(RanksTalk):
+    "One of several processes that share each batch."
+
+    def share(self, plan: list[list[int]]) -> list[list[int]]:
+        "This process's rows of each batch: together they are the batch, in order."
+        self.check(len(plan[0]) if plan else self.world)
+        return [
+            rows[i * self.rank : i * (self.rank + 1)]
+            for rows in plan
+            for i in [len(rows) // self.world]
+        ]
+
+    def chip(self) -> str:
+        "How many processes, and the chip of this one."
+        return f"{self.world} processes, each {super().chip()}"
+
 
 class CpuRanks(Ranks, Cpu):
     "One of several processes on CPUs."
@@ -682,7 +696,7 @@ def best_device() -> str:
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
-
+# %% ../nbs/06_device.ipynb #open_device
 def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
     precision: str = "auto",  # auto, bf16 or fp32
@@ -707,7 +721,7 @@ def open_device(
         raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
     return CudaRanks(precision) if kind == "cuda" else CpuRanks(precision)
 
-
+# %% ../nbs/06_device.ipynb #device_for
 def device_for(config: Config) -> DeviceSteps:
     "The device of a run, which must be able to share its batch; UserError if not."
     cache = run_folder(config).parent / "xla_cache"

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RADIUS', 'Pairs', 'MATCH', 'BINS', 'Objects', 'objects', 'near', 'match_reference', 'match_exact', 'Found', 'find',
-           'Scores', 'fraction', 'Counts', 'Tally', 'score', 'Histogram', 'pd_fa']
+           'Scores', 'fraction', 'in_turns', 'Counts', 'Tally', 'score', 'Histogram', 'pd_fa']
 
 # %% ../nbs/04_metrics.ipynb #c-import-math
 import math
@@ -156,6 +156,15 @@ def fraction(part: float, whole: float) -> float:
     "`part / whole`, and NaN where there is nothing to divide by."
     return part / whole if whole else math.nan
 
+# %% ../nbs/04_metrics.ipynb #in_turns
+def in_turns(
+    parts: list[list[Any]],
+    size: int,
+) -> list[Any]:  # `size` of the first, `size` of the second, .., and again, until all are taken
+    "Lists taken in turns."
+    steps = range(0, max(map(len, parts)), size)
+    return [x for i in steps for part in parts for x in part[i : i + size]]
+
 # %% ../nbs/04_metrics.ipynb #Counts
 @dataclass
 class Counts:
@@ -195,10 +204,7 @@ class Counts:
     ) -> None:
         "Take the counts of processes that shared each batch, in the order of the images."
         for name in ("inter", "pred", "mask", "found"):
-            parts = [getattr(other, name) for other in others]
-            steps = range(0, max(map(len, parts)), size)
-            whole = [x for i in steps for part in parts for x in part[i : i + size]]
-            setattr(self, name, whole)
+            setattr(self, name, in_turns([getattr(other, name) for other in others], size))
         self.pixels = sum(other.pixels for other in others)
 
 # %% ../nbs/04_metrics.ipynb #Tally

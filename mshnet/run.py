@@ -228,7 +228,7 @@ def earlier(
         raise UserError(f"epochs={config.epochs}: the run has {done} already; write {done} or more")
     return old
 
-
+# %% ../nbs/07_run.ipynb #prepare
 def prepare(
     folder: Folder,
     config: Config,
@@ -314,7 +314,7 @@ def note(
     else:
         print(f"  {where}: {text}", flush=True)
 
-
+# %% ../nbs/07_run.ipynb #duration
 def duration(
     seconds: float,
 ) -> str:  # such as "2 h 05 min", "3 min 20 s", "9 s"

@@ -217,7 +217,7 @@ def all_gpus(
         return config
     return config.model_copy(update={"num_devices": count})
 
-
+# %% ../nbs/10_train.ipynb #launch
 def launch(
     config: Config,
     processes: int,  # one per GPU
@@ -251,7 +251,7 @@ def launch(
     run = Folder(run_folder(config))
     return Run(run.path, config, run.read_json("status.json")["reason"])
 
-
+# %% ../nbs/10_train.ipynb #pass_on
 def pass_on(
     lines: Iterable[str],  # as they come from the processes
 ) -> list[str]:  # the mistakes among them, which are not printed

@@ -242,6 +242,17 @@ nothing.as_dict()
 
 # %%
 #| export
+def in_turns(
+    parts: list[list[Any]],
+    size: int,
+) -> list[Any]:  # `size` of the first, `size` of the second, .., and again, until all are taken
+    "Lists taken in turns."
+    steps = range(0, max(map(len, parts)), size)
+    return [x for i in steps for part in parts for x in part[i : i + size]]
+
+
+# %%
+#| export
 @dataclass
 class Counts:
     "What was counted over a set of images, from which `scores` makes fractions."
@@ -280,10 +291,7 @@ class Counts:
     ) -> None:
         "Take the counts of processes that shared each batch, in the order of the images."
         for name in ("inter", "pred", "mask", "found"):
-            parts = [getattr(other, name) for other in others]
-            steps = range(0, max(map(len, parts)), size)
-            whole = [x for i in steps for part in parts for x in part[i : i + size]]
-            setattr(self, name, whole)
+            setattr(self, name, in_turns([getattr(other, name) for other in others], size))
         self.pixels = sum(other.pixels for other in others)
 
 
@@ -306,6 +314,7 @@ def numbered(*inter):
     return Counts("exact", [*inter], [*inter], [*inter], [Found(1, 1, 0)] * len(inter), len(inter))
 
 
+test_eq(in_turns([[0, 1, 4], [2, 3]], 2), [0, 1, 2, 3, 4])
 first, second = numbered(0, 1, 4, 5), numbered(2, 3, 6)  # of batches of four, two images each
 first.join([first, second], 2)
 test_eq((first.inter, first.pixels), ([0, 1, 2, 3, 4, 5, 6], 7))

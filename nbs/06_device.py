@@ -61,13 +61,13 @@ class Device:
     layout = torch.channels_last  # of images in memory
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        self.reads = 0
-        self.index = index
+        self.reads, self.index = 0, index
         fast = precision == "bf16" or (precision == "auto" and self.has_bf16())
         self.set_precision("bf16" if fast else "fp32")
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16 or fp32: a run that goes on elsewhere keeps its own."
+        self.precision = precision
         self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
 
     def has_bf16(self) -> bool:
@@ -80,11 +80,6 @@ class Device:
         "The name that torch knows it by, such as cuda:1."
         return self.kind if self.index is None else f"{self.kind}:{self.index}"
 
-    @property
-    def precision(self) -> str:
-        "bf16 or fp32."
-        return "bf16" if self.dtype == torch.bfloat16 else "fp32"
-
     def chip(self) -> str:
         "What a person calls this chip."
         return f"{cpu_name()}, {torch.get_num_threads()} threads"
@@ -93,16 +88,6 @@ class Device:
     def why(self) -> str:
         "One line: device, precision, chip."
         return f"{self.name}, {self.precision}: {self.chip()}"
-
-    def check(self, batch_size: int) -> None:
-        "UserError unless every chip gets the same number of images of a batch."
-        if batch_size % self.world:
-            low = batch_size // self.world * self.world
-            near = " or ".join(str(size) for size in (low, low + self.world) if size)
-            raise UserError(
-                f"batch_size={batch_size} cannot be shared by {self.world} devices: write {near}, "
-                "or fewer --num-devices"
-            )
 
 
 # %% [markdown]
@@ -188,6 +173,16 @@ class DeviceLoop(DeviceMemory):
 #| export
 class DeviceSteps(DeviceLoop):
     "A device, complete for one process."
+
+    def check(self, batch_size: int) -> None:
+        "UserError unless every chip gets the same number of images of a batch."
+        if batch_size % self.world:
+            low = batch_size // self.world * self.world
+            near = " or ".join(str(size) for size in (low, low + self.world) if size)
+            raise UserError(
+                f"batch_size={batch_size} cannot be shared by {self.world} devices: write {near}, "
+                "or fewer --num-devices"
+            )
 
     def share(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's part of each batch."
@@ -533,12 +528,12 @@ def host_operations() -> set[str]:
 
 
 # %% [markdown]
-# Putting things there: what belongs to the model is marked as copied to every chip, what belongs to a batch as cut along its first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs.
+# The device itself. A TPU always has bfloat16; in float32 it has to be asked for exact products.
 
 # %%
 #| export
-class XlaMemory(DeviceSteps):
-    "Ways to the chips of a TPU, and back."
+class XlaChips(DeviceSteps):
+    "The chips of a TPU, and the precision of their products."
 
     kind = "xla"
     layout = torch.contiguous_format
@@ -553,7 +548,7 @@ class XlaMemory(DeviceSteps):
     ) -> None:
         self.mesh = start_xla(num_devices, cache, debug)
         self.world = self.mesh.mesh_shape[0]
-        self.cache, self.debug, self.fed = cache, debug, ""
+        self.cache, self.debug = cache, debug
         super().__init__(precision, index)
 
     def has_bf16(self) -> bool:
@@ -565,6 +560,31 @@ class XlaMemory(DeviceSteps):
         super().set_precision(precision)
         wanted = "highest" if precision == "fp32" else "default"
         xla()._XLAC._xla_set_mat_mul_precision(wanted)
+
+    def chip(self) -> str:
+        "Number and kind of the chips."
+        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
+        unused = f" of {self.world * copies}" if copies > 1 else ""
+        if runtime.device_type() == "CPU":
+            devices = "device" if self.world == 1 and not unused else "devices"
+            return f"{self.world}{unused} virtual {devices} on the CPU ({cpu_name()})"
+        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
+        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
+
+
+# %% [markdown]
+# Putting things there: what belongs to the model is marked as copied to every chip, what belongs to a batch as cut along its first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs.
+
+# %%
+#| export
+class XlaMemory(XlaChips):
+    "Ways to the chips of a TPU."
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.phase = "first"
+        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
+        self.fed = ""  # the same of the last batch
 
     def mark(self, value: Tensor, *first: str | None) -> Tensor:
         "Say how a tensor lies on the chips: cut along its first dimension, or copied to each."
@@ -583,6 +603,12 @@ class XlaMemory(DeviceSteps):
         "Cut a batch among the chips; copy a single number to each."
         return self.mark(value.to(self.name), "data")
 
+    def feed(self, batch: T) -> T:
+        "Cut a batch among the chips."
+        self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)  # type: ignore[attr-defined]
+        self.seen.setdefault(self.phase, self.fed)
+        return super().feed(batch)
+
 
 # %% [markdown]
 # Running a step: `sync` compiles and runs what was recorded. The detector watches the count of compiled programs. A phase compiles in its first two steps; a program compiled later is a fault, and the most frequent ones leave traces.
@@ -595,16 +621,8 @@ class XlaSteps(XlaMemory):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
-        self.phase = "first"
         self.steps: dict[str, int] = {}  # by phase
-        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
         self.host = host_operations()  # that were met so far
-
-    def feed(self, batch: T) -> T:
-        "Cut a batch among the chips."
-        self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)  # type: ignore[attr-defined]
-        self.seen.setdefault(self.phase, self.fed)
-        return super().feed(batch)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -635,22 +653,36 @@ class XlaSteps(XlaMemory):
 
 
 # %% [markdown]
+# torch's backward pass makes a queue per device when it first runs, and torch_xla is too late for that if another device has been trained on before, in the same process. torch asks for a bug report then; what helps is a restart.
+
+# %%
+#| export
+@contextlib.contextmanager
+def loaded_early() -> Iterator[None]:
+    "Turn torch's internal error about a device that came late into a UserError."
+    try:
+        yield
+    except RuntimeError as error:
+        if "device_ready_queues" not in str(error):
+            raise
+        raise UserError(
+            "device=xla: this process has trained on another device before torch_xla was "
+            "loaded; restart the kernel and begin with the TPU"
+        ) from None
+
+
+# %%
+with expect_fail(UserError, contains="restart the kernel"), loaded_early():
+    raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
+
+
+# %% [markdown]
 # `begin`, `update` and `read` are then a few lines each:
 
 # %%
 #| export
 class XlaLoop(XlaSteps):
     "The loop's operations on a TPU."
-
-    def chip(self) -> str:
-        "Number and kind of the chips."
-        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
-        unused = f" of {self.world * copies}" if copies > 1 else ""
-        if runtime.device_type() == "CPU":
-            devices = "device" if self.world == 1 and not unused else "devices"
-            return f"{self.world}{unused} virtual {devices} on the CPU ({cpu_name()})"
-        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
     def begin(
         self,
@@ -670,15 +702,8 @@ class XlaLoop(XlaSteps):
 
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
         "One step of the optimizer, and with it all that was recorded."
-        try:
+        with loaded_early():
             super().update(loss, optimizer, clip)
-        except RuntimeError as error:
-            if "device_ready_queues" not in str(error):
-                raise
-            raise UserError(
-                "device=xla: this process has trained on another device before torch_xla was "
-                "loaded; restart the kernel and begin with the TPU"
-            ) from None
         with self.running():
             xla().sync()
         if not self.first_step:
@@ -742,10 +767,6 @@ class RanksModel(DeviceSteps):
             dist.init_process_group("nccl" if self.kind == "cuda" else "gloo")
             atexit.register(dist.destroy_process_group)
 
-    def chip(self) -> str:
-        "How many processes, and the chip of this one."
-        return f"{self.world} processes, each {super().chip()}"
-
     def place(self, model: nn.Module) -> nn.Module:
         "Put a model on this process's device, with batch norm over all processes on GPUs."
         if self.kind == "cuda":
@@ -776,17 +797,8 @@ class RanksModel(DeviceSteps):
 
 # %%
 #| export
-class Ranks(RanksModel):
-    "One of several processes: what it takes of a batch, and what they tell each other."
-
-    def share(self, plan: list[list[int]]) -> list[list[int]]:
-        "This process's rows of each batch: together they are the batch, in order."
-        self.check(len(plan[0]) if plan else self.world)
-        return [
-            rows[i * self.rank : i * (self.rank + 1)]
-            for rows in plan
-            for i in [len(rows) // self.world]
-        ]
+class RanksTalk(RanksModel):
+    "What the processes tell each other."
 
     def mean(self, value: Tensor) -> Tensor:
         "Mean over all processes."
@@ -821,6 +833,28 @@ class Ranks(RanksModel):
             raise RuntimeError(f"the processes hold different models: {digests} by rank")
 
 
+# %% [markdown]
+# And each takes its rows of a batch:
+
+# %%
+#| export
+class Ranks(RanksTalk):
+    "One of several processes that share each batch."
+
+    def share(self, plan: list[list[int]]) -> list[list[int]]:
+        "This process's rows of each batch: together they are the batch, in order."
+        self.check(len(plan[0]) if plan else self.world)
+        return [
+            rows[i * self.rank : i * (self.rank + 1)]
+            for rows in plan
+            for i in [len(rows) // self.world]
+        ]
+
+    def chip(self) -> str:
+        "How many processes, and the chip of this one."
+        return f"{self.world} processes, each {super().chip()}"
+
+
 class CpuRanks(Ranks, Cpu):
     "One of several processes on CPUs."
 
@@ -847,6 +881,11 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
+# %% [markdown]
+# Under torchrun it is one of several, whatever the kind:
+
+# %%
+#| export
 def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
     precision: str = "auto",  # auto, bf16 or fp32
@@ -872,6 +911,11 @@ def open_device(
     return CudaRanks(precision) if kind == "cuda" else CpuRanks(precision)
 
 
+# %% [markdown]
+# A run's settings say all of it. What XLA compiles is kept beside the run's folder.
+
+# %%
+#| export
 def device_for(config: Config) -> DeviceSteps:
     "The device of a run, which must be able to share its batch; UserError if not."
     cache = run_folder(config).parent / "xla_cache"
@@ -903,14 +947,18 @@ with expect_fail(UserError, contains="write 4 or 6"):
     rank_of_two(0).check(5)
 test_eq((device.share([[5, 1]]), device.gather(3), device.once(lambda: 4)), ([[5, 1]], [3], 4))
 
+
 # %% [markdown]
 # How the classes build on each other, and that a TPU that is not there says so:
 
 # %%
-assert issubclass(CpuRanks, Ranks) and issubclass(CudaRanks, Cuda) and issubclass(Ranks, RanksModel)
-assert (
-    issubclass(Xla, XlaLoop) and issubclass(XlaLoop, XlaSteps) and issubclass(XlaSteps, XlaMemory)
-)
+def bases(kind):
+    "Names of the classes that a class builds on, from the last to the first."
+    return [base.__name__ for base in kind.__mro__[1:-1]]
+
+
+test_eq(bases(CudaRanks)[:4], [c.__name__ for c in (Ranks, RanksTalk, RanksModel, Cuda)])
+test_eq(bases(Xla)[:4], [c.__name__ for c in (XlaLoop, XlaSteps, XlaMemory, XlaChips)])
 assert issubclass(DeviceSteps, DeviceLoop) and issubclass(DeviceLoop, DeviceMemory)
 assert issubclass(DeviceMemory, Device)
 if not tpu_chips() and "PJRT_DEVICE" not in os.environ:

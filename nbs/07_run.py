@@ -341,6 +341,11 @@ def earlier(
     return old
 
 
+# %% [markdown]
+# Then the folder is made, with the records of the run: what was asked and where it ran.
+
+# %%
+#| export
 def prepare(
     folder: Folder,
     config: Config,
@@ -456,6 +461,11 @@ def note(
         print(f"  {where}: {text}", flush=True)
 
 
+# %% [markdown]
+# Times are said as people say them.
+
+# %%
+#| export
 def duration(
     seconds: float,
 ) -> str:  # such as "2 h 05 min", "3 min 20 s", "9 s"

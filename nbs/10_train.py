@@ -308,6 +308,11 @@ def all_gpus(
     return config.model_copy(update={"num_devices": count})
 
 
+# %% [markdown]
+# The settings travel to the processes in a file.
+
+# %%
+#| export
 def launch(
     config: Config,
     processes: int,  # one per GPU
@@ -342,6 +347,8 @@ def launch(
     return Run(run.path, config, run.read_json("status.json")["reason"])
 
 
+# %%
+#| export
 def pass_on(
     lines: Iterable[str],  # as they come from the processes
 ) -> list[str]:  # the mistakes among them, which are not printed

@@ -220,6 +220,11 @@ def do_test(config: Config) -> int:
     return 0
 
 
+# %% [markdown]
+# A folder that cannot be written is better known before an hour of work than after it.
+
+# %%
+#| export
 def result_folder(
     name: str,  # as given by the user
 ) -> Path:  # exists, can be written, and holds no run

@@ -167,6 +167,7 @@ def test_six_training_steps():
     in float64; the golden numbers must be about as near to ours as that, or nearer. (On the machine
     type they come from, with two threads, five losses agree to 2e-6 and the sixth to 4e-3.)
     """
+    torch.set_num_threads(2)
     want = {key: value.numpy() for key, value in golden("recipe").items()}
     losses, sums, sizes = six_steps(torch.float32)
     other_losses, other_sums, _ = six_steps(torch.float64)

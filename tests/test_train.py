@@ -158,13 +158,13 @@ def test_runs_from_different_weights_are_different_runs(whole, tmp_path):
 
 
 def test_another_precision_is_another_run(tmp_path):
-    "auto may mean bf16 here and fp32 there; a run is the one or the other."
-    train(tiny(tmp_path / "run", epochs=1, warm_epoch=-1, precision="auto"))
-    content = load(tmp_path / "run" / "last.pt")
-    content["data"]["precision"] = "of another machine"
-    torch.save(content, tmp_path / "run" / "last.pt")
-    with pytest.raises(UserError, match="precision of another machine"):
-        train(tiny(tmp_path / "run", epochs=2, warm_epoch=-1, precision="auto"))
+    "Unless it is left to the device: then a run goes on in its own, wherever it goes on."
+    train(tiny(tmp_path / "run", epochs=1, warm_epoch=-1, precision="fp32"))
+    with pytest.raises(UserError, match="precision fp32 -> bf16"):
+        train(tiny(tmp_path / "run", epochs=2, warm_epoch=-1, precision="bf16"))
+    for epochs, precision in ((2, "auto"), (3, "fp32")):
+        again = train(tiny(tmp_path / "run", epochs=epochs, warm_epoch=-1, precision=precision))
+    assert [", fp32" in entry["device"] for entry in again.history] == [True] * 3
 
 
 def test_a_report_of_a_finished_run_changes_no_record(whole):
