@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['T', 'XLA_PACKAGES', 'TPU_CHIPS', 'Device', 'DeviceMemory', 'DeviceLoop', 'DeviceSteps', 'Cpu', 'Cuda', 'Mps',
-           'cpu_name', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'start_xla', 'patience', 'xla_counts',
-           'host_operations', 'XlaChips', 'XlaMemory', 'XlaSteps', 'loaded_early', 'XlaLoop', 'Xla', 'RanksModel',
-           'RanksTalk', 'Ranks', 'CpuRanks', 'CudaRanks', 'best_device', 'open_device', 'device_for']
+           'cpu_name', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'start_xla', 'keep_programs', 'patience',
+           'xla_counts', 'host_operations', 'XlaChips', 'XlaMemory', 'XlaSteps', 'loaded_early', 'XlaLoop', 'Xla',
+           'RanksModel', 'RanksTalk', 'Ranks', 'CpuRanks', 'CudaRanks', 'started_processes', 'best_device',
+           'open_device', 'device_for']
 
 # %% ../nbs/06_device.ipynb #c-import-atexit
 import atexit
@@ -43,6 +44,7 @@ class Device:
     world = 1  # parts that a batch is cut into: one per chip
     processes = 1  # of torchrun; each feeds and scores its own part of a batch
     layout = torch.channels_last  # of images in memory
+    compiles = False  # whether a batch of another shape costs a compilation
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         self.reads, self.index = 0, index
@@ -135,6 +137,9 @@ class DeviceLoop(DeviceMemory):
         "What an epoch's log line should say of the device's work."
         return {}
 
+    def keep(self, folder: Path) -> None:
+        "Keep what was compiled in a folder, for the next session."
+
     def report(self) -> str:
         "What there is to say at the end of a run; empty: nothing."
         return ""
@@ -193,7 +198,11 @@ class Cuda(DeviceSteps):
             there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
         super().__init__(precision, index)
-        if precision == "fp32":  # by default convolutions round their inputs to ten bits (TF32)
+
+    def set_precision(self, precision: str) -> None:
+        "Compute in bf16 or fp32; by default convolutions round float32 inputs to ten bits (TF32)."
+        super().set_precision(precision)
+        if precision == "fp32":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     def copy(self, value: Tensor) -> Tensor:
@@ -251,7 +260,7 @@ XLA_PACKAGES = ("torch_xla", "libtpu")  # whose versions matter on a TPU
 
 # %% ../nbs/06_device.ipynb #tpu_chips
 TPU_CHIPS = {  # PCI device: generation, memory per chip in GB
-    "0x0027": ("v2 or v3", 16),
+    "0x0027": ("v2 or v3", 0),  # 8 and 16 GB for each of a chip's two cores
     "0x005e": ("v4", 32),
     "0x0062": ("v5p", 95),
     "0x0063": ("v5e", 16),
@@ -279,7 +288,7 @@ def why_no_xla(
     xla_version: str | None,  # of torch_xla; None: not installed
 ) -> str:  # empty: nothing stands in the way
     "What keeps this machine from using a TPU, and what to do."
-    runtime = environ.get("PJRT_DEVICE", "TPU" if chips else "")
+    runtime = environ.get("PJRT_DEVICE") or ("TPU" if chips else "")
     own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
     if not xla_version:
         return (
@@ -301,8 +310,6 @@ def why_no_xla(
         return (
             f"PJRT_DEVICE={runtime} is another kind of runtime; remove it, or write --device cuda"
         )
-    if runtime == "TPU" and not chips:
-        return f"PJRT_DEVICE=TPU, but this machine has no TPU; {where(environ).tpu}"
     return ""
 
 # %% ../nbs/06_device.ipynb #runtime_trouble
@@ -319,16 +326,17 @@ def runtime_trouble(
         )
     if "worker addresses" in text:
         return (
-            "the runtime waits for other workers: remove TPU_PROCESS_ADDRESSES and "
-            "CLOUD_TPU_TASK_ID from the environment, restart the kernel"
+            "the runtime waits for other workers: restart the kernel and, before anything else, "
+            "remove TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID with os.environ.pop"
         )
+    if not tpu_chips():
+        return f"this machine has no TPU that can be seen; {where().tpu}"
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     return f"the TPU runtime does not start: {line}; restart the session, then see `mshnet doctor`"
 
 # %% ../nbs/06_device.ipynb #start_xla
 def start_xla(
     num_devices: int,  # chips that share a batch; 0: all
-    cache: Path | None,  # folder of compiled programs, kept for the next session; None: not kept
     debug: str,  # folder for programs and metrics; empty: none
 ) -> Any:  # the mesh of chips
     "Start the runtime, or raise UserError with what keeps it from starting."
@@ -338,14 +346,13 @@ def start_xla(
         raise UserError(f"device=xla: {reason}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
+    if " " in debug:
+        raise UserError(f"debug_xla={debug!r}: XLA writes to no folder with a space; write another")
     if debug:
         dump = f"--xla_dump_to={Path(debug).expanduser().resolve()} --xla_dump_hlo_as_text"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {dump}".strip()
     try:
         runtime, sharding = xla("runtime"), xla("distributed.spmd")
-        if cache and not xla()._XLAC._xla_computation_cache_is_initialized():
-            cache.mkdir(parents=True, exist_ok=True)
-            runtime.initialize_cache(str(cache))
         if not runtime.is_spmd():
             runtime.use_spmd()
         there = runtime.global_runtime_device_count()
@@ -358,6 +365,21 @@ def start_xla(
             f"num_devices={wanted}: this runtime has {there} devices; write one of {fit}"
         )
     return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
+
+# %% ../nbs/06_device.ipynb #keep_programs
+def keep_programs(
+    folder: Path,
+) -> None:
+    "Keep compiled programs in a folder, unless one is settled already; warn if it cannot be."
+    started = xla()._XLAC._xla_computation_cache_is_initialized()
+    if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        warnings.warn(f"compiled programs are not kept in {folder}: {error.strerror}", stacklevel=2)
+    else:
+        xla("runtime").initialize_cache(str(folder))
 
 # %% ../nbs/06_device.ipynb #patience
 @contextlib.contextmanager
@@ -409,18 +431,18 @@ class XlaChips(DeviceSteps):
 
     kind = "xla"
     layout = torch.contiguous_format
+    compiles = True
 
     def __init__(
         self,
         precision: str = "auto",
         index: int | None = None,
         num_devices: int = 0,
-        cache: Path | None = None,
         debug: str = "",
     ) -> None:
-        self.mesh = start_xla(num_devices, cache, debug)
+        self.mesh = start_xla(num_devices, debug)
         self.world = self.mesh.mesh_shape[0]
-        self.cache, self.debug = cache, debug
+        self.debug = debug
         super().__init__(precision, index)
 
     def has_bf16(self) -> bool:
@@ -566,6 +588,15 @@ class XlaLoop(XlaSteps):
 class Xla(XlaLoop):
     "All chips of a TPU, or virtual ones on the CPU, as one device."
 
+    def seed(self, seed: int, epoch: int) -> None:
+        "Seed the chips' random numbers too."
+        super().seed(seed, epoch)
+        xla().manual_seed(torch.initial_seed() % 2**31)
+
+    def keep(self, folder: Path) -> None:
+        "Keep compiled programs in a folder."
+        keep_programs(folder)
+
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and the cache's counters."
         return {"xla": xla_counts() | {"first_step_seconds": round(self.first_step, 1)}}
@@ -577,9 +608,10 @@ class Xla(XlaLoop):
             folder = Path(self.debug).expanduser()
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "metrics.txt").write_text(xla("debug.metrics").metrics_report())
+        kept = os.environ.get("XLA_PERSISTENT_CACHE_PATH", "none")
         return (
             f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
-            f"cache {self.cache}: {counts['cache_hits']:.0f} found, "
+            f"cache {kept}: {counts['cache_hits']:.0f} found, "
             f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
         )
 
@@ -588,9 +620,8 @@ class RanksModel(DeviceSteps):
     "One of several processes that train one model."
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self.processes, self.wrapped = self.world, nn.Module()
-        self.phase = ""  # of the wrapper
+        self.rank, self.world = int(os.environ["RANK"]), started_processes()
+        self.processes, self.wrapped, self.phase = self.world, nn.Module(), ""
         super().__init__(precision, int(os.environ["LOCAL_RANK"]) if self.kind == "cuda" else None)
         if self.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process says the same
@@ -620,9 +651,11 @@ class RanksModel(DeviceSteps):
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
         "One step on gradients that are averaged over the processes."
         super().update(loss, optimizer, clip)
-        for value in self.wrapped.buffers() if self.kind == "cpu" else ():
-            if value.is_floating_point():
-                value.copy_(self.mean(value))
+        if self.kind == "cpu":
+            own = [value for value in self.wrapped.buffers() if value.is_floating_point()]
+            whole = self.mean(torch.cat(own)).split([len(value) for value in own])
+            for value, mean in zip(own, whole, strict=True):
+                value.copy_(mean)
 
 # %% ../nbs/06_device.ipynb #RanksTalk
 class RanksTalk(RanksModel):
@@ -667,11 +700,9 @@ class Ranks(RanksTalk):
     def share(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's rows of each batch: together they are the batch, in order."
         self.check(len(plan[0]) if plan else self.world)
-        return [
-            rows[i * self.rank : i * (self.rank + 1)]
-            for rows in plan
-            for i in [len(rows) // self.world]
-        ]
+        sizes = [len(rows) // self.world for rows in plan]
+        cuts = [slice(size * self.rank, size * (self.rank + 1)) for size in sizes]
+        return [rows[cut] for rows, cut in zip(plan, cuts, strict=True)]
 
     def chip(self) -> str:
         "How many processes, and the chip of this one."
@@ -685,7 +716,15 @@ class CpuRanks(Ranks, Cpu):
 class CudaRanks(Ranks, Cuda):
     "One of several processes with an NVIDIA GPU each."
 
-# %% ../nbs/06_device.ipynb #best_device
+# %% ../nbs/06_device.ipynb #started_processes
+def started_processes() -> int:  # 0: not started by torchrun
+    "How many processes torchrun started; UserError if only some of its variables are set."
+    missing = {"RANK", "WORLD_SIZE", "LOCAL_RANK"} - os.environ.keys()
+    if "RANK" in os.environ and missing:
+        raise UserError(f"RANK is set, but not {min(missing)}: start by torchrun, or unset RANK")
+    return int(os.environ["WORLD_SIZE"]) if not missing else 0
+
+
 def best_device() -> str:
     "The name of the best device of this machine."
     if tpu_chips():
@@ -701,22 +740,25 @@ def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
     precision: str = "auto",  # auto, bf16 or fp32
     num_devices: int = 0,  # of xla: chips that share a batch; 0: all
-    cache: Path | None = None,  # of xla: folder of compiled programs
     debug: str = "",  # of xla: folder for experts
 ) -> DeviceSteps:
     "The device of a run. Raises UserError, with what to write instead, if it is not there."
     kind, _, index = (best_device() if name == "auto" else name).partition(":")
+    several = started_processes()
+    if kind == "xla" and several > 1:
+        raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
-        return Xla(precision, None, num_devices, cache, debug)
-    several = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
-    if num_devices not in (0, several):
+        return Xla(precision, None, num_devices, debug)
+    if several and num_devices not in (0, several):
         raise UserError(
-            f"num_devices={num_devices}: this is one of {several} processes; "
-            f"write torchrun --nproc-per-node={num_devices} -m mshnet train ..."
+            f"num_devices={num_devices}: torchrun started {several} processes; leave it out"
         )
-    if several == 1:
+    if not several:
         kinds: dict[str, type[DeviceSteps]] = {"cpu": Cpu, "cuda": Cuda, "mps": Mps}
         return kinds[kind](precision, int(index) if index else None)
+    rank_here = int(os.environ["LOCAL_RANK"])
+    if kind == "cuda" and rank_here >= (there := torch.cuda.device_count()):
+        raise UserError(f"this machine has {there} GPUs; write torchrun --nproc-per-node={there}")
     if kind == "mps" or index:
         raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
     return CudaRanks(precision) if kind == "cuda" else CpuRanks(precision)
@@ -724,8 +766,8 @@ def open_device(
 # %% ../nbs/06_device.ipynb #device_for
 def device_for(config: Config) -> DeviceSteps:
     "The device of a run, which must be able to share its batch; UserError if not."
-    cache = run_folder(config).parent / "xla_cache"
     chosen = config.device, config.precision, config.num_devices
-    device = open_device(*chosen, cache, config.debug_xla)
+    device = open_device(*chosen, config.debug_xla)
     device.check(config.batch_size)
+    device.keep(run_folder(config).parent / "xla_cache")
     return device

@@ -79,9 +79,9 @@ def installed(
 def forget_stale_tpu(
     environ: MutableMapping[str, str] = os.environ,
 ) -> list[str]:  # names of what was removed
-    "Remove Kaggle's stale TPU variables; elsewhere do nothing."
+    "Remove stale TPU variables; leave those of a pod."
     stale = ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID")
-    if where(environ) != KAGGLE:
+    if where(environ) != KAGGLE and environ.get("TPU_PROCESS_ADDRESSES") != "local":
         return []
     return [name for name in stale if environ.pop(name, None) is not None]
 

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['train_epoch', 'judge_split', 'is_best', 'epoch_entry', 'advance', 'keep', 'stuck', 'Run', 'processes_to_start',
-           'all_gpus', 'launch', 'pass_on', 'train', 'beginning', 'identity', 'announce', 'fit', 'finish']
+           'all_gpus', 'launch', 'stop', 'pass_on', 'train', 'ended', 'beginning', 'identity', 'announce', 'fit',
+           'finish']
 
 # %% ../nbs/10_train.ipynb #c-import-hashlib
 import hashlib
@@ -12,6 +13,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -241,15 +243,24 @@ def launch(
         )
         try:
             mistakes = pass_on(started.stdout or ())
-        finally:
-            started.terminate()  # torchrun stops its processes; one that has ended stays so
-            status = started.wait()
+        except BaseException:
+            stop(started, Folder(run_folder(config)))
+            raise
     if mistakes:
         raise UserError(mistakes[0])
-    if status:
+    if status := started.wait():
         raise RuntimeError(f"a process ended with an error (status {status}): see the lines above")
     run = Folder(run_folder(config))
     return Run(run.path, config, run.read_json("status.json")["reason"])
+
+# %% ../nbs/10_train.ipynb #stop
+def stop(started: subprocess.Popen[str], folder: Folder) -> None:
+    "Stop torchrun and its processes, and say in the run's folder that it was stopped."
+    started.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
+    started.wait()
+    last = folder.read_json("status.json")
+    if last and last["state"] == "running":
+        folder.status("stopped", last["epochs_done"] - 1, "interrupted")
 
 # %% ../nbs/10_train.ipynb #pass_on
 def pass_on(
@@ -258,7 +269,9 @@ def pass_on(
     "Print what the processes say, up to torchrun's own report of a failure."
     mistakes, over = [], False
     for line in lines:
-        over = over or "torch/distributed/elastic" in line
+        over = over or bool(
+            re.match(r"[EW]\d+ .*elastic.*(failed \(exitcode|Sending process)", line)
+        )
         if found := re.match(r"mshnet(, process \d+)?: (.*)", line):
             mistakes.append(found[2])
         elif not over:
@@ -282,16 +295,28 @@ def train(
     device.once(lambda: prepare(folder, config, device.why, unfinished))
     announce(folder, config, device, parts, state)
     try:
+        device.once(lambda: folder.status("running", state.epoch))
         fit(folder, task, state, parts, device, data)
         finish(folder, task, parts, device)
     except BaseException as error:
-        stopped = isinstance(error, KeyboardInterrupt)
-        reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
-        if folder.path.is_dir():
-            folder.status("stopped" if stopped else "failed", state.epoch, reason)
+        device.report()
+        ended(folder, state.epoch, error)
         raise
     device.once(lambda: folder.status("finished", state.epoch, "all epochs done"))
     return Run(folder.path, config, "all epochs done")
+
+# %% ../nbs/10_train.ipynb #ended
+def ended(
+    folder: Folder,
+    epoch: int,  # the last one that is complete
+    error: BaseException,
+) -> None:
+    "Say in the run's folder why it ended, unless it is said."
+    last = folder.read_json("status.json")
+    if last and last["state"] == "running":
+        stopped = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
+        folder.status("stopped" if stopped else "failed", epoch, reason)
 
 # %% ../nbs/10_train.ipynb #beginning
 def beginning(

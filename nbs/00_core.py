@@ -285,7 +285,10 @@ def translate(
     "Settings under their names of today; UserError if two of them contradict each other."
     values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
     for switch, (name, meant) in SWITCHES.items():
-        if str(values.pop(switch, "false")).lower() not in ("true", "1", "yes"):
+        on = str(values.pop(switch, "false")).lower()
+        if on not in ("true", "1", "yes", "false", "0", "no"):
+            raise UserError(f"{switch}={on!r} is not possible: write true or false")
+        if on in ("false", "0", "no"):
             continue
         if values.get(name, "auto") not in ("auto", meant):
             raise UserError(f"{switch} means {name}={meant}, and {name}={values[name]} is written")
@@ -371,7 +374,9 @@ def configure(
     run: str = "",  # a run, or a file in its folder, whose settings come before both
 ) -> Config:
     "Join defaults < preset < the run's < file < written into one checked `Config`."
-    by_hand = {**read_settings(file), **translate(written)}
+    by_hand, said = {**translate(read_settings(file)), **translate(written)}, translate(written)
+    if not said and by_hand.keys() >= Config.model_fields.keys():  # a run's config.json: as it is
+        return Config(**by_hand)
     values = {**settings_of(run or str(by_hand.get("resume", ""))), **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
@@ -389,19 +394,22 @@ def configure(
 
 
 # %% [markdown]
-# The settings of a run are in its folder, whichever of its files is named:
+# The settings of a run are in its folder, whichever of its files is named. Its folder may have moved, and the machine it ran on may have been another: what was said of these is left behind.
 
 # %%
 #| export
+OF_ITS_MACHINE = set(PlaceFields.model_fields) - {"preset", "dataset_dir", "weight_path"}
+
+
 def settings_of(
     path: str,  # a checkpoint or a run's folder; empty: none
 ) -> dict[str, Any]:
-    "The settings of a run, without its folder, which may have moved."
+    "The settings of a run, without those of its folder and its machine."
     start = Path(path).expanduser()
     file = (start if start.is_dir() else start.parent) / "config.json"
     if not path or not file.exists():
         return {}
-    return {k: v for k, v in read_settings(str(file)).items() if k not in ("output_dir", "resume")}
+    return {k: v for k, v in read_settings(str(file)).items() if k not in OF_ITS_MACHINE}
 
 
 # %% [markdown]
@@ -444,6 +452,8 @@ def skipped(
         lines.append(f"val_fraction is not used with choose={config.choose}")
     if "scenes" in written and config.dataset_dir:
         lines.append("scenes is not used with a dataset_dir")
+    if config.debug_xla and config.device not in ("auto", "xla"):
+        lines.append(f"debug_xla is not used with device={config.device}")
     for name in ("train_list", "test_list"):
         if written.get(name) and not config.dataset_dir:
             lines.append(f"{name} is not used without a dataset_dir")

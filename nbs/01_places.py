@@ -104,7 +104,7 @@ test_eq(
 
 
 # %% [markdown]
-# Kaggle's TPU machines set two variables of an older kind of TPU, and with them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"). They must go before the runtime starts. On a real TPU pod the same variables are right, so it is done on Kaggle alone. Beside it stand two more questions about the surroundings of this process: what is installed, and whether it is alone.
+# Kaggle's TPU machines set two variables of an older kind of TPU, and with them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"). They must go before the runtime starts. On a real TPU pod the same variables are right and hold addresses; so they are removed on Kaggle, and wherever they only say "local". Beside it stand two more questions about the surroundings of this process: what is installed, and whether it is alone.
 
 # %%
 #| export
@@ -121,9 +121,9 @@ def installed(
 def forget_stale_tpu(
     environ: MutableMapping[str, str] = os.environ,
 ) -> list[str]:  # names of what was removed
-    "Remove Kaggle's stale TPU variables; elsewhere do nothing."
+    "Remove stale TPU variables; leave those of a pod."
     stale = ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID")
-    if where(environ) != KAGGLE:
+    if where(environ) != KAGGLE and environ.get("TPU_PROCESS_ADDRESSES") != "local":
         return []
     return [name for name in stale if environ.pop(name, None) is not None]
 

@@ -16,6 +16,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 #| export
 import copy
 import functools
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from mshnet.data import Batch, Split, ahead, read_dataset, squash
 from mshnet.device import DeviceSteps, open_device
 from mshnet.metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from mshnet.model import MSHNet, load_weights
-from mshnet.places import installed
+from mshnet.places import first_process, installed, run_folder
 from mshnet.run import bar, write_json
 from mshnet.task import Detection, Task, normalise
 
@@ -302,7 +303,12 @@ def evaluate(
             "weight_path is empty: name the weights to score, such as runs/NAME/best.pt"
         )
     trained = trained_model(config.weight_path)
-    device = open_device(config.device, config.precision, config.num_devices)
+    if config.num_devices > 1 and config.device != "xla" and first_process():
+        text = "num_devices is for training; to score in several processes start them by torchrun"
+        warnings.warn(text, stacklevel=2)
+        config = config.model_copy(update={"num_devices": 0})
+    device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
+    device.keep(run_folder(config).parent / "xla_cache")
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     config = config.model_copy(update={"batch_size": fits})
     task = Detection(config)
@@ -429,7 +435,8 @@ def predict(
     parts = []
     with torch.no_grad(), chip.autocast():
         for rows in images.split(size):
-            filled = torch.cat([rows, rows[:1].expand(size - len(rows), -1, -1, -1)])
+            more = size - len(rows) if chip.compiles else 0
+            filled = torch.cat([rows, rows[:1].expand(more, -1, -1, -1)])
             logits = placed(normalise(chip.send(filled)), deep=deep)[1]
             parts.append(torch.sigmoid(chip.read(logits.float()))[: len(rows)])
     return torch.cat(parts)

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -336,15 +337,29 @@ def launch(
         )
         try:
             mistakes = pass_on(started.stdout or ())
-        finally:
-            started.terminate()  # torchrun stops its processes; one that has ended stays so
-            status = started.wait()
+        except BaseException:
+            stop(started, Folder(run_folder(config)))
+            raise
     if mistakes:
         raise UserError(mistakes[0])
-    if status:
+    if status := started.wait():
         raise RuntimeError(f"a process ended with an error (status {status}): see the lines above")
     run = Folder(run_folder(config))
     return Run(run.path, config, run.read_json("status.json")["reason"])
+
+
+# %% [markdown]
+# An interrupted cell interrupts the kernel alone, so the processes are told here.
+
+# %%
+#| export
+def stop(started: subprocess.Popen[str], folder: Folder) -> None:
+    "Stop torchrun and its processes, and say in the run's folder that it was stopped."
+    started.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
+    started.wait()
+    last = folder.read_json("status.json")
+    if last and last["state"] == "running":
+        folder.status("stopped", last["epochs_done"] - 1, "interrupted")
 
 
 # %%
@@ -355,7 +370,9 @@ def pass_on(
     "Print what the processes say, up to torchrun's own report of a failure."
     mistakes, over = [], False
     for line in lines:
-        over = over or "torch/distributed/elastic" in line
+        over = over or bool(
+            re.match(r"[EW]\d+ .*elastic.*(failed \(exitcode|Sending process)", line)
+        )
         if found := re.match(r"mshnet(, process \d+)?: (.*)", line):
             mistakes.append(found[2])
         elif not over:
@@ -364,9 +381,16 @@ def pass_on(
 
 
 # %%
-said = ["epoch 0\n", "mshnet, process 1: epochs=0: write 1\n"]
-test_eq(pass_on([*said, "E1 torch/distributed/elastic\n", "Traceback\n"]), ["epochs=0: write 1"])
+end = "E1121 06:08 1 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: 2)\n"
+said = ["W1 1 torch/distributed/elastic/redirects.py:35] NOTE: on a Mac\n", "epoch 0\n"]
+test_eq(pass_on([*said, "mshnet, process 1: epochs=0\n", end, "Traceback\n"]), ["epochs=0"])
 test_eq(all_gpus(Config(device="cpu")).num_devices, 0)
+with tempfile.TemporaryDirectory() as tmp:
+    folder, sleeper = Folder(Path(tmp)), [sys.executable, "-c", "import time; time.sleep(60)"]
+    folder.status("running", 2)
+    with subprocess.Popen(sleeper, text=True, stderr=subprocess.DEVNULL) as started:
+        stop(started, folder)
+    test_eq(folder.read_json("status.json")["state"], "stopped")
 with expect_fail(UserError, contains="data is no folder of this machine"):
     launch(Config(device="cpu", dataset_dir="data is no folder of this machine", epochs=7), 2)
 assert not processes_to_start(Config(device="cpu"))
@@ -393,16 +417,42 @@ def train(
     device.once(lambda: prepare(folder, config, device.why, unfinished))
     announce(folder, config, device, parts, state)
     try:
+        device.once(lambda: folder.status("running", state.epoch))
         fit(folder, task, state, parts, device, data)
         finish(folder, task, parts, device)
     except BaseException as error:
-        stopped = isinstance(error, KeyboardInterrupt)
-        reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
-        if folder.path.is_dir():
-            folder.status("stopped" if stopped else "failed", state.epoch, reason)
+        device.report()
+        ended(folder, state.epoch, error)
         raise
     device.once(lambda: folder.status("finished", state.epoch, "all epochs done"))
     return Run(folder.path, config, "all epochs done")
+
+
+# %% [markdown]
+# Of several processes that fail the first to say so is the one with the reason; the others fail because it did.
+
+# %%
+#| export
+def ended(
+    folder: Folder,
+    epoch: int,  # the last one that is complete
+    error: BaseException,
+) -> None:
+    "Say in the run's folder why it ended, unless it is said."
+    last = folder.read_json("status.json")
+    if last and last["state"] == "running":
+        stopped = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
+        folder.status("stopped" if stopped else "failed", epoch, reason)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Folder(Path(tmp))
+    folder.status("running", 2)
+    for error in (ValueError("first"), ConnectionError("because of the first")):
+        ended(folder, 2, error)
+    test_eq(folder.read_json("status.json")["reason"], "ValueError: first")
 
 
 # %% [markdown]

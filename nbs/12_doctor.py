@@ -23,7 +23,7 @@ import torch
 
 from mshnet.core import Config, UserError
 from mshnet.data import report
-from mshnet.device import device_for
+from mshnet.device import DeviceSteps, open_device
 from mshnet.places import installed, run_folder, where
 from mshnet.run import PACKAGES
 
@@ -109,7 +109,7 @@ print(place(config))
 def accelerator(config: Config) -> Line:
     "The device that a run would take, and why it is none better."
     try:
-        device = device_for(config)
+        device = opened(config)
     except UserError as error:
         return Line("error", "accelerator", str(error))
     if device.precision == "bf16" and not device.has_bf16():
@@ -122,6 +122,30 @@ def accelerator(config: Config) -> Line:
     return Line("ok", "accelerator", device.why)
 
 
+def batch(config: Config) -> Line:
+    "How many images of a batch each device gets, or that it cannot be cut so."
+    try:
+        device = opened(config)
+    except UserError:  # said already
+        return Line("ok", "batch", f"{config.batch_size} images per step")
+    world = device.world if device.compiles else max(config.num_devices, 1)
+    text = f"{config.batch_size} images per step"
+    if config.batch_size % world:
+        return Line("warning", "batch", f"{text}, and {world} devices; write a multiple of {world}")
+    shared = f", {config.batch_size // world} for each of {world} devices" if world > 1 else ""
+    return Line("ok", "batch", text + shared)
+
+
+def opened(config: Config) -> DeviceSteps:
+    "The device of a run in one process."
+    return open_device(config.device, config.precision, config.num_devices, config.debug_xla)
+
+
+# %% [markdown]
+# Versions that do not belong together are the most frequent fault of all.
+
+# %%
+#| export
 def versions(config: Config) -> Line:
     "Versions of the packages that matter, and whether torch is recent enough."
     have = {name: installed(name) for name in PACKAGES}
@@ -134,7 +158,10 @@ def versions(config: Config) -> Line:
 
 # %%
 print(accelerator(config))
+print(batch(config))
 print(versions(config))
+test_eq(batch(Config(device="cpu", num_devices=3, batch_size=8)).level, "warning")
+test_eq(opened(config).kind, "cpu")
 
 
 # %% [markdown]
@@ -183,6 +210,7 @@ QUESTIONS: tuple[Callable[[Config], Line], ...] = (
     machine,
     place,
     accelerator,
+    batch,
     versions,
     disk,
     data,

@@ -298,7 +298,9 @@ def main(
             print(f"{who}: {error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
-            print("mshnet: stopped; the same command goes on from the last epoch", file=sys.stderr)
+            text = "mshnet: stopped; the same command goes on from the last epoch"
+            if first_process():
+                print(text, file=sys.stderr)
             return 130
 
 

@@ -10,10 +10,10 @@
 # ## What to check first
 #
 # ```bash
-# mshnet doctor --device xla
+# mshnet doctor --device xla --batch-size 16
 # ```
 #
-# or the third cell of a runner. The line `accelerator` says how many chips there are, of which generation and with how much memory; the line `versions` must show the same version of torch and torch_xla.
+# or the cell "The machine" of a runner. The line `accelerator` says how many chips there are, of which generation and with how much memory; the line `versions` must show the same version of torch and torch_xla.
 #
 # ## It does not start
 #
@@ -22,7 +22,7 @@
 # | this machine has no TPU | the session has another accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
 # | torch and torch_xla do not belong together | something was installed over the image's torch | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
 # | the TPU is held by process N | one program at a time can use a TPU | stop the other notebook, or restart its kernel |
-# | the runtime waits for other workers | two variables of an older kind of TPU are set; on Kaggle they are removed for you | remove `TPU_PROCESS_ADDRESSES` and `CLOUD_TPU_TASK_ID`, restart the kernel |
+# | the runtime waits for other workers | two variables of an older kind of TPU are set; where they are known to be stale they are removed for you | restart the kernel and, before anything else, `os.environ.pop` both `TPU_PROCESS_ADDRESSES` and `CLOUD_TPU_TASK_ID` |
 # | PJRT_DEVICE=CUDA is another kind of runtime | left over from another guide | remove it |
 # | this process has trained on another device before | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
 #
@@ -36,18 +36,19 @@
 #
 # ## The first step takes a minute
 #
-# A TPU runs compiled programs. There are three of them: a step of the warm-up, a step with all heads, and scoring. Each is compiled when it is first needed, and training says so:
+# A TPU runs compiled programs. Three of them take long: a step of the warm-up, a step with all heads, and scoring (a few small ones, which settle tensors on the chips, are counted too at the end). Each is compiled when it is first needed, and training says so:
 #
 # ```
 #   compiling the warm-up step, which happens once: 5 s so far
-#   compiled the warm-up step in 20 s, 22 s after the start
+#   compiled the warm-up step in 20 s
+#   first step 22 s after the start
 # ```
 #
 # So the first epoch is slow, and the first one after the warm-up. No other should be. If a program is compiled again, a warning says why as far as it can be told. Compiled programs are kept in `xla_cache` beside the run's folder, for the next session; how many were found there is said at the end of a run. (On the CPU runtime entries are written but cannot be read back by another process, which then compiles again, quietly. That they save time on a real TPU is what they are for, and was not verified.)
 #
 # ## Out of memory
 #
-# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each, and what the forward pass keeps for the backward pass. The latter can be asked of torch, here for one image of 256x256 in bfloat16:
+# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each, the weights once more in bfloat16, and what the forward pass keeps for the backward pass. The latter can be asked of torch, here for one image of 256x256 in bfloat16:
 
 # %%
 import torch
@@ -56,13 +57,13 @@ from mshnet.core import Config
 from mshnet.device import TPU_CHIPS, open_device
 from mshnet.task import Detection
 
-task, device = Detection(Config(batch_size=1, scenes=8, choose="last")), open_device("cpu", "bf16")
+task, device = Detection(Config(scenes=8, choose="last")), open_device("cpu", "bf16")
 model, split = task.model(), task.splits()["train"]
-batch = task.batch(split, [0], 0)
 
 
-def kept(phase):
-    "Bytes that a forward pass of one image keeps for its backward pass, beside the weights."
+def kept(phase, images):
+    "Bytes that a forward pass keeps for its backward pass, beside the weights."
+    batch = task.batch(split, list(range(images)), 0)
     weights = {p.data_ptr() for p in model.parameters()}
     sizes = {}
 
@@ -78,8 +79,10 @@ def kept(phase):
     return sum(sizes.values())
 
 
-fixed = sum(p.numel() for p in model.parameters()) * 4 * 3
-per_image = {phase: kept(phase) for phase in ("warm-up", "full")}
+phases = ("warm-up", "full")
+per_image = {phase: kept(phase, 2) - kept(phase, 1) for phase in phases}
+once = kept("full", 1) - per_image["full"]  # the weights in bfloat16
+fixed = sum(p.numel() for p in model.parameters()) * 4 * 3 + once
 {k: f"{v / 2**20:.0f} MiB" for k, v in {"fixed": fixed, **per_image}.items()}
 
 # %% [markdown]
@@ -92,14 +95,14 @@ for size in (4, 8, 16, 32, 64, 128, 256):
         (fixed + per_image["full"] * size / n) / 2**30 if size % n == 0 else 0 for n in (1, 4, 8)
     ]
     print(f"{size:12}" + "".join(f"{gib:14.2f}" if gib else f"{'-':>14}" for gib in row))
-print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values()))
+print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
 
 # %%
 #| hide
 assert 50e6 < per_image["warm-up"] < per_image["full"] < 400e6
 
 # %% [markdown]
-# This is a floor and not a promise. XLA may keep less (it computes some things twice) and a TPU may need more: it stores tensors in tiles of 8 by 128 numbers, and the widest layers of this network, which have 16 channels, may be padded. How much was not measured for want of a chip. If memory runs out, halve `batch_size`, or take a smaller `crop_size`: memory grows with its square.
+# This is no promise. XLA may keep less (it computes some things twice) and a TPU may need more: it stores tensors in tiles of 8 by 128 numbers, and the widest layers of this network, which have 16 channels, may be padded. How much was not measured for want of a chip. If memory runs out, halve `batch_size`, or take a smaller `crop_size`: memory grows with its square.
 #
 # ## Loading is slow
 #
@@ -120,7 +123,7 @@ assert 50e6 < per_image["warm-up"] < per_image["full"] < 400e6
 # On a slice of several hosts the same command is started on each of them:
 #
 # ```bash
-# gcloud compute tpus tpu-vm ssh NAME --worker=all --command "mshnet train --device xla --dataset-dir DATA --batch-size 64"
+# gcloud compute tpus tpu-vm ssh NAME --worker=all --command "mshnet train --device xla --dataset-dir DATA --preset tpu --batch-size 64"
 # ```
 #
 # Each host prepares the whole batch and sends its own chips their rows; each writes the same run to its own disk, so the folder must not be a shared one. This follows torch_xla's documentation and was not tried.

@@ -58,7 +58,7 @@
 #
 # ## TPU
 #
-# `mshnet train --device xla`, or a TPU runner, uses all chips there are, one or eight, in one process: the batch is cut among them, batch norm takes its means over all of them, each phase of the training is compiled once. **No real TPU was at hand.** What was run is torch_xla 2.9 on its CPU runtime with 1 and with 8 virtual devices (`make test-xla`): ten steps with the losses of plain PyTorch, no operation outside the device, no program compiled twice, runs that move between `xla` and `cpu`, both TPU runners from top to bottom under papermill. Speed, memory and rounding of a real chip, its compilation cache, and Colab and Kaggle themselves are unverified.
+# `mshnet train --device xla --preset tpu`, or a TPU runner, uses all chips there are, one or eight, in one process: the batch (a multiple of their number) is cut among them, batch norm takes its means over all of them, each phase of the training is compiled once. **No real TPU was at hand.** What was run is torch_xla 2.9 on its CPU runtime with 1 and with 8 virtual devices (`make test-xla`): ten steps with the losses of plain PyTorch (as nearly as float32 defines them; [log](../LOG.md)), no operation outside the device, no program compiled twice, runs that move between `xla` and `cpu`, both TPU runners from top to bottom under papermill. Speed, memory and rounding of a real chip, its compilation cache, and Colab and Kaggle themselves are unverified.
 #
 # [The TPU page](guide_tpu.ipynb) says what to check first, what each error means, which batch size, and how much memory a chip needs.
 #
@@ -67,10 +67,10 @@
 # ```bash
 # mshnet train --num-devices 2 --batch-size 16 --dataset-dir D                      # two GPUs of this machine
 # torchrun --nproc-per-node=2 -m mshnet train --batch-size 16 --dataset-dir D       # the same
-# torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 -m mshnet train --batch-size 32 --dataset-dir D
+# torchrun --nnodes=2 --node-rank=0 --master-addr=HOST --master-port=29500 --nproc-per-node=4 -m mshnet train --batch-size 32 --dataset-dir D
 # ```
 #
-# The last line is given on each of two machines; `HOST` is the first one. `--batch-size` counts the images of one step over all GPUs. Each process takes its part of every batch, gradients and batch norm are those of the whole batch (DistributedDataParallel, SyncBatchNorm), every test image is scored once, one process writes. It was tested with two processes on the CPU (gloo); no NVIDIA GPU and no second machine was at hand. On a CPU there is no batch norm over processes: each uses its own rows' statistics.
+# The last line is for the first of two machines, `HOST`, which holds the run; the second gets the same with `--node-rank=1`. `--batch-size` counts the images of one step over all GPUs. Each process takes its part of every batch, gradients and batch norm are those of the whole batch (DistributedDataParallel, SyncBatchNorm), every test image is scored once, one process writes. It was tested with two processes on the CPU (gloo); no NVIDIA GPU and no second machine was at hand. On a CPU there is no batch norm over processes: each uses its own rows' statistics.
 #
 # ## Results
 #

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from mshnet.cli import main
 from mshnet.core import Config, UserError
 from mshnet.run import Folder
+from mshnet.show import gallery
 from mshnet.task import Detection
 from mshnet.train import launch, train
 
@@ -128,7 +130,7 @@ def test_num_devices_starts_the_processes_and_the_run_goes_on_with_one(tmp_path)
     ("words", "line"),
     [
         ("--batch-size 5", "batch_size=5 cannot be shared by 2 devices: write 4 or 6"),
-        ("--num-devices 3", "torchrun --nproc-per-node=3"),
+        ("--num-devices 3", "torchrun started 2 processes; leave it out"),
         ("--epochz 3", "did you mean epochs?"),
     ],
 )
@@ -153,6 +155,43 @@ def test_a_mistake_reaches_the_caller_of_a_launched_run(tmp_path):
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("mshnet: dataset_dir='nowhere'")
     assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_a_launched_run_is_the_run_that_was_asked_for(tmp_path, recwarn):
+    "The same settings, nothing skipped, no preset that nobody asked for; and stopping is said."
+    small = {"scenes": 8, "base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu"}
+    config = Config(**small, epochs=1, warm_epoch=-1, output_dir=str(tmp_path / "run"))
+    train(config.model_copy(update={"num_devices": 2}))
+    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert kept == config.model_dump() | {"num_devices": 2}
+
+
+def test_what_two_processes_trained_is_scored_and_drawn_by_one(seen, capsys):
+    "What was said of their machine is not said of this one."
+    folder = seen["out"] / "run"
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"num_devices": 2, "device": "xla"}))
+    assert main(["test", "--weight-path", str(folder / "best.pt")]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[-1] == Folder(folder).read_json("scores.json")["line"]
+    )
+    gallery(folder)
+
+
+def test_only_some_of_torchruns_variables_are_a_mistake(tmp_path, monkeypatch, capsys):
+    "Some schedulers set RANK."
+    monkeypatch.setenv("RANK", "0")
+    assert main(["train", "--device", "cpu", "--output-dir", str(tmp_path / "run")]) == 2
+    assert "start by torchrun, or unset RANK" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_gpu_trains_under_torchrun(tmp_path):
+    "One process, all of the machinery: NCCL, batch norm over processes, objects sent around."
+    words = [*SMALL.replace("cpu", "cuda").split(), "--epochs", "2", "--warm-epoch", "0"]
+    one = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "-m", "mshnet"]
+    done = run(*one, "train", *words, "--output-dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_task_of_ones_own_must_be_started_by_torchrun():

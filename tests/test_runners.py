@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,12 +101,26 @@ def test_an_impossible_value_fails_with_one_line(tmp_path):
     assert len(error.value.traceback) == 1
 
 
+@pytest.mark.parametrize("name", ["a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu"])
+def test_an_install_keeps_what_the_image_brought(name):
+    "pip is told to keep exactly these, however pip writes their names."
+    notebook = nbformat.read(RUNNERS / f"{name}.ipynb", 4)
+    [cell] = [c for c in notebook.cells if "install" in c.metadata.get("tags", [])]
+    pattern = re.search(r"grep -iE '([^']+)'", cell.source)[1]
+    image = ["torch==2.8.0+cpu", "torch_xla==2.8.0", "torch-xla==2.8.0", "numpy==2.0.2"]
+    image += ["ipython==7.34.0", "torchvision==0.23.0"]
+    assert [line for line in image if re.search(pattern, line, re.IGNORECASE)] == image
+    assert not re.search(pattern, "torchmetrics==1.0", re.IGNORECASE)
+    assert cell.source.count("-c kept.txt") == cell.source.count("pip install")
+
+
 def test_kaggles_two_gpus_are_used_from_the_cell(tmp_path):
     "Two processes (here on the CPU); their epochs are seen in the cell."
     notebook, run = execute("kaggle_gpu", tmp_path, **SMALL, num_devices=2)
     check(notebook, run)
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
     assert "epoch 1/1" in printed and "2 processes" in printed
+    assert "error" not in printed and "2 for each of 2 devices" in printed
 
 
 @pytest.mark.parametrize("name", ["local", "a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu"])

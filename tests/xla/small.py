@@ -18,7 +18,8 @@ class One(NamedTuple):
 
 
 fewer = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-device = open_device("xla", "fp32", fewer, Path(sys.argv[1]), sys.argv[2])
+device = open_device("xla", "fp32", fewer, sys.argv[2])
+device.keep(Path(sys.argv[1]))
 print(device.why)
 model = device.place(nn.Conv2d(1, 1, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -28,4 +29,9 @@ for _ in range(3):
     device.update(step(image).sum(), optimizer)
 print(device.facts()["xla"])
 print(device.report())
+masks = []
+for _ in range(2):
+    device.seed(3, 0)
+    masks.append(device.read(nn.functional.dropout(device.send(torch.ones(64)))))
+print("seeded" if torch.equal(*masks) else "not seeded")
 print([name for name in ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID") if name in os.environ])

@@ -3,6 +3,7 @@
 What cannot be seen here: a TPU's speed, memory and rounding, its persistent cache, several hosts.
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -28,13 +29,29 @@ def python(*words, **environ):
     return subprocess.run(words, env=env, capture_output=True, text=True)
 
 
-@pytest.fixture(scope="session", params=[1, 8])
-def seen(request, tmp_path_factory):
+@pytest.fixture(scope="session")
+def observed(tmp_path_factory):
+    "What observe.py saw, by the number of devices."
+
+    @functools.cache
+    def observe(devices):
+        out = tmp_path_factory.mktemp("seen") / "seen.json"
+        done = python(HERE / "observe.py", out, CPU_NUM_DEVICES=str(devices))
+        assert done.returncode == 0, done.stderr[-4000:]
+        return json.loads(out.read_text()) | {"devices": devices, "said": done.stdout}
+
+    return observe
+
+
+@pytest.fixture(params=[1, 8])
+def seen(request, observed):
     "What observe.py saw with this number of devices."
-    out = tmp_path_factory.mktemp("seen") / "seen.json"
-    done = python(HERE / "observe.py", out, CPU_NUM_DEVICES=str(request.param))
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(out.read_text()) | {"devices": request.param, "said": done.stdout}
+    return observed(request.param)
+
+
+def losses(run):
+    "Those of the ten steps."
+    return [row["loss"] for p in ("warm-up", "full") for row in run[p] if "loss" in row]
 
 
 def test_a_phase_is_one_program(seen):
@@ -67,10 +84,6 @@ def test_ten_steps_have_the_losses_of_plain_pytorch(seen):
     gradients that are zero but for rounding is a coin, and ten steps later the second digit is one
     too. The first loss, before any update, must agree to one part in a million.
     """
-
-    def losses(run):
-        return [row["loss"] for p in ("warm-up", "full") for row in run[p] if "loss" in row]
-
     want, have = losses(seen["cpu"]), losses(seen["xla"])
     shaken = [losses(run) for run in seen["shaken"]]
     assert len(want) == 10
@@ -79,6 +92,13 @@ def test_ten_steps_have_the_losses_of_plain_pytorch(seen):
     for step, value in enumerate(want):
         spread = max(spread, *(abs(run[step] - value) for run in shaken))
         assert abs(have[step] - value) <= min(10 * spread, 0.002), step
+
+
+def test_eight_devices_have_the_losses_of_one(observed):
+    "Directly, by the same measure."
+    one, eight = (losses(observed(devices)["xla"]) for devices in (1, 8))
+    assert eight[0] == pytest.approx(one[0], rel=1e-6)
+    assert eight == pytest.approx(one, abs=0.002)
 
 
 def test_the_same_weights_score_the_same(seen):
@@ -110,12 +130,22 @@ def test_another_program_later_is_warned_of_with_its_reason(seen):
     assert seen["detector"]["host"] == ["aten::_local_scalar_dense"]
 
 
+def test_training_compiles_once_per_phase(seen):
+    "In `train` itself, with a read of the loss after every step: two epochs of each phase."
+    programs = [entry["xla"]["programs"] for entry in seen["travel"]["history"][:4]]
+    assert programs[1] == programs[0]
+    assert programs[2] == programs[1] + 1  # the full step; the scoring is the same
+    assert programs[3] == programs[2]
+    assert "compiled" not in "".join(seen["travel"]["warnings"])
+
+
 def test_a_checkpoint_travels(seen):
     "xla, cpu, xla: weights and optimizer arrive to the last bit, and the run keeps its bfloat16."
     found = seen["travel"]
-    assert (found["cpu"], found["xla"], found["epochs"]) == (True, True, 3)
-    assert [line.split(",")[0] for line in found["devices"]] == ["xla", "cpu", "xla"]
-    assert all(", bf16" in line for line in found["devices"])
+    assert (found["cpu"], found["xla"]) == (True, True)
+    devices = [entry["device"] for entry in found["history"]]
+    assert [line.split(",")[0] for line in devices] == ["xla"] * 4 + ["cpu", "xla"]
+    assert all(", bf16" in line for line in devices)
 
 
 def test_the_user_is_told_of_compiling(seen):
@@ -142,6 +172,26 @@ def test_fewer_devices_can_share_a_batch(tmp_path):
     done = python(HERE / "small.py", tmp_path, "", "4", CPU_NUM_DEVICES="8")
     assert done.returncode == 0, done.stderr
     assert "xla, fp32: 4 of 8 virtual devices" in done.stdout
+
+
+def test_a_cache_that_cannot_be_written_costs_time_and_no_more(tmp_path):
+    "A file lies where the folder should be."
+    (tmp_path / "cache").write_text("")
+    done = python(HERE / "small.py", tmp_path / "cache", "")
+    assert done.returncode == 0 and "are not kept in" in done.stderr
+
+
+def test_random_numbers_on_the_chips_follow_the_seed(tmp_path):
+    "For tasks with dropout."
+    assert "\nseeded" in python(HERE / "small.py", tmp_path, "").stdout
+
+
+def test_torchrun_is_refused(tmp_path):
+    "Two processes would write one folder; one process drives all chips."
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "mshnet"]
+    done = python(*torchrun, "train", "--device", "xla", "--output-dir", tmp_path / "run")
+    assert done.returncode != 0 and "start it without torchrun" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_experts_get_programs_and_metrics(tmp_path):
@@ -181,7 +231,7 @@ def test_mistakes_are_one_line(tmp_path, words, line):
 @pytest.mark.parametrize(
     ("environ", "line"),
     [
-        ({"PJRT_DEVICE": "TPU"}, "this machine has no TPU"),
+        ({"PJRT_DEVICE": "TPU"}, "this machine has no TPU that can be seen"),
         ({"PJRT_DEVICE": "CUDA"}, "another kind of runtime"),
         ({"PJRT_DEVICE": "", "COLAB_RELEASE_TAG": "x"}, "v5e-1 TPU"),
     ],
