@@ -992,6 +992,7 @@ def rank_of_two(rank):
 test_eq([rank_of_two(r).share([[5, 1, 4, 2]]) for r in (0, 1)], [[[5, 1]], [[4, 2]]])
 with expect_fail(UserError, contains="write 4 or 6"):
     rank_of_two(0).check(5)
+test_eq(started_processes(), 0)
 test_eq((device.share([[5, 1]]), device.gather(3), device.once(lambda: 4)), ([[5, 1]], [3], 4))
 
 
@@ -1014,6 +1015,8 @@ if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
     with expect_fail(UserError, contains="device=xla: "):
         start_xla(0, "")
 if installed("torch_xla"):
+    with tempfile.TemporaryDirectory() as tmp:
+        keep_programs(Path(tmp))
     print(xla("version").__version__, xla_counts(), host_operations())
 
 # %% [markdown]
