@@ -29,6 +29,7 @@ for _ in range(3):
     device.update(step(image).sum(), optimizer)
 print(device.facts()["xla"])
 print(device.report())
+device.begin("random", model)
 masks = []
 for _ in range(2):
     device.seed(3, 0)
