@@ -310,6 +310,10 @@ def why_no_xla(
         return (
             f"PJRT_DEVICE={runtime} is another kind of runtime; remove it, or write --device cuda"
         )
+    if runtime == "TPU" and not chips:
+        return (
+            f"PJRT_DEVICE=TPU, but this machine has no TPU that can be seen; {where(environ).tpu}"
+        )
     return ""
 
 # %% ../nbs/06_device.ipynb #runtime_trouble
@@ -329,8 +333,6 @@ def runtime_trouble(
             "the runtime waits for other workers: restart the kernel and, before anything else, "
             "remove TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID with os.environ.pop"
         )
-    if not tpu_chips():
-        return f"this machine has no TPU that can be seen; {where().tpu}"
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     return f"the TPU runtime does not start: {line}; restart the session, then see `mshnet doctor`"
 
@@ -341,7 +343,9 @@ def start_xla(
 ) -> Any:  # the mesh of chips
     "Start the runtime, or raise UserError with what keeps it from starting."
     forget_stale_tpu()
-    chips = len(tpu_chips())
+    chips = len(
+        tpu_chips() or [*Path("/dev").glob("accel[0-9]*"), *Path("/dev/vfio").glob("[0-9]*")]
+    )
     if reason := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
         raise UserError(f"device=xla: {reason}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")

@@ -356,7 +356,7 @@ tpu_chips(), XLA_PACKAGES
 
 
 # %% [markdown]
-# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, before the runtime is started where that is possible:
+# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, before the runtime is started where that is possible (without a TPU it does not fail, it ends the process):
 
 # %%
 #| export
@@ -389,6 +389,10 @@ def why_no_xla(
         return (
             f"PJRT_DEVICE={runtime} is another kind of runtime; remove it, or write --device cuda"
         )
+    if runtime == "TPU" and not chips:
+        return (
+            f"PJRT_DEVICE=TPU, but this machine has no TPU that can be seen; {where(environ).tpu}"
+        )
     return ""
 
 
@@ -413,8 +417,6 @@ def runtime_trouble(
             "the runtime waits for other workers: restart the kernel and, before anything else, "
             "remove TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID with os.environ.pop"
         )
-    if not tpu_chips():
-        return f"this machine has no TPU that can be seen; {where().tpu}"
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     return f"the TPU runtime does not start: {line}; restart the session, then see `mshnet doctor`"
 
@@ -426,6 +428,7 @@ for environ, chips, has, xla_has in [
     ({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"),
     ({"PJRT_DEVICE": "CUDA"}, 0, "2.9.0", "2.9.0"),
     ({"PJRT_DEVICE": ""}, 0, "2.9.0", "2.9.0"),
+    ({"PJRT_DEVICE": "TPU"}, 0, "2.9.0", "2.9.0"),
 ]:
     print("-", why_no_xla(environ, chips, has, xla_has))
 test_eq(why_no_xla({"PJRT_DEVICE": "CPU"}, 0, "2.9.0+cpu", "2.9.0"), "")
@@ -434,8 +437,7 @@ runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. No
 
 # %%
 assert "TPU_PROCESS_ADDRESSES" in runtime_trouble("Expected 4 worker addresses, got 1.")
-if not tpu_chips():
-    assert "no TPU that can be seen" in runtime_trouble("UNKNOWN: x")
+assert "no reason given" in runtime_trouble("") and "UNKNOWN: x" in runtime_trouble("UNKNOWN: x\ny")
 
 
 # %% [markdown]
@@ -449,7 +451,9 @@ def start_xla(
 ) -> Any:  # the mesh of chips
     "Start the runtime, or raise UserError with what keeps it from starting."
     forget_stale_tpu()
-    chips = len(tpu_chips())
+    chips = len(
+        tpu_chips() or [*Path("/dev").glob("accel[0-9]*"), *Path("/dev/vfio").glob("[0-9]*")]
+    )
     if reason := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
         raise UserError(f"device=xla: {reason}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")

@@ -207,6 +207,7 @@ def test_kaggles_stale_variables_are_gone_before_the_runtime_starts(tmp_path):
     stale = {"TPU_PROCESS_ADDRESSES": "local", "CLOUD_TPU_TASK_ID": "0"}
     kaggle = python(HERE / "small.py", tmp_path, "", KAGGLE_KERNEL_RUN_TYPE="Batch", **stale)
     assert kaggle.stdout.splitlines()[-1] == "[]", kaggle.stderr
+    stale["TPU_PROCESS_ADDRESSES"] = "10.0.0.1:8476"
     pod = python(HERE / "small.py", tmp_path, "", **stale)
     assert pod.stdout.splitlines()[-1] == str(list(stale))
 
