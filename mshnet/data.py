@@ -685,12 +685,14 @@ def box_blur(
     "Three box blurs along the rows and three along the columns."
     centre, side = weights[:, :, None, None, None].unbind(1)
     half = WHOLE // 2 - 128 * (WHOLE - centre - 2 * side)
+    bits = torch.full((), 24, dtype=torch.int32, device=image.device)
     image = image - 128
     for dim in (3, 3, 3, 2, 2, 2):
         last = image.shape[dim] - 1
         before = torch.cat([image.narrow(dim, 0, 1), image.narrow(dim, 0, last)], dim)
         after = torch.cat([image.narrow(dim, 1, last), image.narrow(dim, last, 1)], dim)
-        image = torch.addcmul(image * centre, before.add_(after), side).add_(half) >> 24
+        sums = torch.addcmul(image * centre, before.add_(after), side).add_(half)
+        image = torch.bitwise_right_shift(sums, bits)  # XLA's >> rounds towards zero
     return image + 128
 
 # %% ../nbs/05_data.ipynb #nearest
