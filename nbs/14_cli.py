@@ -1,7 +1,7 @@
 # %% [markdown]
 # # cli
 #
-# > `mshnet train | test | data | doctor`: the same settings as flags, and errors that say what to write.
+# > `mshnet train | test | data | doctor | bench`: the same settings as flags, and errors that say what to write.
 
 # %%
 #| default_exp cli
@@ -52,6 +52,7 @@ from mshnet.places import first_process
 READING = ["dataset_dir", "train_list", "test_list"]
 DEVICE = ["device", "precision", "num_devices"]
 SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
+NOT_BENCHED = ["epochs", "clip_grad", "resume", "num_devices", "log_every", "debug_xla"]
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
         "train, score and keep a run; the same command again goes on",
@@ -63,6 +64,41 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     ),
     "data": ("report what a data set holds and what is wrong with it", READING),
     "doctor": ("look at this machine", [*DEVICE, "batch_size", "dataset_dir", "output_dir"]),
+    "bench": (
+        "measure training, scoring, data, start and memory on this device",
+        [name for name in Config.model_fields if name not in NOT_BENCHED],
+    ),
+}
+
+# %% [markdown]
+# What a bench measures is no setting of a run, and no run records it. So such flags belong to their command alone: they are what argparse is told of them, and go to the command as they are.
+
+# %%
+#| export
+OWN: dict[str, dict[str, dict[str, Any]]] = {
+    "bench": {
+        "baseline": {
+            "action": "store_const",
+            "const": True,
+            "help": "measure a plain PyTorch path too, turn by turn with ours: ratios are given "
+            "only if losses and scores are equal (else status 1)",
+        },
+        "repeats": {
+            "type": int,
+            "help": "turns of each measurement; the median counts (default 5)",
+        },
+        "batch_sizes": {
+            "help": "batch sizes of training, such as 4,16 (default: batch_size and 4 times that)"
+        },
+        "images": {"type": int, "help": "images of each turn (default 32)"},
+        "weights": {
+            "help": "score with the weights of weight_path (trained), with untrained ones that "
+            "predict thousands of components (noisy), or with both (default)"
+        },
+        "rates": {
+            "help": 'JSON file with costs of an hour, such as {"my A100": 1.2} (default: examples)'
+        },
+    }
 }
 
 
@@ -115,6 +151,9 @@ def make_parser() -> Parser:
         if command == "data":
             sub.add_argument("folder", nargs="?", help="folder of the data set", metavar="DIR")
         sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
+        for name, how in OWN.get(command, {}).items():
+            shown: dict[str, Any] = {} if "action" in how else {"metavar": "X"}
+            sub.add_argument(f"--{name.replace('_', '-')}", **shown, **how)
         recipe = sub.add_argument_group("settings that change the result")
         where = sub.add_argument_group("settings of this machine")
         for name in names:
@@ -242,7 +281,7 @@ def result_folder(
 
 
 # %% [markdown]
-# The other two only look. Their status says what they found, for scripts.
+# The others only look. Their status says what they found, for scripts.
 
 # %%
 #| export
@@ -264,11 +303,23 @@ def do_doctor(config: Config) -> int:
     return 1 if found.worst == "error" else 0
 
 
-DO: dict[str, Callable[[Config], int]] = {
+def do_bench(config: Config, **asked: Any) -> int:
+    "Print what was measured; status 1 if the plain path gives another result."
+    from mshnet.bench import Options, bench, table
+
+    if config.output_dir:
+        result_folder(config.output_dir)
+    content = bench(config, Options(**asked))
+    print(table(content))
+    return 1 if content["problem"] else 0
+
+
+DO: dict[str, Callable[..., int]] = {
     "train": do_train,
     "test": do_test,
     "data": do_data,
     "doctor": do_doctor,
+    "bench": do_bench,
 }
 
 
@@ -285,14 +336,15 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
-) -> int:  # exit status: 0, 1 an ill machine, 2 a mistake of the user's, 130 interrupted
+) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake of the user's, 130 interrupted
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
+            own = {name: written.pop(name) for name in OWN.get(command, {}) if name in written}
             run = str(written.get("weight_path", "")) if command == "test" else ""
-            return DO[command](configure(written, file, run))
+            return DO[command](configure(written, file, run), **own)
         except UserError as error:
             who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
             print(f"{who}: {error}", file=sys.stderr)
@@ -315,7 +367,7 @@ for line in ("train --epochs none", "train --lerning-rate 1", "test", "data no-s
 #| hide
 show_warning("a warning")
 test_eq(main(["doctor", "--device", "cpu"]), 0)
-assert [do.__name__ for do in (do_train, do_test, do_data, do_doctor)] == [
+assert [do.__name__ for do in (do_train, do_test, do_data, do_doctor, do_bench)] == [
     f"do_{c}" for c in COMMANDS
 ]
 assert isinstance(make_parser(), Parser)
