@@ -881,7 +881,7 @@ test_eq(collate([squash(made.images[3], made.masks[3], 64)], [True]).image[0], b
 # %% [markdown]
 # ## Whole batches on the device
 #
-# Pillow takes about a millisecond for an image. A step of training on a CPU takes a hundred times as long, so there Pillow is good enough and stays. A GPU takes its step in less than that millisecond and would wait for its data. So there the pixels lie on the device, once and for all, and whole batches are transformed where they are.
+# Pillow takes about a millisecond for an image. A step of training on a CPU takes a hundred times as long, so there Pillow is good enough and stays. A fast GPU or TPU has little more than that millisecond for its whole step and would wait for its data. So for those the pixels can lie on the device, once and for all, and whole batches be transformed where they are. (What follows is complete and tested; the training loop still takes Pillow's batches on every device.)
 #
 # First the store. Images of one split get one shape, that of the highest and the widest, so that any of them can be picked by number. It is made of planes: a grey image is one plane, a colour image three. Whether it fits is known before anything is copied.
 

@@ -42,6 +42,7 @@
 # mshnet data data/NUAA-SIRST                                  # what is in a data set, and everything wrong with it
 # mshnet train --dataset-dir data/NUAA-SIRST                   # 400 epochs; the same command goes on
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt          # scores, with their protocol
+# mshnet bench --baseline --dataset-dir data/NUAA-SIRST       # how fast, beside a plain script, on this machine
 # ```
 #
 # A data set is a folder with `images/` and `masks/` (or IRSTD-1k's folder names) and lists of names: `trainval.txt` and `test.txt`, `train.txt` and `val.txt`, or `img_idx/train_*.txt`. Without one, `mshnet train` takes synthetic scenes and says so.
