@@ -486,8 +486,9 @@ def pulled(root: Path, path: Path) -> tuple[str, str]:
 
 
 def test(root: Path, names: list[str]) -> int:
-    "Run the lesson cells of the numbered notebooks, all or those named."
-    chosen = sorted(p.stem for p in (root / "nbs").glob("[0-9][0-9]_*.ipynb"))
+    "Run the lesson cells of the numbered notebooks and the guides, all or those named."
+    kinds = ("[0-9][0-9]_*.ipynb", "guide_*.ipynb")
+    chosen = sorted(p.stem for kind in kinds for p in (root / "nbs").glob(kind))
     if names:
         wanted = {Path(name).stem for name in names}
         missing = sorted(wanted - {w for c in chosen for w in (c, c[3:])})
