@@ -44,7 +44,7 @@ from .evaluate import look_closely, predictions, score_split, trained_model
 from .model import MSHNet
 from .places import run_folder
 from .run import Folder, State, duration, environment, write_json
-from .show import Picture
+from .show import Picture, even_steps
 from .task import DEVIATION, MEAN, Detection, normalise
 from .train import beginning, judge_split, train_epoch
 
@@ -642,9 +642,8 @@ class Bed:
 # %% ../nbs/13_bench.ipynb #sample
 def sample(bed: Bed) -> Split:
     "Test images to score, evenly spread over the list."
-    split, count = bed.parts["test"], bed.options.images
-    places = np.linspace(0, len(split) - 1, min(count, len(split)))
-    return split.part("sample", places.round().astype(int).tolist())
+    split = bed.parts["test"]
+    return split.part("sample", even_steps(len(split), bed.options.images))
 
 # %% ../nbs/13_bench.ipynb #make_row
 def make_row(

@@ -250,7 +250,8 @@ def configure(
     run: str = "",  # a run, or a file in its folder, whose settings come before both
 ) -> Config:
     "Join defaults < preset < the run's < file < written into one checked `Config`."
-    by_hand, said = {**translate(read_settings(file)), **translate(written)}, translate(written)
+    said = translate(written)
+    by_hand = {**translate(read_settings(file)), **said}
     if not said and by_hand.keys() >= Config.model_fields.keys():  # a run's config.json: as it is
         return Config(**by_hand)
     values = {**settings_of(run or str(by_hand.get("resume", ""))), **by_hand}

@@ -19,6 +19,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ class Split:
         "Number of images."
         return len(self.names)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         "Twelve digits that stand for the names and every pixel, in list order."
         digest = hashlib.sha256()

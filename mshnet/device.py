@@ -31,7 +31,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .core import Config, UserError
-from .places import first_process, forget_stale_tpu, installed, run_folder, where
+from .places import forget_stale_tpu, installed, program_folder, where
 
 # %% ../nbs/06_device.ipynb #Device
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Device:
 
     kind = "cpu"
     world = 1  # parts that a batch is cut into: one per chip
-    processes = 1  # of torchrun; each feeds and scores its own part of a batch
+    processes, rank = 1, 0  # of torchrun: each feeds and scores its own part of a batch
     layout = torch.channels_last  # of images in memory
     compiles = False  # whether a batch of another shape costs a compilation
 
@@ -130,8 +130,8 @@ class DeviceLoop(DeviceMemory):
 
     def seed(self, seed: int, epoch: int) -> None:
         "Seed torch's random numbers for an epoch: others in each epoch and in each process."
-        rank = 0 if first_process() else int(os.environ["RANK"])
-        torch.manual_seed(int(np.random.SeedSequence([seed, epoch, rank]).generate_state(1)[0]))
+        own = np.random.SeedSequence([seed, epoch, self.rank])
+        torch.manual_seed(int(own.generate_state(1)[0]))
 
     def facts(self) -> dict[str, Any]:
         "What an epoch's log line should say of the device's work."
@@ -352,9 +352,10 @@ def start_xla(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
     if " " in debug:
         raise UserError(f"debug_xla={debug!r}: XLA writes to no folder with a space; write another")
-    if debug:
-        dump = f"--xla_dump_to={Path(debug).expanduser().resolve()} --xla_dump_hlo_as_text"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {dump}".strip()
+    dump = f"--xla_dump_to={Path(debug).expanduser().resolve()} --xla_dump_hlo_as_text"
+    flags = os.environ.get("XLA_FLAGS", "")
+    if debug and dump not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {dump}".strip()
     try:
         runtime, sharding = xla("runtime"), xla("distributed.spmd")
         if not runtime.is_spmd():
@@ -521,7 +522,8 @@ class XlaSteps(XlaMemory):
         with slow if count < 2 else contextlib.nullcontext():
             yield
         self.steps[self.phase] = count + 1
-        host, self.host = host_operations() - self.host, host_operations()
+        now = host_operations()
+        host, self.host = now - self.host, now
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
@@ -773,5 +775,5 @@ def device_for(config: Config) -> DeviceSteps:
     chosen = config.device, config.precision, config.num_devices
     device = open_device(*chosen, config.debug_xla)
     device.check(config.batch_size)
-    device.keep(run_folder(config).parent / "xla_cache")
+    device.keep(program_folder(config))
     return device

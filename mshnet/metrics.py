@@ -107,6 +107,14 @@ class Found:
     matched: int
     false_pixels: int  # pixels of predictions that found nothing
 
+    def __add__(self, other: "Found") -> "Found":
+        "What both contribute."
+        return Found(
+            self.targets + other.targets,
+            self.matched + other.matched,
+            self.false_pixels + other.false_pixels,
+        )
+
 
 def find(
     pred: np.ndarray,  # [H,W] bool
@@ -294,9 +302,5 @@ def pd_fa(
     rows = []
     for threshold in thresholds:
         each = [find(p > threshold, m, rule) for p, m in zip(probs, masks, strict=True)]
-        rows.append(
-            Found(
-                *(sum(getattr(f, k) for f in each) for k in ("targets", "matched", "false_pixels"))
-            )
-        )
+        rows.append(sum(each, Found(0, 0, 0)))
     return rows

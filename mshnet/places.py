@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLAB', 'KAGGLE', 'HERE', 'Place', 'where', 'interactive', 'installed', 'forget_stale_tpu', 'first_process',
-           'find_dataset', 'run_folder']
+           'find_dataset', 'run_folder', 'program_folder']
 
 # %% ../nbs/01_places.ipynb #c-import-os
 import os
@@ -122,3 +122,8 @@ def run_folder(
         start = Path(config.resume).expanduser()
         return start if start.is_dir() else start.parent
     return (place or where()).runs / run_name(config)
+
+
+def program_folder(config: Config) -> Path:
+    "The folder of programs compiled for a TPU, which the runs beside it share."
+    return run_folder(config).parent / "xla_cache"

@@ -194,7 +194,13 @@ def run_folder(
     return (place or where()).runs / run_name(config)
 
 
+def program_folder(config: Config) -> Path:
+    "The folder of programs compiled for a TPU, which the runs beside it share."
+    return run_folder(config).parent / "xla_cache"
+
+
 # %%
 test_eq(run_folder(Config(output_dir="mine")), Path("mine"))
+test_eq(program_folder(Config(output_dir="my/run")), Path("my/xla_cache"))
 test_eq(run_folder(Config(resume="old/last.pt")), Path("old"))
 test_eq(run_folder(Config(), KAGGLE), Path("/kaggle/working/runs") / run_name(Config()))

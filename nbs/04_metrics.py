@@ -163,6 +163,14 @@ class Found:
     matched: int
     false_pixels: int  # pixels of predictions that found nothing
 
+    def __add__(self, other: "Found") -> "Found":
+        "What both contribute."
+        return Found(
+            self.targets + other.targets,
+            self.matched + other.matched,
+            self.false_pixels + other.false_pixels,
+        )
+
 
 def find(
     pred: np.ndarray,  # [H,W] bool
@@ -187,6 +195,7 @@ pred[2:4, 2:4] = True
 pred[10:12, 10:12] = True  # a false alarm, as large as the hit
 test_eq(find(pred, truth), Found(targets=1, matched=1, false_pixels=4))
 test_eq(find(pred, truth, "reference"), Found(targets=1, matched=1, false_pixels=0))
+test_eq(Found(1, 1, 4) + Found(2, 1, 3), Found(targets=3, matched=2, false_pixels=7))
 
 
 # %% [markdown]
@@ -464,11 +473,7 @@ def pd_fa(
     rows = []
     for threshold in thresholds:
         each = [find(p > threshold, m, rule) for p, m in zip(probs, masks, strict=True)]
-        rows.append(
-            Found(
-                *(sum(getattr(f, k) for f in each) for k in ("targets", "matched", "false_pixels"))
-            )
-        )
+        rows.append(sum(each, Found(0, 0, 0)))
     return rows
 
 

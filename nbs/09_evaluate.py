@@ -32,7 +32,7 @@ from mshnet.data import Batch, Split, ahead, read_dataset, squash
 from mshnet.device import DeviceSteps, open_device
 from mshnet.metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from mshnet.model import MSHNet, load_weights
-from mshnet.places import first_process, installed, run_folder
+from mshnet.places import installed, program_folder
 from mshnet.run import bar, write_json
 from mshnet.task import Detection, Task, normalise
 
@@ -195,10 +195,7 @@ def look_closely(
 #| export
 def add(one: Sequence[Found], other: Sequence[Found]) -> list[Found]:
     "Sums of two counts, threshold by threshold."
-    return [
-        Found(a.targets + b.targets, a.matched + b.matched, a.false_pixels + b.false_pixels)
-        for a, b in zip(one, other, strict=True)
-    ]
+    return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def per_image(tally: Tally, split: Split) -> list[dict[str, Any]]:
@@ -303,12 +300,11 @@ def evaluate(
             "weight_path is empty: name the weights to score, such as runs/NAME/best.pt"
         )
     trained = trained_model(config.weight_path)
-    if config.num_devices > 1 and config.device != "xla" and first_process():
+    device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
+    if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes start them by torchrun"
         warnings.warn(text, stacklevel=2)
-        config = config.model_copy(update={"num_devices": 0})
-    device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
-    device.keep(run_folder(config).parent / "xla_cache")
+    device.keep(program_folder(config))
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     config = config.model_copy(update={"batch_size": fits})
     task = Detection(config)

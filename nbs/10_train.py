@@ -32,7 +32,7 @@ import torch
 
 from mshnet.core import Config, UserError, as_user_error
 from mshnet.data import Split, ahead
-from mshnet.device import DeviceSteps, best_device, device_for, open_device
+from mshnet.device import DeviceSteps, best_device, device_for, open_device, started_processes
 from mshnet.evaluate import chosen_by, look_closely, score_split
 from mshnet.model import load_weights
 from mshnet.places import first_process, run_folder
@@ -285,6 +285,33 @@ class Run:
 
 
 # %% [markdown]
+# Why a run ended is in its `status.json`. Of several processes that fail the first to say so is the one with the reason; the others fail because it did.
+
+# %%
+#| export
+def ended(
+    folder: Folder,
+    epoch: int,  # the last one that is complete
+    error: BaseException,
+) -> None:
+    "Say in the run's folder why it ended, unless it is said."
+    last = folder.read_json("status.json")
+    if last and last["state"] == "running":
+        stopped = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
+        folder.status("stopped" if stopped else "failed", epoch, reason)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Folder(Path(tmp))
+    folder.status("running", 2)
+    for error in (ValueError("first"), ConnectionError("because of the first")):
+        ended(folder, 2, error)
+    test_eq(folder.read_json("status.json")["reason"], "ValueError: first")
+
+
+# %% [markdown]
 # ## On several GPUs
 #
 # Several GPUs need several processes, and `torchrun` starts them. From a terminal that is `torchrun --nproc-per-node=2 -m mshnet train ...`; a notebook cell, or `mshnet train --num-devices 2`, has it started here. What the first process prints is passed on as it comes, so that a cell shows the epochs. The one line of a mistake is passed on too, without torchrun's own pages around it.
@@ -296,7 +323,7 @@ def processes_to_start(
 ) -> bool:
     "Whether this run needs processes that nobody has started: not on a TPU, and not in torchrun."
     kind = best_device() if config.device == "auto" else config.device
-    return config.num_devices > 1 and kind != "xla" and "RANK" not in os.environ
+    return config.num_devices > 1 and kind != "xla" and not started_processes()
 
 
 def all_gpus(
@@ -357,9 +384,8 @@ def stop(started: subprocess.Popen[str], folder: Folder) -> None:
     "Stop torchrun and its processes, and say in the run's folder that it was stopped."
     started.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
     started.wait()
-    last = folder.read_json("status.json")
-    if last and last["state"] == "running":
-        folder.status("stopped", last["epochs_done"] - 1, "interrupted")
+    if last := folder.read_json("status.json"):
+        ended(folder, last["epochs_done"] - 1, KeyboardInterrupt())
 
 
 # %%
@@ -426,33 +452,6 @@ def train(
         raise
     device.once(lambda: folder.status("finished", state.epoch, "all epochs done"))
     return Run(folder.path, config, "all epochs done")
-
-
-# %% [markdown]
-# Of several processes that fail the first to say so is the one with the reason; the others fail because it did.
-
-# %%
-#| export
-def ended(
-    folder: Folder,
-    epoch: int,  # the last one that is complete
-    error: BaseException,
-) -> None:
-    "Say in the run's folder why it ended, unless it is said."
-    last = folder.read_json("status.json")
-    if last and last["state"] == "running":
-        stopped = isinstance(error, KeyboardInterrupt)
-        reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
-        folder.status("stopped" if stopped else "failed", epoch, reason)
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    folder = Folder(Path(tmp))
-    folder.status("running", 2)
-    for error in (ValueError("first"), ConnectionError("because of the first")):
-        ended(folder, 2, error)
-    test_eq(folder.read_json("status.json")["reason"], "ValueError: first")
 
 
 # %% [markdown]

@@ -42,7 +42,7 @@ from mshnet.evaluate import look_closely, predictions, score_split, trained_mode
 from mshnet.model import MSHNet
 from mshnet.places import run_folder
 from mshnet.run import Folder, State, duration, environment, write_json
-from mshnet.show import Picture
+from mshnet.show import Picture, even_steps
 from mshnet.task import DEVIATION, MEAN, Detection, normalise
 from mshnet.train import beginning, judge_split, train_epoch
 
@@ -916,9 +916,8 @@ class Bed:
 #| export
 def sample(bed: Bed) -> Split:
     "Test images to score, evenly spread over the list."
-    split, count = bed.parts["test"], bed.options.images
-    places = np.linspace(0, len(split) - 1, min(count, len(split)))
-    return split.part("sample", places.round().astype(int).tolist())
+    split = bed.parts["test"]
+    return split.part("sample", even_steps(len(split), bed.options.images))
 
 
 # %%
