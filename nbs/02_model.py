@@ -88,14 +88,180 @@ assert all(w.min() > 0 and w.max() < 1 for w in weights)
 
 
 # %% [markdown]
+# ## Both attentions on a CPU
+#
+# A block ends with `relu(sa * (ca * y) + shortcut)`. Written like that it is three lines, and on a CPU they cost more than the convolutions: torch's sums and maxima over channels that lie together in memory (channels-last, which the convolutions want) are slow, and their gradients arrive in other layouts and are copied again and again. So on a CPU the same sums are written out, forward and backward, on a matrix with one row of channels for each pixel. On a GPU or a TPU a compiler does this job, and the three lines stay.
+#
+# The pieces: an image as rows and back, a map spread over all channels, and the sum over the channels, which is a 1x1 convolution with ones.
+
+# %%
+#| export
+def rows_of(x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,HW,C]
+    "A row of channels for each pixel: no copy where the channels lie together in memory."
+    return x.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def image_of(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,C,H,W], channels-last
+    "Rows as an image again, of the height and width of `size`."
+    return rows.unflatten(1, size[2:]).permute(0, 3, 1, 2)
+
+
+def spread(weights: Tensor, like: Tensor) -> Tensor:  # [B,HW,1] or [B,1,C] -> [B,HW,C]
+    "The same number in every channel, or in every pixel, written out: then products are fast."
+    return weights.expand_as(like).contiguous()
+
+
+def channel_sum(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,HW,1]
+    "The sum over the channels."
+    ones = rows.new_ones(1, rows.shape[2], 1, 1)
+    return rows_of(F.conv2d(image_of(rows, size), ones))
+
+
+# %%
+x = torch.randn(2, 3, 4, 5)
+test_eq(image_of(rows_of(x), x.shape), x)
+test_close(channel_sum(rows_of(x), x.shape), rows_of(x.sum(1, keepdim=True)), eps=1e-6)
+test_eq(spread(torch.ones(2, 20, 1), rows_of(x)), torch.ones(2, 20, 3))
+
+
+# %% [markdown]
+# Channel attention, forward and backward. The gradient of a mean is shared by all pixels; that of a maximum goes to the pixel that had it.
+
+# %%
+#| export
+def weigh_channels(
+    y: Tensor,  # [B,C,H,W]
+    fc1: Tensor,  # [C/16,C]
+    fc2: Tensor,  # [C,C/16]
+) -> tuple[Tensor, tuple[Tensor, ...]]:  # weights [B,C]; what the backward pass needs
+    "Channel attention."
+    peak, place = F.adaptive_max_pool2d(y, 1, return_indices=True)
+    mean = y.sum((2, 3)).to(fc1.dtype) / (y.shape[2] * y.shape[3])
+    pooled = torch.stack([mean, peak.flatten(1).to(fc1.dtype)])  # [2,B,C]
+    hidden = F.relu(pooled @ fc1.T)
+    return torch.sigmoid((hidden @ fc2.T).sum(0)), (pooled, hidden, place.flatten(1))
+
+
+def channel_gradients(
+    grad: Tensor,  # [B,C] of the weights
+    weights: Tensor,  # [B,C]
+    kept: tuple[Tensor, ...],  # from `weigh_channels`
+    fc1: Tensor,
+    fc2: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # of mean and maximum [2,B,C], of fc1, of fc2
+    "Gradients of channel attention."
+    pooled, hidden, _ = kept
+    inner = grad * weights * (1 - weights)
+    grad_hidden = (inner @ fc2) * (hidden > 0)
+    of_fc1 = torch.einsum("kbr,kbc->rc", grad_hidden, pooled)
+    return grad_hidden @ fc1, of_fc1, torch.einsum("bc,kbr->cr", inner, hidden)
+
+
+# %% [markdown]
+# Spatial attention. Where several channels share the maximum, which is common in 16 bits, they share its gradient, as torch has it. Which ones do is found without a comparison: a channel minus the maximum is 0 or less, and `threshold_backward`, the gradient of a ReLU, passes what is above its threshold.
+
+# %%
+#| export
+def weigh_pixels(
+    z: Tensor,  # [B,HW,C]
+    kernel: Tensor,  # [1,2,7,7]
+    size: torch.Size,  # of the image
+) -> tuple[Tensor, Tensor]:  # weights [B,HW,1]; mean and maximum over the channels [B,HW,2]
+    "Spatial attention."
+    planes = z.mT.contiguous()  # [B,C,HW], where sums and maxima over the channels are fast
+    maps = torch.stack([planes.sum(1).div_(z.shape[2]), planes.amax(1)], -1)
+    return torch.sigmoid(rows_of(F.conv2d(image_of(maps, size), kernel, padding=3))), maps
+
+
+def pixel_gradients(
+    grad: Tensor,  # [B,HW,1] of the weights
+    z: Tensor,  # [B,HW,C]
+    weights: Tensor,  # [B,HW,1]
+    maps: Tensor,  # [B,HW,2]
+    kernel: Tensor,  # [1,2,7,7]
+    size: torch.Size,
+) -> tuple[Tensor, Tensor]:  # of z [B,HW,C], of the kernel
+    "Gradients of spatial attention."
+    inner = image_of(grad * (weights * (1 - weights)), size)
+    of_maps, of_kernel, _ = torch.ops.aten.convolution_backward(
+        *(inner, image_of(maps, size), kernel, None, [1, 1], [3, 3], [1, 1], False, [0, 0], 1),
+        [True, True, False],
+    )
+    mean, peak = rows_of(of_maps).split(1, 2)
+    below = z - spread(maps[:, :, 1:], z)
+    highest = torch.ops.aten.threshold_backward(torch.ones_like(z), below, -1e-30)
+    shares = spread(peak / channel_sum(highest, size), z)
+    return highest.mul_(shares).add_(spread(mean / z.shape[2], z)), of_kernel
+
+
+# %% [markdown]
+# The two together, with the shortcut. Of the intermediate results only what cannot be had again cheaply is kept until the backward pass, which saves memory too.
+
+# %%
+#| export
+class AttendOnCpu(torch.autograd.Function):
+    "`relu(sa * (ca * y) + shortcut)`, in the numbers' own precision."
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, shortcut: Tensor, *weights: Tensor) -> Tensor:
+        "`weights` are those of both attentions: fc1, fc2 and the 7x7 kernel."
+        fc1, fc2, kernel = (w.flatten(1) if w.shape[2] == 1 else w.to(y.dtype) for w in weights)
+        with torch.autocast("cpu", enabled=False):
+            ca, kept = weigh_channels(y, fc1, fc2)
+            z = rows_of(y) * ca.to(y.dtype)[:, None]
+            sa, maps = weigh_pixels(z, kernel, y.shape)
+            out = spread(sa, z).mul_(z).add_(rows_of(shortcut)).relu_()
+        ctx.save_for_backward(y, out, ca, sa, maps, fc1, fc2, kernel, *kept)
+        return image_of(out, y.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        "Gradients of all inputs."
+        y, out, ca, sa, maps, fc1, fc2, kernel, *kept = ctx.saved_tensors
+        size, v, by_channel = y.shape, rows_of(y), ca.to(y.dtype)[:, None]
+        grad, z = torch.ops.aten.threshold_backward(rows_of(grads[0]), out, 0), v * by_channel
+        inner, of_kernel = pixel_gradients(channel_sum(grad * z, size), z, sa, maps, kernel, size)
+        inner.add_(spread(sa, z).mul_(grad))
+        of_ca = (inner * v).sum(1).to(ca.dtype)
+        (mean, peak), of_fc1, of_fc2 = channel_gradients(of_ca, ca, tuple(kept), fc1, fc2)
+        of_y = spread((mean / v.shape[1]).to(y.dtype)[:, None], z).add_(inner.mul_(by_channel))
+        images, channels = torch.arange(len(v))[:, None], torch.arange(v.shape[2])
+        of_y[images, kept[2], channels] += peak.to(y.dtype)
+        of_weights = (of_fc1[..., None, None], of_fc2[..., None, None], of_kernel.to(ca.dtype))
+        return image_of(of_y, size), image_of(grad, size), *of_weights
+
+
+# %% [markdown]
+# Here are the three lines. They give the same value, and numerical differentiation the gradients that were derived by hand:
+
+# %%
+#| export
+def attend(y: Tensor, shortcut: Tensor, ca: ChannelAttention, sa: SpatialAttention) -> Tensor:
+    "Channel attention, spatial attention, shortcut and ReLU: the end of a block."
+    y = ca(y) * y
+    y = sa(y) * y
+    return F.relu(y + shortcut)
+
+
+# %%
+ca, sa = ChannelAttention(16).double(), SpatialAttention().double()
+inputs = [torch.randn(2, 16, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+weights = [ca.fc1.weight, ca.fc2.weight, sa.conv1.weight]
+assert torch.allclose(AttendOnCpu.apply(*inputs, *weights), attend(*inputs, ca, sa))
+assert torch.autograd.gradcheck(AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
+
+
+# %% [markdown]
 # ## The block
 #
-# Two 3x3 convolutions with batch norm, both attentions, and the shortcut around it all. Where the width changes the shortcut is a 1x1 convolution.
+# Two 3x3 convolutions with batch norm, both attentions, and the shortcut around it all. Where the width changes the shortcut is a 1x1 convolution. `by_hand = False` brings the plain lines back on a CPU too, for comparisons.
 
 # %%
 #| export
 class Block(nn.Module):
     "Residual block with channel attention, then spatial attention."
+
+    by_hand = True  # on a CPU, the end by `AttendOnCpu`
 
     def __init__(self, wide_in: int, wide_out: int) -> None:
         super().__init__()
@@ -113,10 +279,16 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # [B,in,H,W] -> [B,out,H,W]
         "Features of the same size."
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        y = self.ca(y) * y
-        y = self.sa(y) * y
-        return F.relu(y + self.shortcut(x))
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)), inplace=True)))
+        if self.by_hand and on_cpu(y):
+            weights = self.ca.fc1.weight, self.ca.fc2.weight, self.sa.conv1.weight
+            return AttendOnCpu.apply(y, self.shortcut(x), *weights)
+        return attend(y, self.shortcut(x), self.ca, self.sa)
+
+
+def on_cpu(x: Tensor) -> bool:
+    "Whether torch computes this on a CPU, operation by operation."
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def stage(
@@ -182,7 +354,50 @@ enlarging_matrix(2, 2)
 
 
 # %% [markdown]
-# The U is a class of its own, so that it can be read apart from what is predicted from it. Each step up sees the features from below and, beside them, those of its own scale from the way down: context and detail.
+# Each step up sees the features from below and, beside them, those of its own scale from the way down: context and detail. On a CPU this too has a backward pass of its own, for one reason: the gradient comes as one block of memory for both, and each part is wanted by itself.
+
+# %%
+#| export
+class JoinOnCpu(torch.autograd.Function):
+    "`join`, enlarged in the precision of the features."
+
+    @staticmethod
+    def forward(ctx: Any, beside: Tensor, below: Tensor) -> Tensor:
+        "Enlarge the one, and put it after the other."
+        ctx.width, ctx.size = beside.shape[1], below.shape
+        with torch.autocast("cpu", enabled=False):
+            return torch.cat([beside, enlarge(below)], 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        "Both parts of the gradient, each in channels-last memory."
+        parts = grads[0].split([ctx.width, grads[0].shape[1] - ctx.width], 1)
+        beside, above = (part.contiguous(memory_format=torch.channels_last) for part in parts)
+        below = torch.ops.aten.upsample_bilinear2d_backward(
+            above, above.shape[2:], ctx.size, True, None, None
+        )
+        return beside, below
+
+
+def join(
+    beside: Tensor,  # [B,C,2H,2W] from the way down
+    below: Tensor,  # [B,D,H,W] from the step before
+    by_hand: bool = True,  # on a CPU, by `JoinOnCpu`
+) -> Tensor:  # [B,C+D,2H,2W]
+    "Features of one scale beside the enlarged ones of the scale below."
+    if by_hand and on_cpu(below):
+        return JoinOnCpu.apply(beside, below)
+    return torch.cat([beside, enlarge(below)], 1)
+
+
+# %%
+inputs = [torch.randn(2, 3, n, n, dtype=torch.float64, requires_grad=True) for n in (8, 4)]
+test_eq(join(*inputs).detach(), join(*inputs, by_hand=False).detach())
+assert torch.autograd.gradcheck(JoinOnCpu.apply, inputs)
+
+
+# %% [markdown]
+# The U is a class of its own, so that it can be read apart from what is predicted from it.
 
 # %%
 #| export
@@ -191,6 +406,8 @@ class UNet(nn.Module):
 
     Height and width of the image must be multiples of 16 (four halvings); ValueError if not.
     """
+
+    by_hand = True  # on a CPU, steps up by `JoinOnCpu`
 
     def __init__(self, in_channels: int = 3) -> None:
         super().__init__()
@@ -215,10 +432,10 @@ class UNet(nn.Module):
         e2 = self.encoder_2(F.max_pool2d(e1, 2))
         e3 = self.encoder_3(F.max_pool2d(e2, 2))
         middle = self.middle_layer(F.max_pool2d(e3, 2))
-        d3 = self.decoder_3(torch.cat([e3, enlarge(middle)], 1))
-        d2 = self.decoder_2(torch.cat([e2, enlarge(d3)], 1))
-        d1 = self.decoder_1(torch.cat([e1, enlarge(d2)], 1))
-        d0 = self.decoder_0(torch.cat([e0, enlarge(d1)], 1))
+        d3 = self.decoder_3(join(e3, middle, self.by_hand))
+        d2 = self.decoder_2(join(e2, d3, self.by_hand))
+        d1 = self.decoder_1(join(e1, d2, self.by_hand))
+        d0 = self.decoder_0(join(e0, d1, self.by_hand))
         return [d0, d1, d2, d3]
 
 
