@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['RETIRED', 'ALIASES', 'SWITCHES', 'PRESETS', 'OF_ITS_MACHINE', 'UserError', 'as_user_error', 'did_you_mean',
-           'RecipeFields', 'ScoringFields', 'PlaceFields', 'Config', 'expects', 'explain', 'unknown', 'translate',
-           'configure', 'settings_of', 'read_settings', 'skipped', 'from_notebook', 'run_name']
+           'DataFields', 'TrainingFields', 'ScoringFields', 'RecipeFields', 'MachineFields', 'PlaceFields', 'Config',
+           'expects', 'explain', 'unknown', 'translate', 'configure', 'settings_of', 'read_settings', 'skipped',
+           'from_notebook', 'run_name']
 
 # %% ../nbs/00_core.ipynb #c-import-contextlib
 import contextlib
@@ -17,7 +18,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 # %% ../nbs/00_core.ipynb #UserError
 class UserError(ValueError):
@@ -46,9 +54,9 @@ def did_you_mean(
     close = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
-# %% ../nbs/00_core.ipynb #RecipeFields
-class RecipeFields(BaseModel):
-    "Settings that change the result: a resumed run must agree on all of them."
+# %% ../nbs/00_core.ipynb #DataFields
+class DataFields(BaseModel):
+    "Recipe settings that say what is trained on."
 
     train_list: str = Field("", description="file of training names in the data set; empty: found")
     test_list: str = Field("", description="file of test names in the data set; empty: found")
@@ -69,16 +77,28 @@ class RecipeFields(BaseModel):
     crop_size: int = Field(
         256, ge=32, le=4096, multiple_of=16, description="side of the training crop in pixels"
     )
+
+# %% ../nbs/00_core.ipynb #TrainingFields
+class TrainingFields(BaseModel):
+    "Recipe settings that say how."
+
     epochs: int = Field(400, ge=1, le=1_000_000, description="passes over the training images")
     warm_epoch: int = Field(
         5, ge=-1, le=1_000_000, description="last epoch of the single-head warm-up; -1: none"
     )
     batch_size: int = Field(4, ge=1, le=65_536, description="images per step, over all devices")
     lr: float = Field(0.05, gt=0, le=10, description="learning rate of Adagrad")
+    lr_rule: Literal["fixed", "sqrt"] = Field(
+        "fixed",
+        description="fixed: lr as written; sqrt: lr is that of batch 4 and grows with the root of "
+        "the batch (4 times the batch, twice the rate), epoch by epoch during the warm-up",
+    )
     weight_decay: float = Field(0.0, ge=0, le=1, description="L2 penalty on the weights")
     clip_grad: float = Field(0.0, ge=0, description="largest gradient norm; 0: not clipped")
-    precision: Literal["auto", "bf16", "fp32"] = Field(
-        "auto", description="arithmetic of the model; auto: bf16 where the chip has it"
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        "auto",
+        description="arithmetic of the model; auto: bf16 where the chip has it, fp16 on NVIDIA "
+        "GPUs of generation 7 (T4, V100), else fp32",
     )
     seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of weights, shuffle and crops")
 
@@ -94,7 +114,42 @@ class ScoringFields(BaseModel):
     )
 
 
-class PlaceFields(BaseModel):
+class RecipeFields(ScoringFields, TrainingFields, DataFields):
+    "Settings that change the result: a resumed run must agree on all of them."
+
+# %% ../nbs/00_core.ipynb #MachineFields
+class MachineFields(BaseModel):
+    "Settings that say how the machine is used."
+
+    num_workers: int = Field(
+        -1,
+        ge=-1,
+        le=256,
+        description="threads that prepare batches ahead; -1: by the number of cores; 0: none",
+    )
+    cache: Literal["auto", "device", "host", "stream"] = Field(
+        "auto",
+        description="where the pixels lie: on the device, in the host's memory, or in their "
+        "files; auto: the first of these that has room (a CPU: the second)",
+    )
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="torch.compile for training; auto: on one NVIDIA GPU of generation 7 or later",
+    )
+    deterministic: bool = Field(
+        False,
+        description="only operations that repeat to the last bit on one type of machine, with one "
+        "version of torch and one number of threads",
+    )
+    profile: str = Field("", description="folder for a trace of a few training steps; empty: none")
+    log_every: int = Field(20, ge=1, le=1_000_000, description="steps between two progress lines")
+    debug_xla: str = Field(
+        "",
+        description="folder for compiled programs and metrics of a TPU, for experts; empty: none",
+    )
+
+# %% ../nbs/00_core.ipynb #PlaceFields
+class PlaceFields(MachineFields):
     "Settings that say where a run happens: they may change when it is resumed."
 
     preset: str = Field("", description="named differences from the defaults; empty: none")
@@ -114,17 +169,9 @@ class PlaceFields(BaseModel):
         description="TPU chips, or GPUs with a process each, that share a batch; "
         "0: all chips of a TPU, one GPU",
     )
-    num_workers: int = Field(
-        1, ge=0, le=256, description="threads that prepare batches ahead; 0: none"
-    )
-    log_every: int = Field(20, ge=1, le=1_000_000, description="steps between two progress lines")
-    debug_xla: str = Field(
-        "",
-        description="folder for compiled programs and metrics of a TPU, for experts; empty: none",
-    )
 
 # %% ../nbs/00_core.ipynb #Config
-class Config(RecipeFields, ScoringFields, PlaceFields):
+class Config(PlaceFields, RecipeFields):
     "All settings of a run; see `configure` for how presets, files and flags become one."
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -137,9 +184,10 @@ class Config(RecipeFields, ScoringFields, PlaceFields):
 
     @field_validator("*", mode="before")
     @classmethod
-    def refuse_truth_values(cls, value: Any) -> Any:
-        "No setting is a truth value, and Python would take True for 1."
-        if isinstance(value, bool):
+    def refuse_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
+        "Few settings are truth values, and Python would take True for 1."
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and field.annotation is not bool:
             raise ValueError("a truth value")
         return value
 
@@ -157,7 +205,7 @@ class Config(RecipeFields, ScoringFields, PlaceFields):
     @classmethod
     def recipe_names(cls) -> list[str]:
         "Names of the settings that change the result, in the order of their definition."
-        return [*RecipeFields.model_fields, *ScoringFields.model_fields]
+        return list(RecipeFields.model_fields)
 
 # %% ../nbs/00_core.ipynb #expects
 def expects(
@@ -168,6 +216,8 @@ def expects(
     choices = get_args(field.annotation)
     if choices:
         return "one of " + ", ".join(choices)
+    if field.annotation is bool:
+        return "true or false"
     if field.annotation is str:
         patterned = any(getattr(m, "pattern", None) for m in field.metadata)
         return (field.description or "") if patterned else "a text"
@@ -239,8 +289,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "warm_epoch": 1,
         "lr": 0.02,
     },
-    "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
-    "tpu": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
+    "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16"},
+    "tpu": {"batch_size": 16, "lr": 0.1, "precision": "bf16"},
 }
 
 # %% ../nbs/00_core.ipynb #configure
@@ -344,6 +394,8 @@ def run_name(
 ) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits that stand for the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else "scenes"
-    recipe = {k: v for k, v in config.recipe().items() if k != "epochs"}
+    fields = type(config).model_fields  # a setting that is new one day changes no old name
+    recipe = {k: v for k, v in config.recipe().items() if v != fields[k].default}
+    recipe.pop("epochs", None)
     text = json.dumps([data, config.weight_path, recipe], sort_keys=True)
     return f"{data}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

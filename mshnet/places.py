@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['COLAB', 'KAGGLE', 'HERE', 'Place', 'where', 'interactive', 'installed', 'forget_stale_tpu', 'first_process',
-           'find_dataset', 'run_folder', 'program_folder']
+           'find_dataset', 'run_folder', 'free_memory', 'program_folder']
 
-# %% ../nbs/01_places.ipynb #c-import-os
+# %% ../nbs/01_places.ipynb #c-import-contextlib
+import contextlib
+import math
 import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
@@ -122,6 +124,19 @@ def run_folder(
         start = Path(config.resume).expanduser()
         return start if start.is_dir() else start.parent
     return (place or where()).runs / run_name(config)
+
+
+def free_memory() -> float:  # bytes; infinite where it cannot be known
+    "Memory that this process may still take, by the system and by its container."
+    found = [math.inf]
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
+    with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / f"memory.{k}").read_text() for k in ("max", "current"))
+        found.append(float(limit) - float(used))
+    return min(found)
 
 
 def program_folder(config: Config) -> Path:

@@ -22,7 +22,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 
 # %% [markdown]
@@ -93,8 +100,8 @@ test_eq(did_you_mean("learning", ["epochs", "seed"]), "")
 
 # %%
 #| export
-class RecipeFields(BaseModel):
-    "Settings that change the result: a resumed run must agree on all of them."
+class DataFields(BaseModel):
+    "Recipe settings that say what is trained on."
 
     train_list: str = Field("", description="file of training names in the data set; empty: found")
     test_list: str = Field("", description="file of test names in the data set; empty: found")
@@ -115,16 +122,33 @@ class RecipeFields(BaseModel):
     crop_size: int = Field(
         256, ge=32, le=4096, multiple_of=16, description="side of the training crop in pixels"
     )
+
+
+# %% [markdown]
+# How it is trained:
+
+# %%
+#| export
+class TrainingFields(BaseModel):
+    "Recipe settings that say how."
+
     epochs: int = Field(400, ge=1, le=1_000_000, description="passes over the training images")
     warm_epoch: int = Field(
         5, ge=-1, le=1_000_000, description="last epoch of the single-head warm-up; -1: none"
     )
     batch_size: int = Field(4, ge=1, le=65_536, description="images per step, over all devices")
     lr: float = Field(0.05, gt=0, le=10, description="learning rate of Adagrad")
+    lr_rule: Literal["fixed", "sqrt"] = Field(
+        "fixed",
+        description="fixed: lr as written; sqrt: lr is that of batch 4 and grows with the root of "
+        "the batch (4 times the batch, twice the rate), epoch by epoch during the warm-up",
+    )
     weight_decay: float = Field(0.0, ge=0, le=1, description="L2 penalty on the weights")
     clip_grad: float = Field(0.0, ge=0, description="largest gradient norm; 0: not clipped")
-    precision: Literal["auto", "bf16", "fp32"] = Field(
-        "auto", description="arithmetic of the model; auto: bf16 where the chip has it"
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        "auto",
+        description="arithmetic of the model; auto: bf16 where the chip has it, fp16 on NVIDIA "
+        "GPUs of generation 7 (T4, V100), else fp32",
     )
     seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of weights, shuffle and crops")
 
@@ -145,7 +169,52 @@ class ScoringFields(BaseModel):
     )
 
 
-class PlaceFields(BaseModel):
+class RecipeFields(ScoringFields, TrainingFields, DataFields):
+    "Settings that change the result: a resumed run must agree on all of them."
+
+
+# %% [markdown]
+# All others belong to the machine:
+
+# %%
+#| export
+class MachineFields(BaseModel):
+    "Settings that say how the machine is used."
+
+    num_workers: int = Field(
+        -1,
+        ge=-1,
+        le=256,
+        description="threads that prepare batches ahead; -1: by the number of cores; 0: none",
+    )
+    cache: Literal["auto", "device", "host", "stream"] = Field(
+        "auto",
+        description="where the pixels lie: on the device, in the host's memory, or in their "
+        "files; auto: the first of these that has room (a CPU: the second)",
+    )
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="torch.compile for training; auto: on one NVIDIA GPU of generation 7 or later",
+    )
+    deterministic: bool = Field(
+        False,
+        description="only operations that repeat to the last bit on one type of machine, with one "
+        "version of torch and one number of threads",
+    )
+    profile: str = Field("", description="folder for a trace of a few training steps; empty: none")
+    log_every: int = Field(20, ge=1, le=1_000_000, description="steps between two progress lines")
+    debug_xla: str = Field(
+        "",
+        description="folder for compiled programs and metrics of a TPU, for experts; empty: none",
+    )
+
+
+# %% [markdown]
+# And what is where:
+
+# %%
+#| export
+class PlaceFields(MachineFields):
     "Settings that say where a run happens: they may change when it is resumed."
 
     preset: str = Field("", description="named differences from the defaults; empty: none")
@@ -165,14 +234,6 @@ class PlaceFields(BaseModel):
         description="TPU chips, or GPUs with a process each, that share a batch; "
         "0: all chips of a TPU, one GPU",
     )
-    num_workers: int = Field(
-        1, ge=0, le=256, description="threads that prepare batches ahead; 0: none"
-    )
-    log_every: int = Field(20, ge=1, le=1_000_000, description="steps between two progress lines")
-    debug_xla: str = Field(
-        "",
-        description="folder for compiled programs and metrics of a TPU, for experts; empty: none",
-    )
 
 
 # %% [markdown]
@@ -180,7 +241,7 @@ class PlaceFields(BaseModel):
 
 # %%
 #| export
-class Config(RecipeFields, ScoringFields, PlaceFields):
+class Config(PlaceFields, RecipeFields):
     "All settings of a run; see `configure` for how presets, files and flags become one."
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -193,9 +254,10 @@ class Config(RecipeFields, ScoringFields, PlaceFields):
 
     @field_validator("*", mode="before")
     @classmethod
-    def refuse_truth_values(cls, value: Any) -> Any:
-        "No setting is a truth value, and Python would take True for 1."
-        if isinstance(value, bool):
+    def refuse_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
+        "Few settings are truth values, and Python would take True for 1."
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and field.annotation is not bool:
             raise ValueError("a truth value")
         return value
 
@@ -213,7 +275,7 @@ class Config(RecipeFields, ScoringFields, PlaceFields):
     @classmethod
     def recipe_names(cls) -> list[str]:
         "Names of the settings that change the result, in the order of their definition."
-        return [*RecipeFields.model_fields, *ScoringFields.model_fields]
+        return list(RecipeFields.model_fields)
 
 
 # %% [markdown]
@@ -229,6 +291,8 @@ def expects(
     choices = get_args(field.annotation)
     if choices:
         return "one of " + ", ".join(choices)
+    if field.annotation is bool:
+        return "true or false"
     if field.annotation is str:
         patterned = any(getattr(m, "pattern", None) for m in field.metadata)
         return (field.description or "") if patterned else "a text"
@@ -336,8 +400,10 @@ assert "multiple of 16" in refusal(crop_size=250) and "did you mean epochs" in r
 assert set(PlaceFields.model_fields).isdisjoint(Config.recipe_names())
 assert "retired" in unknown("mode") and expects("lr").startswith("a number")
 assert (
-    set(ScoringFields.model_fields) < set(Config.recipe_names())
-    and "seed" in RecipeFields.model_fields
+    RecipeFields.model_fields.keys() > ScoringFields.model_fields.keys()
+    and MachineFields.model_fields.keys() < PlaceFields.model_fields.keys()
+    and "seed" in TrainingFields.model_fields
+    and "dataset_dir" not in DataFields.model_fields
 )
 
 # %% [markdown]
@@ -356,8 +422,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "warm_epoch": 1,
         "lr": 0.02,
     },
-    "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
-    "tpu": {"batch_size": 16, "lr": 0.1, "precision": "bf16", "num_workers": 8},
+    "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16"},
+    "tpu": {"batch_size": 16, "lr": 0.1, "precision": "bf16"},
 }
 
 
@@ -523,7 +589,9 @@ def run_name(
 ) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits that stand for the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else "scenes"
-    recipe = {k: v for k, v in config.recipe().items() if k != "epochs"}
+    fields = type(config).model_fields  # a setting that is new one day changes no old name
+    recipe = {k: v for k, v in config.recipe().items() if v != fields[k].default}
+    recipe.pop("epochs", None)
     text = json.dumps([data, config.weight_path, recipe], sort_keys=True)
     return f"{data}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

@@ -14,6 +14,8 @@ from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
+import contextlib
+import math
 import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
@@ -194,6 +196,19 @@ def run_folder(
     return (place or where()).runs / run_name(config)
 
 
+def free_memory() -> float:  # bytes; infinite where it cannot be known
+    "Memory that this process may still take, by the system and by its container."
+    found = [math.inf]
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
+    with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / f"memory.{k}").read_text() for k in ("max", "current"))
+        found.append(float(limit) - float(used))
+    return min(found)
+
+
 def program_folder(config: Config) -> Path:
     "The folder of programs compiled for a TPU, which the runs beside it share."
     return run_folder(config).parent / "xla_cache"
@@ -202,5 +217,6 @@ def program_folder(config: Config) -> Path:
 # %%
 test_eq(run_folder(Config(output_dir="mine")), Path("mine"))
 test_eq(program_folder(Config(output_dir="my/run")), Path("my/xla_cache"))
+assert free_memory() > 0
 test_eq(run_folder(Config(resume="old/last.pt")), Path("old"))
 test_eq(run_folder(Config(), KAGGLE), Path("/kaggle/working/runs") / run_name(Config()))

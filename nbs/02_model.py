@@ -14,6 +14,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
+import copy
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 
 # %% [markdown]
@@ -96,6 +98,11 @@ assert all(w.min() > 0 and w.max() < 1 for w in weights)
 
 # %%
 #| export
+def on_cpu(x: Tensor) -> bool:
+    "Whether torch computes this on a CPU, operation by operation."
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def rows_of(x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,HW,C]
     "A row of channels for each pixel: no copy where the channels lie together in memory."
     return x.permute(0, 2, 3, 1).flatten(1, 2)
@@ -119,6 +126,7 @@ def channel_sum(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,HW,
 
 # %%
 x = torch.randn(2, 3, 4, 5)
+assert on_cpu(x)
 test_eq(image_of(rows_of(x), x.shape), x)
 test_close(channel_sum(rows_of(x), x.shape), rows_of(x.sum(1, keepdim=True)), eps=1e-6)
 test_eq(spread(torch.ones(2, 20, 1), rows_of(x)), torch.ones(2, 20, 3))
@@ -189,7 +197,8 @@ def pixel_gradients(
     )
     mean, peak = rows_of(of_maps).split(1, 2)
     below = z - spread(maps[:, :, 1:], z)
-    highest = torch.ops.aten.threshold_backward(torch.ones_like(z), below, -1e-30)
+    least = -6e-8 if z.dtype == torch.float16 else -1e-30  # no difference is nearer to 0
+    highest = torch.ops.aten.threshold_backward(torch.ones_like(z), below, least)
     shares = spread(peak / channel_sum(highest, size), z)
     return highest.mul_(shares).add_(spread(mean / z.shape[2], z)), of_kernel
 
@@ -249,6 +258,15 @@ inputs = [torch.randn(2, 16, 4, 6, dtype=torch.float64, requires_grad=True) for 
 weights = [ca.fc1.weight, ca.fc2.weight, sa.conv1.weight]
 assert torch.allclose(AttendOnCpu.apply(*inputs, *weights), attend(*inputs, ca, sa))
 assert torch.autograd.gradcheck(AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
+y, (fc1, fc2, kernel) = inputs[0].detach(), weights
+by_channel, kept = weigh_channels(y, fc1.flatten(1), fc2.flatten(1))
+test_close(by_channel.detach(), ca(y).flatten(1).detach())
+by_pixel, maps = weigh_pixels(rows_of(y), kernel, y.shape)
+test_close(by_pixel.detach(), rows_of(sa(y)).detach())
+grads = channel_gradients(by_channel, by_channel, kept, fc1.flatten(1), fc2.flatten(1))
+test_eq([g.shape for g in grads], [(2, 2, 16), (1, 16), (16, 1)])
+grads = pixel_gradients(by_pixel, rows_of(y), by_pixel, maps, kernel, y.shape)
+test_eq([g.shape for g in grads], [(2, 24, 16), (1, 2, 7, 7)])
 
 
 # %% [markdown]
@@ -284,11 +302,6 @@ class Block(nn.Module):
             weights = self.ca.fc1.weight, self.ca.fc2.weight, self.sa.conv1.weight
             return AttendOnCpu.apply(y, self.shortcut(x), *weights)
         return attend(y, self.shortcut(x), self.ca, self.sa)
-
-
-def on_cpu(x: Tensor) -> bool:
-    "Whether torch computes this on a CPU, operation by operation."
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def stage(
@@ -505,6 +518,33 @@ with torch.no_grad():
     test_close(warm, model(image)[0][0])
 with expect_fail(ValueError, contains="multiples of 16"):
     model(torch.randn(1, 3, 100, 64))
+
+
+# %% [markdown]
+# In scoring, batch norm multiplies and adds constants, and so does the convolution before it: they can be one. The sums are then rounded elsewhere, so this is done where numbers have 16 bits anyway; float32 keeps the arithmetic of the paper's code.
+
+# %%
+#| export
+def fold(model: nn.Module) -> nn.Module:
+    "A copy, for scoring alone, in which the convolutions of all blocks do their batch norm's work."
+    model = copy.deepcopy(model).eval()
+    blocks: list[Any] = [layer for layer in model.modules() if isinstance(layer, Block)]
+    for block in blocks:
+        block.conv1 = fuse_conv_bn_eval(block.conv1, block.bn1)
+        block.conv2 = fuse_conv_bn_eval(block.conv2, block.bn2)
+        block.bn1, block.bn2 = nn.Identity(), nn.Identity()
+        shortcut: Any = block.shortcut
+        if isinstance(shortcut, nn.Sequential):
+            conv, norm = shortcut.children()
+            block.shortcut = fuse_conv_bn_eval(conv, norm)  # type: ignore[type-var, arg-type]
+    return model
+
+
+# %%
+image = torch.randn(2, 3, 32, 32)
+with torch.no_grad():
+    model.train()(image)  # statistics that are not those of the start
+    test_close(fold(model)(image)[1], model.eval()(image)[1], eps=1e-4)
 
 
 # %% [markdown]

@@ -15,13 +15,14 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import hashlib
+import math
 import os
 import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
@@ -32,13 +33,46 @@ from torch import Tensor
 
 from mshnet.core import Config, UserError
 from mshnet.metrics import objects
-from mshnet.places import find_dataset
+from mshnet.places import find_dataset, free_memory
+
+
+# %% [markdown]
+# Files are read by a few threads, and so are batches made later: an accelerator should not wait for its next one. Results come in order, so the number of threads changes nothing but the time, and only a few are made ahead, so memory is bounded. Threads and not processes: Pillow and numpy let go of Python's lock, nothing needs to be pickled, and a notebook cell can be stopped.
+
+# %%
+#| export
+def ahead(
+    make: Callable[[Any], Any],  # makes one result from one plan, such as a batch
+    plans: Sequence[Any],
+    workers: int,  # threads; 0: made when asked for
+) -> Iterator[Any]:  # the results, in the order of the plans
+    "Make results a little before they are needed, at most two per thread."
+    if workers == 0:
+        yield from map(make, plans)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for plan in plans:
+                waiting.append(pool.submit(make, plan))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+# %%
+for workers in (0, 1, 3):
+    test_eq(list(ahead(lambda x: x * x, range(9), workers)), [x * x for x in range(9)])
 
 
 # %% [markdown]
 # ## A split in memory
 #
-# A benchmark of this field is a few hundred small images: it fits in memory as 8-bit pixels, read once. Grey images are stored once and not three times.
+# A benchmark of this field is a few hundred small images: it fits in memory as 8-bit pixels, read once. Grey images are stored once and not three times. What does not fit stays in its files, and copies may lie elsewhere too: `stores` remembers them.
 
 # %%
 #| export
@@ -48,30 +82,59 @@ class Split:
 
     name: str  # "train", "val" or "test"
     names: tuple[str, ...]
-    images: tuple[np.ndarray, ...]  # each [H,W] grey or [H,W,3], uint8
-    masks: tuple[np.ndarray, ...]  # each [H,W] uint8, 0 or 1
+    images: Sequence[np.ndarray]  # each [H,W] grey or [H,W,3], uint8
+    masks: Sequence[np.ndarray]  # each [H,W] uint8, 0 or 1
     source: str  # data set's name
+    stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __len__(self) -> int:
         "Number of images."
         return len(self.names)
 
+    def part(self, name: str, indices: Sequence[int]) -> "Split":
+        "The images at these places, as a split of its own."
+
+        def chosen(pixels: Any) -> Any:
+            kept = self.in_memory
+            return tuple(pixels[i] for i in indices) if kept else pixels.part(indices)
+
+        names = tuple(self.names[i] for i in indices)
+        return Split(name, names, chosen(self.images), chosen(self.masks), self.source)
+
+    @property
+    def in_memory(self) -> bool:
+        "Whether the pixels lie in memory, or in their files."
+        return isinstance(self.images, tuple)
+
+    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        "One image with its mask."
+        images: Any = self.images
+        return (images[index], self.masks[index]) if self.in_memory else images.pair(index)
+
     @cached_property
     def hash(self) -> str:
         "Twelve digits that stand for the names and every pixel, in list order."
-        digest = hashlib.sha256()
-        for name, image, mask in zip(self.names, self.images, self.masks, strict=True):
-            digest.update(f"{name}{image.shape}{mask.shape}".encode())
-            digest.update(image.tobytes())
-            digest.update(mask.tobytes())
-        return digest.hexdigest()[:12]
+        return hash_of(self)
 
-    def part(self, name: str, indices: Sequence[int]) -> "Split":
-        "The images at these places, as a split of its own."
-        names = tuple(self.names[i] for i in indices)
-        images = tuple(self.images[i] for i in indices)
-        masks = tuple(self.masks[i] for i in indices)
-        return Split(name, names, images, masks, self.source)
+
+# %% [markdown]
+# A run's data is known by its hash, not by the name of its folder:
+
+# %%
+#| export
+def pairs_of(split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    "All images with their masks, one after the other, without holding them all."
+    yield from ahead(split.pair, range(len(split)), 4)
+
+
+def hash_of(split: Split) -> str:
+    "Twelve digits that stand for the names and every pixel of a split, in list order."
+    digest = hashlib.sha256()
+    for name, (image, mask) in zip(split.names, pairs_of(split), strict=True):
+        digest.update(f"{name}{image.shape}{mask.shape}".encode())
+        digest.update(image.tobytes())
+        digest.update(mask.tobytes())
+    return digest.hexdigest()[:12]
 
 
 # %%
@@ -83,7 +146,10 @@ dots = Split(
     "dots",
 )
 test_eq((len(dots), dots.part("val", [1]).names), (2, ("b",)))
-assert dots.hash == dots.part("train", [0, 1]).hash != dots.part("train", [1, 0]).hash
+assert (
+    hash_of(dots) == dots.hash == dots.part("train", [0, 1]).hash != dots.part("train", [1, 0]).hash
+)
+test_eq(len(list(pairs_of(dots))), 2)
 dots.hash
 
 # %% [markdown]
@@ -386,7 +452,40 @@ def read_pair(
 
 
 # %% [markdown]
-# A list is read by a few threads, since Pillow spends its time outside of Python's lock.
+# A split larger than the memory is read once to find what is wrong with it, and again, image by image, whenever a batch wants one. It looks like the tuple of images that it stands for.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class InFiles(Sequence[np.ndarray]):
+    "Images, or masks, that stay in their files until they are asked for."
+
+    layout: Layout
+    names: tuple[str, ...]
+    what: int  # 0: images, 1: masks
+
+    def __len__(self) -> int:
+        "How many there are."
+        return len(self.names)
+
+    def __getitem__(self, index: Any) -> Any:
+        "Read one."
+        return self.pair(index)[self.what]
+
+    def pair(self, index: int) -> Pair:
+        "Read an image and its mask; UserError if a file has changed and cannot be read any more."
+        reading = read_pair(self.layout, self.names[index])
+        if not reading.pair:
+            raise UserError(f"{self.names[index]}: {', '.join(reading.errors)}")
+        return reading.pair
+
+    def part(self, indices: Sequence[int]) -> "InFiles":
+        "Those at these places."
+        return replace(self, names=tuple(self.names[i] for i in indices))
+
+
+# %% [markdown]
+# `room` decides: pixels are kept as long as they fit in it.
 
 # %%
 #| export
@@ -395,23 +494,32 @@ def read_split(
     part: str,  # "train" or "test"
     names: list[str],
     findings: Findings,
+    room: float = math.inf,  # bytes that the pixels may take; where they do not fit, none is kept
 ) -> Split:
     "Read the images of a list; what is wrong goes into `findings`."
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda name: read_pair(layout, name), names))
-    for name, reading in zip(names, results, strict=True):
+    kept: list[Pair] = []
+    good, used = [], 0
+    for name, reading in zip(names, ahead(partial(read_pair, layout), names, 4), strict=True):
         for kind in reading.errors:
             findings.errors[kind].append(name)
         for kind in reading.notes:
             findings.warnings[kind].append(name)
-    findings.modes.update(reading.mode for reading in results if reading.pair)
-    good = [(name, r.pair) for name, r in zip(names, results, strict=True) if r.pair]
-    images, masks = (tuple(pair[i] for _, pair in good) for i in (0, 1))
-    return Split(part, tuple(name for name, _ in good), images, masks, layout.root.resolve().name)
+        if reading.pair:
+            findings.modes[reading.mode] += 1
+            good.append(name)
+            used += sum(pixels.nbytes for pixels in reading.pair)
+            kept.append(reading.pair)
+            if used > room:
+                kept.clear()
+    images, masks = (
+        tuple(pair[i] for pair in kept) if used <= room else InFiles(layout, tuple(good), i)
+        for i in (0, 1)
+    )
+    return Split(part, tuple(good), images, masks, layout.root.resolve().name)
 
 
 # %% [markdown]
-# Of three names one is in order; the second has no mask and the file of the third is not an image:
+# Of three names one is in order; the second has no mask and the file of the third is not an image. Without room the pixels stay where they are:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
@@ -423,7 +531,10 @@ with tempfile.TemporaryDirectory() as tmp:
     (layout.images / "c.png").write_text("no image")
     test_eq(read_pair(layout, "b"), Reading(None, errors=frozenset({"name without a mask"})))
     findings = Findings()
-    test_eq(read_split(layout, "train", ["a", "b", "c"], findings).names, ("a",))
+    kept = read_split(layout, "train", ["a", "b", "c"], findings)
+    streamed = read_split(layout, "train", ["a"], findings, room=0)
+    assert kept.in_memory and isinstance(streamed.images, InFiles)
+    test_eq((kept.names, streamed.hash), (("a",), kept.hash))
 dict(findings.errors)
 
 
@@ -448,7 +559,8 @@ def read_dataset(
     both = set.intersection(*map(set, names.values())) if len(names) > 1 else set()
     for name in [name for name in names.get("train", []) if name in both]:
         findings.warnings["name in both lists, so the test is not independent"].append(name)
-    return {part: read_split(layout, part, names[part], findings) for part in names}, findings
+    room = {"auto": free_memory() / (2 * len(names)), "stream": 0.0}.get(config.cache, math.inf)
+    return {n: read_split(layout, n, names[n], findings, room) for n in names}, findings
 
 
 # %% [markdown]
@@ -852,8 +964,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     "Read and augment the images of one training batch."
     pairs = [
         augment(
-            split.images[i],
-            split.masks[i],
+            *split.pair(i),
             draw(config.seed, epoch, i, config.base_size),
             config.crop_size,
         )
@@ -864,10 +975,19 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
 
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
     "Read and squash the images of one scoring batch; -1 is filled with the first image."
-    pairs = [
-        squash(split.images[max(i, 0)], split.masks[max(i, 0)], config.base_size) for i in indices
-    ]
+    pairs = [squash_once(split, max(i, 0), config.base_size) for i in indices]
     return collate(pairs, [i >= 0 for i in indices])
+
+
+def squash_once(split: Split, index: int, size: int) -> Pair:
+    "One image, squashed: the same in every epoch, so it is kept where that takes little memory."
+    done = split.stores.setdefault(f"squashed to {size}", {})
+    if index not in done:
+        pair = squash(*split.pair(index), size)
+        if not split.in_memory or len(split) * size * size > 2**28:
+            return pair
+        done[index] = pair
+    return done[index]
 
 
 # %%
@@ -876,13 +996,14 @@ batch = scoring_batch(made, [3, -1], config)
 assert isinstance(batch, Batch)
 test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True, False]))
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
+assert squash_once(made, 3, 64) is squash_once(made, 3, 64)
 test_eq(collate([squash(made.images[3], made.masks[3], 64)], [True]).image[0], batch.image[0])
 
 
 # %% [markdown]
 # ## Whole batches on the device
 #
-# Pillow takes about a millisecond for an image. A step of training on a CPU takes a hundred times as long, so there Pillow is good enough and stays. A fast GPU or TPU has little more than that millisecond for its whole step and would wait for its data. So for those the pixels can lie on the device, once and for all, and whole batches be transformed where they are. (What follows is complete and tested; the training loop still takes Pillow's batches on every device.)
+# Pillow takes about a millisecond for an image. A step of training on a CPU takes a hundred times as long, so there Pillow is good enough and stays. A fast GPU or TPU has little more than that millisecond for its whole step and would wait for its data. So for those the pixels can lie on the device, once and for all, and whole batches be transformed where they are: `cache` decides (see the task notebook).
 #
 # First the store. Images of one split get one shape, that of the highest and the widest, so that any of them can be picked by number. It is made of planes: a grey image is one plane, a colour image three. Whether it fits is known before anything is copied.
 
@@ -902,9 +1023,9 @@ class Pixels:
         "Planes that a batch takes of each image: 1 if all are grey, else 3."
         return 1 if all(a == c for a, _, c in self.first) else 3
 
-    def to(self, device: torch.device | str) -> "Pixels":
-        "The same store on another device."
-        return replace(self, planes=self.planes.to(device), masks=self.masks.to(device))
+    def through(self, move: Callable[[Tensor], Tensor]) -> "Pixels":
+        "The same store elsewhere, such as `store.through(device.hold)`."
+        return replace(self, planes=move(self.planes), masks=move(self.masks))
 
 
 def pixel_shape(split: Split) -> tuple[int, int, int]:  # planes of images, height, width
@@ -1231,39 +1352,6 @@ int(apart.max()), int((apart > 0).sum()), apart.numel()
 
 
 # %% [markdown]
-# An accelerator should not wait for its next batch. Threads prepare a few batches ahead; results come in order, so the number of threads changes nothing but the time. Threads and not processes: Pillow and numpy let go of Python's lock, nothing needs to be pickled, and a notebook cell can be stopped.
-
-# %%
-#| export
-def ahead(
-    make: Callable[[Any], Any],  # makes one batch from one plan
-    plans: Sequence[Any],
-    workers: int,  # threads; 0: made when asked for
-) -> Iterator[Any]:  # the results, in the order of the plans
-    "Make results a little before they are needed, at most two per thread."
-    if workers == 0:
-        yield from map(make, plans)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[Any]] = deque()
-        try:
-            for plan in plans:
-                waiting.append(pool.submit(make, plan))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-# %%
-for workers in (0, 1, 3):
-    test_eq(list(ahead(lambda x: x * x, range(9), workers)), [x * x for x in range(9)])
-
-
-# %% [markdown]
 # ## The report
 #
 # `mshnet data DIR` prints what is there and everything that is wrong with it.
@@ -1274,11 +1362,11 @@ def describe(
     split: Split,
 ) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
-    areas = np.concatenate([objects(m > 0).area for m in split.masks] or [np.array([], int)])
-    empty = sum(not m.any() for m in split.masks)
-    sizes = {i.shape[:2] for i in split.images}
+    seen = [(i.shape[:2], i.ndim, objects(m > 0).area, not m.any()) for i, m in pairs_of(split)]
+    areas = np.concatenate([area for _, _, area, _ in seen] or [np.array([], int)])
+    sizes = {size for size, _, _, _ in seen}
     heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
-    grey = sum(i.ndim == 2 for i in split.images)
+    grey, empty = sum(ndim == 2 for _, ndim, _, _ in seen), sum(none for *_, none in seen)
     small, large, middle = (
         (areas.min(), areas.max(), int(np.median(areas))) if len(areas) else (0, 0, 0)
     )

@@ -16,6 +16,7 @@ from fastcore.test import expect_fail, test_eq
 #| export
 import atexit
 import contextlib
+import ctypes
 import hashlib
 import importlib
 import os
@@ -35,7 +36,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mshnet.core import Config, UserError
-from mshnet.places import forget_stale_tpu, installed, program_folder, where
+from mshnet.model import fold
+from mshnet.places import forget_stale_tpu, free_memory, installed, program_folder, where
 
 # %% [markdown]
 # The loop should read the same on every chip, and on many as on one, and a chip's peculiarities should be found in one place. `Device` is complete for the CPU; the others say what differs. Two rules make code fast on all of them:
@@ -46,35 +48,20 @@ from mshnet.places import forget_stale_tpu, installed, program_folder, where
 # ## Precision
 #
 # bfloat16 is faster than float32 where the chip has instructions for it, and slower where it only pretends. So `auto` asks for the instructions and not for the name. The loss is float32 in every case.
+#
+# float16 is what older GPUs have. Its smallest number is 6e-8, which many gradients are below: so the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds, and that a checkpoint keeps.
 
 # %%
 #| export
-T = TypeVar("T")
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
-class Device:
-    "The CPU, and what other devices have in common with it."
+class DeviceName:
+    "What a device is called."
 
     kind = "cpu"
-    world = 1  # parts that a batch is cut into: one per chip
-    processes, rank = 1, 0  # of torchrun: each feeds and scores its own part of a batch
-    layout = torch.channels_last  # of images in memory
-    compiles = False  # whether a batch of another shape costs a compilation
-
-    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        self.reads, self.index = 0, index
-        fast = precision == "bf16" or (precision == "auto" and self.has_bf16())
-        self.set_precision("bf16" if fast else "fp32")
-
-    def set_precision(self, precision: str) -> None:
-        "Compute in bf16 or fp32: a run that goes on elsewhere keeps its own."
-        self.precision = precision
-        self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-
-    def has_bf16(self) -> bool:
-        "Whether bfloat16 convolutions have instructions of their own."
-        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-        return any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
+    index: int | None = None  # which of several GPUs
+    precision = "fp32"
 
     @property
     def name(self) -> str:
@@ -91,11 +78,50 @@ class Device:
         return f"{self.name}, {self.precision}: {self.chip()}"
 
 
+# %%
+#| export
+class Device(DeviceName):
+    "The CPU, and what other devices have in common with it."
+
+    world = 1  # parts that a batch is cut into: one per chip
+    processes, rank = 1, 0  # of torchrun: each feeds and scores its own part of a batch
+    layout = torch.channels_last  # of images in memory
+    compiles = False  # whether a batch of another shape costs a compilation
+    precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
+
+    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
+        self.reads, self.index = 0, index
+        self.compile = "off"  # for training; "on", or "auto", which `may_compile` decides
+        self.set_precision(self.fastest() if precision == "auto" else precision)
+
+    def set_precision(self, precision: str) -> None:
+        "Compute in bf16, fp16 or fp32: a run that goes on elsewhere keeps its own."
+        if precision not in self.precisions:
+            raise UserError(
+                f"precision={precision}: not on {self.name}; write {' or '.join(self.precisions)}"
+            )
+        self.precision, self.dtype = precision, PRECISIONS[precision]
+        scaled = precision == "fp16"
+        self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
+
+    def has_bf16(self) -> bool:
+        "Whether bfloat16 convolutions have instructions of their own."
+        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+        return any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
+
+    def fastest(self) -> str:
+        "The precision that `auto` stands for."
+        return "bf16" if self.has_bf16() else "fp32"
+
+
 # %% [markdown]
 # What the loop needs of a device is little. First, ways to put a model and a batch there, and the way back:
 
 # %%
 #| export
+T = TypeVar("T")
+
+
 class DeviceMemory(Device):
     "Ways to the device, and the one way back."
 
@@ -117,6 +143,14 @@ class DeviceMemory(Device):
         "Copy a tensor of the host to the device."
         return value.to(self.name)
 
+    def hold(self, value: Tensor) -> Tensor:
+        "Put a tensor on the device whole, on every chip, for the whole run."
+        return value.to(self.name)
+
+    def free(self) -> float:  # bytes; infinite where it cannot be known
+        "Memory that is left on the device."
+        return free_memory()
+
     def read(self, value: Tensor) -> Tensor:
         "Bring a tensor to the host: the only way back, and counted."
         self.reads += 1
@@ -131,6 +165,8 @@ class DeviceMemory(Device):
 class DeviceLoop(DeviceMemory):
     "The operations of the training loop."
 
+    compiled: tuple[nn.Module, Any] | None = None  # a model, and torch.compile's of it
+
     def begin(
         self,
         phase: str,
@@ -138,25 +174,53 @@ class DeviceLoop(DeviceMemory):
         optimizer: torch.optim.Optimizer | None = None,  # None: nothing is trained
     ) -> nn.Module:
         "Get ready for the steps of a phase; the model as a step calls it."
+        if not optimizer:
+            return model if self.precision == "fp32" else fold(model)
+        if self.compile == "on" or (self.compile == "auto" and self.may_compile()):
+            if self.compiled is None or self.compiled[0] is not model:
+                made: Any = torch.compile(model)
+                self.compiled = model, made
+            return self.compiled[1]
         return model
+
+    def may_compile(self) -> bool:
+        "Whether `auto` compiles: not on a CPU, where it took minutes and was no faster."
+        return False
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         "The precision of the forward pass."
-        return torch.autocast(self.kind, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+        half = self.dtype != torch.float32
+        return torch.autocast(self.kind, self.dtype if half else torch.bfloat16, enabled=half)
 
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
         "One step of the optimizer; gradients longer than `clip` are shortened, 0 leaves them."
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        self.scaler.scale(loss).backward()
         if clip:
+            self.scaler.unscale_(optimizer)
             params = [p for group in optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(params, clip)
-        optimizer.step()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+
+
+# %% [markdown]
+# And a few questions between steps:
+
+# %%
+#| export
+class DeviceFacts(DeviceLoop):
+    "What else the loop asks."
 
     def seed(self, seed: int, epoch: int) -> None:
         "Seed torch's random numbers for an epoch: others in each epoch and in each process."
         own = np.random.SeedSequence([seed, epoch, self.rank])
         torch.manual_seed(int(own.generate_state(1)[0]))
+
+    def workers(self, asked: int) -> int:
+        "Threads that prepare batches: on a CPU one, since the others compute."
+        cores = os.cpu_count() or 1
+        return asked if asked >= 0 else 1 if self.kind == "cpu" else max(1, min(8, cores - 1))
 
     def facts(self) -> dict[str, Any]:
         "What an epoch's log line should say of the device's work."
@@ -175,7 +239,7 @@ class DeviceLoop(DeviceMemory):
 
 # %%
 #| export
-class DeviceSteps(DeviceLoop):
+class DeviceSteps(DeviceFacts):
     "A device, complete for one process."
 
     def check(self, batch_size: int) -> None:
@@ -209,16 +273,48 @@ class DeviceSteps(DeviceLoop):
 
 
 # %% [markdown]
-# The others differ in few lines. CUDA asks whether bfloat16 is native (a T4 claims it and emulates), takes float32 at its word, and copies batches while it computes.
+# On Linux a CPU has one trick to be told. Between two steps the C library gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter; keeping them costs nothing, because the next step wants them.
+
+# %%
+#| export
+MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
+
+
+def hold_memory(
+    hold: bool = True,  # False: as the C library does it by itself, once it has seen large blocks
+) -> bool:  # whether there is a glibc that could be told
+    "Keep freed memory in this process for its next step."
+    try:
+        tell = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return False
+    if hold:
+        return bool(tell(MMAP_MAX, 0) and tell(TRIM, 2**31 - 1))
+    return bool(tell(MMAP_MAX, 65_536) and tell(MMAP_FROM, 2**25) and tell(TRIM, 2**26))
+
+
+# %%
+test_eq(hold_memory(), hold_memory(False))
+hold_memory()
+
 
 # %%
 #| export
 class Cpu(DeviceSteps):
     "A plain CPU."
 
+    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
+        super().__init__(precision, index)
+        hold_memory()
 
-class Cuda(DeviceSteps):
-    "An NVIDIA GPU."
+
+# %% [markdown]
+# The others differ in few lines. CUDA asks whether bfloat16 is native (a T4 claims it and emulates), takes float32 at its word, and copies batches while it computes.
+
+# %%
+#| export
+class CudaChip(DeviceSteps):
+    "An NVIDIA GPU, and what it can do."
 
     kind = "cuda"
 
@@ -234,6 +330,30 @@ class Cuda(DeviceSteps):
             raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
         super().__init__(precision, index)
 
+    def has_bf16(self) -> bool:
+        "Whether the GPU has bfloat16 of its own (from compute capability 8.0)."
+        with torch.cuda.device(self.index or 0):
+            return torch.cuda.is_bf16_supported(including_emulation=False)
+
+    def fastest(self) -> str:
+        "bf16, else fp16 on the GPUs that have units for it (compute capability 7), else fp32."
+        capability = torch.cuda.get_device_capability(self.index or 0)
+        return "bf16" if self.has_bf16() else "fp16" if capability >= (7, 0) else "fp32"
+
+    def may_compile(self) -> bool:
+        "Whether torch.compile has a compiler for this GPU."
+        capability = torch.cuda.get_device_capability(self.index or 0)
+        return capability >= (7, 0) and bool(installed("triton"))
+
+
+# %% [markdown]
+# What else differs:
+
+# %%
+#| export
+class Cuda(CudaChip):
+    "An NVIDIA GPU."
+
     def set_precision(self, precision: str) -> None:
         "Compute in bf16 or fp32; by default convolutions round float32 inputs to ten bits (TF32)."
         super().set_precision(precision)
@@ -244,9 +364,9 @@ class Cuda(DeviceSteps):
         "Copy from pinned memory, without waiting for it."
         return value.pin_memory().to(self.name, non_blocking=True)
 
-    def has_bf16(self) -> bool:
-        "Whether the GPU has bfloat16 of its own (from compute capability 8.0)."
-        return torch.cuda.get_device_capability(self.index or 0) >= (8, 0)
+    def free(self) -> float:
+        "Memory that no process has taken."
+        return float(torch.cuda.mem_get_info(self.index or 0)[0])
 
     def chip(self) -> str:
         "Name and memory of the GPU."
@@ -264,6 +384,7 @@ class Mps(DeviceSteps):
 
     kind = "mps"
     layout = torch.contiguous_format
+    precisions = ("bf16", "fp32")
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         if not torch.backends.mps.is_available():
@@ -570,6 +691,7 @@ class XlaChips(DeviceSteps):
     kind = "xla"
     layout = torch.contiguous_format
     compiles = True
+    precisions = ("bf16", "fp32")
 
     def __init__(
         self,
@@ -630,6 +752,15 @@ class XlaMemory(XlaChips):
         for value in (*model.parameters(), *model.buffers()):
             self.mark(value)
         return model
+
+    def hold(self, value: Tensor) -> Tensor:
+        "Copy a tensor to every chip."
+        return self.mark(value.to(self.name))
+
+    def free(self) -> float:
+        "The memory of a chip, of which a model takes little."
+        found = tpu_chips()
+        return found[0][1] * 2.0**30 if found and found[0][1] else free_memory()
 
     def copy(self, value: Tensor) -> Tensor:
         "Cut a batch among the chips; copy a single number to each."
@@ -820,7 +951,7 @@ class RanksModel(DeviceSteps):
     ) -> nn.Module:
         "Wrap a model that is to be trained, once per phase; begin with the first one's weights."
         if not optimizer:
-            return model
+            return super().begin(phase, model)
         if getattr(self.wrapped, "module", None) is not model or self.phase != phase:
             self.wrapped = nn.parallel.DistributedDataParallel(model, static_graph=True)
             self.phase = phase
@@ -975,12 +1106,27 @@ def device_for(config: Config) -> DeviceSteps:
     device = open_device(*chosen, config.debug_xla)
     device.check(config.batch_size)
     device.keep(program_folder(config))
+    if config.compile == "on" and (device.compiles or device.processes > 1):
+        several = "XLA compiles by itself" if device.compiles else "not with several processes"
+        raise UserError(f"compile=on: {several}; leave it out")
+    device.compile = "off" if device.processes > 1 else config.compile
+    if config.deterministic:
+        repeat_exactly()
     return device
+
+
+def repeat_exactly() -> None:
+    "Take only operations that repeat to the last bit; torch warns of one that it cannot replace."
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False
 
 
 # %%
 device = open_device("cpu")
 assert cpu_name() in device.why and isinstance(device, Cpu)
+assert issubclass(Cuda, CudaChip) and issubclass(Cpu, DeviceFacts) and issubclass(Cpu, DeviceName)
 print(open_device(best_device()).why)
 
 
@@ -1057,6 +1203,14 @@ assert device.send(torch.zeros(2, 3, 4, 4)).is_contiguous(memory_format=torch.ch
 test_eq(
     (open_device("cpu", "bf16").precision, open_device("cpu", "fp32").precision), ("bf16", "fp32")
 )
+
+# %% [markdown]
+# One switch for results that repeat to the last bit. It counts for the whole process:
+
+# %%
+repeat_exactly()
+assert torch.are_deterministic_algorithms_enabled()
+torch.use_deterministic_algorithms(False)
 
 # %% [markdown]
 # A device that is not there is refused with what to write instead:

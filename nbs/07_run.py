@@ -23,8 +23,10 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,34 +187,39 @@ class State:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler | None = None  # of the device
     epoch: int = -1  # the last one that is complete
     phase: str = ""  # of that epoch
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
 
 
 # %% [markdown]
-# What lies on a device is copied from it first, wherever it hides in the optimizer's nested state.
+# Writing one takes two steps, so that training need not wait. A snapshot copies all that will change, on the device, wherever it hides in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. (What XLA has only recorded is brought to the host at once.)
 
 # %%
 #| export
-def to_cpu(value: Any) -> Any:
-    "The same nested value with its tensors on the CPU."
+def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    "The same nested value with its tensors changed."
     if isinstance(value, Tensor):
-        return value.detach().cpu()
+        return change(value.detach())
     if isinstance(value, dict):
-        return {k: to_cpu(v) for k, v in value.items()}
+        return {k: each_tensor(v, change) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(to_cpu(v) for v in value)
+        return type(value)(each_tensor(v, change) for v in value)
     return value
 
 
-def save(
-    path: Path,
+# %% [markdown]
+# The snapshot:
+
+# %%
+#| export
+def snapshot(
     state: State,
     config: Config,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
-) -> None:
-    "Write a checkpoint, atomically."
+) -> dict[str, Any]:
+    "The content of a checkpoint, which no later step changes."
     content = {
         "format": FORMAT,
         "config": config.model_dump(),
@@ -220,13 +227,90 @@ def save(
         "epoch": state.epoch,
         "phase": state.phase,
         "best": state.best,
-        "model": to_cpu(state.model.state_dict()),
-        "optimizer": to_cpu(state.optimizer.state_dict()),
+        "model": state.model.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "scaler": state.scaler.state_dict() if state.scaler else {},
         "random": torch.get_rng_state(),
     }
+    return each_tensor(content, lambda t: t.cpu() if t.device.type == "xla" else t.clone())
+
+
+# %% [markdown]
+# The writing itself:
+
+# %%
+#| export
+def write_checkpoint(
+    content: dict[str, Any],  # a snapshot
+    *paths: Path,
+) -> None:
+    "Write a checkpoint, atomically, under one name or several."
     buffer = io.BytesIO()
-    torch.save(content, buffer)
-    write_atomic(path, buffer.getvalue())
+    torch.save(each_tensor(content, Tensor.cpu), buffer)
+    for path in paths:
+        write_atomic(path, buffer.getvalue())
+
+
+# %% [markdown]
+# The thread writes one checkpoint at a time, in order. If it cannot, the training hears of it when it brings the next one, or at the end.
+
+# %%
+#| export
+class Background:
+    "A thread that does one thing after another, and tells of its errors."
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(1)
+        self.last = self.pool.submit(lambda: None)
+
+    def __enter__(self) -> "Background":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        "Finish what was begun; its error counts unless there is another."
+        self.pool.shutdown()
+        if error is None:
+            self.finish()
+
+    def do(self, work: Callable[[], None]) -> None:
+        "Begin some work when the one before is done; an error of that one is raised."
+        self.finish()
+        self.last = self.pool.submit(work)
+
+    def finish(self) -> None:
+        "Wait until all is done; an error is raised."
+        self.last.result()
+
+
+# %%
+with expect_fail(OSError, contains="disk full"), Background() as background:
+    background.do(lambda: write_atomic(Path(tempfile.gettempdir()) / "mshnet-test", "1"))
+
+    def fail():
+        raise OSError("disk full")
+
+    background.do(fail)
+(Path(tempfile.gettempdir()) / "mshnet-test").unlink()
+
+
+# %% [markdown]
+# So an epoch is kept like this, the log first: a run that is killed in between repeats an epoch and does not lose one.
+
+# %%
+#| export
+def keep(
+    folder: Folder,
+    config: Config,
+    state: State,
+    entry: dict[str, Any],
+    data: dict[str, str],
+    background: Background,
+) -> None:
+    "Log an epoch, and begin to write its checkpoints."
+    folder.log(entry)
+    best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
+    files = [folder.file(name) for name in (*best, "last.pt")]
+    background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
 
 
 # %% [markdown]
@@ -264,7 +348,13 @@ def restore(
         fit_weights(state.model, find_weights(content))
     except ValueError as error:
         raise UserError(f"checkpoint: {error}") from None
+    groups: list[dict[str, Any]] = state.optimizer.param_groups
+    ways = [{k: group.get(k) for k in ("foreach", "fused")} for group in groups]
     state.optimizer.load_state_dict(content["optimizer"])
+    for group, own in zip(state.optimizer.param_groups, ways, strict=True):
+        group.update(own)  # how it computes is this device's choice
+    if state.scaler and (scale := content.get("scaler")):
+        state.scaler.load_state_dict(scale)
     torch.set_rng_state(content["random"])
     state.epoch, state.phase, state.best = (content[k] for k in ("epoch", "phase", "best"))
 
@@ -285,13 +375,15 @@ def small():
 with tempfile.TemporaryDirectory() as tmp:
     old, new, path = small(), small(), Path(tmp) / "last.pt"
     old.epoch = 4
-    save(path, old, Config(), {"train": "0123"})
+    write_checkpoint(snapshot(old, Config(), {"train": "0123"}), path)
+    with Background() as background:
+        keep(Folder(Path(tmp)), Config(), old, {"epoch": 4}, {"train": "0123"}, background)
     restore(new, load(path))
     with expect_fail(UserError, contains="no such file"):
         load(Path(tmp) / "none.pt")
 test_eq(new.epoch, 4)
 assert torch.equal(new.model.weight, old.model.weight)
-test_eq(to_cpu({"a": [torch.ones(1)]})["a"][0].device.type, "cpu")
+test_eq(each_tensor({"a": [torch.ones(1)]}, torch.neg), {"a": [-torch.ones(1)]})
 new.optimizer.state_dict()["state"][0]["sum"]
 
 
@@ -408,7 +500,7 @@ with tempfile.TemporaryDirectory() as tmp:
     folder, config = Folder(Path(tmp) / "run"), Config(lr=0.05)
     test_eq(earlier(folder, config, {"train": "0123"}), None)
     prepare(folder, config, "cpu")
-    save(folder.file("last.pt"), old, config, {"train": "0123"})
+    write_checkpoint(snapshot(old, config, {"train": "0123"}), folder.file("last.pt"))
     test_eq(read_old(folder, config)["epoch"], 4)
     test_eq(earlier(folder, Config(lr=0.05, device="cpu"), {"train": "0123"})["epoch"], 4)
     with expect_fail(UserError, contains="lr 0.05 -> 0.1"):

@@ -12,19 +12,30 @@ from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import Config
+from mshnet.core import Config, UserError
 from mshnet.data import (
     Batch,
+    Pixels,
     Split,
+    ahead,
+    augment_batch,
+    draw,
+    pixel_bytes,
     score_batches,
     scoring_batch,
     splits,
+    store_pixels,
     train_batches,
     training_batch,
+    training_numbers,
 )
+from mshnet.device import DeviceSteps, open_device
 from mshnet.loss import mshnet_loss
 from mshnet.metrics import Tally
 from mshnet.model import MSHNet
@@ -65,8 +76,8 @@ class Questions:
 
 # %%
 #| export
-class Task(Questions):
-    "All that the loop asks, with the usual answers for images with masks."
+class TaskData(Questions):
+    "What is trained on: images with masks."
 
     def splits(self) -> dict[str, Split]:
         "The data: train, test, and val where an epoch is chosen on a held-out part."
@@ -85,14 +96,32 @@ class Task(Questions):
             return scoring_batch(split, indices, self.config)
         return training_batch(split, indices, epoch, self.config)
 
+
+# %% [markdown]
+# So does the way it is trained:
+
+# %%
+#| export
+class Task(TaskData):
+    "All that the loop asks, with the usual answers."
+
     def phase(self, epoch: int) -> str:
         "Name of the part of the training that an epoch belongs to."
         return "full"
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        "Adagrad, as in the paper."
+    def rate(self, epoch: int) -> float:
+        "The learning rate of an epoch: a larger batch's grows to it during the warm-up."
         c = self.config
-        return torch.optim.Adagrad(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
+        if c.lr_rule == "fixed":
+            return c.lr
+        whole, grown = (c.batch_size / 4) ** 0.5, min((epoch + 1) / (max(c.warm_epoch, 0) + 1), 1)
+        return c.lr * (1 + (whole - 1) * grown)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        "Adagrad, as in the paper; on a CPU in one pass over all weights."
+        c, values = self.config, list(model.parameters())
+        fused = True if values[0].device.type == "cpu" else None
+        return torch.optim.Adagrad(values, lr=c.lr, weight_decay=c.weight_decay, fused=fused)
 
     def tally(self) -> Tally:
         "An empty count of scores."
@@ -174,10 +203,96 @@ test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
 test_eq(task.plan(parts["test"], None), [[0, 1]])
 loss
 
+
+# %% [markdown]
+# ## Where the pixels lie
+#
+# Batches can come in two ways. The host's threads make them with Pillow, image by image, and send them. Or the pixels of the split lie on the device, once for the whole run, and an epoch sends nothing but a few numbers for each image (see the data notebook): for a fast chip, which would wait for the host. The draws are the same, the masks too, and the images up to a grey level or two. `cache` decides, and `auto` takes the device if it is a GPU or a TPU with four times the room that the pixels need.
+
+# %%
+#| export
+def store_on(
+    device: DeviceSteps,
+    task: Task,
+    split: Split,
+) -> Pixels | None:  # None: the host sends batches
+    "The pixels of a training split on the device; UserError if they must be there and cannot."
+    cache, own = task.config.cache, type(task).batch is not TaskData.batch
+    fast = cache == "device" or (cache == "auto" and device.kind in ("cuda", "xla"))
+    if not fast or not split.in_memory or own:
+        return None
+    if device.name not in split.stores:
+        need, free = pixel_bytes(split), device.free()
+        if cache == "auto" and 4 * need > free:
+            return None
+        if need > free:
+            raise UserError(
+                f"cache=device: the images take {need / 2**30:.1f} GB and {device.name} has "
+                f"{free / 2**30:.1f}; write --cache host"
+            )
+        split.stores[device.name] = store_pixels(split).through(device.hold)
+    return split.stores[device.name]
+
+
+def where_pixels(device: DeviceSteps, task: Task, split: Split) -> str:
+    "Where a training split's pixels lie, as a person says it."
+    if store_on(device, task, split):
+        return f"on {device.name}, {pixel_bytes(split) / 1e6:.0f} MB"
+    return "in memory" if split.in_memory else "in their files, read when they are needed"
+
+
+# %% [markdown]
+# Either way a step gets its batch on the device:
+
+# %%
+#| export
+class Numbers(NamedTuple):
+    "What an epoch sends of a batch whose pixels are there already."
+
+    numbers: Tensor  # [B,14+2S] int32
+
+
+def training_batches(
+    device: DeviceSteps,
+    task: Task,
+    split: Split,
+    plan: Sequence[list[int]],  # of this process
+    epoch: int,
+) -> Iterator[Batch]:
+    "The batches of an epoch, on the device, in order."
+    config, store = task.config, store_on(device, task, split)
+    workers = device.workers(config.num_workers)
+    if store is None:
+        yield from map(device.feed, ahead(lambda r: task.batch(split, r, epoch), plan, workers))
+        return
+
+    def numbers(rows: list[int]) -> Numbers:
+        draws = [draw(config.seed, epoch, i, config.base_size) for i in rows]
+        return Numbers(training_numbers(store, rows, draws, config.crop_size))
+
+    for sent in map(device.feed, ahead(numbers, plan, workers)):
+        batch = augment_batch(store, sent.numbers)
+        yield batch._replace(image=batch.image.contiguous(memory_format=device.layout))
+
+
+# %%
+device, split = open_device("cpu"), parts["train"]
+plan = task.plan(split, 0)
+by_host = list(training_batches(device, task, split, plan, 0))
+test_eq(where_pixels(device, task, split), "in memory")
+stored = Detection(task.config.model_copy(update={"cache": "device"}))
+by_device = list(training_batches(device, stored, split, plan, 0))
+for one, other in zip(by_host, by_device, strict=True):
+    test_eq(one.mask, other.mask)
+    assert (one.image.int() - other.image.int()).abs().max() <= 2
+test_eq(Numbers(torch.zeros(1)).numbers.item(), 0)
+where_pixels(device, stored, split)
+
 # %% [markdown]
 # The same seed starts from the same weights; a scoring batch is plain; and a task that does not say what its model is gets an error that names it:
 
 # %%
+assert isinstance(task, TaskData) and store_on(device, task, split) is None
 assert torch.equal(task.model().final.weight, model.final.weight)
 with torch.no_grad():
     logits = task.logits(model, task.batch(parts["test"], [0, 1], None), "full")

@@ -53,13 +53,14 @@ def predictions(
 ) -> Iterator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32 and the batch, on the host
     "Predict this process's share of a split in batches of one shape, in order."
     model.eval()
-    device.begin("scoring", model)
+    step = device.begin("scoring", model)
     plan = device.share(task.plan(split, None))
-    batches = ahead(lambda rows: task.batch(split, rows, None), plan, task.config.num_workers)
+    workers = device.workers(task.config.num_workers)
+    batches = ahead(lambda rows: task.batch(split, rows, None), plan, workers)
     for batch in bar(batches, len(plan), f"score {split.name}"):
         fed = device.feed(batch)
         with torch.no_grad(), device.autocast():  # left before `yield`: the caller may train
-            logits = task.logits(model, fed, phase)
+            logits = task.logits(step, fed, phase)
         yield device.read(logits), batch
 
 
@@ -426,7 +427,7 @@ def predict(
         trained = trained_model(weights)
         model, deep = trained.model, trained.phase == "full"
     placed = chip.place(model).eval()
-    chip.begin("predicting", placed)
+    placed = chip.begin("predicting", placed)
     size = -(-batch_size // chip.world) * chip.world  # one shape: a compiler compiles once
     parts = []
     with torch.no_grad(), chip.autocast():

@@ -31,26 +31,27 @@ from typing import Any
 import torch
 
 from mshnet.core import Config, UserError, as_user_error
-from mshnet.data import Split, ahead
+from mshnet.data import Split
 from mshnet.device import DeviceSteps, best_device, device_for, open_device, started_processes
 from mshnet.evaluate import chosen_by, look_closely, score_split
 from mshnet.model import load_weights
 from mshnet.places import first_process, run_folder
 from mshnet.run import (
+    Background,
     Folder,
     State,
     bar,
     duration,
     earlier,
+    keep,
     load,
     note,
     open_tensorboard,
     prepare,
     restore,
-    save,
     write_scalars,
 )
-from mshnet.task import Detection, Task
+from mshnet.task import Detection, Task, training_batches, where_pixels
 
 
 # %% [markdown]
@@ -68,17 +69,20 @@ def train_epoch(
     epoch: int,
 ) -> float:  # mean loss of the epoch
     "Train for one epoch."
-    config, phase = task.config, task.phase(epoch)
+    config, phase, rate = task.config, task.phase(epoch), task.rate(epoch)
+    for group in state.optimizer.param_groups:
+        group["lr"] = rate
     device.seed(config.seed, epoch)
     state.model.train()
-    model = device.begin(phase, state.model, state.optimizer)
+    grows = rate != task.rate(config.epochs)  # a rate is a constant of a compiled program
+    name = f"{phase}, lr {rate:.4g}" if grows else phase
+    model = device.begin(name, state.model, state.optimizer)
     plan = device.share(task.plan(split, epoch))
-    batches = ahead(lambda rows: task.batch(split, rows, epoch), plan, config.num_workers)
+    batches = training_batches(device, task, split, plan, epoch)
     total, steps = device.send(torch.zeros(())), bar(batches, len(plan), f"epoch {epoch}")
     for step, batch in enumerate(steps, 1):
-        fed = device.feed(batch)
         with device.autocast():
-            loss = task.loss(model, fed, phase)
+            loss = task.loss(model, batch, phase)
         total += loss.detach()
         device.update(loss, state.optimizer, config.clip_grad)
         if step % config.log_every == 0 and step < len(plan):
@@ -162,7 +166,7 @@ def epoch_entry(
         )
     trained = time.perf_counter() - start
     phase, name = task.phase(epoch), judge_split(config)
-    entry = {"epoch": epoch, "phase": phase, "loss": loss, "lr": config.lr, "split": name}
+    entry = {"epoch": epoch, "phase": phase, "loss": loss, "lr": task.rate(epoch), "split": name}
     due = (epoch + 1) % config.eval_every == 0 or epoch == config.epochs - 1
     if due:
         scores = score_split(task, state.model, parts[name], device, phase)
@@ -190,26 +194,13 @@ def advance(
         state.best = {"epoch": state.epoch, "name": name, "score": value}
 
 
-def keep(
-    folder: Folder,
-    config: Config,
-    state: State,
-    entry: dict[str, Any],
-    data: dict[str, str],
-) -> None:
-    "Log an epoch and write its checkpoints."
-    folder.log(entry)
-    if state.best and state.best["epoch"] == state.epoch:
-        save(folder.file("best.pt"), state, config, data)
-    save(folder.file("last.pt"), state, config, data)
-
-
 # %%
 entry = epoch_entry(task, state, parts, device, 1)
 advance(task, state, entry)
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
-    keep(folder, task.config, state, entry, {})
+    with Background() as background:
+        keep(folder, task.config, state, entry, {}, background)
     test_eq(load(folder.file("best.pt"))["epoch"], 1)
     test_eq(len(folder.history()), 1)
 entry["line"]
@@ -441,7 +432,7 @@ def train(
     state = beginning(folder, task, parts, device)
     data, unfinished = identity(config, parts, device), state.epoch < config.epochs - 1
     device.once(lambda: prepare(folder, config, device.why, unfinished))
-    announce(folder, config, device, parts, state)
+    announce(folder, task, device, parts, state)
     try:
         device.once(lambda: folder.status("running", state.epoch))
         fit(folder, task, state, parts, device, data)
@@ -452,6 +443,26 @@ def train(
         raise
     device.once(lambda: folder.status("finished", state.epoch, "all epochs done"))
     return Run(folder.path, config, "all epochs done")
+
+
+# %% [markdown]
+# What is printed of an epoch:
+
+# %%
+#| export
+def told(
+    entry: dict[str, Any],  # of the log
+    last: int,  # epoch of the run
+) -> str:
+    "An epoch in one line: loss, scores, time, time left."
+    scored = f"  {entry['split']}: {entry['line']}" if "line" in entry else ""
+    left = duration(entry["seconds"] * (last - entry["epoch"]))
+    text = f"epoch {entry['epoch']}/{last}  loss {entry['loss']:.4f}{scored}"
+    return f"{text}  {duration(entry['seconds'])}, {left} left"
+
+
+# %%
+told({"epoch": 3, "loss": 0.5, "seconds": 61.0}, last=9)
 
 
 # %% [markdown]
@@ -467,9 +478,11 @@ def beginning(
 ) -> State:
     "The state that a run begins or goes on with."
     config, model = task.config, device.place(task.model())
-    state = State(model, task.optimizer(model))
-    if old := device.once(lambda: earlier(folder, config, identity(config, parts, device))):
+    old = device.once(lambda: earlier(folder, config, identity(config, parts, device)))
+    if old:
         device.set_precision(old["data"].get("precision", device.precision))
+    state = State(model, task.optimizer(model), device.scaler)
+    if old:
         restore(state, old)
     elif config.weight_path:
         with as_user_error():
@@ -497,17 +510,19 @@ def identity(
 
 def announce(
     folder: Folder,
-    config: Config,
+    task: Task,
     device: DeviceSteps,
     parts: dict[str, Split],
     state: State,
 ) -> None:
     "Say what is about to happen."
+    config = task.config
     counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
     preset = f", preset {config.preset}" if config.preset else ""
     kind = "synthetic scenes" if not config.dataset_dir else parts["train"].source
     print(f"device  {device.why}")
     print(f"data    {kind}: {counts} images{preset}")
+    print(f"pixels  {where_pixels(device, task, parts['train'])}")
     print(f"folder  {folder.path}")
     if state.epoch >= 0:
         print(f"resume  {state.epoch + 1} of {config.epochs} epochs are done")
@@ -529,19 +544,17 @@ def fit(
     "Train the epochs that are not done yet."
     epochs, last = range(state.epoch + 1, task.config.epochs), task.config.epochs - 1
     writer = open_tensorboard(folder) if epochs and first_process() else None
-    for epoch in epochs:
-        device.once(lambda: folder.status("running", state.epoch))
-        entry = epoch_entry(task, state, parts, device, epoch)
-        advance(task, state, entry)
-        device.once(partial(keep, folder, task.config, state, entry, data))
-        write_scalars(writer, entry)
-        scored = f"  {entry['split']}: {entry['line']}" if "line" in entry else ""
-        left = duration(entry["seconds"] * (last - epoch))
-        took = duration(entry["seconds"])
-        text = f"epoch {epoch}/{last}  loss {entry['loss']:.4f}{scored}  {took}, {left} left"
-        print(text, flush=True)
-        if "scores" in entry and (advice := stuck(folder.history())):
-            print(advice, flush=True)
+    with Background() as background:
+        for epoch in epochs:
+            device.once(lambda: folder.status("running", state.epoch))
+            entry = epoch_entry(task, state, parts, device, epoch)
+            advance(task, state, entry)
+            device.once(partial(keep, folder, task.config, state, entry, data, background))
+            write_scalars(writer, entry)
+            print(told(entry, last), flush=True)
+            if "scores" in entry and (advice := stuck(folder.history())):
+                print(advice, flush=True)
+        device.once(background.finish)
     device.alike(state.model)
     if writer:
         writer.close()
@@ -601,6 +614,6 @@ print(identity(task.config, parts, device))
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
     state = State(model, task.optimizer(model))
-    announce(folder, task.config, device, parts, state)
+    announce(folder, task, device, parts, state)
     fit(folder, task, state, parts, device, {})
     finish(folder, task, parts, device)

@@ -36,14 +36,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mshnet.core import Config, UserError
-from mshnet.data import Draw, Split, ahead, draw
-from mshnet.device import DeviceSteps, device_for, open_device
+from mshnet.data import Draw, Split, draw
+from mshnet.device import DeviceSteps, device_for, hold_memory, open_device
 from mshnet.evaluate import look_closely, predictions, score_split, trained_model
-from mshnet.model import MSHNet
+from mshnet.model import Block, MSHNet, UNet
 from mshnet.places import run_folder
 from mshnet.run import Folder, State, duration, environment, write_json
 from mshnet.show import Picture, even_steps
-from mshnet.task import DEVIATION, MEAN, Detection, normalise
+from mshnet.task import DEVIATION, MEAN, Detection, normalise, training_batches
 from mshnet.train import beginning, judge_split, train_epoch
 
 # %% [markdown]
@@ -179,19 +179,18 @@ def take_turns(
 ) -> dict[str, list[float]]:  # seconds of each way, turn by turn
     "Measure several ways turn by turn, after one turn of each that is not counted."
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for work in ways.values():
-        work(0)
-    for turn in range(1, repeats + 1):
+    for turn in range(repeats + 1):
         names = list(ways)[:: 1 if turn % 2 else -1]
         for name in names:
+            hold_memory(device.kind == "cpu" and name != "plain")
             times[name].append(seconds(partial(ways[name], turn), device))
-    return times
+    return {name: found[1:] for name, found in times.items()}
 
 
 # %%
 cpu, order = open_device("cpu", "fp32"), []
 times = take_turns({"a": lambda t: order.append("a"), "b": lambda t: order.append("b")}, 2, cpu)
-test_eq("".join(order), "ab" + "ab" + "ba")
+test_eq("".join(order), "ba" + "ab" + "ba")
 test_eq([len(t) for t in times.values()], [2, 2])
 settle(cpu)
 assert seconds(lambda: time.sleep(0.01), cpu) >= 0.01
@@ -488,6 +487,14 @@ loss.item()
 
 # %%
 #| export
+def plain_model(model: nn.Module) -> nn.Module:
+    "The same model, computed by torch's own operations alone."
+    for layer in model.modules():
+        if isinstance(layer, Block | UNet):
+            layer.by_hand = False
+    return model
+
+
 @dataclass(frozen=True)
 class Plain:
     "A plain script: its files, its settings, its device, its model and optimizer."
@@ -501,7 +508,7 @@ class Plain:
     @classmethod
     def begin(cls, folder: Path, config: Config, device: str) -> "Plain":
         "With the weights of the seed and the optimizer of the recipe."
-        model = Detection(config).model().to(device)
+        model = plain_model(Detection(config).model()).to(device)
         adagrad = torch.optim.Adagrad(
             model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
@@ -524,6 +531,7 @@ class Plain:
 
 # %%
 plain = Plain.begin(Path(place.name), config, "cpu")
+assert not plain_model(plain.model).by_hand
 losses = plain.train([[5, 2, 6], [0, 1, 3]], 9)
 test_close(losses[0], loss.item(), eps=1e-6)
 losses
@@ -773,7 +781,8 @@ def compare_scores(
 ) -> dict[str, Any]:  # how far the logits are apart, and the counts of both ways
     "Score a split both ways."
     task = Detection(config.model_copy(update={"rule": "reference"}))
-    theirs, mine = copy.deepcopy(model).to(device.name).eval(), device.place(copy.deepcopy(model))
+    theirs = plain_model(copy.deepcopy(model)).to(device.name).eval()
+    mine = device.place(copy.deepcopy(model))
     write_copies(split, range(len(split)), folder)
     closely = look_closely(task, mine, split, device, phase, "bench")
     quickly = score_split(task, mine, split, device, phase)
@@ -1009,8 +1018,8 @@ def data_row(
     def ours(turn: int) -> None:
         epoch = bed.epoch(turn)
         plan = task.plan(train, epoch)
-        for part in ahead(lambda rows: task.batch(train, rows, epoch), plan, config.num_workers):
-            normalise(bed.device.feed(part).image)
+        for part in training_batches(bed.device, task, train, plan, epoch):
+            normalise(part.image)
 
     def plain(turn: int) -> None:
         for rows in bed.plan(batch, turn):
@@ -1049,7 +1058,7 @@ def scoring_rows(
     }
     if bed.options.baseline:
         write_copies(split, range(len(split)), bed.folder)
-        theirs, size = copy.deepcopy(model).to(device.name), bed.config.base_size
+        theirs, size = plain_model(copy.deepcopy(model)).to(device.name), bed.config.base_size
 
         def plainly(turn: int) -> None:
             with tf32(True):

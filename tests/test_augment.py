@@ -241,7 +241,7 @@ def test_the_size_of_a_store_is_known_before_it_is_made():
     assert pixel_bytes(split) == store.planes.nbytes + store.masks.nbytes
     assert store.planes.dtype == store.masks.dtype == torch.uint8
     assert store.planes.shape == (7 + 2 * 2, 131, 128)
-    assert store.to("cpu").sizes == store.sizes == tuple(SIZES)
+    assert store.through(torch.clone).sizes == store.sizes == tuple(SIZES)
 
 
 @pytest.mark.parametrize("blur", [0, 0.01, 0.25, 0.5, 0.9, 0.999, 1, 1.41])

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mshnet.core import Config, UserError, run_name
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate, predictions, score_split
-from mshnet.run import Folder, State, load, save
+from mshnet.run import Folder, State, load, snapshot, write_checkpoint
 from mshnet.task import Detection, Task
 from mshnet.train import is_best, train, train_epoch
 
@@ -80,7 +80,7 @@ def test_a_run_killed_between_log_and_checkpoint_repeats_the_epoch_and_says_so(
     "The log is written first: nothing is lost, and the line that is there twice is marked."
     config = tiny(tmp_path / "run", epochs=1)
     with monkeypatch.context() as patch:
-        patch.setattr("mshnet.train.save", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("mshnet.run.snapshot", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(config)
     run = train(config)
@@ -342,14 +342,14 @@ def test_a_checkpoint_is_the_old_one_or_the_new_one(whole, tmp_path, monkeypatch
     model = task.model()
     state = State(model, task.optimizer(model), epoch=7)
     path = tmp_path / "last.pt"
-    save(path, state, config, {})
+    write_checkpoint(snapshot(state, config, {}), path)
     before = path.read_bytes()
     state.epoch = 8
     for name in ("replace", "fsync"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, lambda *a: (_ for _ in ()).throw(OSError(28, "No space left")))
             with pytest.raises(OSError, match="No space"):
-                save(path, state, config, {})
+                write_checkpoint(snapshot(state, config, {}), path)
         assert path.read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
     assert load(path)["epoch"] == 7

@@ -13,7 +13,7 @@ rng = np.random.default_rng(0)
 images = [rng.integers(0, 256, (*s, 3) if s[1] == 97 else s, dtype=np.uint8) for s in SIZES]
 masks = [(rng.random(s) < 0.2).astype(np.uint8) for s in SIZES]
 store = store_pixels(Split("train", tuple("abcd"), tuple(images), tuple(masks), "noise"))
-there = store.to(torch_xla.device())
+there = store.through(lambda pixels: pixels.to(torch_xla.device()))
 batches = [
     training_numbers(store, range(4), [draw(0, e, i, 96) for i in range(4)], 96) for e in (0, 1)
 ]
