@@ -9,9 +9,9 @@ __all__ = ['WEIGHTS', 'RATES', 'SIDES', 'MEGABYTES', 'STEPS', 'SAME', 'LATER', '
            'plain_loss', 'plain_model', 'Plain', 'plain_objects', 'PlainScores', 'plain_scoring', 'noisy_model',
            'SomeSteps', 'full_epoch', 'compare_losses', 'loss_difference', 'compare_scores', 'score_difference',
            'equality_text', 'tf32', 'Bed', 'sample', 'make_row', 'training_row', 'data_row', 'scoring_rows',
-           'peak_memory', 'start_ours', 'start_plain', 'answer', 'child', 'ask_child', 'start_row', 'project', 'cell',
-           'rows_text', 'starts_text', 'projections_text', 'table', 'draw_speed', 'draw_memory', 'draw_bench',
-           'make_bed', 'models', 'compare', 'measure', 'public', 'bench']
+           'peak_memory', 'start_ours', 'start_plain', 'answer', 'child', 'ask_child', 'start_row', 'largest_batch',
+           'largest_text', 'project', 'cell', 'rows_text', 'starts_text', 'projections_text', 'table', 'draw_speed',
+           'draw_memory', 'draw_bench', 'make_bed', 'models', 'compare', 'measure', 'public', 'bench']
 
 # %% ../nbs/13_bench.ipynb #c-import-contextlib
 import contextlib
@@ -62,6 +62,7 @@ class Options:
     images: int = 32  # of each turn
     weights: str = "both"  # to score with: those of weight_path, noisy ones, or both
     rates: str = ""  # JSON file of hourly rates; empty: RATES
+    largest_batch: bool = False  # find the largest batch that fits, and nothing else
 
     def __post_init__(self) -> None:
         for name in ("repeats", "images"):
@@ -847,6 +848,44 @@ def start_row(
             where = {"folder": str(bed.folder), "device": bed.device.name}
             row["plain"] = ask_child({"config": settings, "plan": plan, **where})
     return row | {"memory": "GPU" if kind == "cuda" else "host"}
+
+# %% ../nbs/13_bench.ipynb #largest_batch
+def largest_batch(
+    config: Config,  # its batch_size is tried first
+) -> list[dict[str, Any]]:  # per size: batch, and seconds, before and peak (bytes), or error
+    "Train a few steps with growing batches; UserError if the first does not fit."
+    device, images = device_for(config), len(Detection(config).splits()["train"])
+    if device.kind == "xla" or device.processes > 1:
+        raise UserError(f"largest_batch: not on {device.name}, which one process holds")
+    rows: list[dict[str, Any]] = []
+    batch, room = config.batch_size, device.free()
+    with tempfile.TemporaryDirectory() as tmp:
+        while batch <= images:
+            wanted = {"batch_size": batch, "output_dir": f"{tmp}/run", "weight_path": ""}
+            rows.append({"batch": batch} | ask_child({"config": config.model_dump() | wanted}))
+            if "error" in rows[-1]:
+                break
+            grows = rows[-1]["peak"] - rows[-1]["before"]
+            if device.kind == "cpu" and rows[-1]["peak"] + grows > 0.9 * room:
+                rows.append({"batch": 2 * batch, "error": "would not fit into the free memory"})
+                break
+            batch *= 2
+    if "error" in rows[0]:
+        raise UserError(f"batch_size={config.batch_size} does not run: {rows[0]['error']}")
+    return rows
+
+
+def largest_text(rows: list[dict[str, Any]], config: Config) -> str:
+    "What was tried, and what to write."
+    lines = [
+        f"batch {row['batch']:5}: {row.get('error') or format(row['peak'] / 2**20, '.0f') + ' MiB'}"
+        for row in rows
+    ]
+    best = max(row["batch"] for row in rows if "error" not in row)
+    rate = config.lr * (best / 4) ** 0.5
+    return "\n".join(
+        [*lines, f"write --batch-size {best}; with --lr-rule sqrt its learning rate is {rate:.3g}"]
+    )
 
 # %% ../nbs/13_bench.ipynb #project
 EPOCHS = 400  # of the paper's recipe

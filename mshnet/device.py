@@ -189,6 +189,21 @@ class DeviceFacts(DeviceLoop):
         cores = os.cpu_count() or 1
         return asked if asked >= 0 else 1 if self.kind == "cpu" else max(1, min(8, cores - 1))
 
+    @contextlib.contextmanager
+    def in_memory(self, batch_size: int) -> Iterator[None]:
+        "Turn a want of memory into a UserError that names the setting."
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            words = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED")
+            if not isinstance(error, MemoryError) and not any(w in str(error) for w in words):
+                raise
+            less = max(batch_size // 2 // self.world, 1) * self.world
+            raise UserError(
+                f"batch_size={batch_size}: does not fit into the memory of {self.name}; write "
+                f"--batch-size {less} (`mshnet bench --largest-batch` tries what fits)"
+            ) from None
+
     def facts(self) -> dict[str, Any]:
         "What an epoch's log line should say of the device's work."
         return {}

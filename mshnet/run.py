@@ -5,9 +5,11 @@
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'write_atomic', 'write_json', 'Folder', 'environment', 'State', 'each_tensor', 'snapshot',
            'write_checkpoint', 'Background', 'keep', 'load', 'restore', 'differences', 'earlier', 'prepare', 'read_old',
-           'resume_file', 'bring_along', 'watched', 'bar', 'note', 'duration', 'open_tensorboard', 'write_scalars']
+           'resume_file', 'bring_along', 'profiled', 'watched', 'bar', 'note', 'duration', 'open_tensorboard',
+           'Scalars']
 
-# %% ../nbs/07_run.ipynb #c-import-importlib-util
+# %% ../nbs/07_run.ipynb #c-import-contextlib
+import contextlib
 import importlib.util
 import io
 import json
@@ -17,7 +19,7 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -339,6 +341,30 @@ def bring_along(folder: Folder, config: Config) -> None:
         if (source / name).exists() and not folder.file(name).exists():
             shutil.copyfile(source / name, folder.file(name))
 
+# %% ../nbs/07_run.ipynb #profiled
+@contextlib.contextmanager
+def profiled(
+    folder: str,  # empty: not profiled
+) -> Iterator[Callable[[], None]]:  # to be called after each step
+    "Watch a few steps."
+    path = Path(folder).expanduser()
+    if not folder or (path / "trace.json").exists() or not first_process():
+        yield lambda: None
+        return
+
+    def write(found: torch.profiler.profile) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        found.export_chrome_trace(str(path / "trace.json"))
+        order = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        text = found.key_averages(group_by_input_shape=True).table(sort_by=order, row_limit=60)
+        (path / "operations.txt").write_text(text)
+
+    steps = torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)
+    with torch.profiler.profile(
+        schedule=steps, on_trace_ready=write, record_shapes=True
+    ) as watching:
+        yield watching.step
+
 # %% ../nbs/07_run.ipynb #watched
 def watched() -> bool:
     "Whether somebody sees a progress bar: a terminal, or a notebook with widgets."
@@ -400,15 +426,26 @@ def open_tensorboard(
     return SummaryWriter(str(folder.file("tensorboard")))
 
 
-def write_scalars(
-    writer: Any,  # from open_tensorboard
-    entry: dict[str, Any],  # of the log; numbers are written, at most one level deep
-) -> None:
-    "Write an epoch's numbers."
-    for key, value in entry.items() if writer else ():
-        nested = value.items() if isinstance(value, dict) else [("", value)]
-        for name, number in nested:
-            if isinstance(number, int | float) and key != "epoch":
-                writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
-    if writer:
-        writer.flush()
+class Scalars:
+    "TensorBoard's file of one run; nothing where it is not wanted or not installed."
+
+    def __init__(self, folder: Folder, wanted: bool = True) -> None:
+        self.writer = open_tensorboard(folder) if wanted else None
+
+    def __enter__(self) -> "Scalars":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.writer:
+            self.writer.close()
+
+    def write(self, entry: dict[str, Any]) -> None:  # of the log; at most one level deep
+        "Write an epoch's numbers."
+        if not self.writer:
+            return
+        for key, value in entry.items():
+            nested = value.items() if isinstance(value, dict) else [("", value)]
+            for name, number in nested:
+                if isinstance(number, int | float) and key != "epoch":
+                    self.writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+        self.writer.flush()

@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from .places import first_process, run_folder
 from mshnet.run import (
     Background,
     Folder,
+    Scalars,
     State,
     bar,
     duration,
@@ -42,10 +42,9 @@ from mshnet.run import (
     keep,
     load,
     note,
-    open_tensorboard,
     prepare,
+    profiled,
     restore,
-    write_scalars,
 )
 from .task import Detection, Task, training_batches, where_pixels
 
@@ -69,14 +68,16 @@ def train_epoch(
     plan = device.share(task.plan(split, epoch))
     batches = training_batches(device, task, split, plan, epoch)
     total, steps = device.send(torch.zeros(())), bar(batches, len(plan), f"epoch {epoch}")
-    for step, batch in enumerate(steps, 1):
-        with device.autocast():
-            loss = task.loss(model, batch, phase)
-        total += loss.detach()
-        device.update(loss, state.optimizer, config.clip_grad)
-        if step % config.log_every == 0 and step < len(plan):
-            mean = device.read(device.mean(total)).item() / step
-            note(steps, f"epoch {epoch}, step {step}/{len(plan)}", f"loss {mean:.4f}")
+    with profiled(config.profile) as watch, device.in_memory(config.batch_size):
+        for step, batch in enumerate(steps, 1):
+            with device.autocast():
+                loss = task.loss(model, batch, phase)
+            total += loss.detach()
+            device.update(loss, state.optimizer, config.clip_grad)
+            watch()
+            if step % config.log_every == 0 and step < len(plan):
+                mean = device.read(device.mean(total)).item() / step
+                note(steps, f"epoch {epoch}, step {step}/{len(plan)}", f"loss {mean:.4f}")
     return device.read(device.mean(total)).item() / len(plan)
 
 # %% ../nbs/10_train.ipynb #judge_split
@@ -382,21 +383,18 @@ def fit(
 ) -> None:
     "Train the epochs that are not done yet."
     epochs, last = range(state.epoch + 1, task.config.epochs), task.config.epochs - 1
-    writer = open_tensorboard(folder) if epochs and first_process() else None
-    with Background() as background:
+    with Scalars(folder, bool(epochs) and first_process()) as scalars, Background() as background:
         for epoch in epochs:
             device.once(lambda: folder.status("running", state.epoch))
             entry = epoch_entry(task, state, parts, device, epoch)
             advance(task, state, entry)
-            device.once(partial(keep, folder, task.config, state, entry, data, background))
-            write_scalars(writer, entry)
+            device.once(lambda: keep(folder, task.config, state, entry, data, background))
+            scalars.write(entry)
             print(told(entry, last), flush=True)
             if "scores" in entry and (advice := stuck(folder.history())):
                 print(advice, flush=True)
         device.once(background.finish)
     device.alike(state.model)
-    if writer:
-        writer.close()
 
 # %% ../nbs/10_train.ipynb #finish
 def finish(

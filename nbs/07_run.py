@@ -14,6 +14,7 @@ from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
+import contextlib
 import importlib.util
 import io
 import json
@@ -23,7 +24,7 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -513,6 +514,48 @@ differences(Config().model_dump(), Config(seed=3, epochs=500))
 
 
 # %% [markdown]
+# ## Where the time goes
+#
+# `profile` names a folder. torch's profiler watches the third to the fifth step of the first epoch that is trained and leaves two files there: `trace.json`, for chrome://tracing or ui.perfetto.dev, and `operations.txt`, the operations that took longest. A folder that has a trace is left alone: the run that goes on is not profiled again.
+
+# %%
+#| export
+@contextlib.contextmanager
+def profiled(
+    folder: str,  # empty: not profiled
+) -> Iterator[Callable[[], None]]:  # to be called after each step
+    "Watch a few steps."
+    path = Path(folder).expanduser()
+    if not folder or (path / "trace.json").exists() or not first_process():
+        yield lambda: None
+        return
+
+    def write(found: torch.profiler.profile) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        found.export_chrome_trace(str(path / "trace.json"))
+        order = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        text = found.key_averages(group_by_input_shape=True).table(sort_by=order, row_limit=60)
+        (path / "operations.txt").write_text(text)
+
+    steps = torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)
+    with torch.profiler.profile(
+        schedule=steps, on_trace_ready=write, record_shapes=True
+    ) as watching:
+        yield watching.step
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for _ in range(2):
+        with profiled(tmp) as step:
+            for _ in range(6):
+                torch.ones(8, 8) @ torch.ones(8, 8)
+                step()
+    assert "aten::mm" in (Path(tmp) / "operations.txt").read_text()
+    test_eq(len(list(Path(tmp).iterdir())), 2)
+
+
+# %% [markdown]
 # ## Being watched
 #
 # A terminal or a notebook gets a bar with the time left. A log file gets plain lines: a bar there is a megabyte of carriage returns.
@@ -596,26 +639,36 @@ def open_tensorboard(
     return SummaryWriter(str(folder.file("tensorboard")))
 
 
-def write_scalars(
-    writer: Any,  # from open_tensorboard
-    entry: dict[str, Any],  # of the log; numbers are written, at most one level deep
-) -> None:
-    "Write an epoch's numbers."
-    for key, value in entry.items() if writer else ():
-        nested = value.items() if isinstance(value, dict) else [("", value)]
-        for name, number in nested:
-            if isinstance(number, int | float) and key != "epoch":
-                writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
-    if writer:
-        writer.flush()
+class Scalars:
+    "TensorBoard's file of one run; nothing where it is not wanted or not installed."
+
+    def __init__(self, folder: Folder, wanted: bool = True) -> None:
+        self.writer = open_tensorboard(folder) if wanted else None
+
+    def __enter__(self) -> "Scalars":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.writer:
+            self.writer.close()
+
+    def write(self, entry: dict[str, Any]) -> None:  # of the log; at most one level deep
+        "Write an epoch's numbers."
+        if not self.writer:
+            return
+        for key, value in entry.items():
+            nested = value.items() if isinstance(value, dict) else [("", value)]
+            for name, number in nested:
+                if isinstance(number, int | float) and key != "epoch":
+                    self.writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+        self.writer.flush()
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp, warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    writer = open_tensorboard(Folder(Path(tmp)))
-    write_scalars(writer, {"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
+    with Scalars(Folder(Path(tmp))) as scalars:
+        scalars.write({"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
     written = [p.name[:6] for p in Path(tmp).rglob("events*")]
-    if writer:
-        writer.close()
+    open_tensorboard(Folder(Path(tmp) / "other"))
 written

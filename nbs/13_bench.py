@@ -73,6 +73,7 @@ class Options:
     images: int = 32  # of each turn
     weights: str = "both"  # to score with: those of weight_path, noisy ones, or both
     rates: str = ""  # JSON file of hourly rates; empty: RATES
+    largest_batch: bool = False  # find the largest batch that fits, and nothing else
 
     def __post_init__(self) -> None:
         for name in ("repeats", "images"):
@@ -1195,6 +1196,57 @@ test_eq(sorted(answer({"config": here.model_dump(), "start": 0})), sorted(starte
 assert start_ours(here, 0)["peak"] and start_plain(config, 0, [[0, 1]], place.name, "cpu")["peak"]
 assert "error" in ask_child({"config": {"epochs": 0}}) and callable(child)
 started
+
+
+# %% [markdown]
+# ## The largest batch
+#
+# How large a batch fits is tried, not computed: twice as many images each time, in a fresh process each, until one has no memory or the next would have none. On a GPU running out is an error like others. A host without memory is killed by its system, so there the next size is not tried if the growth so far says that it cannot fit.
+
+# %%
+#| export
+def largest_batch(
+    config: Config,  # its batch_size is tried first
+) -> list[dict[str, Any]]:  # per size: batch, and seconds, before and peak (bytes), or error
+    "Train a few steps with growing batches; UserError if the first does not fit."
+    device, images = device_for(config), len(Detection(config).splits()["train"])
+    if device.kind == "xla" or device.processes > 1:
+        raise UserError(f"largest_batch: not on {device.name}, which one process holds")
+    rows: list[dict[str, Any]] = []
+    batch, room = config.batch_size, device.free()
+    with tempfile.TemporaryDirectory() as tmp:
+        while batch <= images:
+            wanted = {"batch_size": batch, "output_dir": f"{tmp}/run", "weight_path": ""}
+            rows.append({"batch": batch} | ask_child({"config": config.model_dump() | wanted}))
+            if "error" in rows[-1]:
+                break
+            grows = rows[-1]["peak"] - rows[-1]["before"]
+            if device.kind == "cpu" and rows[-1]["peak"] + grows > 0.9 * room:
+                rows.append({"batch": 2 * batch, "error": "would not fit into the free memory"})
+                break
+            batch *= 2
+    if "error" in rows[0]:
+        raise UserError(f"batch_size={config.batch_size} does not run: {rows[0]['error']}")
+    return rows
+
+
+def largest_text(rows: list[dict[str, Any]], config: Config) -> str:
+    "What was tried, and what to write."
+    lines = [
+        f"batch {row['batch']:5}: {row.get('error') or format(row['peak'] / 2**20, '.0f') + ' MiB'}"
+        for row in rows
+    ]
+    best = max(row["batch"] for row in rows if "error" not in row)
+    rate = config.lr * (best / 4) ** 0.5
+    return "\n".join(
+        [*lines, f"write --batch-size {best}; with --lr-rule sqrt its learning rate is {rate:.3g}"]
+    )
+
+
+# %%
+tried = largest_batch(config.model_copy(update={"batch_size": 4}))
+assert tried[0]["peak"] > tried[0]["before"]
+print(largest_text([*tried, {"batch": 999, "error": "out of memory"}], config))
 
 # %% [markdown]
 # ## What it would cost

@@ -52,7 +52,10 @@ from mshnet.places import first_process
 READING = ["dataset_dir", "train_list", "test_list"]
 DEVICE = ["device", "precision", "num_devices"]
 SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
-NOT_BENCHED = ["epochs", "clip_grad", "resume", "num_devices", "log_every", "debug_xla"]
+NOT_BENCHED = [
+    *("epochs", "clip_grad", "resume", "num_devices", "log_every", "debug_xla", "profile"),
+    "lr_rule",
+]
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
         "train, score and keep a run; the same command again goes on",
@@ -94,6 +97,11 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
         "weights": {
             "help": "score with the weights of weight_path (trained), with untrained ones that "
             "predict thousands of components (noisy), or with both (default)"
+        },
+        "largest_batch": {
+            "action": "store_const",
+            "const": True,
+            "help": "try larger and larger batches until one does not fit, and measure no more",
         },
         "rates": {
             "help": 'JSON file with costs of an hour, such as {"my A100": 1.2} (default: examples)'
@@ -305,11 +313,15 @@ def do_doctor(config: Config) -> int:
 
 def do_bench(config: Config, **asked: Any) -> int:
     "Print what was measured; status 1 if the plain path gives another result."
-    from mshnet.bench import Options, bench, table
+    from mshnet.bench import Options, bench, largest_batch, largest_text, table
 
+    options = Options(**asked)
+    if options.largest_batch:
+        print(largest_text(largest_batch(config), config))
+        return 0
     if config.output_dir:
         result_folder(config.output_dir)
-    content = bench(config, Options(**asked))
+    content = bench(config, options)
     print(table(content))
     return 1 if content["problem"] else 0
 
