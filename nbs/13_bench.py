@@ -1703,3 +1703,694 @@ print(table(content))
 # How to read it: begin with the *roofline* column. Where it says 40%, no cleverness can make that row more than two and a half times as fast on this device. Then the part of a step that the data take: above a few percent the device waits for them. Then memory, which decides the batch size, and last the projection. The ratio says what the work on this library was worth; it says nothing about whether more is to be had.
 #
 # On images of 32x32 none of these numbers means anything. On the command line: `mshnet bench --baseline --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`.
+
+# %% [markdown]
+# ## Tables from benches
+#
+# People choose a device by tables: hours, memory, cost. Such tables are usually typed in by hand, and nobody knows later which number was measured and which was guessed. Here they are made from files. What a `bench.json` holds is *measured*, and its folder is named. The rest is *estimated*, by a formula that stands beside it. [The guide](guide_speed.ipynb) shows them; `make build` writes the same tables to `results/SPEED.md`.
+#
+# A folder that was asked for and cannot be used is a mistake of the user's. One of many is left out with a warning.
+
+# %%
+#| export
+import functools
+import re
+import warnings
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mshnet.loss import mshnet_loss
+
+
+# %%
+#| export
+def bench_fault(content: Any) -> str:  # empty: none
+    "What keeps the content of a bench.json from being used in a table."
+    if not isinstance(content, dict):
+        return "not an object"
+    if content.get("problem"):
+        return "both ways were not equal, so nothing was timed"
+    lacking = {"config", "environment", "rows", "starts"} - set(content)
+    if lacking:
+        return f"has no {min(lacking)}"
+    keys = {"what", "kind", "batch", "seconds_per_image"}
+    if not all(keys <= set(row) for row in content["rows"]):
+        return "has a row without its time"
+    found = {row["kind"] for row in content["rows"]}
+    return "" if {"train", "scores"} <= found else "has no row of training, or none of scoring"
+
+
+def read_bench(folder: Path | str) -> dict[str, Any]:  # the content of its bench.json
+    "Read a bench; UserError if it cannot be used."
+    path = Path(folder).expanduser() / "bench.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        fault = bench_fault(content)
+    except OSError as error:
+        fault = error.strerror or str(error)
+    except ValueError as error:
+        fault = f"not JSON, {error}"
+    if fault:
+        raise UserError(f"{path}: {fault}; name a folder that `mshnet bench` wrote")
+    return content
+
+
+# %% [markdown]
+# All of a folder of results, by name:
+
+# %%
+#| export
+def read_benches(
+    root: Path | str,  # such as results/
+) -> dict[str, dict[str, Any]]:  # contents by the name of their folder
+    "Read the bench of every folder that has one; those that cannot be used cause a warning."
+    root = Path(root).expanduser()
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; name one whose folders hold bench.json")
+    found = {}
+    for path in sorted(root.glob("*/bench.json")):
+        try:
+            found[path.parent.name] = read_bench(path.parent)
+        except UserError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
+    return found
+
+
+# %%
+benches = read_benches(place.name)
+test_eq(list(benches), ["bench"])
+test_eq(bench_fault(read_bench(f"{place.name}/bench")), "")
+test_eq(bench_fault({**content, "problem": "loss"})[:19], "both ways were not ")
+with expect_fail(UserError, contains="no such folder"):
+    read_benches("nowhere")
+with expect_fail(UserError, contains="`mshnet bench` wrote"):
+    read_bench(place.name)
+
+
+# %% [markdown]
+# ### What was measured
+#
+# Three tables: on what, how fast, and how much memory. They are Markdown, which a notebook, a site and GitHub all show.
+
+# %%
+#| export
+def markdown_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> str:
+    "A Markdown table; without rows it says so."
+    if not rows:
+        return "*Nothing was measured.*"
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def machines_table(benches: dict[str, dict[str, Any]]) -> str:
+    "What each bench was measured on."
+    rows = []
+    for name, content in benches.items():
+        found = content["environment"]
+        torch_version = found.get("packages", {}).get("torch", "-")
+        system = f"{found.get('system', '-')}, {found.get('cores', '-')} cores"
+        size = content["config"]["crop_size"]
+        data = f"{content.get('data', '-')}; {size}x{size} pixels"
+        rows.append([f"`{name}`", found["device"], system, torch_version, data])
+    return markdown_table(["folder", "device", "machine", "torch", "data"], rows)
+
+
+# %% [markdown]
+# Speed, of training at each batch size and of scoring:
+
+# %%
+#| export
+def speeds_table(benches: dict[str, dict[str, Any]]) -> str:
+    "Measured training and scoring."
+    rows = []
+    for name, content in benches.items():
+        for row in content["rows"]:
+            if row["kind"] == "data":
+                continue
+            each, roof = row["seconds_per_image"], row.get("roofline")
+            plain = each.get("plain")
+            what = row["what"] if row["kind"] == "train" else f"{row['what']}, batch {row['batch']}"
+            rows.append(
+                [
+                    f"`{name}`",
+                    what,
+                    f"{1e3 * each['ours']:.4g}",
+                    f"{1 / each['ours']:.3g}",
+                    cell(plain and 1e3 * plain, ".4g"),
+                    cell(row.get("ratio"), ".1f", " times as fast"),
+                    cell(roof and 100 * roof, ".0f", "%"),
+                ]
+            )
+    head = ["folder", "what", "ms an image", "images/s", "plain path, ms", "ratio", "of the limit"]
+    return markdown_table(head, rows)
+
+
+# %% [markdown]
+# Memory was measured in processes of their own, once each:
+
+# %%
+#| export
+def starts_table(benches: dict[str, dict[str, Any]]) -> str:
+    "Measured time to the first step, and memory by batch size."
+    rows = []
+    for name, content in benches.items():
+        for row in content["starts"]:
+            ours, plain = row.get("ours", {}), row.get("plain", {})
+            found = [cell(way.get("peak") and way["peak"] / 2**20, ".0f") for way in (ours, plain)]
+            first = ours.get("error") or cell(ours.get("seconds"), ".1f")
+            rows.append([f"`{name}`", f"{row['batch']}", first, *found, row["memory"]])
+    head = ["folder", "batch", "first step after, s", "peak, MiB", "plain path, MiB", "memory"]
+    return markdown_table(head, rows)
+
+
+# %%
+train_row = benches["bench"]["rows"][0]
+assert f"{1e3 * train_row['seconds_per_image']['ours']:.4g}" in speeds_table(benches)
+assert "| `bench` | cpu, " in machines_table(benches) and "| host |" in starts_table(benches)
+test_eq(markdown_table(["a", "b"], [["1", "2"]]), "| a | b |\n| --- | --- |\n| 1 | 2 |")
+test_eq(speeds_table({}), "*Nothing was measured.*")
+print(speeds_table(benches))
+
+# %% [markdown]
+# ### Hours and cost
+#
+# From measured times per image follow the hours for data sets of other sizes. An epoch trains all training images (in whole batches) and scores the test list once, as the official script does; holding out a fifth for choosing the epoch makes it shorter. Only a bench at 256x256 says anything about these sets, which are used at that size.
+
+# %%
+#| export
+DATA_SETS = {  # images to train with and to test with, as commonly split
+    "NUAA-SIRST": (213, 214),
+    "NUDT-SIRST": (663, 664),
+    "IRSTD-1k": (800, 201),
+}
+SIDE = 256  # of their images in training and scoring
+cost_of = functools.cache(network_cost)  # which builds the network to count
+
+
+def fastest(content: dict[str, Any]) -> dict[str, Any]:
+    "The row of training that takes least time per image."
+    rows = [row for row in content["rows"] if row["kind"] == "train"]
+    return min(rows, key=lambda row: row["seconds_per_image"]["ours"])
+
+
+def epoch_seconds(
+    content: dict[str, Any],
+    train: int,  # images
+    test: int,  # images
+) -> float:
+    "Seconds of an epoch from measured times, at the batch size that is fastest."
+    row = fastest(content)
+    scored = next(r for r in content["rows"] if r["kind"] == "scores")["seconds_per_image"]
+    whole = train // row["batch"] * row["batch"]
+    return whole * row["seconds_per_image"]["ours"] + test * scored["ours"]
+
+
+# %% [markdown]
+# The table has a line for each data set and a column for each rate.
+
+# %%
+#| export
+def full_size(benches: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    "The benches that were measured at 256x256."
+    sizes = ("base_size", "crop_size")
+    return {
+        name: content
+        for name, content in benches.items()
+        if all(content["config"][size] == SIDE for size in sizes)
+    }
+
+
+def hours_table(benches: dict[str, dict[str, Any]], rates: dict[str, float]) -> str:
+    "Time and cost of 400 epochs on each measured device."
+    rows = []
+    for name, content in full_size(benches).items():
+        for data, (train, test) in DATA_SETS.items():
+            taken = epoch_seconds(content, train, test)
+            cost = [f"{EPOCHS * taken / 3600 * rate:.2f}" for rate in rates.values()]
+            batch = f"{fastest(content)['batch']}"
+            times = [duration(taken), duration(EPOCHS * taken)]
+            rows.append([f"`{name}`", batch, data, f"{train} + {test}", *times, *cost])
+    head = ["folder", "batch", "data set", "images", "an epoch", f"{EPOCHS} epochs", *rates]
+    return markdown_table(head, rows)
+
+
+# %%
+row, seen = ({"batch": 4, "seconds_per_image": {"ours": s}} for s in (0.1, 0.05))
+hour = {"config": {"base_size": 256, "crop_size": 256}}
+hour["rows"] = [{**row, "kind": "train"}, {**seen, "kind": "scores"}]
+test_eq(fastest(hour)["batch"], 4)
+test_close(epoch_seconds(hour, 213, 214), 212 * 0.1 + 214 * 0.05)
+test_eq(full_size({"one": hour, **benches}), {"one": hour})
+print(hours_table({"one": hour}, RATES))
+
+
+# %% [markdown]
+# ### What was not measured
+#
+# Devices that nobody has measured can be estimated, badly. Three things take time in a step, and the slowest decides:
+#
+# - **arithmetic**: the operations of the convolutions (36 GFLOP to train an image of 256x256), at a part of the maker's peak rate;
+# - **memory**: what they read and write, at the same part of the maker's bandwidth;
+# - **starts**: PyTorch starts each of about two thousand operations of a step by itself, and the device waits if the host is slower than it is. This does not depend on the batch size, so large batches hide it. `torch.compile` joins many of them into one, how many was not counted. A TPU's program has none.
+#
+# How large that part is, nobody knows before measuring. So it is assumed as a range, and so is the time of a start. The measured devices show whether the range is sensible. The peaks are those that NVIDIA, Google and Apple publish, for dense matrices.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Chip:
+    "A device as its maker's data sheet has it. Edit it, or add one."
+
+    name: str
+    precision: str  # that this library computes in there
+    peak: float  # TFLOP/s in that precision, without sparsity
+    bandwidth: float  # GB/s
+    memory: float  # GB
+    pattern: str = "never measured"  # of its name in a bench
+    compiled: bool = False
+
+
+CHIPS = (
+    Chip("NVIDIA T4", "fp16", 65, 320, 16, r"\bT4\b"),
+    Chip("NVIDIA P100", "fp32", 9.3, 732, 16, r"\bP100\b"),
+    Chip("NVIDIA L4", "bf16", 121, 300, 24, r"\bL4\b"),
+    Chip("NVIDIA A100 40 GB", "bf16", 312, 1555, 40, r"\bA100\b.*\b40 ?GB"),
+    Chip("NVIDIA A100 80 GB", "bf16", 312, 2039, 80, r"\bA100\b.*\b80 ?GB"),
+    Chip("NVIDIA H100 SXM", "bf16", 989, 3350, 80, r"\bH100\b"),
+    Chip("NVIDIA H200", "bf16", 989, 4800, 141, r"\bH200\b"),
+    Chip("TPU v5e, one chip", "bf16", 197, 819, 16, r"\bv5e\b", compiled=True),
+    Chip("TPU v6e, one chip", "bf16", 918, 1638, 32, r"\bv6e\b", compiled=True),
+    Chip("Apple M2, 10-core GPU", "fp32", 3.6, 100, 8, r"\bApple M2\b"),
+    # 8 cores x 3 GHz x 32 operations (AVX2), two channels of DDR4-3200: an example, no product
+    Chip("laptop CPU, 8 cores", "fp32", 0.77, 51, 16),
+)
+
+
+@dataclass(frozen=True)
+class Assumed:
+    "What an estimate assumes, because it was not measured."
+
+    efficiency: float  # part of the peak rate and of the bandwidth that is reached
+    started: float  # part of the operations that are started one by one
+    start: float  # seconds to start one
+
+
+GOOD, POOR = Assumed(0.40, 0.25, 5e-6), Assumed(0.10, 1.0, 15e-6)
+
+
+# %% [markdown]
+# The precision is the one that `auto` chooses there: a T4 has no bfloat16 and gets float16, a P100 and an Apple chip get float32.
+#
+# The starts are counted: each operation of a forward and a backward pass that is no mere view. The plain lines of the model count, since the ones written for the CPU run on a CPU only.
+
+# %%
+#| export
+@functools.cache
+def count_starts(precision: str) -> int:
+    "Operations that a training step starts, the optimizer's few left out."
+
+    class Count(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.count += not (func.is_view or "empty" in str(func))
+            return func(*args, **(kwargs or {}))
+
+    model = plain_model(MSHNet())
+    image, mask = torch.rand(1, 3, 32, 32), torch.ones(1, 1, 32, 32)
+    with Count() as counted:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision != "fp32"):
+            masks, logits = model(image)
+            loss = mshnet_loss(masks, logits, mask).mean()
+        loss.backward()
+    return counted.count
+
+
+# %%
+starts = count_starts("bf16")
+assert 1000 < count_starts("fp32") < starts < 4000
+starts
+
+
+# %% [markdown]
+# The three times of an image, and the table with the good and the poor end of each:
+
+# %%
+#| export
+def estimate(
+    chip: Chip,
+    batch: int,
+    assumed: Assumed,
+    starts: int,  # of a training step
+) -> dict[str, float]:  # seconds for each image by what takes them; the largest decides
+    "Estimated times of training, for one image of 256x256."
+    operations, numbers = cost_of(SIDE)
+    width = 4 if chip.precision == "fp32" else 2
+    part = assumed.efficiency
+    return {
+        "arithmetic": 3 * operations / (chip.peak * 1e12 * part),
+        "memory": 3 * numbers * width / (chip.bandwidth * 1e9 * part),
+        "starts": 0.0 if chip.compiled else starts * assumed.started * assumed.start / batch,
+    }
+
+
+def between(*ends: float) -> str:
+    "A range with two digits, which is more than an estimate deserves."
+    words = [f"{float(f'{end:.2g}'):g}" for end in ends]
+    return " to ".join(dict.fromkeys(words))
+
+
+# %% [markdown]
+# Where a chip of the list was measured after all, the table shows both, and the formula can be judged by it:
+
+# %%
+#| export
+def measured_there(
+    chip: Chip,
+    benches: dict[str, dict[str, Any]],
+    batch: int,
+) -> str:  # empty: not measured
+    "Milliseconds per image that were measured on a chip at this batch size."
+    found = []
+    for name, content in full_size(benches).items():
+        device = content["environment"]["device"]
+        if re.search(chip.pattern, device) and f"{chip.precision}:" in device:
+            rows = [r for r in content["rows"] if (r["kind"], r["batch"]) == ("train", batch)]
+            found += [f"{1e3 * r['seconds_per_image']['ours']:.3g} (`{name}`)" for r in rows]
+    return ", ".join(found)
+
+
+# %%
+t4, v5e = (next(c for c in CHIPS if name in c.name) for name in ("T4", "v5e"))
+parts_of = estimate(t4, 16, GOOD, starts)
+alike = Limits("fp16", 65e12 * 0.4, 1.0, 320e9 * 0.4).seconds(256, 3)
+test_close(max(parts_of["arithmetic"], parts_of["memory"]), alike)
+test_eq(estimate(v5e, 16, GOOD, starts)["starts"], 0)
+test_eq([between(0.123, 4.567), between(110, 1234)], ["0.12 to 4.6", "110 to 1200"])
+test_eq(between(2, 2), "2")
+there = {**hour, "environment": {"device": "cuda, fp16: Tesla T4, 15 GB"}}
+test_eq(measured_there(t4, {"mine": there}, 4), "100 (`mine`)")
+test_eq(measured_there(v5e, {"mine": there}, 4), "")
+assert isinstance(CHIPS[0], Chip) and isinstance(POOR, Assumed)
+parts_of
+
+
+# %% [markdown]
+# The minutes are those of the training steps of 400 epochs, and of nothing else. Scoring adds a third of a step's work for each scored image, and counting its objects on the host, which no data sheet tells.
+
+# %%
+#| export
+def estimates_table(
+    benches: dict[str, dict[str, Any]],
+    batch: int = 16,
+    chips: Sequence[Chip] = CHIPS,
+    rates: dict[str, float] | None = None,  # cost of an hour by the chip's name; none: no cost
+) -> str:
+    "Estimated training times of devices, beside what was measured there, if anything."
+    rows = []
+    for chip in chips:
+        starts = count_starts(chip.precision)
+        good, poor = (estimate(chip, batch, assumed, starts) for assumed in (GOOD, POOR))
+        low, high = max(good.values()), max(poor.values())
+        minutes = [EPOCHS * train / 60 for train, _ in DATA_SETS.values()]
+        decides = dict.fromkeys(max(way, key=lambda k: way[k]) for way in (good, poor))
+        row = [
+            chip.name,
+            f"{chip.precision}: {chip.peak:g} TFLOP/s, {chip.bandwidth:g} GB/s",
+            between(1e3 * low, 1e3 * high),
+            ", ".join(decides),
+            *(between(low * each, high * each) for each in minutes),
+        ]
+        if rates is not None:
+            cost = [minutes[0] * end / 60 * rates.get(chip.name, 0) for end in (low, high)]
+            row.append(between(cost[0], cost[1]) if chip.name in rates else "-")
+        rows.append([*row, measured_there(chip, benches, batch) or "not measured"])
+    cost_head = [] if rates is None else [f"cost, {next(iter(DATA_SETS))}"]
+    head = ["device", "data sheet", "ms an image, estimated", "what decides"]
+    sets = [f"{name}, min" for name in DATA_SETS]
+    return markdown_table([*head, *sets, *cost_head, "measured, ms an image"], rows)
+
+
+# %%
+estimated = estimates_table({"mine": there}, 4, rates={"NVIDIA T4": 2.0})
+test_eq(estimated.count("not measured"), len(CHIPS) - 1)
+assert "100 (`mine`)" in estimated and "cost, NUAA-SIRST" in estimated
+print(estimates_table({}, chips=[t4, v5e]))
+
+
+# %% [markdown]
+# ### Memory
+#
+# What a step needs at least can be computed: the weights, their gradients and Adagrad's sums, four bytes each, the weights once more in bfloat16, and what the forward pass keeps for the backward pass. The latter can be asked of torch. On a CPU the hand-written backward passes keep less; what is asked here is what other devices keep.
+
+# %%
+#| export
+def kept_bytes(
+    images: int,
+    size: int,  # side of the image
+    precision: str,
+    deep: bool = True,  # all heads, or those of the warm-up
+) -> int:
+    "Bytes that a forward pass keeps for its backward pass, beside the weights."
+    model, sizes = plain_model(MSHNet()), {}
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def note(tensor: Tensor) -> Tensor:
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() not in weights:
+            sizes[memory.data_ptr()] = memory.nbytes()
+        return tensor
+
+    image, mask = torch.rand(images, 3, size, size), torch.ones(images, 1, size, size)
+    image = image.contiguous(memory_format=torch.channels_last)
+    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+    with hooks, torch.autocast("cpu", torch.bfloat16, enabled=precision != "fp32"):
+        masks, logits = model(image, deep=deep)
+        loss = mshnet_loss(masks, logits, mask).mean()
+    assert loss.isfinite()  # and the graph is alive until here: no address is used twice
+    return sum(sizes.values())
+
+
+# %% [markdown]
+# Two batch sizes tell apart what each image costs and what is there once:
+
+# %%
+#| export
+@functools.cache
+def training_memory(
+    size: int,  # side of the image
+    precision: str,
+    deep: bool = True,  # all heads, or those of the warm-up
+) -> tuple[int, int]:  # bytes: whatever the batch, and for each of its images
+    "The least memory that training needs."
+    one, two = (kept_bytes(images, size, precision, deep) for images in (1, 2))
+    weights = sum(p.numel() for p in MSHNet().parameters())
+    return 3 * 4 * weights + 2 * one - two, two - one
+
+
+# %%
+fixed, per_image = training_memory(64, "bf16")
+test_close(kept_bytes(4, 64, "bf16") - kept_bytes(3, 64, "bf16"), per_image, eps=4096)
+assert training_memory(64, "bf16", deep=False)[1] < per_image < training_memory(64, "fp32")[1]
+fixed / 2**20, per_image / 2**20
+
+
+# %% [markdown]
+# At the peak there is more: gradients of what was kept, and room for convolutions to work in. How much more, a bench shows by what each further image of a batch took. The table assumes between nothing and as much again.
+
+# %%
+#| export
+def growth(content: dict[str, Any]) -> float | None:  # bytes; None: fewer than two sizes
+    "Measured memory for each further image of a batch."
+    peaks = {row["batch"]: row.get("ours", {}).get("peak") for row in content["starts"]}
+    known = sorted((batch, peak) for batch, peak in peaks.items() if peak)
+    if len(known) < 2:
+        return None
+    (few, low), (many, high) = known[0], known[-1]
+    return (high - low) / (many - few)
+
+
+def growth_table(benches: dict[str, dict[str, Any]]) -> str:
+    "Measured memory for each further image, beside what the forward pass keeps."
+    rows = []
+    for name, content in full_size(benches).items():
+        device, found = content["environment"]["device"], growth(content)
+        if found:
+            kept = training_memory(SIDE, "fp32" if "fp32:" in device else "bf16")[1]
+            rows.append([f"`{name}`", device, f"{found / 2**20:.0f}", between(kept / 2**20)])
+    return markdown_table(["folder", "device", "measured, MiB", "kept, MiB, computed"], rows)
+
+
+# %% [markdown]
+# From that follow the needs of a batch, and the batch that fits:
+
+# %%
+#| export
+def memory_table(sizes: Sequence[int] = (4, 8, 16, 32, 64, 128, 256)) -> str:
+    "Estimated memory of training by batch size."
+    needs = [training_memory(SIDE, precision) for precision in ("bf16", "fp32")]
+    rows = [
+        [f"{n}", *(between((a + b * n) / 2**30, (a + 2 * b * n) / 2**30) for a, b in needs)]
+        for n in sizes
+    ]
+    return markdown_table(["batch", "bf16 or fp16, GiB, estimated", "fp32, GiB, estimated"], rows)
+
+
+def largest_batch(chip: Chip) -> int:
+    "The largest power of two that should fit, by the poor end of the estimate."
+    fixed, per_image = training_memory(SIDE, chip.precision)
+    room = 0.9 * chip.memory * 1e9 - fixed
+    return 2 ** int(math.log2(max(1.0, room / (2 * per_image))))
+
+
+def fits_table(chips: Sequence[Chip] = CHIPS) -> str:
+    "The largest batch that should fit into the memory of each chip."
+    rows = [[c.name, f"{c.memory:g} GB", c.precision, f"{largest_batch(c)}"] for c in chips]
+    return markdown_table(["device", "memory", "precision", "largest batch, estimated"], rows)
+
+
+# %%
+sized = {**there, "starts": [{"batch": b, "ours": {"peak": b * 2**29}} for b in (2, 6)]}
+test_eq((growth(sized), growth({"starts": []})), (2**29, None))
+assert "| 512 |" in growth_table({"mine": sized})
+test_eq(largest_batch(t4), 64)
+assert "| NVIDIA T4 | 16 GB | fp16 | 64 |" in fits_table()
+print(memory_table([4, 16]))
+
+
+# %% [markdown]
+# ### Which device for what
+#
+# The advice is made of the same numbers, so it changes with them.
+
+# %%
+#| export
+def measured_advice(benches: dict[str, dict[str, Any]]) -> list[str]:
+    "What the measured numbers say, one line for each bench."
+    lines, (train, test) = [], DATA_SETS["NUAA-SIRST"]
+    for name, content in full_size(benches).items():
+        whole = duration(EPOCHS * epoch_seconds(content, train, test))
+        scored = duration(epoch_seconds(content, 0, test))
+        lines.append(
+            f"On {content['environment']['device']} (`{name}`), {EPOCHS} epochs of NUAA-SIRST "
+            f"take {whole} and one scoring of its {test} test images takes {scored} (measured "
+            "times an image, projected)."
+        )
+    return lines
+
+
+def advice(benches: dict[str, dict[str, Any]], batch: int = 16) -> str:
+    "Which device for which situation, from the numbers of the tables."
+    ends = {
+        c: [estimate(c, batch, a, count_starts(c.precision)) for a in (GOOD, POOR)] for c in CHIPS
+    }
+    images = EPOCHS * DATA_SETS["NUAA-SIRST"][0] / 60
+    times = {
+        c.name: between(*(images * max(way.values()) for way in ways)) for c, ways in ends.items()
+    }
+    waiting = [c.name for c, (_, poor) in ends.items() if max(poor.values()) == poor["starts"]]
+    need = [training_memory(SIDE, p) for p in ("bf16", "fp32")]
+    gib = between(*((a + f * b * batch) / 2**30 for f, (a, b) in enumerate(need, 1)))
+    lines = [
+        *measured_advice(benches),
+        f"The {EPOCHS} epochs' training steps of NUAA-SIRST should take a T4 "
+        f"{times['NVIDIA T4']} minutes (float16), a P100 {times['NVIDIA P100']} (float32): "
+        "estimated.",
+        f"At batch {batch} these wait for the host rather than for themselves, by the poor end of "
+        f"the estimate: {', '.join(waiting) or 'none'}. Among them a larger one may gain nothing; "
+        "take the cheapest, or a larger batch.",
+        f"Memory decides little: batch {batch} needs {gib} GiB (estimated; bfloat16 at the good "
+        "end, float32 at the poor one).",
+        "Twice the rate is worth paying for more than twice the speed: cost is hours times rate. "
+        "`mshnet bench` measures a device in minutes, before it is rented for a day.",
+    ]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+# %%
+test_eq(len(measured_advice({"mine": there})), 1)
+assert measured_advice({"mine": there})[0] in advice({"mine": there})
+print(advice({}))
+
+
+# %% [markdown]
+# ### The page
+#
+# One text with all tables, for whoever reads the repository without running it.
+
+# %%
+#| export
+def reached(benches: dict[str, dict[str, Any]]) -> str:
+    "Which part of their own measured limits the measured devices reach in training."
+    rows = [row for content in benches.values() for row in content["rows"]]
+    parts = [row["roofline"] for row in rows if row["kind"] == "train" and row.get("roofline")]
+    if not parts:
+        return "No measured device shows whether that is sensible."
+    return (
+        f"In training the measured devices reach {between(100 * min(parts), 100 * max(parts))}% "
+        "of the limits that were measured on them."
+    )
+
+
+def formula() -> str:
+    "The formula of the estimates, with its numbers."
+    operations, numbers = cost_of(SIDE)
+    return (
+        f"Seconds an image = the largest of: 3 x {operations / 1e9:.3g} GFLOP / (peak rate x "
+        f"efficiency); 3 x {numbers / 1e6:.3g} million numbers of 2 bytes (bf16, fp16) or 4 (fp32) "
+        f"/ (bandwidth x efficiency); about {between(count_starts('bf16'))} operations x the part "
+        "that is started one by one x the time of a start / batch. Assumed: efficiency "
+        f"{GOOD.efficiency:.0%} and {GOOD.started:.0%} started, since torch.compile joins the "
+        f"others, at {1e6 * GOOD.start:g} microseconds (good end); {POOR.efficiency:.0%} and all "
+        f"of them at {1e6 * POOR.start:g} (poor end). A TPU's "
+        "program is compiled and has no starts."
+    )
+
+
+# %%
+assert "12 GFLOP" in formula() and "measured on them" in reached(benches)
+test_eq(reached({})[:18], "No measured device")
+formula()
+
+
+# %%
+#| export
+def speed_page(root: Path | str) -> str:  # Markdown
+    "All tables of a folder of results."
+    benches = read_benches(root)
+    parts = [
+        "<!-- made from results/*/bench.json by make build: edit nbs/13_bench.py -->",
+        "# Speed, memory, cost",
+        "What was measured names its folder here; what was not is called estimated. "
+        "[The guide](../nbs/guide_speed.ipynb) explains the columns.",
+        "## Measured",
+        *(table_of(benches) for table_of in (machines_table, speeds_table, starts_table)),
+        f"## {EPOCHS} epochs, projected from what was measured",
+        "Columns of rates are **examples**, not prices: cost = hours x rate.",
+        hours_table(benches, RATES),
+        "## Other devices: estimated, not measured (batch 16)",
+        f"{formula()} {reached(benches)} Minutes are those of 400 epochs' training steps alone.",
+        estimates_table(benches),
+        "## Memory by batch: estimated, not measured",
+        "GiB = (weights, gradients, sums + batch x what the forward pass keeps) to the same with "
+        "twice what it keeps, at 256x256. Largest batch: a power of two, by the second, in 90% "
+        "of the memory.",
+        memory_table(),
+        fits_table(),
+        "What each further image of a batch took on measured devices:",
+        growth_table(benches),
+        "## Which device for what",
+        advice(benches),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    page = speed_page(tmp)
+assert "Nothing was measured" in page and estimates_table({}) in page

@@ -51,38 +51,11 @@
 # What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each, the weights once more in bfloat16, and what the forward pass keeps for the backward pass. The latter can be asked of torch, here for one image of 256x256 in bfloat16:
 
 # %%
-import torch
+from mshnet.bench import training_memory
+from mshnet.device import TPU_CHIPS
 
-from mshnet.core import Config
-from mshnet.device import TPU_CHIPS, open_device
-from mshnet.task import Detection
-
-task, device = Detection(Config(scenes=8, choose="last")), open_device("cpu", "bf16")
-model, split = task.model(), task.splits()["train"]
-
-
-def kept(phase, images):
-    "Bytes that a forward pass keeps for its backward pass, beside the weights."
-    batch = task.batch(split, list(range(images)), 0)
-    weights = {p.data_ptr() for p in model.parameters()}
-    sizes = {}
-
-    def note(tensor):
-        if tensor.data_ptr() not in weights:
-            sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
-    with hooks, device.autocast():
-        loss = task.loss(model, batch, phase)
-    assert loss.isfinite()  # and the graph is alive until here: no address is used twice
-    return sum(sizes.values())
-
-
-phases = ("warm-up", "full")
-per_image = {phase: kept(phase, 2) - kept(phase, 1) for phase in phases}
-once = kept("full", 1) - per_image["full"]  # the weights in bfloat16
-fixed = sum(p.numel() for p in model.parameters()) * 4 * 3 + once
+fixed, full = training_memory(256, "bf16")
+per_image = {"warm-up": training_memory(256, "bf16", deep=False)[1], "full": full}
 {k: f"{v / 2**20:.0f} MiB" for k, v in {"fixed": fixed, **per_image}.items()}
 
 # %% [markdown]

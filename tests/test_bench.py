@@ -11,6 +11,7 @@ import torch
 from mshnet import bench
 from mshnet.bench import Options, PlainScores, network_cost, plain_loss, plain_objects, table
 from mshnet.cli import OWN, main, make_parser
+from mshnet.core import UserError
 from mshnet.metrics import find
 from mshnet.model import MSHNet
 
@@ -203,3 +204,127 @@ def test_the_network_costs_what_the_plan_says():
     "12 GFLOP forward at 256x256, by area."
     assert network_cost(256)[0] == pytest.approx(12e9, rel=0.01)
     assert network_cost(512)[0] == pytest.approx(4 * network_cost(256)[0], rel=0.01)
+
+
+# The tables
+
+
+@pytest.fixture
+def measured(both, tmp_path):
+    "A folder of results with one bench, as if measured at full size: 0.2 s and 0.05 s an image."
+    content = json.loads(json.dumps(both[1]))
+    content["config"] |= {"base_size": 256, "crop_size": 256}
+    for row in content["rows"]:
+        row["seconds_per_image"]["ours"] = 0.2 if row["kind"] == "train" else 0.05
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "bench.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def line_of(table, word):
+    "The cells of the one line of a table that has a word."
+    (line,) = [line for line in table.splitlines() if word in line]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_measured_numbers_stand_in_the_tables(measured):
+    "With the folder that they are from."
+    benches = bench.read_benches(measured)
+    assert list(benches) == ["mine"]
+    found = line_of(bench.speeds_table(benches), "train, batch 2")
+    plain = benches["mine"]["rows"][0]["seconds_per_image"]["plain"]
+    assert found[:5] == ["`mine`", "train, batch 2", "200", "5", f"{1e3 * plain:.4g}"]
+    (start,) = benches["mine"]["starts"]
+    memory = line_of(bench.starts_table(benches), "`mine`")
+    assert memory[3] == f"{start['ours']['peak'] / 2**20:.0f}"
+    machine = line_of(bench.machines_table(benches), "`mine`")
+    assert machine[3] == benches["mine"]["environment"]["packages"]["torch"]
+    page = bench.speed_page(measured)
+    assert all(word in page for word in ("`mine`", "| 200 |", "estimated, not measured"))
+    assert str(measured) not in page
+
+
+def test_hours_and_cost_follow_the_times_and_the_rates(measured):
+    "400 epochs of 212 images at 0.2 s and 214 at 0.05 s, and no fact about prices."
+    benches = bench.read_benches(measured)
+    hours = 400 * (212 * 0.2 + 214 * 0.05) / 3600
+    for rate in (2.0, 3.0):
+        found = line_of(bench.hours_table(benches, {"mine": rate}), "NUAA-SIRST")
+        assert found[-1] == f"{hours * rate:.2f}" and found[-2] == "5 h 54 min"
+    assert all("example" in name for name in bench.RATES)
+
+
+def test_a_bench_of_small_images_projects_no_hours(both):
+    "It says nothing about images of 256x256."
+    benches = {"small": both[1]}
+    assert "`small`" in bench.speeds_table(benches)
+    assert "`small`" not in bench.hours_table(benches, bench.RATES) + bench.advice(benches)
+
+
+def test_what_was_not_measured_is_called_estimated(measured):
+    "A range, by the formula; and the measured number beside it where there is one."
+    benches = bench.read_benches(measured)
+    table = bench.estimates_table(benches, batch=2)
+    assert "estimated" in table.splitlines()[0]
+    assert table.count("not measured") == len(bench.CHIPS)
+    t4 = line_of(table, "NVIDIA T4")
+    assert t4[2] == "1.9 to 16" and t4[1] == "fp16: 65 TFLOP/s, 320 GB/s"
+    benches["mine"]["environment"]["device"] = "cuda:0, fp16: Tesla T4, 15 GB"
+    assert line_of(bench.estimates_table(benches, batch=2), "NVIDIA T4")[-1] == "200 (`mine`)"
+    benches["mine"]["environment"]["device"] = "cuda:0, bf16: Tesla T4, 15 GB"
+    assert line_of(bench.estimates_table(benches, batch=2), "NVIDIA T4")[-1] == "not measured"
+    p100 = line_of(bench.estimates_table({}, batch=16), "NVIDIA P100")
+    ends = [3 * 12.003e9 / (9.3e12 * part) * 1e3 for part in (0.4, 0.1)]
+    assert p100[2:4] == [bench.between(*ends), "arithmetic"]  # the formula of the page
+
+
+def test_chips_and_their_rates_can_be_edited():
+    "Twice the peak rate, half the time, half the cost."
+    slow = bench.Chip("mine", "bf16", peak=1, bandwidth=1000, memory=8)
+    costs = []
+    for chip in (slow, dataclasses.replace(slow, peak=2)):
+        found = line_of(bench.estimates_table({}, chips=[chip], rates={"mine": 1.0}), "mine")
+        costs.append(float(found[-2].split()[0]))
+    assert costs[0] == pytest.approx(2 * costs[1], rel=0.05)
+    assert "cost" not in bench.estimates_table({}, chips=[slow])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not JSON"),
+        ("[1]", "not an object"),
+        ("{}", "has no config"),
+        ('{"problem": "loss of step 0"}', "both ways were not equal"),
+        ('{"config": {}, "environment": {}, "starts": [], "rows": [{}]}', "without its time"),
+        ('{"config": {}, "environment": {}, "starts": [], "rows": []}', "no row of training"),
+    ],
+)
+def test_a_bench_that_cannot_be_used(measured, text, said):
+    "Asked for, it is one line; one of many, it is left out with a warning."
+    (measured / "wrong").mkdir()
+    (measured / "wrong" / "bench.json").write_text(text)
+    with pytest.raises(UserError, match=said) as caught:
+        bench.read_bench(measured / "wrong")
+    assert "\n" not in str(caught.value) and "`mshnet bench`" in str(caught.value)
+    with pytest.warns(UserWarning, match=f"left out.*{said}"):
+        assert list(bench.read_benches(measured)) == ["mine"]
+
+
+def test_a_folder_without_a_bench(measured):
+    "Asked for, it is one line; one of many, it is another kind of result."
+    (measured / "run").mkdir()
+    with pytest.raises(UserError, match="No such file"):
+        bench.read_bench(measured / "run")
+    assert list(bench.read_benches(measured)) == ["mine"]
+    with pytest.raises(UserError, match="no such folder"):
+        bench.read_benches(measured / "nothing")
+
+
+def test_memory_is_that_of_the_plain_lines():
+    "Other devices than a CPU keep more than its hand-written backward passes."
+    fixed, full = bench.training_memory(64, "bf16")
+    assert fixed > 3 * 4 * 4_065_513
+    assert bench.training_memory(64, "bf16", deep=False)[1] < full
+    assert full < bench.training_memory(64, "fp32")[1] < 2.1 * full
+    assert bench.training_memory(128, "bf16")[1] == pytest.approx(4 * full, rel=0.01)
