@@ -102,6 +102,8 @@
 #
 # **Speed, 2 CPU cores, beside a plain float32 script** ([folder](../results/bench-cpu-start)). NUAA-SIRST at 256x256, medians of five turns side by side, after both were shown to give equal losses and counts. Training: 162 ms an image at batch 4 (plain 276, 1.7 times as fast) and 184 ms at batch 16 (plain 715, 3.9). Scoring with a trained model: 45 ms (plain 78, 1.7); with a noisy one: 45 ms (plain 346, 7.7). Work on speed has begun, not ended; accelerators were not measured.
 #
+# [How fast, how much memory, what it costs](guide_speed.ipynb) explains the [tables](../results/SPEED.md) by device, batch size and data set, made from these measurements; what was not measured is marked as estimated, with its formula.
+#
 # ## From the official script
 #
 # | official | here |

@@ -114,6 +114,24 @@ metadata = {accelerator = "GPU", colab = {gpuType = "A100"}}
 title = {title = "Kaggle", place = "Kaggle"}
 """
 
+BENCH = """# %% [markdown]
+# # Bench
+
+# %%
+#| default_exp bench
+
+# %%
+#| export
+from pathlib import Path
+
+
+# %%
+#| export
+def speed_page(root: str) -> str:
+    "A line for each bench."
+    return "".join(f"{p.parent.name}: {p.read_text()}" for p in Path(root).glob("*/bench.json"))
+"""
+
 FILES = {
     "settings.ini": SETTINGS,
     "nbs/00_core.py": CORE,
@@ -392,6 +410,32 @@ def test_check_finds_badly_written_tests(project):
     (project / "tests/test_a.py").write_text("x=1\n")
     assert len(nbs.hand_written(project)) == 1
     assert nbs.hand_written(project, mend=True) == []
+
+
+def test_the_tables_follow_the_benches(project, capsys):
+    "They are made by the library as the texts have it, and a changed bench makes them stale."
+    found = project / "results/mine/bench.json"
+    found.parent.mkdir(parents=True)
+    found.write_text("1 ms\n")
+    assert nbs.tables(project, nbs.products(project)) == {}  # this library has no bench
+    (project / "nbs/13_bench.py").write_text(BENCH)
+    assert nbs.main(["format"], project) == 0
+    assert (project / "results/SPEED.md").read_text() == "mine: 1 ms\n"
+    assert nbs.main(["check"], project) == 0
+    found.write_text("2 ms\n")
+    capsys.readouterr()
+    assert nbs.main(["check"], project) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("results/SPEED.md: stale: made from results/*/bench.json")
+
+
+def test_tables_that_cannot_be_made_are_one_line(project, capsys):
+    "The rest is written before."
+    (project / "results").mkdir()
+    (project / "nbs/13_bench.py").write_text(BENCH.replace("return", "raise ValueError  #"))
+    assert nbs.main(["build"], project) == 2
+    assert capsys.readouterr().err == "nbs.py: results/SPEED.md: ValueError\n"
+    assert (project / "mshnet/bench.py").exists()
 
 
 # Formatting and pulling
