@@ -15,8 +15,8 @@ __all__ = ['WEIGHTS', 'RATES', 'SIDES', 'MEGABYTES', 'STEPS', 'SAME', 'LATER', '
            'compare', 'measure', 'public', 'bench', 'bench_fault', 'read_bench', 'read_benches', 'markdown_table',
            'machines_table', 'speeds_table', 'starts_table', 'fastest', 'epoch_seconds', 'full_size', 'hours_table',
            'Chip', 'Assumed', 'count_starts', 'estimate', 'between', 'measured_there', 'estimates_table', 'kept_bytes',
-           'training_memory', 'growth', 'growth_table', 'memory_table', 'fits_table', 'measured_advice', 'advice',
-           'reached', 'formula', 'speed_page']
+           'training_memory', 'growth', 'growth_table', 'memory_table', 'batch_that_fits', 'fits_table',
+           'measured_advice', 'advice', 'reached', 'formula', 'speed_page']
 
 # %% ../nbs/13_bench.ipynb #c-import-contextlib
 import contextlib
@@ -1586,7 +1586,7 @@ def memory_table(sizes: Sequence[int] = (4, 8, 16, 32, 64, 128, 256)) -> str:
     return markdown_table(["batch", "bf16 or fp16, GiB, estimated", "fp32, GiB, estimated"], rows)
 
 
-def largest_batch(chip: Chip) -> int:
+def batch_that_fits(chip: Chip) -> int:
     "The largest power of two that should fit, by the poor end of the estimate."
     fixed, per_image = training_memory(SIDE, chip.precision)
     room = 0.9 * chip.memory * 1e9 - fixed
@@ -1595,7 +1595,7 @@ def largest_batch(chip: Chip) -> int:
 
 def fits_table(chips: Sequence[Chip] = CHIPS) -> str:
     "The largest batch that should fit into the memory of each chip."
-    rows = [[c.name, f"{c.memory:g} GB", c.precision, f"{largest_batch(c)}"] for c in chips]
+    rows = [[c.name, f"{c.memory:g} GB", c.precision, f"{batch_that_fits(c)}"] for c in chips]
     return markdown_table(["device", "memory", "precision", "largest batch, estimated"], rows)
 
 # %% ../nbs/13_bench.ipynb #measured_advice

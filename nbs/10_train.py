@@ -549,7 +549,7 @@ def fit(
             device.once(lambda: folder.status("running", state.epoch))
             entry = epoch_entry(task, state, parts, device, epoch)
             advance(task, state, entry)
-            device.once(lambda: keep(folder, task.config, state, entry, data, background))
+            device.once(lambda: keep(folder, task.config, state, entry, data, background))  # noqa: B023
             scalars.write(entry)
             print(told(entry, last), flush=True)
             if "scores" in entry and (advice := stuck(folder.history())):

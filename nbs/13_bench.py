@@ -2241,7 +2241,7 @@ def memory_table(sizes: Sequence[int] = (4, 8, 16, 32, 64, 128, 256)) -> str:
     return markdown_table(["batch", "bf16 or fp16, GiB, estimated", "fp32, GiB, estimated"], rows)
 
 
-def largest_batch(chip: Chip) -> int:
+def batch_that_fits(chip: Chip) -> int:
     "The largest power of two that should fit, by the poor end of the estimate."
     fixed, per_image = training_memory(SIDE, chip.precision)
     room = 0.9 * chip.memory * 1e9 - fixed
@@ -2250,7 +2250,7 @@ def largest_batch(chip: Chip) -> int:
 
 def fits_table(chips: Sequence[Chip] = CHIPS) -> str:
     "The largest batch that should fit into the memory of each chip."
-    rows = [[c.name, f"{c.memory:g} GB", c.precision, f"{largest_batch(c)}"] for c in chips]
+    rows = [[c.name, f"{c.memory:g} GB", c.precision, f"{batch_that_fits(c)}"] for c in chips]
     return markdown_table(["device", "memory", "precision", "largest batch, estimated"], rows)
 
 
@@ -2258,7 +2258,7 @@ def fits_table(chips: Sequence[Chip] = CHIPS) -> str:
 sized = {**there, "starts": [{"batch": b, "ours": {"peak": b * 2**29}} for b in (2, 6)]}
 test_eq((growth(sized), growth({"starts": []})), (2**29, None))
 assert "| 512 |" in growth_table({"mine": sized})
-test_eq(largest_batch(t4), 64)
+test_eq(batch_that_fits(t4), 64)
 assert "| NVIDIA T4 | 16 GB | fp16 | 64 |" in fits_table()
 print(memory_table([4, 16]))
 
