@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'T', 'MMAP_MAX', 'TRIM', 'MMAP_FROM', 'XLA_PACKAGES', 'TPU_CHIPS', 'DeviceName', 'Device',
-           'DeviceMemory', 'DeviceLoop', 'DeviceFacts', 'DeviceSteps', 'hold_memory', 'Cpu', 'CudaChip', 'Cuda', 'Mps',
-           'cpu_name', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'start_xla', 'keep_programs', 'patience',
-           'xla_counts', 'host_operations', 'XlaChips', 'XlaMemory', 'XlaSteps', 'loaded_early', 'XlaLoop', 'Xla',
-           'RanksModel', 'RanksTalk', 'Ranks', 'CpuRanks', 'CudaRanks', 'started_processes', 'best_device',
+           'DeviceMemory', 'DeviceLoop', 'DevicePasses', 'DeviceFacts', 'DeviceSteps', 'hold_memory', 'Cpu', 'CudaChip',
+           'Cuda', 'Mps', 'cpu_name', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'start_xla', 'keep_programs',
+           'patience', 'xla_counts', 'host_operations', 'XlaChips', 'XlaMemory', 'XlaSteps', 'loaded_early', 'XlaLoop',
+           'Xla', 'RanksModel', 'RanksTalk', 'Ranks', 'CpuRanks', 'CudaRanks', 'started_processes', 'best_device',
            'open_device', 'device_for', 'repeat_exactly']
 
 # %% ../nbs/06_device.ipynb #c-import-atexit
@@ -175,19 +175,18 @@ class DeviceLoop(DeviceMemory):
         self.scaler.step(optimizer)
         self.scaler.update()
 
-# %% ../nbs/06_device.ipynb #DeviceFacts
-class DeviceFacts(DeviceLoop):
-    "What else the loop asks."
+# %% ../nbs/06_device.ipynb #DevicePasses
+class DevicePasses(DeviceLoop):
+    "A forward pass alone, and a want of memory in any."
 
-    def seed(self, seed: int, epoch: int) -> None:
-        "Seed torch's random numbers for an epoch: others in each epoch and in each process."
-        own = np.random.SeedSequence([seed, epoch, self.rank])
-        torch.manual_seed(int(own.generate_state(1)[0]))
-
-    def workers(self, asked: int) -> int:
-        "Threads that prepare batches: on a CPU one, since the others compute."
-        cores = os.cpu_count() or 1
-        return asked if asked >= 0 else 1 if self.kind == "cpu" else max(1, min(8, cores - 1))
+    def predict(self, forward: Callable[[], Tensor]) -> Tensor:  # on the host
+        "The result of a forward pass; what float16 has no numbers for is computed in float32."
+        with torch.no_grad(), self.autocast():
+            result = self.read(forward())
+        if self.precision == "fp16" and not result.isfinite().all():
+            with torch.no_grad():
+                result = self.read(forward())
+        return result
 
     @contextlib.contextmanager
     def in_memory(self, batch_size: int) -> Iterator[None]:
@@ -203,6 +202,20 @@ class DeviceFacts(DeviceLoop):
                 f"batch_size={batch_size}: does not fit into the memory of {self.name}; write "
                 f"--batch-size {less} (`mshnet bench --largest-batch` tries what fits)"
             ) from None
+
+# %% ../nbs/06_device.ipynb #DeviceFacts
+class DeviceFacts(DevicePasses):
+    "What else the loop asks."
+
+    def seed(self, seed: int, epoch: int) -> None:
+        "Seed torch's random numbers for an epoch: others in each epoch and in each process."
+        own = np.random.SeedSequence([seed, epoch, self.rank])
+        torch.manual_seed(int(own.generate_state(1)[0]))
+
+    def workers(self, asked: int) -> int:
+        "Threads that prepare batches: on a CPU one, since the others compute."
+        cores = os.cpu_count() or 1
+        return asked if asked >= 0 else 1 if self.kind == "cpu" else max(1, min(8, cores - 1))
 
     def facts(self) -> dict[str, Any]:
         "What an epoch's log line should say of the device's work."

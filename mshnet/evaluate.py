@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RESIZE', 'THRESHOLDS', 'predictions', 'score_split', 'protocol', 'Evaluation', 'look_closely', 'add', 'per_image',
            'pixel_curve', 'object_curve', 'chosen_by', 'Trained', 'trained_model', 'evaluate', 'top_hat_filter',
-           'TopHat', 'responses', 'top_hat', 'predict']
+           'TopHat', 'responses', 'top_hat', 'predict', 'logits_of']
 
 # %% ../nbs/09_evaluate.ipynb #c-import-copy
 import copy
@@ -13,6 +13,7 @@ import functools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,7 @@ def predictions(
     batches = ahead(lambda rows: task.batch(split, rows, None), plan, workers)
     for batch in bar(batches, len(plan), f"score {split.name}"):
         fed = device.feed(batch)
-        with torch.no_grad(), device.autocast():  # left before `yield`: the caller may train
-            logits = task.logits(step, fed, phase)
-        yield device.read(logits), batch
+        yield device.predict(partial(task.logits, step, fed, phase)), batch
 
 
 def score_split(
@@ -309,10 +308,14 @@ def predict(
     placed = chip.begin("predicting", placed)
     size = -(-batch_size // chip.world) * chip.world  # one shape: a compiler compiles once
     parts = []
-    with torch.no_grad(), chip.autocast():
-        for rows in images.split(size):
-            more = size - len(rows) if chip.compiles else 0
-            filled = torch.cat([rows, rows[:1].expand(more, -1, -1, -1)])
-            logits = placed(normalise(chip.send(filled)), deep=deep)[1]
-            parts.append(torch.sigmoid(chip.read(logits.float()))[: len(rows)])
+    for rows in images.split(size):
+        more = size - len(rows) if chip.compiles else 0
+        sent = chip.send(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
+        logits = chip.predict(partial(logits_of, placed, sent, deep))
+        parts.append(torch.sigmoid(logits)[: len(rows)])
     return torch.cat(parts)
+
+
+def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
+    "The prediction of the fused head, or of the single one, for images on the device."
+    return model(normalise(images), deep=deep)[1].float()

@@ -58,8 +58,9 @@ class SpatialAttention(nn.Module):
 
 # %% ../nbs/02_model.ipynb #on_cpu
 def on_cpu(x: Tensor) -> bool:
-    "Whether torch computes this on a CPU, operation by operation."
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    "Whether torch computes this on a CPU, operation by operation, in numbers of a long range."
+    long = x.dtype != torch.float16  # whose sums over an image overflow
+    return x.device.type == "cpu" and long and not torch.compiler.is_compiling()
 
 
 def rows_of(x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,HW,C]
@@ -138,8 +139,7 @@ def pixel_gradients(
     )
     mean, peak = rows_of(of_maps).split(1, 2)
     below = z - spread(maps[:, :, 1:], z)
-    least = -6e-8 if z.dtype == torch.float16 else -1e-30  # no difference is nearer to 0
-    highest = torch.ops.aten.threshold_backward(torch.ones_like(z), below, least)
+    highest = torch.ops.aten.threshold_backward(torch.ones_like(z), below, -1e-30)
     shares = spread(peak / channel_sum(highest, size), z)
     return highest.mul_(shares).add_(spread(mean / z.shape[2], z)), of_kernel
 

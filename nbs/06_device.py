@@ -205,22 +205,21 @@ class DeviceLoop(DeviceMemory):
 
 
 # %% [markdown]
-# And a few questions between steps:
+# Two things can go wrong in a pass, and both have an answer. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. And the memory can end.
 
 # %%
 #| export
-class DeviceFacts(DeviceLoop):
-    "What else the loop asks."
+class DevicePasses(DeviceLoop):
+    "A forward pass alone, and a want of memory in any."
 
-    def seed(self, seed: int, epoch: int) -> None:
-        "Seed torch's random numbers for an epoch: others in each epoch and in each process."
-        own = np.random.SeedSequence([seed, epoch, self.rank])
-        torch.manual_seed(int(own.generate_state(1)[0]))
-
-    def workers(self, asked: int) -> int:
-        "Threads that prepare batches: on a CPU one, since the others compute."
-        cores = os.cpu_count() or 1
-        return asked if asked >= 0 else 1 if self.kind == "cpu" else max(1, min(8, cores - 1))
+    def predict(self, forward: Callable[[], Tensor]) -> Tensor:  # on the host
+        "The result of a forward pass; what float16 has no numbers for is computed in float32."
+        with torch.no_grad(), self.autocast():
+            result = self.read(forward())
+        if self.precision == "fp16" and not result.isfinite().all():
+            with torch.no_grad():
+                result = self.read(forward())
+        return result
 
     @contextlib.contextmanager
     def in_memory(self, batch_size: int) -> Iterator[None]:
@@ -236,6 +235,25 @@ class DeviceFacts(DeviceLoop):
                 f"batch_size={batch_size}: does not fit into the memory of {self.name}; write "
                 f"--batch-size {less} (`mshnet bench --largest-batch` tries what fits)"
             ) from None
+
+
+# %% [markdown]
+# And a few questions between steps:
+
+# %%
+#| export
+class DeviceFacts(DevicePasses):
+    "What else the loop asks."
+
+    def seed(self, seed: int, epoch: int) -> None:
+        "Seed torch's random numbers for an epoch: others in each epoch and in each process."
+        own = np.random.SeedSequence([seed, epoch, self.rank])
+        torch.manual_seed(int(own.generate_state(1)[0]))
+
+    def workers(self, asked: int) -> int:
+        "Threads that prepare batches: on a CPU one, since the others compute."
+        cores = os.cpu_count() or 1
+        return asked if asked >= 0 else 1 if self.kind == "cpu" else max(1, min(8, cores - 1))
 
     def facts(self) -> dict[str, Any]:
         "What an epoch's log line should say of the device's work."
@@ -1141,7 +1159,12 @@ def repeat_exactly() -> None:
 # %%
 device = open_device("cpu")
 assert cpu_name() in device.why and isinstance(device, Cpu)
-assert issubclass(Cuda, CudaChip) and issubclass(Cpu, DeviceFacts) and issubclass(Cpu, DeviceName)
+assert (
+    issubclass(Cuda, CudaChip)
+    and issubclass(DeviceFacts, DevicePasses)
+    and issubclass(Cpu, DeviceFacts)
+    and issubclass(Cpu, DeviceName)
+)
 print(open_device(best_device()).why)
 
 

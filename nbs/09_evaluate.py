@@ -19,6 +19,7 @@ import functools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,7 @@ def predictions(
     batches = ahead(lambda rows: task.batch(split, rows, None), plan, workers)
     for batch in bar(batches, len(plan), f"score {split.name}"):
         fed = device.feed(batch)
-        with torch.no_grad(), device.autocast():  # left before `yield`: the caller may train
-            logits = task.logits(step, fed, phase)
-        yield device.read(logits), batch
+        yield device.predict(partial(task.logits, step, fed, phase)), batch
 
 
 def score_split(
@@ -430,18 +429,23 @@ def predict(
     placed = chip.begin("predicting", placed)
     size = -(-batch_size // chip.world) * chip.world  # one shape: a compiler compiles once
     parts = []
-    with torch.no_grad(), chip.autocast():
-        for rows in images.split(size):
-            more = size - len(rows) if chip.compiles else 0
-            filled = torch.cat([rows, rows[:1].expand(more, -1, -1, -1)])
-            logits = placed(normalise(chip.send(filled)), deep=deep)[1]
-            parts.append(torch.sigmoid(chip.read(logits.float()))[: len(rows)])
+    for rows in images.split(size):
+        more = size - len(rows) if chip.compiles else 0
+        sent = chip.send(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
+        logits = chip.predict(partial(logits_of, placed, sent, deep))
+        parts.append(torch.sigmoid(logits)[: len(rows)])
     return torch.cat(parts)
+
+
+def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
+    "The prediction of the fused head, or of the single one, for images on the device."
+    return model(normalise(images), deep=deep)[1].float()
 
 
 # %%
 images = torch.randint(0, 256, (3, 3, 48, 32), dtype=torch.uint8)
 probs = predict(model, images, device="cpu")
+test_close(torch.sigmoid(logits_of(model, images, True)).detach(), probs, eps=0.05)
 test_close(predict(model, images[2:], device="cpu"), probs[2:], eps=1e-2)
 with expect_fail(ValueError, contains="not uint8"):
     predict(model, images.float())

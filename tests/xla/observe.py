@@ -17,7 +17,7 @@ from torch import nn
 from mshnet.core import Config
 from mshnet.device import host_operations, open_device, xla, xla_counts
 from mshnet.evaluate import score_split
-from mshnet.run import Folder, State, load, to_cpu
+from mshnet.run import Folder, State, each_tensor, load
 from mshnet.task import Detection
 from mshnet.train import beginning, train
 
@@ -70,7 +70,7 @@ def ten_steps(device, shake=0.0):
         seen[f"{phase} scores"] = scores.as_dict()
     if device.kind == "xla":
         same = task.model()
-        same.load_state_dict(to_cpu(model.state_dict()))
+        same.load_state_dict(each_tensor(model.state_dict(), torch.Tensor.cpu))
         seen["same weights"] = score_split(
             task, same, parts["test"], open_device("cpu", "fp32"), "full"
         ).as_dict()
@@ -134,7 +134,11 @@ def equal(want, state):
     have = {"model": state.model.state_dict(), "optimizer": state.optimizer.state_dict()["state"]}
     pairs = [(want["model"], have["model"])]
     pairs += [(v, have["optimizer"][k]) for k, v in want["optimizer"]["state"].items()]
-    return all(torch.equal(to_cpu(b)[k].float(), v.float()) for a, b in pairs for k, v in a.items())
+    return all(
+        torch.equal(each_tensor(b, torch.Tensor.cpu)[k].float(), v.float())
+        for a, b in pairs
+        for k, v in a.items()
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,407 @@
+"What makes it fast changes nothing else: cache, precision, compiler, threads, order of writing."
+
+import json
+import shutil
+import threading
+import tracemalloc
+
+import pytest
+import torch
+from conftest import make_dataset
+from torch import nn
+
+from mshnet import run as run_module
+from mshnet.bench import largest_batch, plain_model
+from mshnet.core import Config, UserError
+from mshnet.data import InFiles, read_dataset
+from mshnet.device import PRECISIONS, Cpu, device_for, open_device
+from mshnet.evaluate import score_split
+from mshnet.model import AttendOnCpu, ChannelAttention, MSHNet, SpatialAttention, attend, fold
+from mshnet.run import Folder, State, load
+from mshnet.task import Detection, Task, store_on, training_batches
+from mshnet.train import train, train_epoch
+
+TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
+TINY |= {"device": "cpu", "precision": "fp32", "epochs": 2, "warm_epoch": 0}
+
+
+def tiny(folder="", **changes):
+    "A run that takes seconds."
+    return Config(**{**TINY, "output_dir": str(folder), **changes})
+
+
+# The step
+
+
+def gradients(model, image, dtype=torch.float32):
+    "Loss and gradients of one training pass of a small loss."
+    model.train().zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        masks, logits = model(image)
+    loss = sum(torch.sigmoid(m.float()).mean() for m in (*masks, logits))
+    loss.backward()
+    return loss.item(), {n: p.grad.clone() for n, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_backward_passes_by_hand_are_those_of_torch(layout, channels):
+    "In float64, where rounding hides nothing: every gradient of the whole network."
+    torch.manual_seed(0)
+    model = MSHNet(channels).double().to(memory_format=layout)
+    image = torch.randn(2, channels, 48, 32, dtype=torch.float64).contiguous(memory_format=layout)
+    loss, have = gradients(model, image)
+    want_loss, want = gradients(plain_model(model), image)
+    assert loss == pytest.approx(want_loss, abs=1e-12)
+    for name, value in want.items():
+        torch.testing.assert_close(have[name], value, rtol=1e-7, atol=1e-12, msg=name)
+
+
+def test_equal_maxima_share_their_gradient():
+    "As torch's amax has it: here every channel is there twice."
+    torch.manual_seed(0)
+    ca, sa = ChannelAttention(16).double(), SpatialAttention().double()
+    nn.init.zeros_(ca.fc2.weight)
+    half = torch.randn(2, 8, 6, 5, dtype=torch.float64)
+    results = []
+    for way in (attend, lambda y, s, ca, sa: AttendOnCpu.apply(y, s, *weights)):
+        weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
+        y = torch.cat([half, half], 1).requires_grad_()
+        out = way(y, torch.ones_like(y), ca, sa)
+        (out * torch.arange(out.numel()).view_as(out)).sum().backward()
+        results.append(y.grad)
+    torch.testing.assert_close(*results)
+
+
+def test_bf16_by_hand_is_as_near_to_float32_as_plain_bf16():
+    "Sixteen bits are not made worse: errors of the gradients beside those of torch's operations."
+    torch.manual_seed(0)
+    model, image = MSHNet().to(memory_format=torch.channels_last), torch.randn(2, 3, 64, 64)
+    _, have = gradients(model, image, torch.bfloat16)
+    _, exact = gradients(plain_model(model), image)
+    _, plain = gradients(model, image, torch.bfloat16)
+
+    def error(found):
+        far = sum((found[n] - exact[n]).square().sum() for n in exact)
+        return (far / sum(v.square().sum() for v in exact.values())).sqrt().item()
+
+    assert error(have) < 1.3 * error(plain) < 1
+
+
+def test_folding_leaves_the_prediction():
+    "Batch norm inside the convolutions: the same logits to rounding, the model untouched."
+    torch.manual_seed(0)
+    model, image = MSHNet().double(), torch.randn(2, 3, 48, 48, dtype=torch.float64)
+    with torch.no_grad():
+        model.train()(image)
+        want, folded = model.eval()(image), fold(model)
+        have = folded(image)
+    torch.testing.assert_close(have[1], want[1], rtol=1e-9, atol=1e-9)
+    norms = [sum(isinstance(x, nn.BatchNorm2d) for x in m.modules()) for m in (model, folded)]
+    assert norms[0] > 30 and norms[1] == 0
+
+
+# Precision
+
+
+def test_fp16_scales_its_loss_and_a_checkpoint_keeps_the_scale(tmp_path):
+    "A run in float16 trains, and goes on with the factor it had found."
+    config = tiny(tmp_path / "run", precision="fp16", epochs=1)
+    train(config)
+    kept = load(tmp_path / "run" / "last.pt")["scaler"]
+    assert kept["scale"] > 1 and kept["_growth_tracker"] == 2  # two steps without overflow
+    longer = train(config.model_copy(update={"epochs": 2}))
+    assert load(tmp_path / "run" / "last.pt")["scaler"]["_growth_tracker"] == 4
+    assert all(e["device"].startswith("cpu, fp16") for e in longer.history)
+
+
+def test_a_step_that_overflows_is_left_out_and_the_scale_halved():
+    "Infinite gradients must not reach the weights."
+    device = open_device("cpu", "fp16")
+    model = nn.Linear(2, 1)
+    optimizer, before = torch.optim.SGD(model.parameters(), lr=1.0), model.weight.clone()
+    device.update(model(torch.ones(1, 2)).sum() * 1e38, optimizer)
+    assert torch.equal(model.weight, before)
+    assert device.scaler.get_scale() == 2.0**15
+    device.update(model(torch.ones(1, 2)).sum(), optimizer, clip=0.5)
+    assert (model.weight - before).norm() < 0.51
+
+
+def test_precisions_of_a_device_are_said():
+    "What a device cannot compute in is refused with what it can."
+    assert set(Cpu.precisions) == set(PRECISIONS)
+    device = open_device("cpu", "fp32")
+    device.precisions = ("bf16", "fp32")
+    with pytest.raises(UserError, match="precision=fp16: not on cpu; write bf16 or fp32"):
+        device.set_precision("fp16")
+
+
+# The compiler
+
+
+class OneLayer(Task):
+    "A task so small that compiling it takes seconds."
+
+    def model(self):
+        "One weight per channel."
+        torch.manual_seed(0)
+        return nn.Conv2d(3, 1, 1)
+
+    def logits(self, model, batch, phase):
+        "A weighted sum."
+        return model(batch.image.float() / 255)
+
+    def loss(self, model, batch, phase):
+        "Distance to the mask."
+        return (self.logits(model, batch, phase).float() - batch.mask.float()).square().mean()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_a_compiled_step_is_the_same_step():
+    "The losses of an epoch, compiled and not; the second phase uses what the first compiled."
+    config = tiny(compile="on")
+    losses = {}
+    for way in ("off", "on"):
+        task, device = OneLayer(config), device_for(config)
+        device.compile = way
+        model = device.place(task.model())
+        state, split = State(model, task.optimizer(model)), task.splits()["train"]
+        losses[way] = [train_epoch(task, state, split, device, epoch) for epoch in (0, 1)]
+        assert (device.compiled is not None) == (way == "on")
+    assert losses["on"] == pytest.approx(losses["off"], rel=1e-5)
+
+
+def test_auto_compiles_where_it_wins():
+    "Not on a CPU."
+    assert device_for(tiny()).compile == "auto" and not open_device("cpu").may_compile()
+
+
+# Repeating
+
+
+def test_deterministic_runs_repeat_to_the_last_bit(tmp_path):
+    "Two runs of the same settings: log and weights."
+    runs = []
+    for name in "ab":
+        run = train(tiny(tmp_path / name, deterministic=True, precision="bf16"))
+        assert torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(False)
+        model = load(run.folder / "last.pt")["model"]
+        runs.append((model, [e["loss"] for e in run.history], run.scores["line"]))
+    assert runs[0][1:] == runs[1][1:]
+    assert all(torch.equal(runs[0][0][k], runs[1][0][k]) for k in runs[0][0])
+
+
+# Checkpoints behind the training's back
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    "The write of epoch 0 ends only after epoch 1 was trained, and holds epoch 0's weights."
+    trained, wrote, real = threading.Event(), [], run_module.write_checkpoint
+    loss = Detection.loss
+
+    def slow(content, *paths):
+        if content["epoch"] == 0:
+            assert trained.wait(60)
+        wrote.append((content["epoch"], content["model"]["final.weight"].clone()))
+        real(content, *paths)
+
+    def watched(self, model, batch, phase):
+        if phase == "full":  # epoch 1
+            trained.set()
+        return loss(self, model, batch, phase)
+
+    monkeypatch.setattr(run_module, "write_checkpoint", slow)
+    monkeypatch.setattr(Detection, "loss", watched)
+    train(tiny(tmp_path / "run"))
+    assert [epoch for epoch, _ in wrote] == [0, 1]
+    assert not torch.equal(wrote[0][1], wrote[1][1])
+    monkeypatch.undo()
+    alone = train(tiny(tmp_path / "alone", epochs=1))
+    assert torch.equal(load(alone.folder / "last.pt")["model"]["final.weight"], wrote[0][1])
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_its_reason(tmp_path, monkeypatch):
+    "The error of the thread is the error of the run, and status.json says so."
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_module, "write_atomic", full)
+    monkeypatch.setattr(run_module, "write_json", lambda path, v: path.write_text(json.dumps(v)))
+    with pytest.raises(OSError, match="No space"):
+        train(tiny(tmp_path / "run"))
+    status = Folder(tmp_path / "run").read_json("status.json")
+    assert status["state"] == "failed" and "No space" in status["reason"]
+
+
+# Where the pixels lie
+
+
+def test_a_run_from_stored_pixels_is_nearly_the_same_run(tmp_path):
+    "The same draws and masks; images a grey level apart on few pixels."
+    said = [train(tiny(tmp_path / c, cache=c, epochs=1)).history[0] for c in ("host", "device")]
+    assert said[0]["loss"] == pytest.approx(said[1]["loss"], abs=2e-3)
+    assert said[0]["loss"] != said[1]["loss"]  # it did take another way
+
+
+def test_cache_is_chosen_by_room_and_said(capsys, tmp_path, monkeypatch):
+    "auto on a CPU stays with the host; device without room is refused with the sizes."
+    train(tiny(tmp_path / "run", epochs=1))
+    assert "pixels  in memory" in capsys.readouterr().out
+    task, device = Detection(tiny(cache="device")), open_device("cpu")
+    split = task.splits()["train"]
+    monkeypatch.setattr(type(device), "free", lambda self: 100.0)
+    with pytest.raises(UserError, match="write --cache host"):
+        store_on(device, task, split)
+    monkeypatch.undo()
+    assert store_on(device, task, split) is store_on(device, task, split)
+
+
+@pytest.mark.parametrize(("room", "stored"), [(4, True), (3.9, False)])
+def test_auto_takes_a_fast_device_with_four_times_the_room(monkeypatch, room, stored):
+    "An accelerator's own memory is for the model first."
+    task, device = Detection(tiny()), open_device("cpu")
+    split = task.splits()["train"]
+    monkeypatch.setattr(type(device), "kind", "cuda")
+    monkeypatch.setattr(type(device), "name", "cpu")
+    need = 8 * 2 * 32 * 32
+    monkeypatch.setattr(type(device), "free", lambda self: room * need)
+    assert (store_on(device, task, split) is not None) == stored
+
+
+def test_a_task_with_batches_of_its_own_is_fed_by_them():
+    "What is stored are images as they are; what another task makes of them is not known."
+
+    class Own(Detection):
+        def batch(self, split, indices, epoch):
+            batch = super().batch(split, indices, epoch)
+            return batch._replace(image=255 - batch.image)
+
+    task, device = Own(tiny(cache="device")), open_device("cpu")
+    split = task.splits()["train"]
+    [first, *_] = training_batches(device, task, split, task.plan(split, 0), 0)
+    assert torch.equal(first.image, task.batch(split, task.plan(split, 0)[0], 0).image)
+
+
+def test_streamed_pixels_train_the_same_run(tmp_path):
+    "From their files: the same data by their hash, the same losses, the same scores."
+    folder = make_dataset(tmp_path / "data", train=8, test=4)
+    runs = []
+    for cache in ("host", "stream"):
+        config = tiny(tmp_path / cache, dataset_dir=str(folder), cache=cache, choose="val")
+        run = train(config)
+        runs.append(([e["loss"] for e in run.history], run.scores["line"]))
+        runs[-1] += (run.scores["protocol"]["split_hash"],)
+    assert runs[0] == runs[1]
+
+
+def test_streaming_takes_bounded_memory(tmp_path):
+    "Sixty images of 3 MB each, read, checked, hashed and trained on, in less than ten at a time."
+    folder = make_dataset(tmp_path / "data", train=60, test=2, size=1024)
+    config = tiny(dataset_dir=str(folder), cache="stream", num_workers=1)
+    tracemalloc.start()
+    parts, findings = read_dataset(config)
+    assert isinstance(parts["train"].images, InFiles) and not findings.errors
+    task, device = Detection(config), open_device("cpu")
+    digest = parts["train"].hash
+    plan = task.plan(parts["train"], 0)
+    assert sum(len(b.image) for b in training_batches(device, task, parts["train"], plan, 0)) == 60
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60 * 2 * 1024**2 / 2
+    kept = read_dataset(config.model_copy(update={"cache": "host"}))[0]["train"]
+    assert kept.in_memory and kept.hash == digest
+
+
+def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
+    "Half of what is free, for all splits together."
+    folder = make_dataset(tmp_path / "data", train=6, test=2)
+    config = tiny(dataset_dir=str(folder))
+    for free, kept in ((4 * 6 * 2 * 1024, True), (4 * 6 * 2 * 1024 - 4, False)):
+        monkeypatch.setattr("mshnet.data.free_memory", lambda free=free: free)
+        assert read_dataset(config)[0]["train"].in_memory is kept
+
+
+def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
+    "A file that was there when the run began."
+    folder = make_dataset(tmp_path / "data")
+    split = read_dataset(tiny(dataset_dir=str(folder), cache="stream"))[0]["train"]
+    (folder / "images" / "train_3.png").unlink()
+    with pytest.raises(UserError, match="train_3: name without an image"):
+        split.pair(3)
+
+
+# Batch and learning rate
+
+
+def test_the_rate_grows_with_the_root_of_the_batch(tmp_path):
+    "Four times the batch, twice the rate, reached at the end of the warm-up; only on request."
+    task = Detection(tiny(batch_size=16, scenes=16, lr=0.05, lr_rule="sqrt", warm_epoch=3))
+    rates = [task.rate(epoch) for epoch in range(6)]
+    assert rates == pytest.approx([0.0625, 0.075, 0.0875, 0.1, 0.1, 0.1])
+    assert Detection(tiny(batch_size=16)).rate(3) == tiny().lr
+    run = train(tiny(tmp_path / "run", batch_size=8, lr_rule="sqrt", warm_epoch=1, epochs=3))
+    root = 2**0.5
+    want = [0.05 * (1 + (root - 1) / 2), 0.05 * root, 0.05 * root]
+    assert [e["lr"] for e in run.history] == pytest.approx(want)
+    groups = load(run.folder / "last.pt")["optimizer"]["param_groups"]
+    assert groups[0]["lr"] == pytest.approx(want[-1])
+    with pytest.raises(UserError, match="lr_rule 'sqrt' -> 'fixed'"):
+        train(run.config.model_copy(update={"lr_rule": "fixed", "epochs": 4}))
+
+
+def test_a_batch_without_memory_names_the_setting(tmp_path, monkeypatch):
+    "One line instead of the allocator's dozen; the run's folder says that it failed."
+
+    def want(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 ...")
+
+    monkeypatch.setattr(Detection, "loss", want)
+    with pytest.raises(UserError, match=r"batch_size=4: does not fit .* write --batch-size 2 "):
+        train(tiny(tmp_path / "run"))
+
+
+def test_the_largest_batch_is_found_by_trying(monkeypatch):
+    "Doubling until one fails, or until the host has no room for the next; the data are the limit."
+    answers = {4: {"peak": 10, "before": 5}, 8: {"peak": 15, "before": 5}, 16: {"error": "no"}}
+
+    def ask(request):
+        return {"seconds": 1.0} | answers[request["config"]["batch_size"]]
+
+    monkeypatch.setattr("mshnet.bench.ask_child", ask)
+    monkeypatch.setattr(Cpu, "free", lambda self: 1000.0)
+    config = tiny(scenes=16)
+    assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]
+    assert "error" in largest_batch(config)[-1]
+    assert [row["batch"] for row in largest_batch(tiny(scenes=8))] == [4, 8]
+    monkeypatch.setattr(Cpu, "free", lambda self: 17.0)
+    assert largest_batch(config)[-1]["error"] == "would not fit into the free memory"
+    assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]  # 16 was not tried
+    answers[4] = {"error": "out of memory"}
+    with pytest.raises(UserError, match="batch_size=4 does not run: out of memory"):
+        largest_batch(config)
+
+
+# Looking
+
+
+def test_a_profile_of_a_few_steps(tmp_path):
+    "One trace and one table, of the first epoch alone."
+    config = tiny(tmp_path / "run", scenes=24, profile=str(tmp_path / "profile"))
+    run = train(config)
+    files = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "profile").iterdir()}
+    assert set(files) == {"trace.json", "operations.txt"}
+    assert "aten::convolution_backward" in (tmp_path / "profile" / "operations.txt").read_text()
+    assert json.loads((tmp_path / "profile" / "trace.json").read_text())["traceEvents"]
+    train(run.config.model_copy(update={"epochs": 3}))
+    assert files == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "profile").iterdir()}
+
+
+def test_scores_do_not_depend_on_the_fold_in_float32():
+    "float32 is the arithmetic of the paper's code: nothing is folded there."
+    task, device = Detection(tiny()), open_device("cpu", "fp32")
+    model = device.place(task.model())
+    assert device.begin("scoring", model) is model
+    assert open_device("cpu", "bf16").begin("scoring", model) is not model
+    assert score_split(task, model, task.splits()["test"], device, "full").images == 2
