@@ -64,8 +64,8 @@ def test_equal_maxima_share_their_gradient():
     nn.init.zeros_(ca.fc2.weight)
     half = torch.randn(2, 8, 6, 5, dtype=torch.float64)
     results = []
-    for way in (attend, lambda y, s, ca, sa: AttendOnCpu.apply(y, s, *weights)):
-        weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
+    weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
+    for way in (attend, lambda y, s, *_: AttendOnCpu.apply(y, s, *weights)):
         y = torch.cat([half, half], 1).requires_grad_()
         out = way(y, torch.ones_like(y), ca, sa)
         (out * torch.arange(out.numel()).view_as(out)).sum().backward()
