@@ -8,28 +8,28 @@
 
 # %%
 #| hide
+import torch
 from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
+from scipy.ndimage import label
 from scipy.optimize import linear_sum_assignment
-from scipy.spatial import cKDTree
-from skimage.measure import label
 from torch import Tensor
 
 
 # %% [markdown]
-# Two kinds of question are asked of a detector. *Pixels*: how well does the predicted mask cover the true one (IoU, nIoU, F1)? *Objects*: how many targets were found (Pd, probability of detection), and how much was reported that is not there (Fa, false alarms)? Pixels are counted on the device; objects need connected components, on the host, once per image.
+# Two kinds of question are asked of a detector. *Pixels*: how well does the predicted mask cover the true one (IoU, nIoU, F1)? *Objects*: how many targets were found (Pd, probability of detection), and how much was reported that is not there (Fa, false alarms)? Both are counted on the host: objects need connected components there, and pixels cost next to nothing beside them.
 #
 # ## Objects in a mask
 #
-# An object is a set of 8-connected pixels. All that is ever needed of it is its centroid and its area, and those are three weighted counts, however many thousand components an untrained network makes of its noise.
+# An object is a set of 8-connected pixels. All that is ever needed of it is its centroid and its area, and those are three sums, however many thousand components an untrained network makes of its noise.
 
 # %%
 #| export
@@ -45,16 +45,57 @@ class Objects:
         return len(self.area)
 
 
+# %% [markdown]
+# The sums are taken over *runs*, the pieces of a row without a gap: a run of n pixels is one number to add instead of n. All of them are whole numbers, so the order of adding cannot change a centroid.
+
+# %%
+#| export
+def components(
+    mask: np.ndarray,  # [h,w] bool; the rows and columns of an image that `crop` kept
+    row: np.ndarray,  # [h] their places in the image
+    col: np.ndarray,  # [w]
+) -> Objects:
+    "Find the 8-connected components of a cropped mask."
+    padded = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)  # no run goes on in the next row
+    padded[:, :-1] = mask
+    labels, count = label(padded, np.ones((3, 3), bool))
+    edges = np.flatnonzero(np.diff(padded.ravel(), prepend=False))
+    start, size = edges[::2], edges[1::2] - edges[::2]
+    which = labels.ravel()[start] - 1
+    line, first = np.divmod(start, padded.shape[1])
+    area = np.bincount(which, size, count)
+    rows = np.bincount(which, row[line] * size, count)
+    cols = np.bincount(which, (2 * col[first] + size - 1) * size / 2, count)  # first, first + 1 ..
+    return Objects(np.stack([rows / area, cols / area], 1), area.astype(int))
+
+
+# %% [markdown]
+# Almost all of an image is empty. Of neighbouring empty rows (and columns) one is enough to keep apart what is apart, so the others are left out first, and what is searched is small. The order of the pixels stays.
+
+# %%
+#| export
+def kept(
+    used: np.ndarray,  # [N] bool: does this row (or column) hold anything?
+) -> np.ndarray:  # numbers of rows
+    "Rows to keep: those that hold something, and the one after each."
+    return np.flatnonzero(used | np.append(False, used[:-1]))
+
+
+def crop(
+    image: np.ndarray,  # [H,W]
+    least: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # [h,w] the crop, [h] and [w] its places
+    "Leave out rows and columns without a pixel above `least`, but for one between two objects."
+    some = image > least
+    row, col = kept(np.any(some, 1)), kept(np.any(some, 0))
+    return image[row][:, col], row, col
+
+
 def objects(
     mask: np.ndarray,  # [H,W] bool
 ) -> Objects:
     "Find the 8-connected components of a mask."
-    labels = label(mask, connectivity=2)
-    rows, cols = np.nonzero(labels)
-    which = labels[rows, cols] - 1
-    area = np.bincount(which)
-    middle = [np.bincount(which, weights=place) / area for place in (rows, cols)]
-    return Objects(np.stack(middle, 1).reshape(-1, 2), area)
+    return components(*crop(mask, False))
 
 
 # %%
@@ -62,6 +103,10 @@ mask = np.zeros((8, 8), bool)
 mask[1:3, 1:3] = True
 mask[5, 5] = mask[6, 6] = True
 test_eq(len(objects(mask)), 2)
+test_eq(kept(mask.any(1)), [1, 2, 3, 5, 6, 7])  # row 4 is as empty as row 3
+small, row, col = crop(mask, False)
+test_eq(small.shape, (6, 6))
+test_eq(components(small, row, col).centroid, objects(mask).centroid)
 objects(mask)
 
 # %% [markdown]
@@ -85,15 +130,14 @@ def near(
     preds: Objects,
 ) -> list[tuple[int, int, float]]:  # (target, prediction, distance in pixels), in label order
     "All pairs of a target and a prediction that are less than 3 pixels apart."
-    if not len(targets) or not len(preds):
-        return []
-    around = cKDTree(preds.centroid).query_ball_point(targets.centroid, RADIUS)
-    return [
-        (t, p, distance)
-        for t, close in enumerate(around)
-        for p in sorted(close)
-        if (distance := float(np.linalg.norm(targets.centroid[t] - preds.centroid[p]))) < RADIUS
-    ]
+    pairs = []
+    for t, centre in enumerate(targets.centroid):
+        apart = centre - preds.centroid
+        for p in np.nonzero((np.abs(apart) < RADIUS).all(1))[0].tolist():  # a square around it
+            distance = float(np.linalg.norm(apart[p]))
+            if distance < RADIUS:
+                pairs.append((t, p, distance))
+    return pairs
 
 
 def match_reference(
@@ -173,12 +217,11 @@ class Found:
 
 
 def find(
-    pred: np.ndarray,  # [H,W] bool
-    mask: np.ndarray,  # [H,W] bool
+    targets: Objects,  # of an image
+    preds: Objects,
     rule: str = "exact",  # or "reference"
 ) -> Found:
     "Match the objects of a prediction with the targets of its image."
-    targets, preds = objects(mask), objects(pred)
     pairs = MATCH[rule](targets, preds)
     matched = [p for _, p in pairs]
     if rule == "exact":
@@ -193,8 +236,9 @@ truth, pred = np.zeros((2, 16, 16), bool)
 truth[2:4, 2:4] = True
 pred[2:4, 2:4] = True
 pred[10:12, 10:12] = True  # a false alarm, as large as the hit
-test_eq(find(pred, truth), Found(targets=1, matched=1, false_pixels=4))
-test_eq(find(pred, truth, "reference"), Found(targets=1, matched=1, false_pixels=0))
+targets, preds = objects(truth), objects(pred)
+test_eq(find(targets, preds), Found(targets=1, matched=1, false_pixels=4))
+test_eq(find(targets, preds, "reference"), Found(targets=1, matched=1, false_pixels=0))
 test_eq(Found(1, 1, 4) + Found(2, 1, 3), Found(targets=3, matched=2, false_pixels=7))
 
 
@@ -347,18 +391,21 @@ class Tally(Counts):
         logits: Tensor,  # [B,1,H,W]
         mask: Tensor,  # [B,1,H,W] 0 or 1
         real: Tensor | None = None,  # [B] bool; False for rows that only fill the batch
-    ) -> None:
+    ) -> list[Objects]:  # the targets of each image, for whoever counts more of them
         "Count the images of a batch."
         if logits.shape != mask.shape:
             shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
             raise ValueError(f"score: {shapes} differ")
-        keep = torch.ones(len(mask), dtype=torch.bool) if real is None else real.cpu()
-        pred, truth = ((x.cpu()[keep, 0] > 0).numpy() for x in (logits, mask))
+        keep = slice(None) if real is None else real.cpu().numpy()
+        pred, truth = ((x.cpu()[:, 0] > 0).numpy()[keep] for x in (logits, mask))
         counts = (pred & truth, self.inter), (pred, self.pred), (truth, self.mask)
         for pixels, values in counts:
-            values.extend(pixels.sum((1, 2)).tolist())
-        self.found.extend(find(p, t, self.rule) for p, t in zip(pred, truth, strict=True))
+            values.extend(int(np.count_nonzero(image)) for image in pixels)
+        targets = [objects(t) for t in truth]
+        pairs = zip(targets, map(objects, pred), strict=True)
+        self.found.extend(find(t, p, self.rule) for t, p in pairs)
         self.pixels += truth.size
+        return targets
 
 
 # %% [markdown]
@@ -404,13 +451,30 @@ with expect_fail(ValueError, contains="write exact or reference"):
 # %% [markdown]
 # ## At every threshold
 #
-# One threshold is one point. A curve needs the same counts at many, and for pixels a histogram gives all of them at once: sum it from the top.
+# One threshold is one point. A curve needs the same counts at many, and for pixels a histogram gives all of them at once: sum it from the top. A trained network gives nearly all pixels a probability below the first step, and those are counted without being sorted into bins.
 
 # %%
 #| export
 BINS = 1000  # steps of the probability in the histogram
 
 
+def in_bins(
+    prob: np.ndarray,  # [...] 0..1
+) -> np.ndarray:  # [BINS]
+    "How many probabilities are in each bin."
+    scaled = prob * BINS
+    some = scaled[~(scaled < 1)]  # not `>= 1`: a NaN must not pass for a small probability
+    counts = np.bincount(np.minimum(some.astype(np.int64), BINS - 1), minlength=BINS)
+    counts[0] += prob.size - some.size
+    return counts
+
+
+# %%
+test_eq(in_bins(np.array([0, 0.0004, 0.0015, 1, 1]))[[0, 1, -1]], [2, 1, 2])
+
+
+# %%
+#| export
 class Histogram:
     "Pixels of targets and of background by predicted probability."
 
@@ -424,9 +488,9 @@ class Histogram:
         mask: np.ndarray,  # the same shape, bool
     ) -> None:
         "Count pixels."
-        which = np.minimum((prob * BINS).astype(np.int64), BINS - 1)
-        self.target += np.bincount(which[mask], minlength=BINS)
-        self.background += np.bincount(which[~mask], minlength=BINS)
+        target = in_bins(prob[mask])
+        self.target += target
+        self.background += in_bins(prob) - target
 
     def join(self, others: list["Histogram"]) -> None:
         "Take the sum of several, this one among them."
@@ -459,23 +523,29 @@ test_close(curve["precision"][500], mask[prob >= 0.5].mean())
 
 
 # %% [markdown]
-# Objects must be found anew at each threshold, because components merge as it falls and split as it rises; a few dozen thresholds draw the curve. On noise, as here, there are many small false alarms high up, and lower down they grow into one large one:
+# Objects have no such sum. Components merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid, so they are found and matched anew at each threshold; a few dozen thresholds draw the curve. But the targets are found once per image, the image is cropped once, for the lowest threshold, and the masks of two thresholds lie one within the other: where they have as many pixels they are the same mask, and nothing is looked for twice. On noise, as here, there are many small false alarms high up, and lower down they grow into one large one:
 
 # %%
 #| export
 def pd_fa(
     probs: np.ndarray,  # [N,H,W] probabilities of one batch or set, 0..1
-    masks: np.ndarray,  # [N,H,W] bool
-    thresholds: list[float],
+    targets: Sequence[Objects],  # of each image
+    thresholds: Sequence[float],
     rule: str = "exact",
 ) -> list[Found]:  # one per threshold, summed over the images
     "Targets, matched targets and false pixels for `prob > threshold`."
-    rows = []
-    for threshold in thresholds:
-        each = [find(p > threshold, m, rule) for p, m in zip(probs, masks, strict=True)]
-        rows.append(sum(each, Found(0, 0, 0)))
-    return rows
+    sums = [Found(0, 0, 0)] * len(thresholds)
+    for prob, true in zip(probs, targets, strict=True):
+        small, row, col = crop(prob, min(thresholds))
+        known: dict[int, Found] = {}  # by the number of predicted pixels
+        for i, threshold in enumerate(thresholds):
+            pred = small > threshold
+            pixels = int(np.count_nonzero(pred))
+            if pixels not in known:
+                known[pixels] = find(true, components(pred, row, col), rule)
+            sums[i] += known[pixels]
+    return sums
 
 
 # %%
-[f.false_pixels for f in pd_fa(prob, mask, [0.1, 0.5, 0.9])]
+[f.false_pixels for f in pd_fa(prob, [objects(m) for m in mask], [0.1, 0.5, 0.9])]

@@ -19,7 +19,7 @@ import math
 import os
 import warnings
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -43,7 +43,7 @@ from mshnet.places import find_dataset, free_memory
 #| export
 def ahead(
     make: Callable[[Any], Any],  # makes one result from one plan, such as a batch
-    plans: Sequence[Any],
+    plans: Iterable[Any],
     workers: int,  # threads; 0: made when asked for
 ) -> Iterator[Any]:  # the results, in the order of the plans
     "Make results a little before they are needed, at most two per thread."

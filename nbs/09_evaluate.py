@@ -17,7 +17,8 @@ from fastcore.test import expect_fail, test_close, test_eq
 import copy
 import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,7 +52,7 @@ def predictions(
     split: Split,
     device: DeviceSteps,
     phase: str,  # "warm-up": the single head; "full": the fused prediction
-) -> Iterator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32 and the batch, on the host
+) -> Generator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32, the batch; on the host
     "Predict this process's share of a split in batches of one shape, in order."
     model.eval()
     step = device.begin("scoring", model)
@@ -63,6 +64,25 @@ def predictions(
         yield device.predict(partial(task.logits, step, fed, phase)), batch
 
 
+# %% [markdown]
+# An accelerator need not wait while the host counts. A batch is counted in a thread while the next is predicted: one thread, so batches are counted one after the other and in order, by the same `ahead` that makes batches before they are needed. An error in it is raised here, and it ends with the loop, however that ends.
+
+# %%
+#| export
+def count_predictions(
+    count: Callable[[Tensor, Batch], object],  # of the logits and the batch, on the host
+    task: Task,
+    model: nn.Module,
+    split: Split,
+    device: DeviceSteps,
+    phase: str,
+) -> None:
+    "Call `count` with each batch of predictions, in a thread of its own."
+    with closing(predictions(task, model, split, device, phase)) as predicted:
+        for _ in ahead(lambda pair: count(*pair), predicted, 1):
+            pass
+
+
 def score_split(
     task: Task,
     model: nn.Module,
@@ -72,8 +92,10 @@ def score_split(
 ) -> Scores:
     "The scores of a split."
     tally = task.tally()
-    for logits, batch in predictions(task, model, split, device, phase):
-        tally.add(logits, batch.mask, batch.real)
+    count_predictions(
+        lambda logits, batch: tally.add(logits, batch.mask, batch.real),
+        *(task, model, split, device, phase),
+    )
     tally.join(device.gather(tally), task.config.batch_size // device.processes)
     return tally.scores()
 
@@ -86,6 +108,11 @@ task, device = Detection(config), open_device("cpu", "fp32")
 parts, model = task.splits(), task.model()
 first = [logits.shape for logits, _ in predictions(task, model, parts["train"], device, "full")]
 test_eq((len(first), tuple(first[-1])), (3, (4, 1, 32, 32)))
+shapes = []
+count_predictions(
+    lambda logits, _: shapes.append(logits.shape), task, model, parts["train"], device, "full"
+)
+test_eq(shapes, first)
 print(score_split(task, model, parts["test"], device, "full"))
 
 # %% [markdown]
@@ -170,12 +197,15 @@ def look_closely(
     "Score a split with its curves and its images one by one."
     tally, histogram = task.tally(), Histogram()
     found = [Found(0, 0, 0)] * len(THRESHOLDS)
-    for logits, batch in predictions(task, model, split, device, phase):
-        tally.add(logits, batch.mask, batch.real)
+
+    def count(logits: Tensor, batch: Batch) -> None:
+        "Count a batch in all ways."
+        targets = tally.add(logits, batch.mask, batch.real)
         prob = torch.sigmoid(logits)[batch.real, 0].numpy()
-        mask = batch.mask[batch.real, 0].numpy() > 0
-        histogram.add(prob, mask)
-        found = add(found, pd_fa(prob, mask, THRESHOLDS, task.config.rule))
+        histogram.add(prob, batch.mask[batch.real, 0].numpy() > 0)
+        found[:] = add(found, pd_fa(prob, targets, THRESHOLDS, task.config.rule))
+
+    count_predictions(count, task, model, split, device, phase)
     tally.join(device.gather(tally), task.config.batch_size // device.processes)
     histogram.join(device.gather(histogram))
     found = functools.reduce(add, device.gather(found))

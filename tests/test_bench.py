@@ -12,7 +12,7 @@ from mshnet import bench
 from mshnet.bench import Options, PlainScores, network_cost, plain_loss, plain_objects, table
 from mshnet.cli import OWN, main, make_parser
 from mshnet.core import UserError
-from mshnet.metrics import find
+from mshnet.metrics import find, objects
 from mshnet.model import MSHNet
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -173,7 +173,7 @@ def test_plain_objects_are_the_reference_rule(seed):
     rng = np.random.default_rng(seed)
     for density in (0.02, 0.1, 0.4):
         pred, mask = rng.random((2, 48, 48)) < density
-        found = find(pred, mask, "reference")
+        found = find(objects(mask), objects(pred), "reference")
         assert plain_objects(pred, mask) == (found.targets, found.matched, found.false_pixels)
 
 

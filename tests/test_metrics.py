@@ -1,5 +1,6 @@
 "The scores: pairs as the rules define them, and numbers that depend on nothing else."
 
+import json
 import math
 from itertools import combinations, permutations
 
@@ -14,12 +15,14 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from mshnet.metrics import (
     BINS,
     RADIUS,
+    Found,
     Histogram,
     Objects,
     Tally,
     find,
     match_exact,
     match_reference,
+    near,
     objects,
     pd_fa,
     score,
@@ -85,9 +88,9 @@ def test_three_pixels_apart_is_too_far(rule):
     "The limit itself is excluded, in the papers and in their scripts."
     mask, pred = np.zeros((2, 16, 16), bool)
     mask[4, 4] = pred[4, 7] = True
-    assert find(pred, mask, rule).matched == 0
+    assert find(objects(mask), objects(pred), rule).matched == 0
     pred[4, 6] = True  # the centroid moves to 2.5
-    assert find(pred, mask, rule).matched == 1
+    assert find(objects(mask), objects(pred), rule).matched == 1
 
 
 def components(mask):
@@ -111,13 +114,59 @@ def middle(body):
     return tuple(sum(p[k] for p in body) / len(body) for k in (0, 1))
 
 
+def walked(mask):
+    "The objects of a mask, by walking."
+    found = components(mask)
+    middles = np.array([middle(body) for body in found]).reshape(-1, 2)
+    return Objects(middles, np.array([len(body) for body in found], int))
+
+
+def masks(seed):
+    "Masks of many kinds: name and [H,W] bool."
+    rng, (rows, cols) = np.random.default_rng(seed), np.indices((16, 20))
+    for density in (0.003, 0.05, 0.25, 0.6, 0.97):
+        yield f"noise {density}", rng.random((16, 20)) < density
+    yield "empty", rows < 0
+    yield "full", rows >= 0
+    yield "rim", (rows % 15 == 0) | (cols % 19 == 0)
+    yield "corners", (rows % 15 == 0) & (cols % 19 == 0)
+    yield "diagonals", (rows + cols) % 7 == 0
+    yield "chess", (rows + cols) % 2 == 0
+    yield "every other row and column", (rows % 2 == 0) & (cols % 2 == 0)
+    yield "rings", np.maximum(abs(rows - 8), abs(cols - 9)) % 2 == 0
+    yield "combs", (cols % 2 == 0) & (rows < 9) | (rows == 9)
+    yield "far apart", np.isin(rows, rng.integers(0, 16, 3)) & np.isin(cols, (0, 1, 7, 19))
+    for shape in ((1, 30), (30, 1), (1, 1), (3, 40)):
+        yield f"{shape}", rng.random(shape) < 0.5
+
+
 @seeds
 def test_objects_are_components_in_raster_order(seed):
-    "The reference rule depends on this order."
-    mask = np.random.default_rng(seed).random((16, 20)) < 0.25
-    have, want = objects(mask), components(mask)
-    assert have.area.tolist() == [len(body) for body in want]
-    np.testing.assert_allclose(have.centroid, [middle(body) for body in want])
+    "The reference rule depends on this order, and a centroid on every digit."
+    for name, mask in masks(seed):
+        have, want = objects(mask), walked(mask)
+        assert have.area.tolist() == want.area.tolist(), name
+        assert have.centroid.tolist() == want.centroid.tolist(), name
+        assert have.centroid.shape == (len(have), 2)
+
+
+def test_thousands_of_objects():
+    "As an untrained network makes them."
+    mask = np.random.default_rng(0).random((256, 256)) < 0.1
+    have, want = objects(mask), walked(mask)
+    assert len(have) > 3000
+    assert have.area.tolist() == want.area.tolist()
+    assert have.centroid.tolist() == want.centroid.tolist()
+
+
+@seeds
+def test_pairs_that_are_near_are_all_found_to_the_last_digit(seed):
+    "Centroids on a grid of tenths are often exactly 3 pixels apart, or a rounding error less."
+    rng = np.random.default_rng(seed)
+    both = [Objects(rng.integers(0, 100, (n, 2)) / 10, np.ones(n, int)) for n in (12, 40)]
+    apart = [[float(np.linalg.norm(t - p)) for p in both[1].centroid] for t in both[0].centroid]
+    want = [(t, p, d) for t, row in enumerate(apart) for p, d in enumerate(row) if d < RADIUS]
+    assert near(*both) == want
 
 
 def published(pred, mask):
@@ -138,7 +187,7 @@ def test_reference_rule_counts_as_the_published_scripts(seed):
     "With their fault: a false alarm as large as a hit is not counted."
     rng = np.random.default_rng(seed)
     pred, mask = rng.random((24, 24)) < 0.12, rng.random((24, 24)) < 0.06
-    have = find(pred, mask, "reference")
+    have = find(objects(mask), objects(pred), "reference")
     assert (have.targets, have.matched, have.false_pixels) == published(pred, mask)
 
 
@@ -268,11 +317,29 @@ def test_an_image_of_noise_is_scored():
     cost = np.where(apart < RADIUS, apart - 1e-6 * area / area.sum(), 1e6)
     rows, cols = linear_sum_assignment(cost)
     hits = cols[apart[rows, cols] < RADIUS]
-    have = find(pred, mask)
+    have = find(objects(mask), objects(pred))
     assert p_count > 3000
     assert len(pairs) > most
     assert (have.targets, have.matched) == (t_count, most)
     assert have.false_pixels == area.sum() - area[hits].sum()
+
+
+@seeds
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_each_pixel_is_in_the_bin_of_its_probability(seed, kind):
+    "At the edges of the bins too, where one rounding more or less decides."
+    rng = np.random.default_rng(seed)
+    edges = (np.arange(BINS + 1) / BINS).astype(kind)
+    values = [edges, np.nextafter(edges[1:], kind(0)), np.nextafter(edges[:-1], kind(1))]
+    prob = np.concatenate([*values, rng.random(999) ** 9]).astype(kind).reshape(-1, 25)
+    mask = rng.random(prob.shape) < 0.3
+    target, background = np.zeros((2, BINS), int)
+    for p, m in zip(prob.ravel(), mask.ravel(), strict=True):
+        (target if m else background)[min(int(p * BINS), BINS - 1)] += 1
+    histogram = Histogram()
+    histogram.add(prob, mask)
+    assert histogram.target.tolist() == target.tolist()
+    assert histogram.background.tolist() == background.tolist()
 
 
 def test_histogram_curve_is_direct_counting():
@@ -299,14 +366,84 @@ def test_the_curve_starts_anew_for_each_set():
     assert Tally().found is not Tally().found
 
 
+def plainly(pred, mask, rule):
+    "Targets, matches and false pixels: walked components, and one assignment of all to all."
+    if rule == "reference":
+        return published(pred, mask)
+    targets, preds = walked(mask), walked(pred)
+    apart = np.linalg.norm(targets.centroid[:, None] - preds.centroid[None], axis=2)
+    close = apart < RADIUS - 1e-9
+    tie = 1e-6 * preds.area / max(preds.area.sum(), 1)
+    rows, cols = linear_sum_assignment(np.where(close, apart - tie, 1e4))
+    hits = cols[close[rows, cols]]
+    return len(targets), len(hits), preds.area.sum() - preds.area[hits].sum()
+
+
+LEVELS = [0.001, 0.01, 0.05, 0.25, 0.5, 0.5, 0.75, 0.95, 0.999]
+
+
+def probabilities(seed):
+    "Images of many kinds: name and [H,W] float32, with values that are thresholds themselves."
+    rng, (rows, cols) = np.random.default_rng(seed), np.indices((24, 28))
+    noise = rng.random((24, 28))
+    yield "noise", noise
+    yield "smooth", ndimage.gaussian_filter(noise, 1) ** 8 * 100 % 1
+    yield "few levels", rng.choice([0, *LEVELS, 1], (24, 28), p=[0.7, *[0.03] * 10])
+    yield "spots", np.exp(-((rows % 11 - 5) ** 2) / 3 - (cols % 13 - 6) ** 2 / 5)
+    yield "one pixel", (rows == 23) & (cols == 27)
+    yield "nothing", np.zeros((24, 28))
+    yield "everything", np.ones((24, 28))
+
+
+@seeds
+@pytest.mark.parametrize("rule", ["exact", "reference"])
+def test_the_object_curve_is_counting_anew_at_each_threshold(seed, rule):
+    "Shared targets, one crop and masks that are equal at several thresholds change nothing."
+    rng = np.random.default_rng(seed)
+    for name, prob in probabilities(seed):
+        prob, mask = prob.astype(np.float32), rng.random((24, 28)) < rng.choice([0, 0.01, 0.05])
+        for levels in (LEVELS, LEVELS[::-1], [np.float64(0.05)]):
+            have = pd_fa(prob[None], [objects(mask)], levels, rule)
+            want = [plainly(prob > level, mask, rule) for level in levels]
+            assert [(f.targets, f.matched, f.false_pixels) for f in have] == want, name
+
+
+def test_the_object_curve_of_several_images_is_their_sum():
+    "Each image has its own targets."
+    logits, mask = batches(4)
+    probs, truth = torch.sigmoid(logits)[:, 0].numpy(), mask[:, 0].numpy() > 0
+    targets = [objects(m) for m in truth]
+    singles = [pd_fa(probs[i : i + 1], targets[i : i + 1], LEVELS) for i in range(4)]
+    for have, *parts in zip(pd_fa(probs, targets, LEVELS), *singles, strict=True):
+        assert have == sum(parts, Found(0, 0, 0))
+
+
 def test_object_curve_goes_through_the_score():
     "The point at one half is the score line's Pd and Fa; certain and zero pixels are counted."
     logits, mask = batches(4)
-    probs, truth = torch.sigmoid(logits)[:, 0].numpy(), mask[:, 0].numpy() > 0
-    [found] = pd_fa(probs, truth, [0.5])
-    have = score(logits, mask)
+    probs, tally = torch.sigmoid(logits)[:, 0].numpy(), Tally()
+    targets = tally.add(logits, mask)
+    [found] = pd_fa(probs, targets, [0.5])
+    have = tally.scores()
     assert found.matched / found.targets == have.pd
-    assert found.false_pixels * 1e6 / truth.size == pytest.approx(have.fa)
+    assert found.false_pixels * 1e6 / mask.numel() == pytest.approx(have.fa)
+
+
+@pytest.mark.parametrize("rule", ["exact", "reference"])
+def test_the_counts_of_each_image_are_plain_numbers(rule):
+    "They are written as JSON, and real images' targets are handed on to the curve."
+    logits, mask = batches(5)
+    real, tally = torch.tensor([True, True, False, True, True]), Tally(rule)
+    targets = tally.add(logits, mask.to(torch.uint8), real)
+    pred, truth = ((x[real, 0] > 0).numpy() for x in (logits, mask))
+    assert json.loads(json.dumps([tally.inter, tally.pred, tally.mask])) == [
+        [int(image.sum()) for image in x] for x in (pred & truth, pred, truth)
+    ]
+    found = json.loads(json.dumps([list(vars(f).values()) for f in tally.found]))
+    want = [plainly(p, m, rule) for p, m in zip(pred, truth, strict=True)]
+    assert found == [list(map(int, counted)) for counted in want]
+    assert [len(t) for t in targets] == [f.targets for f in tally.found]
+    assert tally.pixels == truth.size
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 8, 1), (2, 1, 8, 8)])

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import threading
+import time
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mshnet.core import Config, UserError, run_name
 from mshnet.device import open_device
-from mshnet.evaluate import evaluate, predictions, score_split
+from mshnet.evaluate import count_predictions, evaluate, predictions, score_split
 from mshnet.run import Folder, State, load, snapshot, write_checkpoint
 from mshnet.task import Detection, Task
 from mshnet.train import is_best, train, train_epoch
@@ -198,6 +200,55 @@ def test_scoring_leaves_the_caller_free_to_train():
     next(started)
     assert torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled()
+
+
+def scoring(**changes):
+    "All that a scoring of ten batches takes."
+    config = Config(**{**TINY, "scenes": 40, **changes})
+    task, device = Detection(config), open_device("cpu", "fp32")
+    return task, device.place(task.model()), task.splits()["train"], device, "full"
+
+
+def test_batches_are_counted_in_order_in_one_thread():
+    "Counting beside the next forward pass must not change what is counted."
+    args, counted, threads = scoring(), [], set()
+
+    def count(logits, batch):
+        time.sleep(0.05)  # longer than a prediction: they queue up
+        counted.append((logits, batch))
+        threads.add(threading.get_ident())
+
+    before = threading.active_count()
+    count_predictions(count, *args)
+    assert threading.active_count() == before
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+    for have, want in zip(counted, predictions(*args), strict=True):
+        assert torch.equal(have[0], want[0])
+        assert torch.equal(have[1].mask, want[1].mask)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["counting", "predicting"])
+def test_an_error_while_counting_or_predicting_ends_both(where, error, monkeypatch):
+    "It reaches the caller, and no thread goes on with a scoring that nobody waits for."
+    before = threading.active_count()
+    args, calls = scoring(num_workers=int(where == "counting")), []
+    task = args[0]
+    real = task.logits
+
+    def fails(*inputs):
+        calls.append(inputs)
+        if len(calls) == 2:
+            raise error("in the second batch")
+        return real(*inputs) if where == "predicting" else None
+
+    if where == "predicting":
+        monkeypatch.setattr(task, "logits", fails)
+    with pytest.raises(error, match="in the second batch") as held:  # with all that it refers to
+        count_predictions(fails if where == "counting" else lambda *_: None, *args)
+    assert threading.active_count() == before, held
+    assert len(calls) <= 5
 
 
 class Brightness(Task):
