@@ -108,6 +108,23 @@ Markdown(bench.fits_table())
 Markdown(bench.advice(benches))
 
 # %% [markdown]
+# ## What can be set
+#
+# The defaults are meant to be right; each of these is for a reason.
+#
+# | setting | what it does | when to touch it |
+# |---|---|---|
+# | `--precision` | `auto`: bf16 where the chip computes it itself, fp16 with a scaled loss on NVIDIA's generation 7 (T4, V100), else fp32 | `fp32` for the arithmetic of the paper's code |
+# | `--cache` | where the pixels lie: `device`, `host` (memory), `stream` (files). `auto`: the device if it is a GPU or TPU with four times the room, else memory if half of what is free is enough, else the files | `host` to have the official augmentation to the last pixel on a GPU |
+# | `--compile` | `torch.compile` for the training step. `auto`: on one NVIDIA GPU of generation 7 or later. **Not measured on a GPU.** On a CPU it took minutes and was no faster | `off` if the first step takes too long for a short run, or the compiler fails |
+# | `--num-workers` | threads that prepare batches; by default one on a CPU, elsewhere by the number of cores, at most 8 | if `mshnet bench` shows that data take a large part of a step |
+# | `--deterministic` | only operations that repeat to the last bit on one type of machine, with one version of torch and one number of threads (`OMP_NUM_THREADS`) | to compare two changes, to hunt a fault |
+# | `--batch-size`, `--lr-rule sqrt` | a larger batch uses a fast device better. The rule raises the rate with the root of the batch, during the warm-up: four times the batch, twice the rate | `mshnet bench --largest-batch` tries what fits. A larger batch is another recipe, and its scores are other scores |
+# | `--profile DIR` | a trace of three steps for ui.perfetto.dev, and a table of the operations that took longest | to see where the time goes |
+#
+# A checkpoint is copied on the device and written by a thread while the next epoch trains; nothing needs to be set for it.
+
+# %% [markdown]
 # ## Measure your own
 #
 # ```bash

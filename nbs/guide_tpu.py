@@ -79,7 +79,7 @@ assert 50e6 < per_image["warm-up"] < per_image["full"] < 400e6
 #
 # ## Loading is slow
 #
-# The chips wait if the host cannot prepare batches in time. The preset takes eight threads (`num_workers`); more than the machine has cores is no use. Never train from a mounted Drive: copy the data set to the session's disk first. A benchmark of a few hundred images is read into memory once.
+# The chips would wait if the host prepared their batches. So the pixels of the training split are copied to every chip once, if they take less than a quarter of its memory, and batches are augmented there, within the step's program (`cache`; `--cache host` is the other way, with threads by the number of cores). Scoring batches come from the host. Never train from a mounted Drive: copy the data set to the session's disk first.
 #
 # ## Saving fails
 #
