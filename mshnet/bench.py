@@ -6,17 +6,18 @@
 __all__ = ['WEIGHTS', 'RATES', 'SIDES', 'MEGABYTES', 'STEPS', 'SAME', 'LATER', 'COUNTS', 'EPOCHS', 'LOOKS', 'PROTOCOL',
            'DATA_SETS', 'SIDE', 'cost_of', 'CHIPS', 'GOOD', 'POOR', 'Options', 'read_rates', 'settle', 'seconds',
            'take_turns', 'best', 'matrix_rate', 'copy_rate', 'network_cost', 'Limits', 'measure_limits', 'write_copies',
-           'plain_augment', 'plain_sample', 'plain_batch', 'plain_location', 'plain_loss', 'plain_model', 'Plain',
-           'plain_objects', 'PlainScores', 'plain_scoring', 'noisy_model', 'SomeSteps', 'full_epoch', 'compare_losses',
-           'loss_difference', 'compare_scores', 'score_difference', 'equality_text', 'tf32', 'Bed', 'sample',
-           'make_row', 'training_row', 'data_row', 'scoring_rows', 'peak_memory', 'start_ours', 'start_plain', 'answer',
-           'child', 'ask_child', 'start_row', 'largest_batch', 'largest_text', 'project', 'cell', 'rows_text',
-           'starts_text', 'projections_text', 'table', 'draw_speed', 'draw_memory', 'draw_bench', 'make_bed', 'models',
-           'compare', 'measure', 'public', 'bench', 'bench_fault', 'read_bench', 'read_benches', 'markdown_table',
-           'machines_table', 'speeds_table', 'starts_table', 'fastest', 'epoch_seconds', 'full_size', 'hours_table',
-           'Chip', 'Assumed', 'count_starts', 'estimate', 'between', 'measured_there', 'estimates_table', 'kept_bytes',
-           'training_memory', 'growth', 'growth_table', 'memory_table', 'batch_that_fits', 'fits_table',
-           'measured_advice', 'advice', 'reached', 'formula', 'speed_page']
+           'plain_augment', 'plain_sample', 'plain_batch', 'plain_location', 'plain_loss', 'PlainChannelAttention',
+           'PlainSpatialAttention', 'plain_model', 'Plain', 'plain_objects', 'PlainScores', 'plain_scoring',
+           'noisy_model', 'SomeSteps', 'full_epoch', 'compare_losses', 'loss_difference', 'compare_scores',
+           'score_difference', 'equality_text', 'tf32', 'Bed', 'sample', 'make_row', 'training_row', 'data_row',
+           'scoring_rows', 'peak_memory', 'start_ours', 'start_plain', 'answer', 'child', 'ask_child', 'start_row',
+           'largest_batch', 'largest_text', 'project', 'cell', 'rows_text', 'starts_text', 'projections_text', 'table',
+           'draw_speed', 'draw_memory', 'draw_bench', 'make_bed', 'models', 'compare', 'measure', 'public', 'bench',
+           'bench_fault', 'read_bench', 'read_benches', 'markdown_table', 'machines_table', 'speeds_table',
+           'starts_table', 'fastest', 'epoch_seconds', 'full_size', 'hours_table', 'Chip', 'Assumed', 'count_starts',
+           'estimate', 'between', 'measured_there', 'estimates_table', 'kept_bytes', 'training_memory', 'growth',
+           'growth_table', 'memory_table', 'batch_that_fits', 'fits_table', 'measured_advice', 'advice', 'reached',
+           'formula', 'speed_page']
 
 # %% ../nbs/13_bench.ipynb #c-import-contextlib
 import contextlib
@@ -46,7 +47,7 @@ from .core import Config, UserError
 from .data import Draw, Split, draw
 from .device import DeviceSteps, device_for, hold_memory, open_device
 from .evaluate import look_closely, predictions, score_split, trained_model
-from .model import Block, MSHNet, UNet
+from .model import Block, ChannelAttention, MSHNet, SpatialAttention, UNet
 from .places import run_folder
 from .run import Folder, State, duration, environment, write_json
 from .show import Picture, even_steps
@@ -347,15 +348,38 @@ def plain_loss(
             total = total + loss / len(output) / (1 + len(masks))
     return total
 
-# %% ../nbs/13_bench.ipynb #plain_model
+# %% ../nbs/13_bench.ipynb #PlainChannelAttention
+class PlainChannelAttention(ChannelAttention):
+    "Channel attention as it is usually written."
+
+    def forward(self, x: Tensor) -> Tensor:
+        "Weights that `x` is to be multiplied with."
+        pooled = F.adaptive_avg_pool2d(x, 1), F.adaptive_max_pool2d(x, 1)
+        mean, peak = (self.fc2(F.relu(self.fc1(p))) for p in pooled)
+        return torch.sigmoid(mean + peak)
+
+
+class PlainSpatialAttention(SpatialAttention):
+    "Spatial attention as it is usually written."
+
+    def forward(self, x: Tensor) -> Tensor:
+        "Weights that `x` is to be multiplied with."
+        maps = [x.mean(1, keepdim=True), x.max(1, keepdim=True).values]
+        return torch.sigmoid(self.conv1(torch.cat(maps, 1)))
+
+
 def plain_model(model: nn.Module) -> nn.Module:
-    "The same model, computed by torch's own operations alone."
+    "The same model with the same weights, computed by torch's usual operations alone."
     for layer in model.modules():
         if isinstance(layer, Block | UNet):
             layer.by_hand = False
+        if isinstance(layer, ChannelAttention):
+            layer.__class__ = PlainChannelAttention
+        if isinstance(layer, SpatialAttention):
+            layer.__class__ = PlainSpatialAttention
     return model
 
-
+# %% ../nbs/13_bench.ipynb #Plain
 @dataclass(frozen=True)
 class Plain:
     "A plain script: its files, its settings, its device, its model and optimizer."

@@ -213,9 +213,9 @@ class DeviceFacts(DevicePasses):
         torch.manual_seed(int(own.generate_state(1)[0]))
 
     def workers(self, asked: int) -> int:
-        "Threads that prepare batches: on a CPU one, since the others compute."
+        "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
         cores = os.cpu_count() or 1
-        return asked if asked >= 0 else 1 if self.kind == "cpu" else max(1, min(8, cores - 1))
+        return asked if asked >= 0 else 0 if self.kind == "cpu" else max(1, min(8, cores - 1))
 
     def facts(self) -> dict[str, Any]:
         "What an epoch's log line should say of the device's work."
@@ -273,9 +273,10 @@ def hold_memory(
         tell = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
         return False
-    if hold:
-        return bool(tell(MMAP_MAX, 0) and tell(TRIM, 2**31 - 1))
-    return bool(tell(MMAP_MAX, 65_536) and tell(MMAP_FROM, 2**25) and tell(TRIM, 2**26))
+    if not hold:
+        return bool(tell(MMAP_MAX, 65_536) and tell(MMAP_FROM, 2**25) and tell(TRIM, 2**26))
+    largest = tell(MMAP_FROM, 48 * 2**20) or tell(MMAP_MAX, 0)  # an old glibc refuses the first
+    return bool(largest and tell(TRIM, 2**31 - 1))
 
 # %% ../nbs/06_device.ipynb #Cpu
 class Cpu(DeviceSteps):

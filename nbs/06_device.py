@@ -251,9 +251,9 @@ class DeviceFacts(DevicePasses):
         torch.manual_seed(int(own.generate_state(1)[0]))
 
     def workers(self, asked: int) -> int:
-        "Threads that prepare batches: on a CPU one, since the others compute."
+        "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
         cores = os.cpu_count() or 1
-        return asked if asked >= 0 else 1 if self.kind == "cpu" else max(1, min(8, cores - 1))
+        return asked if asked >= 0 else 0 if self.kind == "cpu" else max(1, min(8, cores - 1))
 
     def facts(self) -> dict[str, Any]:
         "What an epoch's log line should say of the device's work."
@@ -306,7 +306,7 @@ class DeviceSteps(DeviceFacts):
 
 
 # %% [markdown]
-# On Linux a CPU has one trick to be told. Between two steps the C library gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter; keeping them costs nothing, because the next step wants them.
+# On Linux a CPU has one trick to be told. Between two steps the C library gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter; so they are kept for the next step, but for single blocks of 48 MB and more, which would leave large holes.
 
 # %%
 #| export
@@ -321,9 +321,10 @@ def hold_memory(
         tell = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
         return False
-    if hold:
-        return bool(tell(MMAP_MAX, 0) and tell(TRIM, 2**31 - 1))
-    return bool(tell(MMAP_MAX, 65_536) and tell(MMAP_FROM, 2**25) and tell(TRIM, 2**26))
+    if not hold:
+        return bool(tell(MMAP_MAX, 65_536) and tell(MMAP_FROM, 2**25) and tell(TRIM, 2**26))
+    largest = tell(MMAP_FROM, 48 * 2**20) or tell(MMAP_MAX, 0)  # an old glibc refuses the first
+    return bool(largest and tell(TRIM, 2**31 - 1))
 
 
 # %%

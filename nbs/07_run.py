@@ -349,11 +349,7 @@ def restore(
         fit_weights(state.model, find_weights(content))
     except ValueError as error:
         raise UserError(f"checkpoint: {error}") from None
-    groups: list[dict[str, Any]] = state.optimizer.param_groups
-    ways = [{k: group.get(k) for k in ("foreach", "fused")} for group in groups]
     state.optimizer.load_state_dict(content["optimizer"])
-    for group, own in zip(state.optimizer.param_groups, ways, strict=True):
-        group.update(own)  # how it computes is this device's choice
     if state.scaler and (scale := content.get("scaler")):
         state.scaler.load_state_dict(scale)
     torch.set_rng_state(content["random"])

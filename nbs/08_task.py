@@ -118,10 +118,9 @@ class Task(TaskData):
         return c.lr * (1 + (whole - 1) * grown)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        "Adagrad, as in the paper; on a CPU in one pass over all weights."
-        c, values = self.config, list(model.parameters())
-        fused = True if values[0].device.type == "cpu" else None
-        return torch.optim.Adagrad(values, lr=c.lr, weight_decay=c.weight_decay, fused=fused)
+        "Adagrad, as in the paper."
+        c = self.config
+        return torch.optim.Adagrad(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
 
     def tally(self) -> Tally:
         "An empty count of scores."

@@ -77,9 +77,9 @@ def count_predictions(
     device: DeviceSteps,
     phase: str,
 ) -> None:
-    "Call `count` with each batch of predictions, in a thread of its own."
+    "Call `count` with each batch of predictions, in a thread of its own where that is no burden."
     with closing(predictions(task, model, split, device, phase)) as predicted:
-        for _ in ahead(lambda pair: count(*pair), predicted, 1):
+        for _ in ahead(lambda pair: count(*pair), predicted, device.workers(-1) and 1):
             pass
 
 

@@ -39,7 +39,7 @@ from mshnet.core import Config, UserError
 from mshnet.data import Draw, Split, draw
 from mshnet.device import DeviceSteps, device_for, hold_memory, open_device
 from mshnet.evaluate import look_closely, predictions, score_split, trained_model
-from mshnet.model import Block, MSHNet, UNet
+from mshnet.model import Block, ChannelAttention, MSHNet, SpatialAttention, UNet
 from mshnet.places import run_folder
 from mshnet.run import Folder, State, duration, environment, write_json
 from mshnet.show import Picture, even_steps
@@ -488,14 +488,42 @@ loss.item()
 
 # %%
 #| export
+class PlainChannelAttention(ChannelAttention):
+    "Channel attention as it is usually written."
+
+    def forward(self, x: Tensor) -> Tensor:
+        "Weights that `x` is to be multiplied with."
+        pooled = F.adaptive_avg_pool2d(x, 1), F.adaptive_max_pool2d(x, 1)
+        mean, peak = (self.fc2(F.relu(self.fc1(p))) for p in pooled)
+        return torch.sigmoid(mean + peak)
+
+
+class PlainSpatialAttention(SpatialAttention):
+    "Spatial attention as it is usually written."
+
+    def forward(self, x: Tensor) -> Tensor:
+        "Weights that `x` is to be multiplied with."
+        maps = [x.mean(1, keepdim=True), x.max(1, keepdim=True).values]
+        return torch.sigmoid(self.conv1(torch.cat(maps, 1)))
+
+
 def plain_model(model: nn.Module) -> nn.Module:
-    "The same model, computed by torch's own operations alone."
+    "The same model with the same weights, computed by torch's usual operations alone."
     for layer in model.modules():
         if isinstance(layer, Block | UNet):
             layer.by_hand = False
+        if isinstance(layer, ChannelAttention):
+            layer.__class__ = PlainChannelAttention
+        if isinstance(layer, SpatialAttention):
+            layer.__class__ = PlainSpatialAttention
     return model
 
 
+# %% [markdown]
+# The script holds all that together:
+
+# %%
+#| export
 @dataclass(frozen=True)
 class Plain:
     "A plain script: its files, its settings, its device, its model and optimizer."
@@ -533,6 +561,8 @@ class Plain:
 # %%
 plain = Plain.begin(Path(place.name), config, "cpu")
 assert not plain_model(plain.model).by_hand
+assert isinstance(plain.model.encoder_0[0].ca, PlainChannelAttention)
+assert isinstance(plain.model.encoder_0[0].sa, PlainSpatialAttention)
 losses = plain.train([[5, 2, 6], [0, 1, 3]], 9)
 test_close(losses[0], loss.item(), eps=1e-6)
 losses
