@@ -195,7 +195,7 @@ class State:
 
 
 # %% [markdown]
-# Writing one takes two steps, so that training need not wait. A snapshot copies all that will change, on the device, wherever it hides in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. (What XLA has only recorded is brought to the host at once.)
+# Writing one takes two steps, so that training need not wait. A snapshot copies all that will change, on the device, wherever it hides in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (What XLA has only recorded is brought to the host at once.)
 
 # %%
 #| export

@@ -100,7 +100,19 @@
 #
 # **Synthetic scenes, preset quick: what `make demo` does** ([folder](../results/scenes-quick)). IoU 0.68, nIoU 0.68, F1 0.81, Pd 0.98, Fa 15.3 on 60 test scenes (129 targets), the epoch chosen on 48 held-out scenes, rule exact; the notebook took 106 s on 2 cores after 54 s of installing. The top-hat filter with its best window and threshold: IoU 0.30, Pd 0.99, Fa 2627.6.
 #
-# **Speed, 2 CPU cores, beside a plain float32 script** ([folder](../results/bench-cpu-start)). NUAA-SIRST at 256x256, medians of five turns side by side, after both were shown to give equal losses and counts. Training: 162 ms an image at batch 4 (plain 276, 1.7 times as fast) and 184 ms at batch 16 (plain 715, 3.9). Scoring with a trained model: 45 ms (plain 78, 1.7); with a noisy one: 45 ms (plain 346, 7.7). Work on speed has begun, not ended; accelerators were not measured.
+# **Speed, 2 CPU cores, beside a plain float32 script** ([folder](../results/bench-cpu)). NUAA-SIRST at 256x256, medians of five turns side by side, after both were shown to give equal losses and counts:
+#
+# | | here, ms an image | plain, ms an image | ratio | wanted |
+# |---|---|---|---|---|
+# | training, batch 4 | 104 | 241 | 2.3 | 3 |
+# | training, batch 16 | 107 | 682 | 6.4 | 3 |
+# | scoring, trained weights | 32 | 84 | 2.6 | 3.5 |
+# | scoring, noisy weights (thousands of components) | 32 | 321 | 10 | 15 |
+# | data and augmentation alone (1.3% of a step) | 1.4 | 3.5 | 2.5 | 2 |
+# | peak memory at batch 16, MiB | 2895 | 4555 | 0.64 | 0.6 |
+# | first step after the start, batch 4, seconds | 5.0 | 6.1 | | under 15 |
+#
+# Four of these were not reached. A training step has 36 GFLOP of convolutions, and torch's convolutions alone take 62% of its time: this machine multiplies at 0.80 TFLOP/s in bf16 at best. The [log](../LOG.md) says where the rest goes. **Accelerators were not measured**: no GPU and no TPU was at hand, and torch.compile, float16 and pixels on a device were run on a CPU only.
 #
 # [How fast, how much memory, what it costs](guide_speed.ipynb) explains the [tables](../results/SPEED.md) by device, batch size and data set, made from these measurements; what was not measured is marked as estimated, with its formula.
 #
