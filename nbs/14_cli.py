@@ -135,11 +135,13 @@ def add_setting(
     flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
     default = "" if field.default == "" else f", default {field.default}"
     wanted = "" if field.annotation is str else f" ({expects(name)}{default})"
+    switch = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
     parser.add_argument(
         *(f"--{flag.replace('_', '-')}" for flag in flags),
         dest=name,
         metavar="X",
         help=f"{field.description}{wanted}".replace("%", "%%"),
+        **switch,
     )
 
 

@@ -51,6 +51,9 @@ def refused(capsys, line):
         ("train --num-cores -1", "num_devices='-1' is not possible: write a whole number"),
         ("train --multi-gpus True", "write --num-devices N"),
         ("train --warm 3", "did you mean"),
+        ("train --precision fp8", "one of auto, bf16, fp16, fp32"),
+        ("train --cache gpu", "one of auto, device, host, stream"),
+        ("train --deterministic maybe", "deterministic='maybe' is not possible: write true or"),
         ("test --epochs 3", "means nothing to `mshnet test`"),
         ("test", "name the weights"),
         ("trian", "invalid choice"),
@@ -243,6 +246,27 @@ def test_doctor_says_what_is_wrong_by_its_status(capsys):
     assert status == 0
     assert all(word in out for word in ("machine", "accelerator", "versions", "disk"))
     assert call(capsys, "doctor --device cuda:99")[0] == 1
+
+
+def test_a_truth_value_is_a_flag_or_a_word():
+    "In a file, in a notebook and on the command line; True is no number of epochs all the same."
+    from mshnet.cli import parse
+
+    for words, value in (("--deterministic", "true"), ("--deterministic false", "false")):
+        assert parse(f"train {words} --seed 1".split())[1]["deterministic"] == value
+        assert configure({"deterministic": value}).deterministic is (value == "true")
+    assert Config(deterministic=True).deterministic
+    with pytest.raises(UserError, match="epochs=True"):
+        Config(epochs=True)
+
+
+def test_the_largest_batch_is_printed_with_what_to_write(capsys):
+    "Two sizes of the eight images there are, tried in processes of their own."
+    small = "--scenes 8 --batch-size 4 --crop-size 32 --base-size 32 --device cpu --choose last"
+    status, out, _ = call(capsys, f"bench --largest-batch {small}")
+    assert status == 0
+    assert [line.split(":")[0] for line in out.splitlines()[:2]] == ["batch     4", "batch     8"]
+    assert "write --batch-size 8; with --lr-rule sqrt" in out
 
 
 def test_aliases_and_merging(tmp_path):
