@@ -107,7 +107,8 @@ def add_setting(
     flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
     default = "" if field.default == "" else f", default {field.default}"
     wanted = "" if field.annotation is str else f" ({expects(name)}{default})"
-    switch = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+    truth = field.annotation is bool
+    switch: dict[str, Any] = {"nargs": "?", "const": "true"} if truth else {}
     parser.add_argument(
         *(f"--{flag.replace('_', '-')}" for flag in flags),
         dest=name,
