@@ -220,6 +220,7 @@ class AttendOnCpu(torch.autograd.Function):
             z = rows_of(y) * ca.to(y.dtype)[:, None]
             sa, maps = weigh_pixels(z, kernel, y.shape)
             out = spread(sa, z).mul_(z).add_(rows_of(shortcut)).relu_()
+        ctx.weights = weights  # parameters, in whose memory layout their gradients are wanted
         ctx.save_for_backward(y, out, ca, sa, maps, fc1, fc2, kernel, *kept)
         return image_of(out, y.shape)
 
@@ -236,7 +237,8 @@ class AttendOnCpu(torch.autograd.Function):
         of_y = spread((mean / v.shape[1]).to(y.dtype)[:, None], z).add_(inner.mul_(by_channel))
         images, channels = torch.arange(len(v))[:, None], torch.arange(v.shape[2])
         of_y[images, kept[2], channels] += peak.to(y.dtype)
-        of_weights = (of_fc1[..., None, None], of_fc2[..., None, None], of_kernel.to(ca.dtype))
+        found = (of_fc1[..., None, None], of_fc2[..., None, None], of_kernel)
+        of_weights = (torch.empty_like(w).copy_(g) for w, g in zip(ctx.weights, found, strict=True))
         return image_of(of_y, size), image_of(grad, size), *of_weights
 
 

@@ -314,4 +314,6 @@ def test_every_setting_is_a_flag_with_its_help(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = capsys.readouterr().out
-    assert all(f"--{name.replace('_', '-')} X" in text for name in Config.model_fields)
+    for name, field in Config.model_fields.items():
+        value = "[X]" if field.annotation is bool else "X"
+        assert f"--{name.replace('_', '-')} {value}" in text
