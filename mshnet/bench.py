@@ -4,24 +4,25 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'RATES', 'SIDES', 'MEGABYTES', 'STEPS', 'SAME', 'LATER', 'COUNTS', 'EPOCHS', 'LOOKS', 'PROTOCOL',
-           'DATA_SETS', 'SIDE', 'cost_of', 'CHIPS', 'GOOD', 'POOR', 'Options', 'read_rates', 'settle', 'seconds',
-           'take_turns', 'best', 'matrix_rate', 'copy_rate', 'network_cost', 'Limits', 'measure_limits', 'write_copies',
+           'DATA_SETS', 'SIDE', 'CHIPS', 'GOOD', 'POOR', 'Options', 'read_rates', 'settle', 'seconds', 'take_turns',
+           'best', 'matrix_rate', 'copy_rate', 'network_cost', 'Limits', 'measure_limits', 'write_copies',
            'plain_augment', 'plain_sample', 'plain_batch', 'plain_location', 'plain_loss', 'PlainChannelAttention',
            'PlainSpatialAttention', 'plain_model', 'Plain', 'plain_objects', 'PlainScores', 'plain_scoring',
            'noisy_model', 'SomeSteps', 'full_epoch', 'compare_losses', 'loss_difference', 'compare_scores',
            'score_difference', 'equality_text', 'tf32', 'Bed', 'sample', 'make_row', 'training_row', 'data_row',
            'scoring_rows', 'peak_memory', 'start_ours', 'start_plain', 'answer', 'child', 'ask_child', 'start_row',
-           'largest_batch', 'largest_text', 'project', 'cell', 'rows_text', 'starts_text', 'projections_text', 'table',
-           'draw_speed', 'draw_memory', 'draw_bench', 'make_bed', 'models', 'compare', 'measure', 'public', 'bench',
-           'bench_fault', 'read_bench', 'read_benches', 'markdown_table', 'machines_table', 'speeds_table',
-           'starts_table', 'fastest', 'epoch_seconds', 'full_size', 'hours_table', 'Chip', 'Assumed', 'count_starts',
-           'estimate', 'between', 'measured_there', 'estimates_table', 'kept_bytes', 'training_memory', 'growth',
-           'growth_table', 'memory_table', 'batch_that_fits', 'fits_table', 'measured_advice', 'advice', 'reached',
-           'formula', 'speed_page']
+           'largest_batch', 'largest_text', 'epoch_times', 'project', 'cell', 'rows_text', 'starts_text',
+           'projections_text', 'table', 'draw_speed', 'draw_memory', 'draw_bench', 'make_bed', 'models', 'compare',
+           'measure', 'public', 'bench', 'bench_fault', 'read_bench', 'read_benches', 'markdown_table',
+           'machines_table', 'speeds_table', 'starts_table', 'fastest', 'epoch_seconds', 'full_size', 'hours_table',
+           'Chip', 'Assumed', 'count_starts', 'estimate', 'between', 'measured_there', 'estimates_table', 'kept_bytes',
+           'training_memory', 'growth', 'growth_table', 'memory_table', 'batch_that_fits', 'fits_table',
+           'measured_advice', 'advice', 'reached', 'formula', 'speed_page']
 
 # %% ../nbs/13_bench.ipynb #c-import-contextlib
 import contextlib
 import copy
+import functools
 import json
 import math
 import statistics
@@ -191,6 +192,7 @@ def copy_rate(
     return 2 * source.nbytes / best(lambda: target.copy_(source), device)
 
 # %% ../nbs/13_bench.ipynb #network_cost
+@functools.cache  # it builds the network to count
 def network_cost(
     size: int,  # side of the image
 ) -> tuple[float, float]:  # operations, and numbers read or written, of one forward pass
@@ -225,10 +227,14 @@ class Limits:
         passes: int,  # 1 for scoring, 3 for training
     ) -> float:
         "The least time that an image can take, by the slower of arithmetic and memory."
+        return max(self.times(size, passes).values())
+
+    def times(self, size: int, passes: int) -> dict[str, float]:  # seconds
+        "The least time that arithmetic alone, and memory alone, can take."
         operations, numbers = network_cost(size)
         width = 4 if self.precision == "fp32" else 2
         moving = numbers * width / self.copy if self.copy else 0.0
-        return passes * max(operations / self.matrix, moving)
+        return {"arithmetic": passes * (operations / self.matrix), "memory": passes * moving}
 
 # %% ../nbs/13_bench.ipynb #measure_limits
 def measure_limits(device: DeviceSteps) -> Limits:
@@ -911,15 +917,29 @@ def largest_text(rows: list[dict[str, Any]], config: Config) -> str:
         for row in rows
     ]
     best = max(row["batch"] for row in rows if "error" not in row)
-    rate = config.lr * (best / 4) ** 0.5
+    grown = config.model_copy(update={"batch_size": best, "lr_rule": "sqrt"})
+    rate = Detection(grown).rate(max(config.warm_epoch, 0))  # when the warm-up is over
     return "\n".join(
         [*lines, f"write --batch-size {best}; with --lr-rule sqrt its learning rate is {rate:.3g}"]
     )
 
-# %% ../nbs/13_bench.ipynb #project
+# %% ../nbs/13_bench.ipynb #epoch_times
 EPOCHS = 400  # of the paper's recipe
 
 
+def epoch_times(
+    training: dict[str, Any],  # a row of training
+    scoring: dict[str, Any],  # a row of scoring
+    trained: int,  # images in an epoch's whole batches
+    scored: float,  # images in an epoch, on average
+) -> dict[str, float]:  # seconds by way
+    "Time of an epoch from measured rows."
+    return {
+        way: trained * training["seconds_per_image"][way] + scored * each
+        for way, each in scoring["seconds_per_image"].items()
+    }
+
+# %% ../nbs/13_bench.ipynb #project
 def project(
     config: Config,
     parts: dict[str, Split],
@@ -930,10 +950,7 @@ def project(
     "Time of an epoch, and time and cost of 400, from measured rows."
     trained = len(parts["train"]) // training["batch"] * training["batch"]
     scored = len(parts[judge_split(config)]) / config.eval_every
-    once = {
-        way: trained * training["seconds_per_image"][way] + scored * each
-        for way, each in scoring["seconds_per_image"].items()
-    }
+    once = epoch_times(training, scoring, trained, scored)
     hours = EPOCHS * once["ours"] / 3600
     return {
         "batch": training["batch"],
@@ -1238,8 +1255,7 @@ def bench(
         raise UserError(f"output_dir={named}: cannot be written ({error.strerror})") from None
     return content
 
-# %% ../nbs/13_bench.ipynb #c-import-functools
-import functools
+# %% ../nbs/13_bench.ipynb #c-import-re
 import re
 import warnings
 
@@ -1363,7 +1379,6 @@ DATA_SETS = {  # images to train with and to test with, as commonly split
     "IRSTD-1k": (800, 201),
 }
 SIDE = 256  # of their images in training and scoring
-cost_of = functools.cache(network_cost)  # which builds the network to count
 
 
 def fastest(content: dict[str, Any]) -> dict[str, Any]:
@@ -1379,9 +1394,8 @@ def epoch_seconds(
 ) -> float:
     "Seconds of an epoch from measured times, at the batch size that is fastest."
     row = fastest(content)
-    scored = next(r for r in content["rows"] if r["kind"] == "scores")["seconds_per_image"]
-    whole = train // row["batch"] * row["batch"]
-    return whole * row["seconds_per_image"]["ours"] + test * scored["ours"]
+    scoring = next(r for r in content["rows"] if r["kind"] == "scores")
+    return epoch_times(row, scoring, train // row["batch"] * row["batch"], test)["ours"]
 
 # %% ../nbs/13_bench.ipynb #full_size
 def full_size(benches: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -1479,14 +1493,11 @@ def estimate(
     starts: int,  # of a training step
 ) -> dict[str, float]:  # seconds for each image by what takes them; the largest decides
     "Estimated times of training, for one image of 256x256."
-    operations, numbers = cost_of(SIDE)
-    width = 4 if chip.precision == "fp32" else 2
+    rate, copied = 1e12 * chip.peak, 1e9 * chip.bandwidth
     part = assumed.efficiency
-    return {
-        "arithmetic": 3 * operations / (chip.peak * 1e12 * part),
-        "memory": 3 * numbers * width / (chip.bandwidth * 1e9 * part),
-        "starts": 0.0 if chip.compiled else starts * assumed.started * assumed.start / batch,
-    }
+    reached = Limits(chip.precision, rate * part, rate * part, copied * part)
+    waiting = 0.0 if chip.compiled else starts * assumed.started * assumed.start / batch
+    return reached.times(SIDE, 3) | {"starts": waiting}
 
 
 def between(*ends: float) -> str:
@@ -1679,7 +1690,7 @@ def reached(benches: dict[str, dict[str, Any]]) -> str:
 
 def formula() -> str:
     "The formula of the estimates, with its numbers."
-    operations, numbers = cost_of(SIDE)
+    operations, numbers = network_cost(SIDE)
     return (
         f"Seconds an image = the largest of: 3 x {operations / 1e9:.3g} GFLOP / (peak rate x "
         f"efficiency); 3 x {numbers / 1e6:.3g} million numbers of 2 bytes (bf16, fp16) or 4 (fp32) "

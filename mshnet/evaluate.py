@@ -9,12 +9,11 @@ __all__ = ['RESIZE', 'THRESHOLDS', 'predictions', 'count_predictions', 'score_sp
 
 # %% ../nbs/09_evaluate.ipynb #c-import-copy
 import copy
-import functools
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +155,7 @@ def look_closely(
     count_predictions(count, task, model, split, device, phase)
     tally.join(device.gather(tally), task.config.batch_size // device.processes)
     histogram.join(device.gather(histogram))
-    found = functools.reduce(add, device.gather(found))
+    found = reduce(add, device.gather(found))
     scores = tally.scores()
     return Evaluation(
         scores,

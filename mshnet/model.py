@@ -178,8 +178,16 @@ class AttendOnCpu(torch.autograd.Function):
         return image_of(of_y, size), image_of(grad, size), *of_weights
 
 # %% ../nbs/02_model.ipynb #attend
-def attend(y: Tensor, shortcut: Tensor, ca: ChannelAttention, sa: SpatialAttention) -> Tensor:
+def attend(
+    y: Tensor,  # [B,C,H,W]
+    shortcut: Tensor,  # [B,C,H,W]
+    ca: ChannelAttention,
+    sa: SpatialAttention,
+    by_hand: bool = True,  # on a CPU, by `AttendOnCpu`
+) -> Tensor:  # [B,C,H,W]
     "Channel attention, spatial attention, shortcut and ReLU: the end of a block."
+    if by_hand and on_cpu(y):
+        return AttendOnCpu.apply(y, shortcut, ca.fc1.weight, ca.fc2.weight, sa.conv1.weight)
     y = ca(y) * y
     y = sa(y) * y
     return F.relu(y + shortcut)
@@ -207,10 +215,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # [B,in,H,W] -> [B,out,H,W]
         "Features of the same size."
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)), inplace=True)))
-        if self.by_hand and on_cpu(y):
-            weights = self.ca.fc1.weight, self.ca.fc2.weight, self.sa.conv1.weight
-            return AttendOnCpu.apply(y, self.shortcut(x), *weights)
-        return attend(y, self.shortcut(x), self.ca, self.sa)
+        return attend(y, self.shortcut(x), self.ca, self.sa, self.by_hand)
 
 
 def stage(

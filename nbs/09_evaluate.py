@@ -15,12 +15,11 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import copy
-import functools
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def predictions(
 
 
 # %% [markdown]
-# An accelerator need not wait while the host counts. A batch is counted in a thread while the next is predicted: one thread, so batches are counted one after the other and in order, by the same `ahead` that makes batches before they are needed. An error in it is raised here, and it ends with the loop, however that ends.
+# An accelerator need not wait while the host counts. A batch is counted in a thread while the next is predicted: one thread, so batches are counted one after the other and in order, by the same `ahead` that makes batches before they are needed. An error in it is raised here, and it ends with the loop, however that ends. (A CPU, whose cores all compute, counts in turn.)
 
 # %%
 #| export
@@ -208,7 +207,7 @@ def look_closely(
     count_predictions(count, task, model, split, device, phase)
     tally.join(device.gather(tally), task.config.batch_size // device.processes)
     histogram.join(device.gather(histogram))
-    found = functools.reduce(add, device.gather(found))
+    found = reduce(add, device.gather(found))
     scores = tally.scores()
     return Evaluation(
         scores,

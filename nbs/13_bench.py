@@ -14,6 +14,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 #| export
 import contextlib
 import copy
+import functools
 import json
 import math
 import statistics
@@ -261,6 +262,7 @@ print(f"copy {copy_rate(cpu, 8) / 1e9:.0f} GB/s (8 MB, half of it may be in a ca
 
 # %%
 #| export
+@functools.cache  # it builds the network to count
 def network_cost(
     size: int,  # side of the image
 ) -> tuple[float, float]:  # operations, and numbers read or written, of one forward pass
@@ -295,10 +297,14 @@ class Limits:
         passes: int,  # 1 for scoring, 3 for training
     ) -> float:
         "The least time that an image can take, by the slower of arithmetic and memory."
+        return max(self.times(size, passes).values())
+
+    def times(self, size: int, passes: int) -> dict[str, float]:  # seconds
+        "The least time that arithmetic alone, and memory alone, can take."
         operations, numbers = network_cost(size)
         width = 4 if self.precision == "fp32" else 2
         moving = numbers * width / self.copy if self.copy else 0.0
-        return passes * max(operations / self.matrix, moving)
+        return {"arithmetic": passes * (operations / self.matrix), "memory": passes * moving}
 
 
 # %%
@@ -1267,7 +1273,8 @@ def largest_text(rows: list[dict[str, Any]], config: Config) -> str:
         for row in rows
     ]
     best = max(row["batch"] for row in rows if "error" not in row)
-    rate = config.lr * (best / 4) ** 0.5
+    grown = config.model_copy(update={"batch_size": best, "lr_rule": "sqrt"})
+    rate = Detection(grown).rate(max(config.warm_epoch, 0))  # when the warm-up is over
     return "\n".join(
         [*lines, f"write --batch-size {best}; with --lr-rule sqrt its learning rate is {rate:.3g}"]
     )
@@ -1288,6 +1295,24 @@ print(largest_text([*tried, {"batch": 999, "error": "out of memory"}], config))
 EPOCHS = 400  # of the paper's recipe
 
 
+def epoch_times(
+    training: dict[str, Any],  # a row of training
+    scoring: dict[str, Any],  # a row of scoring
+    trained: int,  # images in an epoch's whole batches
+    scored: float,  # images in an epoch, on average
+) -> dict[str, float]:  # seconds by way
+    "Time of an epoch from measured rows."
+    return {
+        way: trained * training["seconds_per_image"][way] + scored * each
+        for way, each in scoring["seconds_per_image"].items()
+    }
+
+
+# %% [markdown]
+# Four hundred of them:
+
+# %%
+#| export
 def project(
     config: Config,
     parts: dict[str, Split],
@@ -1298,10 +1323,7 @@ def project(
     "Time of an epoch, and time and cost of 400, from measured rows."
     trained = len(parts["train"]) // training["batch"] * training["batch"]
     scored = len(parts[judge_split(config)]) / config.eval_every
-    once = {
-        way: trained * training["seconds_per_image"][way] + scored * each
-        for way, each in scoring["seconds_per_image"].items()
-    }
+    once = epoch_times(training, scoring, trained, scored)
     hours = EPOCHS * once["ours"] / 3600
     return {
         "batch": training["batch"],
@@ -1317,6 +1339,8 @@ def project(
 # %%
 projected = project(config, parts, rows[0], rows[2], RATES)
 assert projected["hours"]["plain"] > 0 and set(projected["cost"]) == set(RATES)
+one = {"seconds_per_image": {"ours": 1.0}}
+test_eq(epoch_times(one, one, 8, 2.5), {"ours": 10.5})
 projected["epoch_seconds"]
 
 
@@ -1743,7 +1767,6 @@ print(table(content))
 
 # %%
 #| export
-import functools
 import re
 import warnings
 
@@ -1917,7 +1940,6 @@ DATA_SETS = {  # images to train with and to test with, as commonly split
     "IRSTD-1k": (800, 201),
 }
 SIDE = 256  # of their images in training and scoring
-cost_of = functools.cache(network_cost)  # which builds the network to count
 
 
 def fastest(content: dict[str, Any]) -> dict[str, Any]:
@@ -1933,9 +1955,8 @@ def epoch_seconds(
 ) -> float:
     "Seconds of an epoch from measured times, at the batch size that is fastest."
     row = fastest(content)
-    scored = next(r for r in content["rows"] if r["kind"] == "scores")["seconds_per_image"]
-    whole = train // row["batch"] * row["batch"]
-    return whole * row["seconds_per_image"]["ours"] + test * scored["ours"]
+    scoring = next(r for r in content["rows"] if r["kind"] == "scores")
+    return epoch_times(row, scoring, train // row["batch"] * row["batch"], test)["ours"]
 
 
 # %% [markdown]
@@ -2079,14 +2100,11 @@ def estimate(
     starts: int,  # of a training step
 ) -> dict[str, float]:  # seconds for each image by what takes them; the largest decides
     "Estimated times of training, for one image of 256x256."
-    operations, numbers = cost_of(SIDE)
-    width = 4 if chip.precision == "fp32" else 2
+    rate, copied = 1e12 * chip.peak, 1e9 * chip.bandwidth
     part = assumed.efficiency
-    return {
-        "arithmetic": 3 * operations / (chip.peak * 1e12 * part),
-        "memory": 3 * numbers * width / (chip.bandwidth * 1e9 * part),
-        "starts": 0.0 if chip.compiled else starts * assumed.started * assumed.start / batch,
-    }
+    reached = Limits(chip.precision, rate * part, rate * part, copied * part)
+    waiting = 0.0 if chip.compiled else starts * assumed.started * assumed.start / batch
+    return reached.times(SIDE, 3) | {"starts": waiting}
 
 
 def between(*ends: float) -> str:
@@ -2369,7 +2387,7 @@ def reached(benches: dict[str, dict[str, Any]]) -> str:
 
 def formula() -> str:
     "The formula of the estimates, with its numbers."
-    operations, numbers = cost_of(SIDE)
+    operations, numbers = network_cost(SIDE)
     return (
         f"Seconds an image = the largest of: 3 x {operations / 1e9:.3g} GFLOP / (peak rate x "
         f"efficiency); 3 x {numbers / 1e6:.3g} million numbers of 2 bytes (bf16, fp16) or 4 (fp32) "

@@ -16,7 +16,7 @@ from mshnet.core import Config, UserError
 from mshnet.data import InFiles, read_dataset
 from mshnet.device import PRECISIONS, Cpu, device_for, open_device
 from mshnet.evaluate import score_split
-from mshnet.model import AttendOnCpu, ChannelAttention, MSHNet, SpatialAttention, attend, fold
+from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend, fold
 from mshnet.run import Folder, State, load
 from mshnet.task import Detection, Task, store_on, training_batches
 from mshnet.train import train, train_epoch
@@ -64,10 +64,9 @@ def test_equal_maxima_share_their_gradient():
     nn.init.zeros_(ca.fc2.weight)
     half = torch.randn(2, 8, 6, 5, dtype=torch.float64)
     results = []
-    weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
-    for way in (attend, lambda y, s, *_: AttendOnCpu.apply(y, s, *weights)):
+    for by_hand in (True, False):
         y = torch.cat([half, half], 1).requires_grad_()
-        out = way(y, torch.ones_like(y), ca, sa)
+        out = attend(y, torch.ones_like(y), ca, sa, by_hand)
         (out * torch.arange(out.numel()).view_as(out)).sum().backward()
         results.append(y.grad)
     torch.testing.assert_close(*results)
