@@ -211,7 +211,7 @@ def network_cost(
         model(torch.empty(1, 3, size, size))
     return counts[0], counts[1]
 
-
+# %% ../nbs/13_bench.ipynb #Limits
 @dataclass(frozen=True)
 class Limits:
     "The device's own limits, as measured."

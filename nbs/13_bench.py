@@ -282,6 +282,11 @@ def network_cost(
     return counts[0], counts[1]
 
 
+# %% [markdown]
+# Work over rate is time. Whichever of arithmetic and memory takes longer is the limit:
+
+# %%
+#| export
 @dataclass(frozen=True)
 class Limits:
     "The device's own limits, as measured."
