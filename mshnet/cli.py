@@ -35,7 +35,7 @@ DEVICE = ["device", "precision", "num_devices"]
 SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
 NOT_BENCHED = [
     *("epochs", "clip_grad", "resume", "num_devices", "log_every", "debug_xla", "profile"),
-    "lr_rule",
+    *("lr_rule", "max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
 ]
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (

@@ -210,11 +210,51 @@ class MachineFields(BaseModel):
 
 
 # %% [markdown]
+# Sessions end, disks fill up, files rot. What to do then is said beforehand, because nobody is there when it happens:
+
+# %%
+#| export
+class SafetyFields(BaseModel):
+    "Settings that say how a run survives what happens to it."
+
+    max_hours: float = Field(
+        0.0,
+        ge=0,
+        le=10_000,
+        description="hours after which the session stops by itself, with all written; 0: by the "
+        "place (Colab and Kaggle end sessions, other machines do not)",
+    )
+    mirror_dir: str = Field(
+        "",
+        description="folder to which the run's files are copied meanwhile, each run in its own; "
+        "drive: mshnet on Google Drive, in Colab; empty: none",
+    )
+    mirror_rate: float = Field(
+        20.0, gt=0, le=10_000, description="most megabytes per second copied to mirror_dir"
+    )
+    micro_batch: int = Field(
+        0,
+        ge=0,
+        le=65_536,
+        description="images computed at once, their gradients added up to a batch; batch norm "
+        "takes its means over these; 0: the whole batch",
+    )
+    on_out_of_memory: Literal["stop", "halve"] = Field(
+        "stop", description="when a batch does not fit: stop, or halve micro_batch and go on"
+    )
+    on_bad_image: Literal["stop", "skip"] = Field(
+        "stop",
+        description="when an image cannot be read: stop, or leave it out (in the middle of an "
+        "epoch: train on the next one in its place)",
+    )
+
+
+# %% [markdown]
 # And what is where:
 
 # %%
 #| export
-class PlaceFields(MachineFields):
+class PlaceFields(SafetyFields, MachineFields):
     "Settings that say where a run happens: they may change when it is resumed."
 
     preset: str = Field("", description="named differences from the defaults; empty: none")
@@ -402,6 +442,7 @@ assert "retired" in unknown("mode") and expects("lr").startswith("a number")
 assert (
     RecipeFields.model_fields.keys() > ScoringFields.model_fields.keys()
     and MachineFields.model_fields.keys() < PlaceFields.model_fields.keys()
+    and SafetyFields.model_fields.keys() < PlaceFields.model_fields.keys()
     and "seed" in TrainingFields.model_fields
     and "dataset_dir" not in DataFields.model_fields
 )
