@@ -17,10 +17,12 @@ from fastcore.test import expect_fail, test_eq
 import atexit
 import contextlib
 import ctypes
+import gc
 import hashlib
 import importlib
 import os
 import platform
+import random
 import re
 import sys
 import threading
@@ -92,6 +94,7 @@ class Device(DeviceName):
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         self.reads, self.index = 0, index
         self.compile = "off"  # for training; "on", or "auto", which `may_compile` decides
+        self.micro = 0  # images computed at once; 0: the whole batch
         self.set_precision(self.fastest() if precision == "auto" else precision)
 
     def set_precision(self, precision: str) -> None:
@@ -133,6 +136,13 @@ class DeviceMemory(Device):
         "Put the tensors of a batch, a named tuple, on the device."
         return type(batch)(*(self.send(x) for x in batch))  # type: ignore[attr-defined]
 
+    def parts(self, batch: T) -> list[T]:
+        "A batch as it is computed: whole, or cut into micro-batches."
+        if not self.micro:
+            return [batch]
+        cuts = zip(*(x.split(self.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
+        return [type(batch)(*cut) for cut in cuts]
+
     def send(self, value: Tensor) -> Tensor:
         "Put a tensor on the device, images in the device's memory layout."
         if value.ndim == 4:
@@ -158,6 +168,62 @@ class DeviceMemory(Device):
 
 
 # %% [markdown]
+# Compiling begins with the first call, and needs a compiler that not every machine has. Where nobody asked for it, a model that does not compile is called as it is.
+
+# %%
+#| export
+class Compiled:
+    "A model, compiled when it is first called."
+
+    def __init__(
+        self,
+        model: nn.Module,
+        must: bool,  # False: if it cannot be compiled it is called as it is
+    ) -> None:
+        self.model, self.must = model, must
+        self.call: Any = torch.compile(model)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        "The model's output."
+        try:
+            return self.call(*args, **options)
+        except Exception as error:  # the compilers raise many kinds, all from their own modules
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            line = next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason")
+            if self.must:
+                raise UserError(f"compile=on: {line}; write --compile off") from None
+            warnings.warn(f"torch.compile cannot compile here ({line}): done without", stacklevel=2)
+            self.call = self.model
+            return self.call(*args, **options)
+
+
+# %%
+class NoCompiler(Exception):
+    "What a machine without a compiler says."
+
+    __module__ = "torch._inductor.exc"
+
+
+def no_compiler(*_: Any) -> None:
+    "Fail as torch's compiler does."
+    raise NoCompiler("no C++ compiler was found")
+
+
+for must in (False, True):
+    model = Compiled(nn.Identity(), must)
+    model.call = no_compiler
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if must:
+            with expect_fail(UserError, contains="write --compile off"):
+                model(torch.zeros(1))
+        else:
+            test_eq(model(torch.zeros(1)), torch.zeros(1))
+            assert "done without" in str(caught[0].message)
+
+
+# %% [markdown]
 # And a step is a forward pass in the right precision and an update. `begin` is called before the steps of a phase; it returns the model as a step is to call it, and gives a device the chance to prepare.
 
 # %%
@@ -165,21 +231,20 @@ class DeviceMemory(Device):
 class DeviceLoop(DeviceMemory):
     "The operations of the training loop."
 
-    compiled: tuple[nn.Module, Any] | None = None  # a model, and torch.compile's of it
+    compiled: tuple[nn.Module, Compiled] | None = None  # a model, and the same compiled
 
     def begin(
         self,
         phase: str,
         model: nn.Module,
         optimizer: torch.optim.Optimizer | None = None,  # None: nothing is trained
-    ) -> nn.Module:
+    ) -> Any:
         "Get ready for the steps of a phase; the model as a step calls it."
         if not optimizer:
             return model if self.precision == "fp32" else fold(model)
         if self.compile == "on" or (self.compile == "auto" and self.may_compile()):
             if self.compiled is None or self.compiled[0] is not model:
-                made: Any = torch.compile(model)
-                self.compiled = model, made
+                self.compiled = model, Compiled(model, must=self.compile == "on")
             return self.compiled[1]
         return model
 
@@ -192,23 +257,34 @@ class DeviceLoop(DeviceMemory):
         half = self.dtype != torch.float32
         return torch.autocast(self.kind, self.dtype if half else torch.bfloat16, enabled=half)
 
+    def add_gradients(self, loss: Tensor) -> None:
+        "The backward pass of a part of a batch, whose update comes with its last part."
+        self.scaler.scale(loss).backward()
+
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
         "One step of the optimizer; gradients longer than `clip` are shortened, 0 leaves them."
-        optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
+        self.add_gradients(loss)
         if clip:
             self.scaler.unscale_(optimizer)
             params = [p for group in optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(params, clip)
         self.scaler.step(optimizer)
         self.scaler.update()
+        optimizer.zero_grad(set_to_none=True)
 
 
 # %% [markdown]
-# Two things can go wrong in a pass, and both have an answer. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. And the memory can end.
+# Two things can go wrong in a pass, and both have an answer. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. And the memory can end: then the run says what to write, or goes on with smaller parts of a batch if it was told to.
 
 # %%
 #| export
+NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
+
+
+class TooLarge(UserError):
+    "A batch does not fit into the device's memory."
+
+
 class DevicePasses(DeviceLoop):
     "A forward pass alone, and a want of memory in any."
 
@@ -223,18 +299,25 @@ class DevicePasses(DeviceLoop):
 
     @contextlib.contextmanager
     def in_memory(self, batch_size: int) -> Iterator[None]:
-        "Turn a want of memory into a UserError that names the setting."
+        "Turn a want of memory into a TooLarge that names the setting."
         try:
             yield
         except (RuntimeError, MemoryError) as error:
-            words = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED")
-            if not isinstance(error, MemoryError) and not any(w in str(error) for w in words):
+            if not isinstance(error, MemoryError) and not any(w in str(error) for w in NO_MEMORY):
                 raise
-            less = max(batch_size // 2 // self.world, 1) * self.world
-            raise UserError(
-                f"batch_size={batch_size}: does not fit into the memory of {self.name}; write "
-                f"--batch-size {less} (`mshnet bench --largest-batch` tries what fits)"
+            less = batch_size // 2 // self.world * self.world
+            remedy = (
+                f"write --batch-size {less} (`mshnet bench --largest-batch` tries what fits), or "
+                "--on-out-of-memory halve to compute it in parts"
+            )
+            raise TooLarge(
+                f"batch_size={batch_size}: does not fit into the memory of {self.name}; "
+                + (remedy if less else "write a smaller --base-size and --crop-size")
             ) from None
+
+    def release(self) -> None:
+        "Give memory back that nothing refers to any more."
+        gc.collect()
 
 
 # %% [markdown]
@@ -246,9 +329,29 @@ class DeviceFacts(DevicePasses):
     "What else the loop asks."
 
     def seed(self, seed: int, epoch: int) -> None:
-        "Seed torch's random numbers for an epoch: others in each epoch and in each process."
-        own = np.random.SeedSequence([seed, epoch, self.rank])
-        torch.manual_seed(int(own.generate_state(1)[0]))
+        "Seed all random numbers for an epoch: others in each epoch and in each process."
+        own = int(np.random.SeedSequence([seed, epoch, self.rank]).generate_state(1)[0])
+        torch.manual_seed(own)
+        np.random.seed(own)
+        random.seed(own)
+
+    def random_states(self) -> dict[str, Any]:
+        "Where the random numbers of Python, numpy and torch stand, as plain values and tensors."
+        name, keys, *rest = np.random.get_state(legacy=True)
+        words = torch.from_numpy(np.asarray(keys).astype(np.int64))
+        return {"python": random.getstate(), "numpy": [name, words, *rest]} | self.torch_states()
+
+    def torch_states(self) -> dict[str, Tensor]:
+        "Where torch's random numbers stand."
+        return {"torch": torch.get_rng_state()}
+
+    def set_random_states(self, states: dict[str, Any]) -> None:
+        "Go on with random numbers from where they stood."
+        version, words, more = states["python"]
+        random.setstate((version, tuple(words), more))
+        name, keys, *rest = states["numpy"]
+        np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+        torch.set_rng_state(states["torch"])
 
     def workers(self, asked: int) -> int:
         "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
@@ -300,6 +403,10 @@ class DeviceSteps(DeviceFacts):
     def once(self, work: Callable[[], T]) -> T:
         "What the first process alone does; its result, or its error, is everyone's."
         return work()
+
+    def agree(self, wish: str, now: bool) -> str:
+        "What one of the processes wishes, and all then do; `now`: a moment when they may talk."
+        return wish
 
     def alike(self, model: nn.Module) -> None:
         "RuntimeError unless all processes hold the same model to the last bit."
@@ -401,6 +508,21 @@ class Cuda(CudaChip):
     def free(self) -> float:
         "Memory that no process has taken."
         return float(torch.cuda.mem_get_info(self.index or 0)[0])
+
+    def release(self) -> None:
+        "Give memory back to the GPU too."
+        super().release()
+        torch.cuda.empty_cache()
+
+    def torch_states(self) -> dict[str, Tensor]:
+        "Where torch's random numbers stand, on the host and on this GPU."
+        return super().torch_states() | {"cuda": torch.cuda.get_rng_state(self.name)}
+
+    def set_random_states(self, states: dict[str, Any]) -> None:
+        "Go on with random numbers from where they stood; a run from elsewhere has none of a GPU."
+        super().set_random_states(states)
+        if "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"], self.name)
 
     def chip(self) -> str:
         "Name and memory of the GPU."
@@ -1034,6 +1156,10 @@ class RanksTalk(RanksModel):
             raise answer[1]
         return answer[0]
 
+    def agree(self, wish: str, now: bool) -> str:
+        "What one of the processes wishes, told to all at log lines."
+        return next((w for w in self.gather(wish) if w), "") if now else ""
+
     def alike(self, model: nn.Module) -> None:
         "RuntimeError unless all processes hold the same model to the last bit."
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
@@ -1103,7 +1229,7 @@ def best_device() -> str:
 #| export
 def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
-    precision: str = "auto",  # auto, bf16 or fp32
+    precision: str = "auto",  # auto, bf16, fp16 or fp32
     num_devices: int = 0,  # of xla: chips that share a batch; 0: all
     debug: str = "",  # of xla: folder for experts
 ) -> DeviceSteps:
@@ -1144,6 +1270,11 @@ def device_for(config: Config) -> DeviceSteps:
         several = "XLA compiles by itself" if device.compiles else "not with several processes"
         raise UserError(f"compile=on: {several}; leave it out")
     device.compile = "off" if device.processes > 1 else config.compile
+    device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
+    if device.micro and (device.world > 1 or device.compiles):
+        raise UserError(
+            f"micro_batch={device.micro}: is for one CPU or GPU; here write a smaller --batch-size"
+        )
     if config.deterministic:
         repeat_exactly()
     return device
@@ -1235,6 +1366,27 @@ device.update(loss, optimizer, clip=0.1)
 assert (model.weight - before).norm() < 0.11
 device.read(device.mean(loss)), device.reads
 
+# %% [markdown]
+# The same step in two parts, whose gradients add up to those of the batch. And random numbers can be taken up where they stood:
+
+# %%
+device.micro = 1
+assert len(device.parts(batch)) == 2
+for part in device.parts(batch):
+    device.add_gradients(((model(part.image) - part.mask) ** 2).mean() / 2)
+summed = model.weight.grad.clone()
+model.weight.grad = None
+((model(batch.image) - batch.mask) ** 2).mean().backward()
+assert torch.allclose(summed, model.weight.grad, atol=1e-6)
+device.micro = 0
+device.seed(0, 0)
+stood = device.random_states()
+drawn = [torch.rand(1).item(), np.random.rand(), random.random()]
+device.set_random_states(stood)
+test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
+device.release()
+test_eq(device.agree("SIGTERM", now=False), "SIGTERM")
+
 # %%
 #| hide
 test_eq(device.reads, 1)
@@ -1247,7 +1399,7 @@ test_eq(
 # A batch that does not fit is the most frequent end of a first try, and torch's message of a dozen lines does not say what to write:
 
 # %%
-with expect_fail(UserError, contains="write --batch-size 8"), device.in_memory(16):
+with expect_fail(TooLarge, contains="write --batch-size 8"), device.in_memory(16):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
 
 # %% [markdown]
