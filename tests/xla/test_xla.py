@@ -242,7 +242,7 @@ def test_without_a_tpu_the_remedy_is_said(environ, line):
     environ = {k: v for k, v in environ.items()}
     done = python("-m", "mshnet", "doctor", "--device", "xla", **environ)
     found = [x for x in done.stdout.splitlines() if x.startswith("error")]
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert line in found[0]
 
 
@@ -251,7 +251,8 @@ def test_the_doctor_knows_the_device():
     done = python(
         "-m", "mshnet", "doctor", "--device", "xla", "--batch-size", "8", CPU_NUM_DEVICES="8"
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode in (0, 1), done.stdout  # 1: such as little room on the disk
+    assert "error" not in done.stdout
     assert "xla, bf16: 8 virtual devices" in done.stdout and "torch_xla 2.9" in done.stdout
 
 
