@@ -156,15 +156,18 @@ def find_nvidia(
 
 # %%
 #| export
+UNNAMED = "an NVIDIA GPU"
+
+
 def find_driver(
     proc: Path,  # where the driver shows itself
 ) -> Nvidia:
     "The GPUs and the driver's version without nvidia-smi."
     texts = [file.read_text() for file in sorted(proc.glob("gpus/*/information"))]
-    names = [found[1] if (found := re.search(r"Model:\s*(.+)", t)) else "a GPU" for t in texts]
+    names = [found[1] if (found := re.search(r"Model:\s*(.+)", t)) else UNNAMED for t in texts]
     version = proc / "version"
     told = re.search(r"\s(\d+(\.\d+)+)\s", version.read_text()) if version.exists() else None
-    return Nvidia(tuple(names) or ("a GPU",) * count_by_library(), told[1] if told else "")
+    return Nvidia(tuple(names) or (UNNAMED,) * count_by_library(), told[1] if told else "")
 
 
 def count_by_library() -> int:
@@ -299,7 +302,7 @@ def accelerator(patient: Patient) -> Line:
         return Line("warning", "accelerator", f"{device.why}; {slow}")
     if patient.warned:
         said = "; ".join(patient.warned)
-        return Line("warning", "accelerator", f"{device.why}; torch warns: {said}")
+        return Line("warning", "accelerator", f"{device.why}; it warns: {said}")
     if device.kind == "cpu" and patient.config.device == "auto":
         built = "torch finds no GPU" if gpu_build() else "torch is built without CUDA"
         hint = f"{device.why} ({built}; 400 epochs take a GPU, a first look does not)"
@@ -333,7 +336,7 @@ test_eq(batch(Patient(Config(device="cpu", num_devices=3, batch_size=8))).level,
 # %% [markdown]
 # ## Does this torch fit this machine?
 #
-# torch is built for certain chips. There is a build without CUDA, which sees no GPU. A build for CUDA holds programs for some generations of GPUs ("compute capabilities") and not for others: a program for 8.0 runs on 8.6 too, never on 9.0, unless it is there in the portable form that the driver translates (`compute_80`). Old generations went first: from torch 2.8 on, GPUs before 7.0 are in the builds for CUDA 12.6 alone, later those before 7.5 too.
+# torch is built for certain chips. There is a build without CUDA, which sees no GPU. A build for CUDA holds programs for some generations of GPUs ("compute capabilities") and not for others: a program for 8.0 runs on 8.6 too, never on 9.0, unless it is there in the portable form that the driver translates (`compute_80`). Old generations went first: from torch 2.8 on, GPUs before 7.0 are in the builds for CUDA 12.6 alone, later those before 7.5 too. (Missing GPUs, old drivers and Rosetta were tried with pretended ones; no such machine was at hand.)
 
 # %%
 #| export
@@ -431,13 +434,14 @@ def unseen_gpu(patient: Patient) -> str:  # empty: there is none
     if not gpus or torch.cuda.is_available() or old_driver(patient):  # the last is told elsewhere
         return ""
     there = f"this machine has {', '.join(dict.fromkeys(gpus))}, but torch {torch.__version__}"
-    if not gpu_build():
+    if not torch.version.cuda:
         return (
             f"{there} is built without CUDA; install the build for CUDA that pytorch.org names "
             "for this system, in place of this one"
         )
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and hidden != ",".join(map(str, range(len(gpus)))):
+    first = (hidden or "").split(",")[0].strip()
+    if hidden is not None and first not in map(str, range(len(gpus))) and "-" not in first[1:]:
         return f"{there} may not use it: CUDA_VISIBLE_DEVICES={hidden!r}; remove that variable"
     return f"{there} does not get it; restart the machine, then install torch again if it stays so"
 
@@ -558,9 +562,9 @@ def needed(
 def memory(patient: Patient) -> Line:
     "Whether a batch of the training fits into the memory that is free."
     config, device = patient.config, patient.device
-    at_once, precision = config.micro_batch or config.batch_size, config.precision
-    each = max(min(at_once, config.batch_size) // patient.world, 1)
-    precision = device.precision if device else "fp32" if precision == "auto" else precision
+    at_once = min(config.micro_batch or config.batch_size, config.batch_size)
+    each = math.ceil(at_once / patient.world)
+    precision = device.precision if device else config.precision.replace("auto", "fp32")
     least, most = (x / 2**30 for x in needed(each, config.crop_size, precision))
     need = f"a batch of {each} takes {least:.1f} to {most:.1f} GB"
     if not device:

@@ -13,7 +13,7 @@
 # mshnet doctor --device xla --batch-size 16
 # ```
 #
-# or the cell "The machine" of a runner. The line `accelerator` says how many chips there are, of which generation and with how much memory; the line `versions` must show the same version of torch and torch_xla.
+# or the cell "The machine" of a runner. The line `accelerator` says how many chips there are, of which generation and with how much memory; the line `build` is an error if torch_xla is missing or made for another torch.
 #
 # ## It does not start
 #
