@@ -302,7 +302,9 @@ def accelerator(patient: Patient) -> Line:
         return Line("warning", "accelerator", f"{device.why}; {slow}")
     if patient.warned:
         said = "; ".join(patient.warned)
-        return Line("warning", "accelerator", f"{device.why}; it warns: {said}")
+        return Line(
+            "warning", "accelerator", f"{device.why}; it warns: {said} (see build and driver below)"
+        )
     if device.kind == "cpu" and patient.config.device == "auto":
         built = "torch finds no GPU" if gpu_build() else "torch is built without CUDA"
         hint = f"{device.why} ({built}; 400 epochs take a GPU, a first look does not)"

@@ -81,15 +81,10 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
 }
 
 # %% [markdown]
-# What a bench measures is no setting of a run, and no run records it; nor is the form of a doctor's answer. So such flags belong to their command alone: they are what argparse is told of them, and go to the command as they are. Below the flags some commands have a last word.
+# What a bench measures is no setting of a run, and no run records it; nor is the form of a doctor's answer. So such flags belong to their command alone: they are what argparse is told of them, and go to the command as they are.
 
 # %%
 #| export
-LAST_WORDS = {
-    "train": f"presets: {', '.join(PRESETS)}",
-    "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
-    "the flags",
-}
 OWN: dict[str, dict[str, dict[str, Any]]] = {
     "doctor": {
         "json": {
@@ -126,6 +121,17 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
             "help": 'JSON file with costs of an hour, such as {"my A100": 1.2} (default: examples)'
         },
     },
+}
+
+# %% [markdown]
+# Below its flags a command may have a last word, such as what its exit status means.
+
+# %%
+#| export
+LAST_WORDS = {
+    "train": f"presets: {', '.join(PRESETS)}",
+    "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
+    "the flags",
 }
 
 
