@@ -8,19 +8,39 @@
 
 # %%
 #| hide
-import tempfile
+import http.server
+import io
 
 from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
 import contextlib
+import errno
+import glob
+import hashlib
+import http.client
 import math
 import os
-from collections.abc import Mapping, MutableMapping
+import re
+import shutil
+import signal
+import stat
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import IO, Any
 
 from mshnet.core import Config, UserError, did_you_mean, run_name
 
@@ -39,6 +59,7 @@ class Place:
     runs: Path  # where run folders are made
     note: str  # what the user should know about it
     tpu: str = "a Google Cloud TPU VM has one"  # how to get a TPU there
+    local: Path = Path("data")  # where data sets are unpacked and fetched to, on the local disk
 
 
 COLAB = Place(
@@ -47,6 +68,7 @@ COLAB = Place(
     Path("/content/runs"),
     "Colab: /content is deleted with the session; copy what you want to keep",
     "choose Runtime, Change runtime type, v5e-1 TPU",
+    Path("/content/data"),
 )
 KAGGLE = Place(
     "kaggle",
@@ -54,6 +76,7 @@ KAGGLE = Place(
     Path("/kaggle/working/runs"),
     "Kaggle: /kaggle/working is kept as the notebook's output when it is saved",
     "choose Session options, Accelerator, TPU v5e-8",
+    Path("/tmp/mshnet-data"),
 )
 HERE = Place(
     "here", Path("data"), Path("runs"), "this machine: folders are relative to where you started"
@@ -146,36 +169,1142 @@ test_eq([first_process(e) for e in ({}, {"RANK": "0"}, {"RANK": "3"})], [True, T
 
 
 # %% [markdown]
-# A data set is named by its folder, or by its bare name where this place keeps data. Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside the archive often repeats the name, so one level below is searched too.
+# What takes a while is said in plain lines, by one process alone:
+
+# %%
+#| export
+def say(
+    text: str,
+) -> None:
+    "A line for the user, from the first process only."
+    if first_process():
+        print(text, flush=True)
+
+
+def megabytes(
+    size: float,  # in bytes
+) -> str:
+    "A size as people say it."
+    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
+
+
+def one_line(
+    error: object,
+) -> str:
+    "What an error says, without line breaks; its kind if it says nothing."
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+# %%
+say(f"data    {megabytes(14_658_415)}")
+test_eq(one_line(ValueError("mount\n failed")), "mount failed")
+test_eq(one_line(EOFError()), "EOFError")
+
+# %% [markdown]
+# ## Google Drive
+#
+# Colab's own disk ends with the session; Google Drive stays. Mounting it asks the user for permission in a window, and there is no end to what can happen then: the window is closed, the account is a company's that forbids it, nobody is there. `google.colab.drive.mount` answers with exceptions of several kinds (`ValueError('mount failed')`, a `MessageError` of its own), and while the window is open it waits without an end, whatever its `timeout_ms` says: that counts for what comes after. So an alarm clock stands beside it. It needs signals, which Python delivers to the main thread, where a notebook's cells run; elsewhere, and on Windows, there is none.
+
+# %%
+#| export
+DRIVE = Path("/content/drive")
+MY_DRIVE = DRIVE / "MyDrive"
+
+
+@contextlib.contextmanager
+def at_most(
+    seconds: float,
+) -> Iterator[None]:
+    "Raise TimeoutError in work that takes longer, where signals can."
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise TimeoutError(f"no answer in {seconds:.0f} seconds")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# %%
+with expect_fail(TimeoutError, contains="no answer"), at_most(0.01):
+    time.sleep(5)
+
+
+# %% [markdown]
+# Whatever happens, the answer is one line, and training can go on: it only means that nothing is kept there. (Colab itself was not at hand. The contract was read in its public source, and the tests have a stand-in that keeps it.)
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Mounted:
+    "What came of mounting Google Drive."
+
+    folder: Path | None  # the user's own part of it; None: it is not there
+    line: str  # what that means, and what to do
+
+    def __str__(self) -> str:
+        "The line."
+        return self.line
+
+
+def mount_drive(
+    place: Place | None = None,
+    timeout: float = 120.0,  # seconds that the user has to allow it
+) -> Mounted:
+    "Mount Google Drive in Colab; elsewhere, and if it fails, say so and go on."
+    if (place or where()).name != "colab":
+        return Mounted(None, "Google Drive is mounted in Colab only; here nothing is done")
+    if os.path.isdir(MY_DRIVE):
+        return Mounted(MY_DRIVE, f"Google Drive is mounted already: {MY_DRIVE}")
+    try:
+        with at_most(1.2 * timeout):  # its own limit first
+            from google.colab import drive
+
+            drive.mount(str(DRIVE), timeout_ms=int(1000 * timeout))
+        if not os.path.isdir(MY_DRIVE):
+            raise OSError(f"there is no {MY_DRIVE}")
+    except Exception as error:  # it raises many kinds
+        what = "nothing can be read or kept there, and Colab deletes its own disk in the end"
+        todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
+        return Mounted(None, f"Google Drive is not mounted ({one_line(error)}): {what}; {todo}")
+    return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
+
+
+# %%
+assert mount_drive(HERE).folder is None and Mounted(MY_DRIVE, "").folder == MY_DRIVE
+print(mount_drive(HERE))
+
+
+# %% [markdown]
+# ## Data on the local disk
+#
+# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open, every epoch; an archive of them takes one. So archives are unpacked to the local disk, once, and loose files on Drive are copied there, once. Where is that? Not beside the archive, which may be on Drive or on a disk that cannot be written. On Colab, `/content/data`. On Kaggle not below `/kaggle/working`, which is kept as the notebook's output, a thousand files and all, but `/tmp/mshnet-data`. Elsewhere `data`, where data sets are looked for by name anyway.
+#
+# Something is made once by filling a folder under another name and renaming it: a rename happens or does not. If the process dies halfway, the next one throws the half away and begins again. Several processes that share a machine (one per GPU) all come here at the same time, so they queue at a lock, which the system takes from a dead process. (Windows has another kind of lock; there is none then, and no several processes either.)
+
+# %%
+#| export
+@contextlib.contextmanager
+def alone(
+    file: Path,  # any name that the processes agree on; the file stays, empty
+) -> Iterator[None]:
+    "Be the only process of this machine within."
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(file, "w") as lock:
+        with contextlib.suppress(OSError):  # a disk without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def made_once(
+    target: Path,  # a folder
+) -> Iterator[Path | None]:  # what to fill; None: it is there already
+    "A folder that is there as a whole or not at all."
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with alone(target.with_name(f".{target.name}.lock")):
+        if target.is_dir():
+            yield None
+            return
+        half = target.with_name(f".{target.name}.partial")
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir()
+        try:
+            yield half
+            os.replace(half, target)
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    target = Path(tmp) / "set"
+    with expect_fail(KeyboardInterrupt), made_once(target) as half:
+        (half / "a.png").touch()
+        raise KeyboardInterrupt
+    assert not target.exists()
+    with made_once(target) as half:
+        (half / "a.png").touch()
+    with made_once(target) as half:
+        test_eq(half, None)
+    with alone(Path(tmp) / "lock"):
+        test_eq([p.name for p in target.iterdir()], ["a.png"])
+
+
+# %% [markdown]
+# A disk that is full, or cannot be written, is the user's to mend:
+
+# %%
+#| export
+@contextlib.contextmanager
+def writing_to(
+    folder: Path,
+) -> Iterator[None]:
+    "Turn what a disk refuses into a UserError."
+    try:
+        yield
+    except OSError as error:
+        what = "the disk is full" if error.errno == errno.ENOSPC else one_line(error)
+        raise UserError(f"{folder}: cannot be filled ({what}); make room, or permit it") from None
+
+
+def make_room(
+    folder: Path,  # need not exist yet
+    size: float,  # bytes
+    what: str,  # that needs them
+) -> None:
+    "UserError unless so much is free where the folder will be."
+    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    free = shutil.disk_usage(there).free
+    if size > free:
+        raise UserError(
+            f"{what}: needs {megabytes(size)} and {folder} has {megabytes(free)} free; make room"
+        )
+
+
+# %%
+make_room(Path("no/such/folder"), 1, "a byte")
+with expect_fail(UserError, contains="make room"):
+    make_room(Path("data"), 1e30, "everything")
+with expect_fail(UserError, contains="the disk is full"), writing_to(Path("data")):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+# %% [markdown]
+# ## Archives
+#
+# `.zip` and `.tar` come to the same: members with a name, a size, a kind, and bytes. Both libraries were made in a trusting age, so their members are looked at before any is written. What they raise for damaged bytes is of a dozen kinds; to the user it is one.
+#
+# tar keeps no sum over its content, and Python's reader takes a damaged header in the middle for the end: files would be missing without a word. `Header` refuses that. A compressed tar has a sum at its very end, which counts only if one reads so far.
+
+# %%
+#| export
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+
+
+@dataclass(frozen=True)
+class Member:
+    "What an archive says of one of its members."
+
+    name: str
+    size: int  # bytes
+    kind: str  # "file" or "folder", else what it is
+    open: Callable[[], IO[bytes] | None]  # to be read before the next member is asked for
+
+
+class Header(tarfile.TarInfo):
+    "The header of a member; one that is damaged is never taken for the end of the archive."
+
+    @classmethod
+    def fromtarfile(cls, box: tarfile.TarFile) -> "Header":
+        "Read the next header."
+        try:
+            return super().fromtarfile(box)
+        except tarfile.HeaderError as error:
+            if type(error).__name__ == "EOFHeaderError":  # the proper end
+                raise
+            raise tarfile.ReadError(f"damaged after {box.offset} bytes") from None
+
+
+# %% [markdown]
+# So the members of both kinds:
+
+# %%
+#| export
+def members(
+    archive: Path,
+) -> Iterator[Member]:
+    "The members of an archive, one after the other."
+    if is_zip(archive):
+        with zipfile.ZipFile(archive) as box:
+            for info in box.infolist():
+                if info.flag_bits & 1:
+                    raise UserError(f"{archive.name}: is encrypted; unpack it by hand")
+                form = stat.S_IFMT(info.external_attr >> 16)
+                known = {0: "file", stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+                kind = "folder" if info.is_dir() else known.get(form, "link or device")
+                yield Member(info.filename, info.file_size, kind, partial(box.open, info))
+        return
+    with tarfile.open(archive, "r:*", tarinfo=Header) as tar:
+        for header in tar:
+            kind = "file" if header.isreg() else "folder" if header.isdir() else "link or device"
+            size = header.size if kind == "file" else 0
+            yield Member(header.name, size, kind, partial(tar.extractfile, header))
+        while tar.fileobj and tar.fileobj.read(1 << 20):  # to the end, where the sum is
+            pass
+
+
+def is_zip(
+    archive: Path,
+) -> bool:
+    "Whether a file is a .zip by its first bytes, or by its name and its last ones."
+    with open(archive, "rb") as file:
+        if file.read(4) == b"PK\3\4":
+            return True
+    return archive.suffix.lower() == ".zip" and zipfile.is_zipfile(archive)
+
+
+# %% [markdown]
+# An archive is a stranger's word on where to write. `../../.bashrc`, an absolute path, a link to elsewhere through which the next member is written: one such member, and the whole archive is refused, for nobody makes them by mistake in a data set. A kilobyte can hold a terabyte of zeros, so what the headers declare is added up first: no more than the disk has free, and no more than a hundred times the archive once it is beyond a gigabyte. (Images hardly shrink; masks do, but they are small.)
+
+# %%
+#| export
+MOST_MEMBERS = 10_000_000
+MOST_GROWTH, GROWN = 100, 1_000_000_000  # times the archive, beyond this many bytes
+
+
+def why_refused(
+    member: Member,
+) -> str:  # empty: harmless
+    "Why an archive with such a member is refused."
+    path = member.name.replace("\\", "/")
+    if path.startswith("/") or re.match("[A-Za-z]:", path):
+        return "has an absolute path"
+    if ".." in path.split("/"):
+        return "leads out of its folder"
+    if member.kind not in ("file", "folder"):
+        return "is a link or a device"
+    return "has no possible size" if member.size < 0 else ""
+
+
+def look_through(
+    archive: Path,
+) -> tuple[int, int]:  # files and bytes
+    "Count what an archive would write, without writing; UserError if it is dangerous."
+    packed, files, size = archive.stat().st_size, 0, 0
+    for count, member in enumerate(members(archive), 1):
+        if why := why_refused(member):
+            raise UserError(f"{archive.name}: refused, its member {member.name!r} {why}")
+        files += member.kind == "file" and not is_junk(member.name)
+        size += member.size
+        if count > MOST_MEMBERS:
+            raise UserError(f"{archive.name}: refused, it has more than {MOST_MEMBERS} members")
+        if size > GROWN and size > MOST_GROWTH * packed:
+            grown = f"{megabytes(packed)} would become {megabytes(size)} or more"
+            raise UserError(f"{archive.name}: refused, {grown}; unpack it by hand if it is right")
+    if not files:
+        raise UserError(f"{archive.name}: holds no file")
+    return files, size
+
+
+# %% [markdown]
+# macOS adds files of its own (`__MACOSX/`, `.DS_Store`), which are left out. Each file is written with the bytes it declared, no more and no less; a zip's sum is compared by the library when the last one is read.
+
+# %%
+#| export
+def is_junk(
+    name: str,  # of a member
+) -> bool:
+    "Whether macOS put it there for itself."
+    parts = name.replace("\\", "/").rstrip("/").split("/")
+    return "__MACOSX" in parts or parts[-1] == ".DS_Store" or parts[-1].startswith("._")
+
+
+def write_member(
+    member: Member,
+    folder: Path,
+) -> None:
+    "Write a harmless member below a folder."
+    parts = [part for part in member.name.replace("\\", "/").split("/") if part not in ("", ".")]
+    path = folder.joinpath(*parts)
+    if member.kind == "folder":
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source, left = member.open(), member.size
+    if source is None:
+        raise EOFError(f"{member.name} cannot be read")
+    with source, open(path, "xb") as file:
+        while left:
+            chunk = source.read(min(left, 1 << 20))
+            if not chunk:
+                raise EOFError(f"{member.name} ends early")
+            file.write(chunk)
+            left -= len(chunk)
+        if source.read(1):
+            raise EOFError(f"{member.name} is longer than it says")
+
+
+# %% [markdown]
+# The folder it is unpacked to is named after the archive and eight digits that stand for its name, size, time and last bytes (where zip has its table of contents and gzip its sum), so that another archive of the same name is not mistaken for this one. Many archives wrap everything in one folder (`sirst-master/`): that folder is the data set.
+
+# %%
+#| export
+def target_of(
+    archive: Path,
+    local: Path,
+) -> Path:
+    "The folder that an archive is unpacked to."
+    about = archive.stat()
+    with open(archive, "rb") as file:
+        file.seek(max(0, about.st_size - 65536))
+        digest = hashlib.sha256(file.read())
+    digest.update(f"{archive.name} {about.st_size} {about.st_mtime_ns}".encode())
+    return local / f"{bare_name(archive)}-{digest.hexdigest()[:8]}"
+
+
+def bare_name(
+    archive: Path,
+) -> str:
+    "The name of an archive without its suffix."
+    name = archive.name
+    for suffix in ARCHIVES:
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)] or "archive"
+    return name
+
+
+def innermost(
+    folder: Path,
+) -> Path:
+    "The folder itself, or the only folder in the only folder in it."
+    inside = [path for path in folder.iterdir() if not is_junk(path.name)]
+    return innermost(inside[0]) if len(inside) == 1 and inside[0].is_dir() else folder
+
+
+# %% [markdown]
+# Together:
+
+# %%
+#| export
+def unpack(
+    archive: Path,
+    local: Path,  # where folders of data sets are made
+) -> Path:
+    "The data set in an archive, unpacked the first time; UserError if that cannot or may not be."
+    with whole(archive):
+        target = target_of(archive, local)
+    with writing_to(local), made_once(target) as half:
+        if half:
+            with whole(archive):
+                files, size = look_through(archive)
+            make_room(local, size + 4096 * files, archive.name)  # a file fills its last block
+            name = archive.name
+            say(f"data    unpacking {name}: {files} files, {megabytes(size)}, to {target}")
+            with whole(archive):
+                for member in members(archive):
+                    if not is_junk(member.name):
+                        write_member(member, half / bare_name(archive))
+            say(f"data    unpacked {name}; it will be found there from now on")
+    return innermost(target)
+
+
+@contextlib.contextmanager
+def whole(
+    archive: Path,
+) -> Iterator[None]:
+    "Turn what reading a damaged archive raises into a UserError."
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # bytes of strangers raise many kinds
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise  # of the disk that is written to
+        raise UserError(
+            f"{archive.name}: damaged, or no archive ({one_line(error)}); copy or fetch it again"
+        ) from None
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    archive = Path(tmp) / "sirst.zip"
+    with zipfile.ZipFile(archive, "w") as box:
+        box.writestr("sirst-master/images/a.png", "a")
+        box.writestr("sirst-master/masks/a.png", "b")
+        box.writestr("__MACOSX/._a.png", "c")
+    found = unpack(archive, Path(tmp) / "data")
+    test_eq(sorted(p.name for p in found.rglob("*.png")), ["a.png", "a.png"])
+    test_eq((unpack(archive, Path(tmp) / "data"), found.name), (found, "sirst-master"))
+    test_eq(found.parents[1], target_of(archive, Path(tmp) / "data"))
+    test_eq([why_refused(m) for m in members(archive)], ["", "", ""])
+    test_eq(look_through(archive), (2, 3))
+    for member in members(archive):
+        assert isinstance(member, Member)
+        write_member(member, Path(tmp) / member.name[:2])
+    test_eq(innermost(Path(tmp) / "si").name, "sirst-master")
+    assert is_zip(archive) and is_junk(".DS_Store") and bare_name(archive) == "sirst"
+
+# %% [markdown]
+# An archive that would write elsewhere is refused as a whole, and so is one that is none:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    evil, none = Path(tmp) / "evil.tar.gz", Path(tmp) / "none.zip"
+    with tarfile.open(evil, "w:gz") as tar:
+        tar.addfile(Header("images/a.png"), io.BytesIO())
+        tar.addfile(Header("../../.bashrc"), io.BytesIO())
+    with expect_fail(UserError, contains="'../../.bashrc' leads out of its folder"):
+        unpack(evil, Path(tmp) / "data")
+    none.write_text("a web page")
+    with expect_fail(UserError, contains="none.zip: damaged, or no archive"), whole(none):
+        look_through(none)
+    test_eq([p.name for p in (Path(tmp) / "data").iterdir() if p.is_dir()], [])
+
+
+# %% [markdown]
+# ## Loose files on Drive
+#
+# They are copied once, several at a time, since each waits for the network. Which files they are, their sizes and times make the name of the copy: a changed folder is copied anew.
+
+# %%
+#| export
+def on_drive(
+    path: Path,
+) -> bool:
+    "Whether a path leads to Google Drive."
+    return Path(os.path.abspath(path)).is_relative_to(DRIVE)
+
+
+def copy_from_drive(
+    folder: Path,
+    local: Path,  # where folders of data sets are made
+) -> Path:
+    "A copy of a folder on the local disk, made the first time."
+    found = [Path(top) / name for top, _, names in os.walk(folder) for name in names]
+    files = {p.relative_to(folder): p.stat() for p in sorted(found) if p.is_file()}
+    listed = [f"{name} {about.st_size} {about.st_mtime_ns}" for name, about in files.items()]
+    digits = hashlib.sha256("\n".join(listed).encode()).hexdigest()[:8]
+    size = sum(about.st_size for about in files.values())
+    target = local / f"{folder.name}-{digits}"
+    with writing_to(local), made_once(target) as half:
+        if half:
+            make_room(local, size + 4096 * len(files), folder.name)
+            say(
+                f"data    copying {folder.name} from Google Drive: {len(files)} files, "
+                f"{megabytes(size)}, to {target}; a .zip of them would be much faster"
+            )
+            copy = half / folder.name
+            for name in {(copy / file).parent for file in files} | {copy}:
+                name.mkdir(parents=True, exist_ok=True)
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda file: shutil.copyfile(folder / file, copy / file), files))
+            say(f"data    copied {folder.name}; it will be found there from now on")
+    return target / folder.name
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "drive" / "set" / "images").mkdir(parents=True)
+    (Path(tmp) / "drive" / "set" / "images" / "a.png").touch()
+    copy = copy_from_drive(Path(tmp) / "drive" / "set", Path(tmp) / "data")
+    test_eq([p.relative_to(copy).as_posix() for p in copy.rglob("*.png")], ["images/a.png"])
+assert on_drive(MY_DRIVE / "set.zip") and not on_drive(Path("data"))
+
+
+# %% [markdown]
+# ## Fetched by name
+#
+# Three data sets are known by name. Where each lies was read from public pages, in stored copies of them; **nothing was downloaded here**, so no size and no sum is known, and none is written down. Instead the sum of the first download is told, kept beside it (`NAME.zip.sha256`) and compared with every later one.
+#
+# - **NUAA-SIRST**, also called SIRST: the authors' repository YimianDai/sirst, as GitHub packs it, at the commit 84302ab that added the lists `idx_427` (its files are those in the index of that repository). These are the authors' own 341 and 86 images; the 213 and 214 that most papers use are not among them.
+# - **IRSTD-1k**: the number on Google Drive in the README of the authors' repository RuiZhang97/ISNet at commit 89eb28e. (An older README, at 14c6bc8, has another number.) The README names the MIT licence.
+# - **NUDT-SIRST**: the authors' README (YeRen123455/Infrared-Small-Target-Detection, 21584be) leads to Baidu, which asks for an account. The toolbox XinyiYing/BasicIRSTD packs three data sets with their lists in one file on Google Drive, whose number is in its README at 08185ad; NUDT-SIRST is taken out of that.
+#
+# None of them has a name on Kaggle that could be traced to its authors. Somebody's copy there is attached by the notebook's Add Input, and found by its folder's name. `gdown` (which Colab has) and `kagglehub` are used where they are installed, and not required.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Published:
+    "A data set that others publish: its address is one of `url`, `drive` and `kaggle`."
+
+    name: str
+    page: str  # for people: what it is, how to get it by hand, its licence
+    url: str = ""  # of an archive
+    drive: str = ""  # number of an archive on Google Drive
+    kaggle: str = ""  # owner and name on Kaggle
+    size: int | None = None  # bytes of the archive; None: not known here
+    sha256: str = ""  # of the archive; empty: not known here
+    inside: str = ""  # folder in the archive, where that holds more
+    note: str = ""  # what to know before training on it
+    other_names: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        "Where it is fetched from; empty: it is not."
+        drive = f"Google Drive ({self.drive})" if self.drive else ""
+        return self.url or drive or (f"Kaggle ({self.kaggle})" if self.kaggle else "")
+
+    @property
+    def by_hand(self) -> str:
+        "What to do where it is not fetched."
+        return f"get it by hand from {self.page} and write --dataset-dir FILE.zip"
+
+
+# %% [markdown]
+# The table:
+
+# %%
+#| export
+KNOWN = (
+    Published(
+        "NUAA-SIRST",
+        "https://github.com/YimianDai/sirst",
+        url="https://github.com/YimianDai/sirst/archive/84302ab351af09dde227aa13ee9887f081bc3d4f.zip",
+        note="if no lists are found, write --train-list idx_427/trainval.txt "
+        "--test-list idx_427/test.txt (the authors' own, not the 213 and 214 of most papers)",
+        other_names=("SIRST",),
+    ),
+    Published(
+        "IRSTD-1k",
+        "https://github.com/RuiZhang97/ISNet",
+        drive="1JoGDGF96v4CncKZprDnoIor0k1opaLZa",
+    ),
+    Published(
+        "NUDT-SIRST",
+        "https://github.com/YeRen123455/Infrared-Small-Target-Detection",
+        drive="1LscYoPnqtE32qxv5v_dB4iOF4dW3bxL2",
+        inside="NUDT-SIRST",
+        note="packed with two others by https://github.com/XinyiYing/BasicIRSTD",
+    ),
+)
+
+
+def known(
+    text: str,  # as written by the user
+    table: tuple[Published, ...] = KNOWN,
+) -> Published | None:
+    "The published data set of this name, in capitals or not."
+    names = {name.lower(): p for p in table for name in (p.name, *p.other_names)}
+    return names.get(text.lower())
+
+
+# %%
+test_eq([known(name).name for name in ("sirst", "irstd-1K")], ["NUAA-SIRST", "IRSTD-1k"])
+test_eq(known("my-images"), None)
+known("NUDT-SIRST").source
+
+
+# %% [markdown]
+# A download breaks off more often than it fails. What has come stays, and the next request asks for the rest (`Range`) of the same version (`If-Range`); a server that sends the whole again is believed, and one that does not name its versions is asked for the whole.
+
+# %%
+#| export
+@contextlib.contextmanager
+def progress(
+    total: int | None,  # bytes; None: not known
+    have: int = 0,  # of them
+) -> Iterator[Callable[[int], Any]]:  # to be told how many more have come
+    "A bar, where somebody sees it."
+    from tqdm import tqdm
+
+    seen = first_process() and (interactive() or sys.stderr.isatty())
+    form: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False}
+    with tqdm(total=total, initial=have, disable=not seen, **form) as bar:
+        yield bar.update
+
+
+# %% [markdown]
+# What has come stays in the file, and its version in `version`:
+
+# %%
+#| export
+@dataclass
+class Download:
+    "A file on its way."
+
+    url: str
+    file: Path
+    timeout: float  # seconds without a byte
+    version: str = ""  # of which the file is the beginning; empty: the server does not say
+
+    def go_on(self) -> None:
+        "Get the file, or the rest of it; OSError or HTTPException if it ends early."
+        have = self.file.stat().st_size if self.version and self.file.exists() else 0
+        request = urllib.request.Request(self.url, headers={"User-Agent": "mshnet"})
+        if have:
+            request.add_header("Range", f"bytes={have}-")
+            request.add_header("If-Range", self.version)
+        with urllib.request.urlopen(request, timeout=self.timeout) as reply:
+            part = reply.headers.get("Content-Range", "") if reply.status == 206 else ""
+            have = have if part.startswith(f"bytes {have}-") else 0
+            if reply.status == 206 and not have:
+                self.version = ""  # begin again
+                raise OSError(f"asked for the rest, the server sent {part or 'something else'}")
+            self.version = reply.headers.get("ETag", "")
+            self.write(reply, have)
+
+    def write(self, reply: http.client.HTTPResponse, have: int) -> None:
+        "Write what comes behind what there is."
+        length = reply.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        make_room(self.file.parent, int(length or 0), self.url)
+        with open(self.file, "ab" if have else "wb") as out, progress(total, have) as more:
+            while chunk := reply.read(1 << 16):
+                out.write(chunk)
+                more(len(chunk))
+        if total is not None and (size := self.file.stat().st_size) != total:
+            raise OSError(f"it ended after {size} of {total} bytes")
+
+
+# %% [markdown]
+# An address that does not exist is not asked twice; everything else is tried a few times, after longer and longer pauses.
+
+# %%
+#| export
+def fetch(
+    url: str,
+    file: Path,
+    timeout: float = 30.0,  # seconds without a byte
+    tries: int = 5,
+    pause: float = 1.0,  # seconds before the second try; doubled before each further one
+) -> None:
+    "Download a file; UserError, and no file, if that is not possible."
+    file.unlink(missing_ok=True)
+    download = Download(url, file, timeout)
+    why = ""
+    for left in reversed(range(tries)):
+        try:
+            return download.go_on()
+        except (OSError, http.client.HTTPException) as error:
+            why = one_line(error)
+            code = getattr(error, "code", 0)  # of an HTTP answer
+            hopeless = 400 <= code < 500 and code not in (408, 416, 429)
+            if hopeless or getattr(error, "errno", None) == errno.ENOSPC or not left:
+                break
+            if code == 416:  # more than there is: begin again
+                file.unlink(missing_ok=True)
+            say(f"data    {why}; trying again in {pause:.0f} s ({left} tries left)")
+            time.sleep(pause)
+            pause *= 2
+    file.unlink(missing_ok=True)
+    off = "; switch Internet on in the session's options" if where() == KAGGLE else ""
+    raise UserError(f"{url}: cannot be fetched ({why}){off}")
+
+
+# %% [markdown]
+# A server that breaks off in the middle, here in a few lines; the tests have a worse one.
+
+# %%
+class Broken(http.server.BaseHTTPRequestHandler):
+    "Sends five bytes of ten, and the rest when asked for it."
+
+    def do_GET(self):
+        begin = 5 if self.headers.get("Range") else 0
+        self.send_response(206 if begin else 200)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", str(10 - begin))
+        self.send_header("Content-Range", f"bytes {begin}-9/10")
+        self.end_headers()
+        self.wfile.write(b"0123456789"[begin : begin + 5])
+
+    def log_message(self, *_):
+        "Be quiet."
+
+
+with (
+    http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server,
+    tempfile.TemporaryDirectory() as tmp,
+):
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address, file = f"http://127.0.0.1:{server.server_port}/", Path(tmp) / "a"
+    fetch(address, file, pause=0)
+    test_eq(file.read_bytes(), b"0123456789")
+    Download(address, file, 5, '"1"').version
+    server.shutdown()
+with progress(10) as more:
+    more(3)
+
+
+# %% [markdown]
+# Google Drive and Kaggle have libraries of their own:
+
+# %%
+#| export
+def fetch_from_drive(
+    published: Published,
+    file: Path,
+) -> None:
+    "Download an archive with gdown; UserError if that is not possible."
+    try:
+        import gdown
+    except ImportError:
+        todo = f"`pip install gdown` and try again, or {published.by_hand}"
+        raise UserError(f"{published.name} is fetched from Google Drive: {todo}") from None
+    try:
+        got = gdown.download(id=published.drive, output=str(file), quiet=not interactive())
+        why = "" if got and file.is_file() else "it gave nothing"
+    except Exception as error:  # its own and those of requests
+        why = one_line(error)
+    if why:
+        busy = "Google Drive refuses files that many people fetch; try tomorrow"
+        raise UserError(f"{published.name}: not fetched ({why}). {busy}, or {published.by_hand}")
+
+
+def fetch_from_kaggle(
+    published: Published,
+) -> Path:  # a folder
+    "Download a data set with kagglehub; UserError if that is not possible."
+    try:
+        import kagglehub
+    except ImportError:
+        todo = f"`pip install kagglehub` and try again, or {published.by_hand}"
+        raise UserError(f"{published.name} is fetched from Kaggle: {todo}") from None
+    try:
+        return Path(kagglehub.dataset_download(published.kaggle))
+    except Exception as error:  # its own and those of requests
+        why = one_line(error)
+        raise UserError(f"{published.name}: not fetched ({why}); {published.by_hand}") from None
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    nothing = Published("A", "https://example.org", drive="no-number", kaggle="nobody/nothing")
+    if not installed("gdown"):
+        with expect_fail(UserError, contains="pip install gdown"):
+            fetch_from_drive(nothing, Path(tmp) / "a.zip")
+    if not installed("kagglehub"):
+        with expect_fail(UserError, contains="pip install kagglehub"):
+            fetch_from_kaggle(nothing)
+
+
+# %% [markdown]
+# What came is compared before it gets its name: size, sum, and whether it is an archive at all (a page that says "too many downloads" also arrives without an error).
+
+# %%
+#| export
+def check_download(
+    published: Published,
+    file: Path,  # what came
+    record: Path,  # holds the sum of the first download, or does not exist yet
+) -> None:
+    "UserError, and no file, unless it is what it should be."
+    with open(file, "rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    first = record.read_text(encoding="utf-8").split() if record.exists() else []
+    wanted = published.sha256 or "".join(first[:1]) or found
+    size, problem = file.stat().st_size, ""
+    if published.size not in (None, size):
+        problem = f"has {size} bytes, and should have {published.size}"
+    elif found != wanted:
+        old = "" if published.sha256 else f", as the first time (it may be new: delete {record})"
+        problem = f"has the sha256 {found}, and should have {wanted}{old}"
+    elif not (is_zip(file) or is_tar(file)):
+        problem = "is no archive, perhaps a web page"
+    if problem:
+        file.unlink()
+        raise UserError(f"{published.name}: what came {problem}; deleted; {published.by_hand}")
+    if not record.exists():
+        record.write_text(f"{found}  {record.stem}\n", encoding="utf-8")
+        say(f"data    sha256 {found}, kept in {record} to be compared with")
+
+
+def is_tar(
+    file: Path,
+) -> bool:
+    "Whether a file begins as a .tar, compressed or not."
+    with contextlib.suppress(Exception):
+        return tarfile.is_tarfile(file)
+    return False
+
+
+# %% [markdown]
+# Together. An archive that is there already, from the last time or put there by hand under that name, is not fetched again.
+
+# %%
+#| export
+def bring(
+    published: Published,
+    local: Path,  # where folders of data sets are made
+    **how: Any,  # to `fetch`
+) -> Path:  # its folder
+    "Fetch a published data set, the first time; UserError if that is not possible."
+    if not published.source:
+        raise UserError(f"{published.name} is not fetched by name; {published.by_hand}")
+    licence = f"for its licence see {published.page}"
+    size = f"size {megabytes(published.size) if published.size else 'not known'}"
+    told = f"data    fetching {published.name} from {published.source}, {size}; {licence}"
+    if published.kaggle and not (published.url or published.drive):
+        say(told)
+        return part_of(innermost(fetch_from_kaggle(published)), published.inside)
+    file = local / f"{published.name}.zip"
+    with writing_to(local):
+        local.mkdir(parents=True, exist_ok=True)
+        with alone(file.with_name(f".{file.name}.lock")):
+            if not file.exists():
+                say(told)
+                fetch_checked(published, file, **how)
+                say(f"data    fetched{'; ' * bool(published.note)}{published.note}")
+            elif not target_of(file, local).is_dir():
+                check_download(published, file, file.with_name(f"{file.name}.sha256"))
+    return part_of(unpack(file, local), published.inside)
+
+
+# %% [markdown]
+# The rest of it:
+
+# %%
+#| export
+def fetch_checked(
+    published: Published,
+    file: Path,
+    **how: Any,  # to `fetch`
+) -> None:
+    "Fetch an archive under another name, and rename it when it is whole and right."
+    half = file.with_name(f".{file.name}.partial")
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
+    try:
+        if published.url:
+            fetch(published.url, half / file.name, **how)
+        else:
+            fetch_from_drive(published, half / file.name)
+        check_download(published, half / file.name, file.with_name(f"{file.name}.sha256"))
+        os.replace(half / file.name, file)
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+
+
+def part_of(
+    folder: Path,
+    name: str,  # of a folder in it; empty: the folder itself
+) -> Path:
+    "The folder of this name in a folder, however deep."
+    if not name or folder.name.lower() == name.lower():
+        return folder
+    for top, names, _ in os.walk(folder):
+        for found in sorted(names):
+            if found.lower() == name.lower():
+                return Path(top) / found
+    raise UserError(f"{folder}: has no folder {name}; write the one you mean as --dataset-dir")
+
+
+# %% [markdown]
+# With files instead of a network:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    with zipfile.ZipFile(f"{tmp}/all.zip", "w") as box:
+        box.writestr("all/A/images/a.png", "a")
+        box.writestr("all/B/images/b.png", "b")
+    some = Published("some", "https://example.org", url=f"file://{tmp}/all.zip", inside="B")
+    found = bring(some, Path(tmp) / "data")
+    test_eq([p.name for p in found.iterdir()], ["images"])
+    test_eq(bring(some, Path(tmp) / "data"), part_of(found.parent, "b"))
+    with expect_fail(UserError, contains="is no archive, perhaps a web page"):
+        (Path(tmp) / "page.zip").write_text("<html>")
+        check_download(some, Path(tmp) / "page.zip", Path(tmp) / "page.zip.sha256")
+    with expect_fail(UserError, contains="cannot be fetched"):
+        fetch_checked(Published("none", "", url=f"file://{tmp}/x"), Path(tmp) / "x", tries=1)
+    assert not is_tar(Path(tmp) / "all.zip")
+
+
+# %% [markdown]
+# ## Where is the data set?
+#
+# All of this has one door. A data set is named by its folder or its archive, or by its bare name where this place keeps data: Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name, so one level below is searched too, and a second one, where the user's own files begin on a mounted Drive. A folder that holds nothing but one archive stands for it. Names of published data sets come last: a folder of that name, in capitals or not, is taken as it is.
 
 # %%
 #| export
 def find_dataset(
-    text: str,  # a folder, or the name of one in `place.data`; empty: none
+    text: str,  # folder or archive, the name of one in `place.data`, or a known name; empty: none
     place: Place | None = None,
 ) -> Path | None:
     "The folder of a data set, or None for the synthetic scenes. Raises UserError if it is missing."
     if not text:
         return None
     place = place or where()
-    tried = [Path(text).expanduser(), place.data / text]
-    tried += sorted(place.data.glob(f"*/{text}")) if not Path(text).is_absolute() else []
-    for path in tried:
-        if path.is_dir():
-            return path
-    near = [p.name for p in tried[0].parent.iterdir()] if tried[0].parent.is_dir() else []
-    kind = "is a file, not a folder" if tried[0].is_file() else "there is no such folder"
-    raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(tried[0].name, near)}")
+    written = Path(os.path.expanduser(text))
+    if place.name == "colab" and on_drive(written) and not os.path.isdir(MY_DRIVE):
+        mounted = mount_drive(place)  # to name a folder there is to ask for it
+        if not mounted.folder:
+            raise UserError(f"dataset_dir={text!r}: {mounted}")
+    for path in could_be(text, place):
+        if os.path.isdir(path):
+            return at_hand(path, place.local)
+        if os.path.isfile(path) and path.name.lower().endswith(ARCHIVES):
+            return unpack(path, place.local)
+    if published := known(text):
+        return bring(published, place.local)
+    near: list[str] = []
+    with contextlib.suppress(OSError, ValueError):
+        near = [path.name for path in written.parent.iterdir()]
+    kind = "there is no such folder"
+    if os.path.isfile(written):
+        kind = f"is a file, not a folder or an archive ({', '.join(ARCHIVES)})"
+    raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(written.name, near)}")
+
+
+# %% [markdown]
+# Its parts:
+
+# %%
+#| export
+def could_be(
+    text: str,  # as written by the user
+    place: Place,
+) -> Iterator[Path]:
+    "The paths that a name may stand for, the likeliest first."
+    written = Path(os.path.expanduser(text))
+    yield written
+    if written.is_absolute():
+        return
+    yield place.data / text
+    with contextlib.suppress(OSError, ValueError):  # a folder that may not be read
+        for deep in ("*", "*/*"):
+            yield from sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
+    if known(text):
+        for folder in {place.data, place.local, Path()}:
+            with contextlib.suppress(OSError):
+                yield from (p for p in sorted(folder.iterdir()) if p.name.lower() == text.lower())
+
+
+def at_hand(
+    folder: Path,
+    local: Path,  # where folders of data sets are made
+) -> Path:
+    "The folder to read a data set from: itself, what its only archive holds, or a local copy."
+    with contextlib.suppress(OSError):
+        inside = [path for path in folder.iterdir() if not is_junk(path.name)]
+        only = inside[0] if len(inside) == 1 else folder
+        if only.is_file() and only.name.lower().endswith(ARCHIVES):
+            return unpack(only, local)
+    return copy_from_drive(folder, local) if on_drive(folder) else folder
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     (Path(tmp) / "input" / "irstd" / "IRSTD-1k").mkdir(parents=True)
-    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "runs", "")
+    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "runs", "", "", Path(tmp) / "local")
     assert find_dataset("irstd", kaggle) and find_dataset("IRSTD-1k", kaggle)
+    with zipfile.ZipFile(Path(tmp) / "input" / "irstd" / "more.zip", "w") as box:
+        box.writestr("images/a.png", "a")
+        box.writestr("trainval.txt", "a")
+    found = find_dataset("more.zip", kaggle)
+    test_eq((found.name, len(list(found.iterdir()))), ("more", 2))
+    test_eq(next(could_be("irstd", kaggle)), Path("irstd"))
+    test_eq(at_hand(found, kaggle.local), found)
     with expect_fail(UserError, contains="did you mean irstd?"):
         find_dataset(f"{tmp}/input/irst", kaggle)
 test_eq(find_dataset(""), None)
+
+
+# %% [markdown]
+# ## A run in one file
+#
+# To take a run along, or to keep it, it becomes one file: everything in its folder but what is only of use while it runs (locks, files being written) and TensorBoard's copy of the log. It may still be training: each file is complete at any moment, and the checkpoint is the latest one. Who packed it is not told: tar would keep the user's name.
+
+# %%
+#| export
+def is_passing(
+    path: Path,  # of a file, within a run's folder
+) -> bool:
+    "Whether a file of a run is not worth keeping."
+    busy = path.name.startswith(".") and path.name.endswith(".tmp")
+    return busy or path.suffix == ".lock" or path.name == "lock" or path.parts[0] == "tensorboard"
+
+
+def write_archive(
+    stream: IO[bytes],
+    files: Mapping[str, Path],  # by their names in the archive
+    format: str,  # zip or tar.gz
+) -> None:
+    "Write files as an archive; those that vanish meanwhile are left out."
+    if format == "zip":
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as box:
+            for name, path in files.items():
+                with contextlib.suppress(FileNotFoundError):
+                    box.write(path, name)
+        return
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        for name, path in files.items():
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                header = tar.gettarinfo(arcname=name, fileobj=file)
+                header.uid = header.gid = 0
+                header.uname = header.gname = ""
+                tar.addfile(header, file)
+
+
+# %% [markdown]
+# In Colab the browser then offers the file for download. That takes a notebook's own process: `!mshnet pack` writes the file and says where it is.
+
+# %%
+#| export
+def pack(
+    folder: str | Path,  # of a run
+    format: str = "tar.gz",  # or zip
+    output: str | Path = "",  # file to write; empty: beside the run, named after it
+    place: Place | None = None,
+) -> Path:  # of the archive
+    "Put a run into one file; UserError if it is none, or the file cannot be written."
+    run = Path(folder).expanduser()
+    if format not in ("zip", "tar.gz"):
+        raise UserError(f"format={format!r} is not possible: write zip or tar.gz")
+    if not (run / "config.json").is_file():
+        near = [p.name for p in run.parent.iterdir()] if run.parent.is_dir() else []
+        hint = did_you_mean(run.name, near) if not run.exists() else ""
+        raise UserError(f"{folder}: is no run, it has no config.json{hint}")
+    name = run.resolve().name
+    path = Path(output).expanduser() if output else run.resolve().with_name(f"{name}.{format}")
+    inside = {p.relative_to(run): p for p in sorted(run.rglob("*")) if p.is_file()}
+    own = path.resolve()
+    files = {
+        f"{name}/{short.as_posix()}": p
+        for short, p in inside.items()
+        if not is_passing(short) and p.resolve() != own
+    }
+    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with writing_to(path):
+            with open(half, "wb") as stream:
+                write_archive(stream, files, format)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(half, path)
+    finally:
+        half.unlink(missing_ok=True)
+    offer_download(path, place)
+    return path
+
+
+# %% [markdown]
+# The offer:
+
+# %%
+#| export
+def offer_download(
+    path: Path,
+    place: Place | None = None,
+) -> bool:  # whether it could be
+    "Let the browser offer a file for download, in a notebook of Colab."
+    if (place or where()).name != "colab":
+        return False
+    try:
+        from google.colab import files
+
+        files.download(str(path))
+    except Exception:  # not in the notebook's process
+        say(f"{path} is not offered for download; in a cell, `from mshnet.places import pack` does")
+        return False
+    return True
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    run = Path(tmp) / "sirst-1f0c2a9b"
+    (run / "tensorboard").mkdir(parents=True)
+    for name in ("config.json", "last.pt", ".last.pt.7.tmp", "tensorboard/events"):
+        (run / name).touch()
+    packed = pack(run)
+    with tarfile.open(packed) as tar:
+        test_eq(tar.getnames(), [f"{run.name}/config.json", f"{run.name}/last.pt"])
+    test_eq(pack(run, "zip").name, f"{run.name}.zip")
+    with expect_fail(UserError, contains="is no run"):
+        pack(tmp)
+    assert is_passing(Path("run.lock")) and not offer_download(packed, HERE)
+    write_archive(io.BytesIO(), {"a": packed}, "zip")
 
 
 # %% [markdown]
