@@ -1244,8 +1244,10 @@ def pack(
         raise UserError(f"format={format!r} is not possible: write zip or tar.gz")
     if not (run / "config.json").is_file():
         near = [p.name for p in run.parent.iterdir()] if run.parent.is_dir() else []
-        hint = did_you_mean(run.name, near) if not run.exists() else ""
-        raise UserError(f"{folder}: is no run, it has no config.json{hint}")
+        why = "it has no config.json"
+        if not run.exists():
+            why = f"there is no such folder{did_you_mean(run.name, near)}"
+        raise UserError(f"{folder}: is no run, {why}")
     name = run.resolve().name
     path = Path(output).expanduser() if output else run.resolve().with_name(f"{name}.{format}")
     inside = {p.relative_to(run): p for p in sorted(run.rglob("*")) if p.is_file()}

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # cli
 #
-# > `mshnet train | test | data | doctor | bench`: the same settings as flags, and errors that say what to write.
+# > `mshnet train | test | data | doctor | bench | pack`: the same settings as flags, and errors that say what to write.
 
 # %%
 #| default_exp cli
@@ -78,6 +78,13 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "measure training, scoring, data, start and memory on this device",
         [name for name in Config.model_fields if name not in NOT_BENCHED],
     ),
+    "pack": ("put a run into one file, to take it along", []),
+}
+PLACED: dict[
+    str, tuple[str, dict[str, Any]]
+] = {  # what is written without a flag: its name, how it is shown, and how often
+    "data": ("folder", {"metavar": "DIR", "nargs": "?", "help": "folder of the data set"}),
+    "pack": ("run", {"metavar": "RUN", "help": "folder of the run"}),
 }
 
 # %% [markdown]
@@ -120,6 +127,10 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
         "rates": {
             "help": 'JSON file with costs of an hour, such as {"my A100": 1.2} (default: examples)'
         },
+    },
+    "pack": {
+        "format": {"help": "zip or tar.gz (default)"},
+        "output": {"help": "file to write (default: beside the run, named after it)"},
     },
 }
 
@@ -184,9 +195,11 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command, (text, names) in COMMANDS.items():
         sub = commands.add_parser(command, help=text, description=text)
-        if command == "data":
-            sub.add_argument("folder", nargs="?", help="folder of the data set", metavar="DIR")
-        sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
+        if command in PLACED:
+            placed, form = PLACED[command]
+            sub.add_argument(placed, **form)
+        if names:
+            sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
         for name, how in OWN.get(command, {}).items():
             shown: dict[str, Any] = {} if "action" in how else {"metavar": "X"}
             sub.add_argument(f"--{name.replace('_', '-')}", **shown, **how)
@@ -224,7 +237,7 @@ def parse(
     "Read the command line; UserError for a mistake."
     parsed, rest = make_parser().parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
-    command, file = written.pop("command"), written.pop("config")
+    command, file = written.pop("command"), written.pop("config", "")
     if rest:
         flag, name = rest[0], rest[0].lstrip("-").split("=")[0].replace("-", "_")
         if not flag.startswith("-"):
@@ -353,12 +366,27 @@ def do_bench(config: Config, **asked: Any) -> int:
     return 1 if content["problem"] else 0
 
 
+# %% [markdown]
+# The last one makes a file of a run. All of them by name:
+
+# %%
+#| export
+def do_pack(config: Config, run: str, **how: Any) -> int:
+    "Put a run into one file, and say which."
+    from mshnet.places import megabytes, pack
+
+    path = pack(run, **how)
+    print(f"{path}  {megabytes(path.stat().st_size)}")
+    return 0
+
+
 DO: dict[str, Callable[..., int]] = {
     "train": do_train,
     "test": do_test,
     "data": do_data,
     "doctor": do_doctor,
     "bench": do_bench,
+    "pack": do_pack,
 }
 
 
@@ -381,7 +409,8 @@ def main(
         warnings.showwarning = show_warning
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
-            own = {name: written.pop(name) for name in OWN.get(command, {}) if name in written}
+            names = ["run", *OWN.get(command, {})]
+            own = {name: written.pop(name) for name in names if name in written}
             run = str(written.get("weight_path", "")) if command == "test" else ""
             return DO[command](configure(written, file, run), **own)
         except UserError as error:
@@ -406,7 +435,7 @@ for line in ("train --epochs none", "train --lerning-rate 1", "test", "data no-s
 #| hide
 show_warning("a warning")
 assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
-assert [do.__name__ for do in (do_train, do_test, do_data, do_doctor, do_bench)] == [
+assert [do.__name__ for do in (do_train, do_test, do_data, do_doctor, do_bench, do_pack)] == [
     f"do_{c}" for c in COMMANDS
 ]
 assert isinstance(make_parser(), Parser)
