@@ -7,10 +7,10 @@ __all__ = ['COLAB', 'KAGGLE', 'HERE', 'DRIVE', 'MY_DRIVE', 'ARCHIVES', 'MOST_MEM
            'where', 'interactive', 'installed', 'forget_stale_tpu', 'first_process', 'say', 'megabytes', 'one_line',
            'at_most', 'Mounted', 'mount_drive', 'alone', 'made_once', 'writing_to', 'make_room', 'Member', 'Header',
            'members', 'is_zip', 'why_refused', 'look_through', 'is_junk', 'write_member', 'target_of', 'bare_name',
-           'innermost', 'unpack', 'whole', 'on_drive', 'copy_from_drive', 'Published', 'known', 'progress', 'Download',
-           'fetch', 'fetch_from_drive', 'fetch_from_kaggle', 'check_download', 'is_tar', 'bring', 'fetch_checked',
-           'part_of', 'find_dataset', 'could_be', 'at_hand', 'is_passing', 'write_archive', 'pack', 'offer_download',
-           'run_folder', 'free_memory', 'program_folder']
+           'innermost', 'unpack', 'whole', 'on_drive', 'files_below', 'copy_from_drive', 'Published', 'known',
+           'progress', 'Download', 'fetch', 'fetch_from_drive', 'fetch_from_kaggle', 'check_download', 'is_tar',
+           'bring', 'fetch_checked', 'part_of', 'find_dataset', 'could_be', 'at_hand', 'is_passing', 'write_archive',
+           'pack', 'offer_download', 'run_folder', 'free_memory', 'program_folder']
 
 # %% ../nbs/01_places.ipynb #c-import-contextlib
 import contextlib
@@ -477,13 +477,29 @@ def on_drive(
     return Path(os.path.abspath(path)).is_relative_to(DRIVE)
 
 
+def files_below(
+    folder: Path,
+) -> dict[Path, os.stat_result]:  # by their paths in it
+    "The files of a folder; UserError if any part of it cannot be read."
+
+    def stop(error: OSError) -> None:  # os.walk would leave the part out
+        raise error
+
+    try:
+        walked = os.walk(folder, onerror=stop)
+        found = sorted(Path(top) / name for top, _, names in walked for name in names)
+        return {p.relative_to(folder): p.stat() for p in found if p.is_file()}
+    except OSError as error:
+        why = f"cannot be read ({one_line(error)})"
+        raise UserError(f"{folder}: {why}; mount Google Drive again") from None
+
+# %% ../nbs/01_places.ipynb #copy_from_drive
 def copy_from_drive(
     folder: Path,
     local: Path,  # where folders of data sets are made
 ) -> Path:
     "A copy of a folder on the local disk, made the first time."
-    found = [Path(top) / name for top, _, names in os.walk(folder) for name in names]
-    files = {p.relative_to(folder): p.stat() for p in sorted(found) if p.is_file()}
+    files = files_below(folder)
     listed = [f"{name} {about.st_size} {about.st_mtime_ns}" for name, about in files.items()]
     digits = hashlib.sha256("\n".join(listed).encode()).hexdigest()[:8]
     size = sum(about.st_size for about in files.values())
@@ -831,11 +847,11 @@ def at_hand(
     local: Path,  # where folders of data sets are made
 ) -> Path:
     "The folder to read a data set from: itself, what its only archive holds, or a local copy."
-    with contextlib.suppress(OSError):
+    inside: list[Path] = []
+    with contextlib.suppress(OSError):  # told when it is read
         inside = [path for path in folder.iterdir() if not is_junk(path.name)]
-        only = inside[0] if len(inside) == 1 else folder
-        if only.is_file() and only.name.lower().endswith(ARCHIVES):
-            return unpack(only, local)
+    if len(inside) == 1 and inside[0].is_file() and inside[0].name.lower().endswith(ARCHIVES):
+        return unpack(inside[0], local)
     return copy_from_drive(folder, local) if on_drive(folder) else folder
 
 # %% ../nbs/01_places.ipynb #is_passing
@@ -844,7 +860,8 @@ def is_passing(
 ) -> bool:
     "Whether a file of a run is not worth keeping."
     busy = path.name.startswith(".") and path.name.endswith(".tmp")
-    return busy or path.suffix == ".lock" or path.name == "lock" or path.parts[0] == "tensorboard"
+    lock = path.name == "lock" or path.name.endswith(".lock")
+    return busy or lock or path.parts[0] == "tensorboard"
 
 
 def write_archive(
