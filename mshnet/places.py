@@ -285,6 +285,18 @@ class Header(tarfile.TarInfo):
     "The header of a member; one that is damaged is never taken for the end of the archive."
 
     @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "Header":
+        "Read it from its bytes; a name of a megabyte, or less than nothing, is damage too."
+        header = super().frombuf(buf, encoding, errors)
+        label = header.type in (
+            *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+            *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+        )
+        if header.size < 0 or (label and header.size > 1 << 20):
+            raise tarfile.HeaderError("impossible size")
+        return header
+
+    @classmethod
     def fromtarfile(cls, box: tarfile.TarFile) -> "Header":
         "Read the next header."
         try:
@@ -378,7 +390,9 @@ def write_member(
     member: Member,
     folder: Path,
 ) -> None:
-    "Write a harmless member below a folder."
+    "Write a member below a folder; UserError if it would go elsewhere."
+    if why := why_refused(member):  # a second look: the file may have changed since the first
+        raise UserError(f"{member.name!r} {why}")
     parts = [part for part in member.name.replace("\\", "/").split("/") if part not in ("", ".")]
     path = folder.joinpath(*parts)
     if member.kind == "folder":
@@ -437,12 +451,12 @@ def unpack(
 ) -> Path:
     "The data set in an archive, unpacked the first time; UserError if that cannot or may not be."
     with whole(archive):
-        target = target_of(archive, local)
+        target, files, size = target_of(archive, local), 0, 0
+        if not target.is_dir():
+            files, size = look_through(archive)
+            make_room(local, size + 4096 * files, archive.name)  # a file fills its last block
     with writing_to(local), made_once(target) as half:
         if half:
-            with whole(archive):
-                files, size = look_through(archive)
-            make_room(local, size + 4096 * files, archive.name)  # a file fills its last block
             name = archive.name
             say(f"data    unpacking {name}: {files} files, {megabytes(size)}, to {target}")
             with whole(archive):
@@ -465,8 +479,10 @@ def whole(
     except Exception as error:  # bytes of strangers raise many kinds
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise  # of the disk that is written to
+        why = one_line(str(error).split(":\n")[0] or type(error).__name__)  # without its details
+        why = why.replace("file could not be opened successfully", "neither zip nor tar")
         raise UserError(
-            f"{archive.name}: damaged, or no archive ({one_line(error)}); copy or fetch it again"
+            f"{archive.name}: damaged, or no archive ({why}); copy or fetch it again"
         ) from None
 
 # %% ../nbs/01_places.ipynb #on_drive

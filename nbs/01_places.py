@@ -203,7 +203,7 @@ test_eq(one_line(EOFError()), "EOFError")
 # %% [markdown]
 # ## Google Drive
 #
-# Colab's own disk ends with the session; Google Drive stays. Mounting it asks the user for permission in a window, and there is no end to what can happen then: the window is closed, the account is a company's that forbids it, nobody is there. `google.colab.drive.mount` answers with exceptions of several kinds (`ValueError('mount failed')`, a `MessageError` of its own), and while the window is open it waits without an end, whatever its `timeout_ms` says: that counts for what comes after. So an alarm clock stands beside it. It needs signals, which Python delivers to the main thread, where a notebook's cells run; elsewhere, and on Windows, there is none.
+# Colab's own disk ends with the session; Google Drive stays. Mounting it asks the user for permission in a window, and there is no end to what can happen then: the window is closed, the account is a company's that forbids it, nobody is there. `google.colab.drive.mount` answers with exceptions of several kinds (`ValueError('mount failed')`, a `MessageError` of its own), and in the version that was read it waits for the window without an end, whatever its `timeout_ms` says: that counts for what comes after. So an alarm clock stands beside it. It needs signals, which Python delivers to the main thread, where a notebook's cells run; elsewhere, and on Windows, there is none.
 
 # %%
 #| export
@@ -386,7 +386,7 @@ with expect_fail(UserError, contains="the disk is full"), writing_to(Path("data"
 #
 # `.zip` and `.tar` come to the same: members with a name, a size, a kind, and bytes. Both libraries were made in a trusting age, so their members are looked at before any is written. What they raise for damaged bytes is of a dozen kinds; to the user it is one.
 #
-# tar keeps no sum over its content, and Python's reader takes a damaged header in the middle for the end: files would be missing without a word. `Header` refuses that. A compressed tar has a sum at its very end, which counts only if one reads so far.
+# tar keeps no sum over its content, and Python's reader takes a damaged header in the middle for the end: files would be missing without a word. `Header` refuses that, and names so long that reading them would fill the memory. A compressed tar has a sum at its very end, which counts only if one reads so far.
 
 # %%
 #| export
@@ -405,6 +405,18 @@ class Member:
 
 class Header(tarfile.TarInfo):
     "The header of a member; one that is damaged is never taken for the end of the archive."
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "Header":
+        "Read it from its bytes; a name of a megabyte, or less than nothing, is damage too."
+        header = super().frombuf(buf, encoding, errors)
+        label = header.type in (
+            *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+            *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+        )
+        if header.size < 0 or (label and header.size > 1 << 20):
+            raise tarfile.HeaderError("impossible size")
+        return header
 
     @classmethod
     def fromtarfile(cls, box: tarfile.TarFile) -> "Header":
@@ -515,7 +527,9 @@ def write_member(
     member: Member,
     folder: Path,
 ) -> None:
-    "Write a harmless member below a folder."
+    "Write a member below a folder; UserError if it would go elsewhere."
+    if why := why_refused(member):  # a second look: the file may have changed since the first
+        raise UserError(f"{member.name!r} {why}")
     parts = [part for part in member.name.replace("\\", "/").split("/") if part not in ("", ".")]
     path = folder.joinpath(*parts)
     if member.kind == "folder":
@@ -584,12 +598,12 @@ def unpack(
 ) -> Path:
     "The data set in an archive, unpacked the first time; UserError if that cannot or may not be."
     with whole(archive):
-        target = target_of(archive, local)
+        target, files, size = target_of(archive, local), 0, 0
+        if not target.is_dir():
+            files, size = look_through(archive)
+            make_room(local, size + 4096 * files, archive.name)  # a file fills its last block
     with writing_to(local), made_once(target) as half:
         if half:
-            with whole(archive):
-                files, size = look_through(archive)
-            make_room(local, size + 4096 * files, archive.name)  # a file fills its last block
             name = archive.name
             say(f"data    unpacking {name}: {files} files, {megabytes(size)}, to {target}")
             with whole(archive):
@@ -612,8 +626,10 @@ def whole(
     except Exception as error:  # bytes of strangers raise many kinds
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise  # of the disk that is written to
+        why = one_line(str(error).split(":\n")[0] or type(error).__name__)  # without its details
+        why = why.replace("file could not be opened successfully", "neither zip nor tar")
         raise UserError(
-            f"{archive.name}: damaged, or no archive ({one_line(error)}); copy or fetch it again"
+            f"{archive.name}: damaged, or no archive ({why}); copy or fetch it again"
         ) from None
 
 
@@ -650,7 +666,7 @@ with tempfile.TemporaryDirectory() as tmp:
     none.write_text("a web page")
     with expect_fail(UserError, contains="none.zip: damaged, or no archive"), whole(none):
         look_through(none)
-    test_eq([p.name for p in (Path(tmp) / "data").iterdir() if p.is_dir()], [])
+    assert not (Path(tmp) / "data").exists()
 
 
 # %% [markdown]
