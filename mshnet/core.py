@@ -188,7 +188,11 @@ class PlaceFields(SafetyFields, MachineFields):
     "Settings that say where a run happens: they may change when it is resumed."
 
     preset: str = Field("", description="named differences from the defaults; empty: none")
-    dataset_dir: str = Field("", description="folder of the data set; empty: synthetic scenes")
+    dataset_dir: str = Field(
+        "",
+        description="data set: its folder, its archive (.zip, .tar, .tar.gz, .tgz) or a name to be "
+        "fetched (NUAA-SIRST, IRSTD-1k, NUDT-SIRST); empty: synthetic scenes",
+    )
     weight_path: str = Field("", description="weights to start from (train) or to score (test)")
     output_dir: str = Field("", description="folder of the run; empty: named after the recipe")
     resume: str = Field("", description="checkpoint or run folder to go on from")

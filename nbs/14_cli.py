@@ -83,7 +83,10 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
 PLACED: dict[
     str, tuple[str, dict[str, Any]]
 ] = {  # what is written without a flag: its name, how it is shown, and how often
-    "data": ("folder", {"metavar": "DIR", "nargs": "?", "help": "folder of the data set"}),
+    "data": (
+        "folder",
+        {"metavar": "DIR", "nargs": "?", "help": "folder or archive of it, or a name"},
+    ),
     "pack": ("run", {"metavar": "RUN", "help": "folder of the run"}),
 }
 
