@@ -11,7 +11,7 @@
 import http.server
 import io
 
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
@@ -20,6 +20,7 @@ import errno
 import glob
 import hashlib
 import http.client
+import json
 import math
 import os
 import re
@@ -33,6 +34,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +43,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from mshnet.core import Config, UserError, did_you_mean, run_name
 
@@ -60,7 +63,18 @@ class Place:
     note: str  # what the user should know about it
     tpu: str = "a Google Cloud TPU VM has one"  # how to get a TPU there
     local: Path = Path("data")  # where data sets are unpacked and fetched to, on the local disk
+    hours: float = math.inf  # that a session lasts, less half an hour to end it well
+    tpu_hours: float = math.inf  # the same with a TPU
+    drive: Path | None = None  # where Google Drive is once it is mounted
 
+
+# %% [markdown]
+# The three kinds:
+
+# %%
+#| export
+DRIVE = Path("/content/drive")
+MY_DRIVE = DRIVE / "MyDrive"
 
 COLAB = Place(
     "colab",
@@ -69,6 +83,9 @@ COLAB = Place(
     "Colab: /content is deleted with the session; copy what you want to keep",
     "choose Runtime, Change runtime type, v5e-1 TPU",
     Path("/content/data"),
+    hours=11.5,
+    tpu_hours=11.5,
+    drive=MY_DRIVE,
 )
 KAGGLE = Place(
     "kaggle",
@@ -77,6 +94,8 @@ KAGGLE = Place(
     "Kaggle: /kaggle/working is kept as the notebook's output when it is saved",
     "choose Session options, Accelerator, TPU v5e-8",
     Path("/tmp/mshnet-data"),
+    hours=11.5,
+    tpu_hours=8.5,
 )
 HERE = Place(
     "here", Path("data"), Path("runs"), "this machine: folders are relative to where you started"
@@ -207,8 +226,6 @@ test_eq(one_line(EOFError()), "EOFError")
 
 # %%
 #| export
-DRIVE = Path("/content/drive")
-MY_DRIVE = DRIVE / "MyDrive"
 
 
 @contextlib.contextmanager
@@ -1389,3 +1406,685 @@ test_eq(program_folder(Config(output_dir="my/run")), Path("my/xla_cache"))
 assert free_memory() > 0
 test_eq(run_folder(Config(resume="old/last.pt")), Path("old"))
 test_eq(run_folder(Config(), KAGGLE), Path("/kaggle/working/runs") / run_name(Config()))
+
+
+# %% [markdown]
+# ## Results that outlive the session
+#
+# Colab deletes its disk with the session. So a run's files can be copied meanwhile to a second folder, their **mirror**: on Google Drive (`mirror_dir=drive`), on a network disk, on a stick. Each run has its own folder there, with the name of the run's folder. Where the Drive is not mounted nothing is copied, and that is said: a folder made where it should be would lie on the disk that is deleted.
+
+# %%
+#| export
+def mirror_folder(
+    config: Config,
+    place: Place | None = None,
+    say: Callable[[str], object] = print,  # told why there is none
+) -> Path | None:
+    "The folder of this run's copies; None if there is none."
+    if not config.mirror_dir:
+        return None
+    place = place or where()
+    folder = Path(os.path.abspath(run_folder(config, place)))
+    drive, parent = place.drive, Path(config.mirror_dir).expanduser()
+    if config.mirror_dir == "drive":
+        if not drive:
+            say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
+            return None
+        parent = drive / "mshnet"
+    if drive and drive.parent in parent.parents and not os.path.isdir(drive):
+        say(f"mirror  Google Drive is not mounted: results stay in {folder}")
+        return None
+    target = Path(os.path.abspath(parent / folder.name))
+    if folder in (target, *target.parents):
+        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
+    return target
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    colab = Place("colab", Path(tmp), Path(tmp) / "runs", "", drive=Path(tmp) / "drive" / "MyDrive")
+    asked = Config(mirror_dir="drive", output_dir="runs/mine")
+    test_eq([mirror_folder(asked, place) for place in (HERE, colab)], [None, None])
+    colab.drive.mkdir(parents=True)
+    test_eq(mirror_folder(asked, colab), colab.drive / "mshnet" / "mine")
+test_eq(mirror_folder(Config()), None)
+with expect_fail(UserError, contains="the run itself is there"):
+    mirror_folder(Config(mirror_dir="runs", output_dir="runs/mine"))
+
+# %% [markdown]
+# What is copied? Everything but temporary files, TensorBoard's (they grow all the time) and `previous.pt`, of which the mirror makes its own. The small records come first, for they say most per byte. `status.json` comes last: copies are compared by it, and it shall not promise an epoch that is not there. A file has changed when its stamp has.
+
+# %%
+#| export
+Stamp = tuple[int, int, int]  # size, time of the last change, number on the disk
+
+
+def stamp(
+    file: Path | int,  # a file, or the number of an open one
+) -> Stamp | None:  # None if there is no such file
+    "What is different after a file was changed."
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def run_files(
+    folder: Path,
+) -> list[str]:  # relative to the folder
+    "The files of a run that are worth a copy, in the order in which they are copied."
+    found = []
+    for top, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] != "." and name != "tensorboard"]
+        files = [Path(top, n) for n in names if n[0] != "." and n != "previous.pt"]
+        found += [f.relative_to(folder).as_posix() for f in files if f.is_file()]
+    late = ["best.pt", "last.pt", "status.json"]
+    return sorted(found, key=lambda name: (late.index(name) if name in late else -1, name))
+
+
+# %% [markdown]
+# A copy is written under another name, read back, compared, and renamed; so a file in the mirror is whole. (What is read back may come from this machine's memory and not from the far disk; better cannot be had from here.) A file that is replaced meanwhile is copied as it was, since it stays open; one that is written to meanwhile is left for the next time.
+
+# %%
+#| export
+def digest(file: Path) -> str:
+    "SHA-256 of a file's content."
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def to_disk(file: BinaryIO) -> None:
+    "Have an open file written to the disk, as far as its file system can promise that."
+    file.flush()
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+
+
+def cause(error: Exception) -> str:
+    "An error in a few words."
+    words = getattr(error, "strerror", None) or str(error)
+    return words if isinstance(error, OSError) else f"{type(error).__name__}: {words}"
+
+
+# %% [markdown]
+# The copy itself. The checkpoint that was there becomes `previous.pt`, and the one before is emptied first: Google Drive keeps what is deleted in its trash, and the trash counts.
+
+# %%
+#| export
+def copy_file(
+    old: Path,
+    new: Path,
+    write: Callable[[BinaryIO, bytes], object],  # puts a piece into an open file
+) -> Stamp | None:  # of what was copied; None if it was written to meanwhile
+    "Copy a file, or leave everything as it was; OSError if it cannot be done."
+    temporary, read = new.with_name(f".{new.name}.tmp"), hashlib.sha256()
+    try:
+        with open(old, "rb") as source, open(temporary, "wb") as target:
+            before = stamp(source.fileno())
+            while piece := source.read(1_000_000):
+                read.update(piece)
+                write(target, piece)
+            to_disk(target)
+            if stamp(source.fileno()) != before:
+                return None
+        if digest(temporary) != read.hexdigest():
+            raise OSError("a copy differs from its original")
+        if new.name == "last.pt" and new.exists():
+            previous = new.with_name("previous.pt")
+            with contextlib.suppress(FileNotFoundError):
+                os.truncate(previous, 0)
+            os.replace(new, previous)
+        os.replace(temporary, new)
+        return before
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+# %%
+def write_run(folder, **files):
+    "A folder with a few small files."
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    old, new = write_run(Path(tmp) / "a", last_pt="epoch 1"), write_run(Path(tmp) / "b")
+    for text in ("epoch 1", "epoch 2"):
+        (old / "last.pt").write_text(text)
+        copied = copy_file(old / "last.pt", new / "last.pt", lambda file, piece: file.write(piece))
+        test_eq(copied, stamp(old / "last.pt"))
+    contents = {p.name: p.read_text() for p in new.iterdir()}
+    test_eq(contents, {"last.pt": "epoch 2", "previous.pt": "epoch 1"})
+    assert digest(new / "last.pt") == digest(old / "last.pt")
+    with open(new / "note.txt", "wb") as file:
+        to_disk(file)
+    write_run(old, status_json="", best_pt="", log_jsonl="", _last_pt_tmp="")
+    test_eq(run_files(old), ["log.jsonl", "best.pt", "last.pt", "status.json"])
+
+
+# %% [markdown]
+# Two folders can be mistaken for the mirror. When a Drive is unmounted, an empty folder of the local disk is left in its place. So before the first file the nearest folder that exists must still be the one it was at the start, by its numbers on the disk; then a marker is written beside the copies, and nothing goes where the marker is not. (Numbers alone would not do: a mounted Drive may give a folder another one later.) The marker differs from session to session: of two that copy the same run the later one stays, and the earlier one says so.
+#
+# And the mirror may hold something that is worth more than what would replace it: another run of the same name, or more epochs of this one.
+
+# %%
+#| export
+def read_record(
+    file: Path,
+) -> dict[str, Any]:
+    "Content of a JSON file; empty if there is none or it is no record."
+    try:
+        found = json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def epochs_done(folder: Path) -> int:
+    "How many epochs a run has, by its status.json; 0 if that does not say."
+    found = read_record(folder / "status.json").get("epochs_done")
+    return found if isinstance(found, int) else 0
+
+
+def worth_keeping(
+    source: Path,
+    target: Path,
+) -> str:  # empty if the target may be written
+    "Why what the target holds must not be replaced by what is in the source."
+    ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
+    same = [n for n in Config.recipe_names() if n not in ("epochs", "precision")]
+    if any(ours[n] != theirs[n] for n in same if n in ours and n in theirs):
+        return "it holds another run; name another mirror_dir or output_dir"
+    here, there = epochs_done(source), epochs_done(target)
+    return f"it holds {there} epochs of this run, and here are {here}" if there > here else ""
+
+
+# %% [markdown]
+# Which folder is it, and may it be written?
+
+# %%
+#| export
+def nearest(
+    path: Path,
+) -> tuple[Path, tuple[int, int]]:  # with its device and its number there
+    "The nearest folder on the way to a path that exists."
+    for folder in (path, *path.parents):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = os.stat(folder)
+            return folder, (found.st_dev, found.st_ino)
+    raise OSError("there is no such disk")
+
+
+class Claim:
+    "The right of this session to write in a folder, and the proof that it is still the same."
+
+    def __init__(self, target: Path) -> None:
+        self.target, self.token, self.made = target, uuid.uuid4().hex, False
+        self.start: tuple[Path, tuple[int, int]] | None = None
+
+    def check(self, source: Path) -> None:
+        "Raise OSError unless files of the source may be written there."
+        marker = self.target / ".mirror"
+        if self.made:
+            found = marker.read_bytes() if marker.is_file() else b""
+            if found != self.token.encode():
+                raise OSError("another session copies to it now" if found else "it is gone")
+            return
+        self.start = self.start or nearest(self.target)
+        if nearest(self.start[0]) != self.start:
+            raise OSError("it is gone")
+        if self.target.exists() and os.path.samefile(source, self.target):
+            raise OSError("it is the run's own folder")
+        if reason := worth_keeping(source, self.target):
+            raise OSError(reason)
+        self.target.mkdir(parents=True, exist_ok=True)
+        marker.write_text(self.token)
+        self.made = True
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    source, target = write_run(Path(tmp) / "run", log_jsonl=""), Path(tmp) / "disk" / "run"
+    target.parent.mkdir()
+    test_eq(nearest(target)[0], target.parent)
+    claim = Claim(target)
+    claim.check(source)
+    target.parent.rename(Path(tmp) / "unmounted")
+    with expect_fail(OSError, contains="it is gone"):
+        claim.check(source)
+    write_run(target, status_json='{"epochs_done": 9}', config_json='{"lr": 0.05}')
+    test_eq([epochs_done(f) for f in (source, target)], [0, 9])
+    write_run(source, config_json='{"lr": 0.1}')
+    assert "another run" in worth_keeping(source, target)
+    test_eq(read_record(source / "config.json"), {"lr": 0.1})
+worth_keeping(Path("nowhere"), Path("nowhere"))
+
+
+# %% [markdown]
+# One round copies every file that has changed since it was copied. After a new start nothing is remembered, and a file that is there with the same content is taken as copied. An error with one file does not keep the others back: a disk may be too full for a checkpoint and not for the log.
+
+# %%
+#| export
+class Copies:
+    "A run's folder and its copy: what is there, and what is missing."
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self.source, self.target, self.claim = source, target, Claim(target)
+        self.done: dict[str, Stamp] = {}  # what is in the target, as it was then
+
+    def missing(self) -> list[str]:
+        "Files that are not in the target as they are now."
+        old = self.source
+        return [name for name in run_files(old) if stamp(old / name) != self.done.get(name)]
+
+    def copy(self, name: str, write: Callable[[BinaryIO, bytes], object]) -> None:
+        "Copy one file, unless it is there."
+        old, new = self.source / name, self.target / name
+        for folder in reversed(Path(name).parents[:-1]):
+            (self.target / folder).mkdir(exist_ok=True)
+        found, there = stamp(old), stamp(new)
+        alike = found and there and found[0] == there[0] and name not in self.done
+        if not alike or digest(old) != digest(new) or stamp(old) != found:
+            found = copy_file(old, new, write)
+        self.done |= {name: found} if found else {}
+
+    def copy_missing(self, write: Callable[[BinaryIO, bytes], object]) -> str:
+        "Copy what is missing; return the first problem, or nothing."
+        problem = ""
+        for name in [*self.missing(), ""] if run_files(self.source) else []:
+            try:
+                self.claim.check(self.source)
+            except OSError as error:
+                self.done.clear()  # who knows what is there now?
+                return cause(error)
+            try:
+                if name:
+                    self.copy(name, write)
+            except OSError as error:
+                if (self.source / name).exists():  # else it was removed meanwhile
+                    problem = problem or cause(error)
+        return problem
+
+
+# %%
+def put(file, piece):
+    "Write, on a disk where everything fits but checkpoints."
+    if "last.pt" in file.name:
+        raise OSError(28, "No space left on device")
+    file.write(piece)
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    source = write_run(Path(tmp) / "run", last_pt="epoch 1", log_jsonl="{}", env_json="{}")
+    copies = Copies(source, Path(tmp) / "disk" / "run")
+    test_eq(copies.copy_missing(put), "No space left on device")
+    test_eq(copies.missing(), ["last.pt"])
+    test_eq(run_files(copies.target), ["env.json", "log.jsonl"])
+cause(ValueError("odd"))
+
+
+# %% [markdown]
+# ## Beside the training
+#
+# Copying must not be felt, so it is done at a limited rate, piece by piece.
+
+# %%
+#| export
+class Pace:
+    "Writes pieces at a limited rate."
+
+    def __init__(self, rate: float) -> None:  # most megabytes per second
+        self.rate, self.due, self.closed = rate, 0.0, threading.Event()
+        self.clock: Callable[[], float] = time.monotonic
+        self.sleep: Callable[[float], object] = self.closed.wait  # which closing ends
+
+    def write(self, file: BinaryIO, piece: bytes) -> None:
+        "Put a piece into an open file, and wait until the next may follow; OSError when closed."
+        if self.closed.is_set():
+            raise OSError("the mirror is closed")
+        self.due = max(self.due, self.clock()) + len(piece) / (1e6 * self.rate)
+        file.write(piece)
+        self.sleep(max(0.0, self.due - self.clock()))
+
+
+# %%
+pace, slept, clock = Pace(rate=2.0), [], [0.0]
+pace.clock, pace.sleep = lambda: clock[0], slept.append
+for clock[0] in (0.0, 0.5, 0.6, 10.0):
+    pace.write(io.BytesIO(), bytes(1_000_000))
+test_close(slept, [0.5, 0.5, 0.9, 0.5])
+
+
+# %% [markdown]
+# And no error comes out of it: a problem is said once in a line, and when it is over that is said too.
+
+# %%
+#| export
+class PatientCopies(Copies):
+    "Copies made at a limited rate, whose problems are told and not raised."
+
+    def __init__(
+        self,
+        source: Path,
+        target: Path,
+        rate: float,  # most megabytes per second
+        say: Callable[[str], object],
+    ) -> None:
+        super().__init__(source, target)
+        self.pace, self.say, self.problem = Pace(rate), say, ""
+        self.told: set[str] = set()  # problems that were said, each of them once
+        self.over = True  # whether the last that was said is over
+        self.closed, self.busy = self.pace.closed, threading.Lock()
+
+    def attempt(self) -> bool:  # whether it went well
+        "Copy what is missing, as far as that is possible."
+        with self.busy:
+            try:
+                self.problem = self.copy_missing(self.pace.write)
+            except Exception as error:  # whatever it is, the training goes on
+                self.problem = cause(error)
+            with contextlib.suppress(Exception):  # nobody may be there to hear it
+                self.tell()
+        return not self.problem
+
+    def tell(self) -> None:
+        "Say a problem that is new, and that one is over."
+        if self.closed.is_set():
+            return
+        if self.problem and self.problem not in self.told:
+            self.told.add(self.problem)
+            self.over = False
+            self.say(f"mirror  {self.target}: {self.problem}; tried again later, the run goes on")
+        elif not self.problem and not self.over:
+            self.over = True
+            self.say(f"mirror  {self.target}: works again")
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    source, said = write_run(Path(tmp) / "run", log_jsonl="{}"), []
+    patient = PatientCopies(source, Path(tmp) / "disk" / "run", 20.0, said.append)
+    (Path(tmp) / "disk").write_text("no folder")
+    test_eq([patient.attempt() for _ in range(3)], [False] * 3)
+    (Path(tmp) / "disk").unlink()
+    patient.claim.start = None
+    assert patient.attempt()
+said = [line.replace(tmp, "") for line in said]
+said
+
+
+# %% [markdown]
+# A thread makes a round when it was woken, because something was written, and then rests for a minute; after a failure for longer and longer, up to five minutes. A disk that does not answer blocks this thread alone. Being a daemon, it does not hold the process either. (The threads of a pool would: Python waits for those at the end.)
+
+# %%
+#| export
+class BackgroundCopies(PatientCopies):
+    "A thread that copies what has changed, beside whatever else happens."
+
+    def __init__(
+        self,
+        source: Path,
+        target: Path | None,  # None: nothing is copied
+        rate: float = 20.0,  # most megabytes per second
+        pause: float = 60.0,  # seconds between two rounds
+        say: Callable[[str], object] = print,
+    ) -> None:
+        super().__init__(source, target or source, rate, say)
+        self.wanted, self.pause, self.woken = target is not None, pause, threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        "Begin, with what is there already."
+        if self.wanted and not self.thread:
+            self.wake()
+            self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
+            self.thread.start()
+
+    def wake(self) -> None:
+        "Say that something was written; this never waits."
+        self.woken.set()
+
+    def rounds(self) -> None:
+        "What the thread does."
+        failures = 0
+        while self.woken.wait() and not self.closed.is_set():
+            self.woken.clear()
+            failures = 0 if self.attempt() else failures + 1
+            if failures or self.missing():
+                self.wake()
+            self.closed.wait(self.rest(failures))
+
+    def rest(self, failures: int) -> float:  # seconds
+        "How long to wait after so many failures in a row."
+        return max(self.pause, min(300.0, self.pause * 2.0 ** min(failures, 9)))
+
+
+# %%
+test_eq([BackgroundCopies(Path(), None).rest(n) for n in range(5)], [60, 120, 240, 300, 300])
+
+
+# %% [markdown]
+# Somebody must be able to say at the end where everything is:
+
+# %%
+#| export
+def whereabouts(
+    copies: PatientCopies,
+    late: str = "",  # why not all was waited for
+) -> str:
+    "What of a run is where, in one line."
+    names, missing = run_files(copies.source), copies.missing()
+    size = sum(found[0] for n in names if (found := stamp(copies.source / n))) / 1e6
+    if not missing:
+        return f"mirror  all {len(names)} files ({size:,.1f} MB) are in {copies.target}"
+    some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
+    why = ", ".join(filter(None, (copies.problem, late))) or "they changed meanwhile"
+    there = f"{len(names) - len(missing)} of {len(names)} files are in {copies.target}"
+    return f"mirror  {there}; missing: {some} ({why}); they are in {copies.source}"
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    source = write_run(Path(tmp) / "run", last_pt="", log_jsonl="{}", env_json="")
+    print(whereabouts(PatientCopies(source, Path("drive"), 20, print), "so far").replace(tmp, ""))
+
+
+# %% [markdown]
+# `flush` copies the rest without resting, waits a limited time for it, and says that. It tries three times.
+
+# %%
+#| export
+class Mirror(BackgroundCopies):
+    "A copy of a run's folder, kept up in the background; with target None it does nothing."
+
+    def __enter__(self) -> "Mirror":
+        self.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        "End the thread after the piece that it is writing; one that hangs is left behind."
+        self.closed.set()
+        self.wake()
+        if self.thread:
+            self.thread.join(1.0)
+
+    def flush(self, timeout: float) -> str:  # seconds
+        "Copy what is missing, wait for that at most so long, and say what is where."
+        if not self.wanted:
+            return ""
+        worker = threading.Thread(target=self.hurry, daemon=True)
+        worker.start()
+        worker.join(timeout)
+        return whereabouts(self, f"not done after {timeout:.0f} s" if worker.is_alive() else "")
+
+    def hurry(self) -> None:
+        "Three attempts."
+        for _ in range(3):
+            if self.closed.is_set() or (self.attempt() and not self.missing()):
+                return
+            self.closed.wait(min(1.0, self.pause))
+
+    def state(self) -> dict[str, Any]:
+        "The same for status.json; empty if there is no mirror."
+        if not self.wanted:
+            return {}
+        missing, folder = self.missing(), str(self.target)
+        there = {"folder": folder, "files": len(run_files(self.source)) - len(missing)}
+        return {**there, "missing": missing, "problem": self.problem}
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    source = write_run(Path(tmp) / "run", last_pt="epoch 1", log_jsonl="{}")
+    with Mirror(source, Path(tmp) / "drive" / "run", rate=20) as mirror:
+        (source / "last.pt").write_text("epoch 2")
+        mirror.wake()
+        print(mirror.flush(timeout=60).replace(tmp, ""))
+    test_eq(
+        mirror.state() | {"folder": ""}, {"folder": "", "files": 2, "missing": [], "problem": ""}
+    )
+    test_eq((Path(tmp) / "drive" / "run" / "last.pt").read_text(), "epoch 2")
+test_eq([Mirror(source, None).flush(1), Mirror(source, None).state()], ["", {}])
+
+
+# %% [markdown]
+# ## Going on in a new session
+#
+# A new session has an empty disk. The run is brought back before it is looked for: from the mirror, or on Kaggle from an earlier output that was attached as input; if there are several copies, from the one with the most epochs. The checkpoint comes last, so that what was interrupted is done again; only the spare one comes after it. A copy that cannot be read is passed over with a warning. (The mirror then keeps its epochs: see above.)
+
+# %%
+#| export
+def copies_of(
+    config: Config,
+    place: Place | None = None,
+) -> list[Path]:
+    "Folders in which there may be a copy of this run."
+    place = place or where()
+    mirror = mirror_folder(config, place, say=lambda _: None)
+    folder = Path(os.path.abspath(run_folder(config, place)))
+    kept = place.runs.parent  # what is in it becomes the output of a notebook
+    name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
+    tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
+    attached = {p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")}
+    return [*([mirror] if mirror else []), *sorted(attached)]
+
+
+def has_checkpoint(folder: Path) -> bool:
+    "Whether a run can go on from this folder; OSError if it cannot be reached."
+    return any((folder / name).is_file() for name in ("last.pt", "previous.pt"))
+
+
+def bring_back(
+    folder: Path,
+    copies: list[Path],
+) -> Path | None:  # the copy that was taken
+    "Copy a run back into its folder, unless it is there."
+    if has_checkpoint(folder):
+        return None
+    found: list[tuple[int, Path]] = []
+    for copy in copies:
+        with passed_over(copy):
+            if has_checkpoint(copy):
+                found.append((epochs_done(copy), copy))
+    for _, copy in sorted(found, key=lambda pair: -pair[0]):
+        with passed_over(copy):
+            take_files(copy, folder)
+            return copy
+    return None
+
+
+# %% [markdown]
+# How the files are taken:
+
+# %%
+#| export
+@contextlib.contextmanager
+def passed_over(copy: Path) -> Iterator[None]:
+    "Turn what is wrong with a copy into a warning."
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{copy} is passed over: {cause(error)}", stacklevel=3)
+
+
+def take_files(copy: Path, folder: Path) -> None:
+    "Copy the files of a run, its checkpoint after all others."
+    names = sorted(run_files(copy), key=lambda name: name == "last.pt")
+    for name in [*names, "previous.pt"] if (copy / "previous.pt").is_file() else names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if not copy_file(copy / name, folder / name, lambda file, piece: file.write(piece)):
+            raise OSError(f"{name} is being written to")
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "working" / "runs", "")
+    config = Config()
+    for place in ("input/version-2", "input/notebooks/me/version-3"):
+        copy = Path(tmp) / place / "runs" / run_name(config)
+        write_run(copy, last_pt="", status_json=f'{{"epochs_done": {place[-1]}}}')
+    copies = copies_of(config, kaggle)
+    test_eq(len(copies), 2)
+    test_eq([has_checkpoint(f) for f in (run_folder(config, kaggle), *copies)], [False, True, True])
+    took = bring_back(run_folder(config, kaggle), copies)
+    assert "version-3" in str(took)
+    test_eq(bring_back(run_folder(config, kaggle), copies), None)
+    take_files(copies[0], Path(tmp) / "again")
+with warnings.catch_warnings(record=True) as caught, passed_over(Path("drive")):
+    warnings.simplefilter("always")
+    raise OSError(107, "Transport endpoint is not connected")
+str(caught[0].message)
+
+
+# %% [markdown]
+# ## How long a session lasts
+#
+# Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Whether Kaggle gave a TPU is read from the variables of a TPU's runtime; which of them it really sets could not be seen.
+#
+# The time is counted from the start of this process, which the system knows, without the clock on the wall: that one jumps. What a session did before (another notebook, a long installation) is not in it; half an hour is left for that, and for the end.
+
+# %%
+#| export
+def session_hours(
+    config: Config,
+    place: Place | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> float:  # infinite where sessions do not end
+    "Hours after which a session should end by itself."
+    if config.max_hours > 0:
+        return config.max_hours
+    place = place or where(environ)
+    signs = ("TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "TPU_NAME", "TPU_PROCESS_ADDRESSES")
+    return place.tpu_hours if any(name in environ for name in signs) else place.hours
+
+
+IMPORTED = time.monotonic()
+
+
+def session_seconds() -> float:
+    "Seconds since this process began; where the system does not say, since this was imported."
+    try:
+        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        running = float(Path("/proc/uptime").read_text().split()[0])
+        return running - int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.monotonic() - IMPORTED
+
+
+# %%
+kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_WORKER_ID": "0"}
+test_eq(session_hours(Config(), environ=kaggle_tpu), 8.5)
+test_eq([session_hours(Config(), place, {}) for place in (COLAB, KAGGLE)], [11.5, 11.5])
+test_eq(session_hours(Config(max_hours=2), KAGGLE), 2)
+test_eq(session_hours(Config(), HERE), math.inf)
+assert 0 < session_seconds() <= session_seconds()
