@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import threading
 import time
 import uuid
@@ -305,7 +306,8 @@ def nearest(
     for folder in (path, *path.parents):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = os.stat(folder)
-            return folder, (found.st_dev, found.st_ino)
+            if stat.S_ISDIR(found.st_mode):
+                return folder, (found.st_dev, found.st_ino)
     raise OSError("there is no such disk")
 
 

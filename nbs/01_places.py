@@ -1484,7 +1484,7 @@ def run_files(
 
 
 # %% [markdown]
-# A copy is written under another name, read back, compared, and renamed; so a file in the mirror is whole. (What is read back may come from this machine's memory and not from the far disk; better cannot be had from here.) A file that is replaced meanwhile is copied as it was, since it stays open; one that is written to meanwhile is left for the next time.
+# A copy is written under another name, read back, compared, and renamed; so a file in the mirror is whole. (What is read back may come from this machine's memory and not from the far disk; better cannot be had from here. All of this was tried with local disks that filled up, hung and vanished, and not with a real Drive.) A file that is replaced meanwhile is copied as it was, since it stays open; one that is written to meanwhile is left for the next time.
 
 # %%
 #| export
@@ -1618,7 +1618,8 @@ def nearest(
     for folder in (path, *path.parents):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = os.stat(folder)
-            return folder, (found.st_dev, found.st_ino)
+            if stat.S_ISDIR(found.st_mode):
+                return folder, (found.st_dev, found.st_ino)
     raise OSError("there is no such disk")
 
 
@@ -1814,7 +1815,6 @@ with tempfile.TemporaryDirectory() as tmp:
     (Path(tmp) / "disk").write_text("no folder")
     test_eq([patient.attempt() for _ in range(3)], [False] * 3)
     (Path(tmp) / "disk").unlink()
-    patient.claim.start = None
     assert patient.attempt()
 said = [line.replace(tmp, "") for line in said]
 said
@@ -1871,7 +1871,7 @@ test_eq([BackgroundCopies(Path(), None).rest(n) for n in range(5)], [60, 120, 24
 
 
 # %% [markdown]
-# Somebody must be able to say at the end where everything is:
+# At the end a line says where everything is, since somebody may have to act on it before the session is deleted:
 
 # %%
 #| export

@@ -91,6 +91,14 @@ def contents(folder):
     return {p.relative_to(folder).as_posix(): p.read_text() for p in found}
 
 
+def until(condition):
+    "Wait for another thread, but not for ever."
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < 60, "it did not happen"
+        time.sleep(0.01)
+
+
 def hidden(folder):
     "The names of hidden files but for the marker."
     return [p.name for p in folder.rglob(".*") if p.name != ".mirror"]
@@ -205,6 +213,37 @@ def test_the_last_but_one_checkpoint_is_kept(run, disk):
     assert [found[n] for n in ("last.pt", "previous.pt")] == [f"last.pt of epoch {n}" for n in "54"]
 
 
+def checkpoints(folder):
+    "The epochs of the checkpoints in a folder, the last one first; an empty file has none."
+    found = contents(folder)
+    return "".join(found.get(name, "")[-1:] for name in ("last.pt", "previous.pt"))
+
+
+@pytest.mark.parametrize(("steps", "there"), [*enumerate(["43", "4", "4", "54"])])
+def test_a_whole_checkpoint_is_there_wherever_it_stops(run, disk, monkeypatch, steps, there):
+    "The oldest is emptied (a Drive's trash counts) only while two others are whole."
+    for epoch in (4, 5):
+        disk.mirror.flush(60)
+        write(run, "last.pt", f"last.pt of epoch {epoch}")
+    left, target = [steps], disk.mirror.target
+
+    def count(real):
+        def act(*paths):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.EIO, "Input/output error")
+            real(*paths)
+
+        return act
+
+    for name in ("truncate", "replace"):
+        monkeypatch.setattr(places.os, name, count(getattr(places.os, name)))
+    assert disk.mirror.attempt() == (steps == 3)
+    assert checkpoints(target) == there
+    left[0] = 99
+    assert disk.mirror.attempt() and checkpoints(target) == "54"
+
+
 def test_a_file_replaced_meanwhile_is_copied_as_it_was_and_then_as_it_is(run, disk):
     "Training writes a checkpoint while the one before is under way."
     half = {"last.pt": "newer"}
@@ -312,8 +351,7 @@ def test_errors_for_a_while_end_with_everything_copied(run, disk):
 
     disk.faults.append(flaky)
     with disk.mirror:
-        while disk.mirror.state()["missing"]:
-            time.sleep(0.01)
+        until(lambda: not disk.mirror.state()["missing"])
         line = disk.mirror.flush(60)
     assert "all 8 files" in line and contents(disk.mirror.target) == contents(run)
     assert len(disk.said) == 2
@@ -441,6 +479,8 @@ def test_a_mirror_that_is_a_file_is_a_problem_and_no_error(run, tmp_path):
     line = disk.mirror.flush(60)
     assert "0 of 8 files" in line and len(disk.said) == 1
     assert (tmp_path / "drive").read_text() == "a file"
+    (tmp_path / "drive").unlink()
+    assert "all 8 files" in disk.mirror.flush(60)
 
 
 def hanging(disk):
@@ -549,8 +589,7 @@ def test_closing_ends_a_slow_copy(run, tmp_path):
     "At a rate of a byte a second nobody waits for the rest of the file."
     mirror = Mirror(run, tmp_path / "drive", rate=1e-6)
     with mirror:
-        while not (tmp_path / "drive" / ".config.json.tmp").exists():
-            time.sleep(0.01)
+        until((tmp_path / "drive" / ".config.json.tmp").exists)
     mirror.thread.join(60)
     assert not mirror.thread.is_alive()
 
@@ -561,8 +600,7 @@ def test_a_thread_sleeps_until_it_is_woken(run, disk):
         for text in ("one", "two", "three"):
             write(run, "log.jsonl", text)
             mirror.wake()
-            while contents(mirror.target).get("log.jsonl") != text:
-                time.sleep(0.01)
+            until(lambda text=text: contents(mirror.target).get("log.jsonl") == text)
     assert disk.said == []
 
 
