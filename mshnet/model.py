@@ -6,10 +6,12 @@
 __all__ = ['ChannelAttention', 'sum_of', 'SpatialAttention', 'on_cpu', 'rows_of', 'image_of', 'spread', 'channel_sum',
            'weigh_channels', 'channel_gradients', 'weigh_pixels', 'pixel_gradients', 'AttendOnCpu', 'attend', 'Block',
            'stage', 'enlarge', 'enlarging_matrix', 'enlarge_by_matrix', 'JoinOnCpu', 'join', 'UNet', 'MSHNet', 'fold',
-           'read_file', 'numpy_scalars', 'find_weights', 'fit_weights', 'load_weights']
+           'swells', 'one_word', 'read_file', 'numpy_scalars', 'find_weights', 'fit_weights', 'load_weights']
 
 # %% ../nbs/02_model.ipynb #c-import-copy
 import copy
+import os
+import zipfile
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -369,6 +371,20 @@ def fold(model: nn.Module) -> nn.Module:
             block.shortcut = fuse_conv_bn_eval(conv, norm)  # type: ignore[type-var, arg-type]
     return model
 
+# %% ../nbs/02_model.ipynb #swells
+def swells(path: str | Path) -> bool:
+    "Is it a zip file that holds more than its own size? torch does not compress, but unpacks."
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\3\4":
+            return False
+        with zipfile.ZipFile(file) as packed:
+            return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
+
+
+def one_word(name: str) -> str:
+    "A name from a file that may be damaged, fit for the line of an error."
+    return name if name.isprintable() and len(name) < 100 else f"{name[:100]!a}.."
+
 # %% ../nbs/02_model.ipynb #read_file
 def read_file(
     path: str | Path,  # a file written by torch.save
@@ -379,6 +395,8 @@ def read_file(
     a list, to which numpy scalars are added because published files hold one (the best IoU).
     """
     try:
+        if swells(path):
+            raise ValueError("a file that unpacks to more than itself")
         with torch.serialization.safe_globals(numpy_scalars()):
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -411,22 +429,28 @@ def find_weights(
     named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
     if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError("holds no weights (a mapping of names to tensors)")
-    return {name.removeprefix("module."): value for name, value in content.items()}
+    return {one_word(name.removeprefix("module.")): value for name, value in content.items()}
 
-
+# %% ../nbs/02_model.ipynb #fit_weights
 def fit_weights(
     model: nn.Module,
     weights: Mapping[str, Tensor],
 ) -> None:
     "Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree."
-    want = {k: tuple(v.shape) for k, v in model.state_dict().items()}
-    have = {k: tuple(v.shape) for k, v in weights.items()}
+    own = model.state_dict()
+    want = {k: tuple(v.shape) for k, v in own.items()}
+    have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
     wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
     if wrong:
         lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ValueError(f"weights of another model: {'; '.join(lines)}{more}")
-    model.load_state_dict(dict(weights))
+    try:
+        with torch.no_grad():
+            ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
+    except RuntimeError:  # tensors without numbers, sparse ones, quantized ones
+        raise ValueError("weights that are not plain numbers") from None
+    model.load_state_dict(ready)
 
 
 def load_weights(

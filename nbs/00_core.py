@@ -8,6 +8,7 @@
 
 # %%
 #| hide
+import tempfile
 
 from fastcore.test import expect_fail, test_eq
 
@@ -17,6 +18,8 @@ import contextlib
 import difflib
 import hashlib
 import json
+import os
+import reprlib
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,11 +39,27 @@ from pydantic import (
 # ## Whose mistake is it?
 #
 # A mistyped setting is not a crash. It deserves one line: what is wrong, the value, what to write instead. `UserError` marks those, so that the command line can print the line and leave with status 2, and a notebook can show the line instead of forty frames of our own code.
+#
+#
+# The value may come from a file that nobody wrote on purpose: with line breaks in a name, with signs that move a terminal's cursor, with a million letters. `one_line` sees to it that an error stays one line whatever was read, in one place instead of wherever an error is raised. What cannot be printed is written as Python writes it, and of what is too long the middle is left out.
 
 # %%
 #| export
+def one_line(
+    text: str,
+    most: int = 2000,  # letters, before any are written in another way
+) -> str:
+    "A text as one line that can be printed."
+    if len(text) > most:
+        text = f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class UserError(ValueError):
     "A mistake that the user can mend: its text is one line with the value and the remedy."
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
     def _render_traceback_(self) -> list[str]:
         "IPython asks an exception for this before it prints a traceback of its own."
@@ -48,7 +67,31 @@ class UserError(ValueError):
 
 
 # %%
+test_eq(one_line("a\nb\x1b[2J\ud800"), r"a\nb\x1b[2J\ud800")
+test_eq(str(UserError("x" * 9999)), one_line("x" * 9999))
 UserError("epochs=0: write a whole number of at least 1")._render_traceback_()
+
+
+# %% [markdown]
+# A value is shown as Python writes it, shortened, so that the remedy behind it is still seen:
+
+# %%
+#| export
+def shown(
+    value: Any,  # of any type and size
+) -> str:
+    "A value for an error line."
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = 200
+    try:
+        return short.repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
+
+
+# %%
+test_eq([shown(v) for v in ("a\nb", 0.5, 10**5000)][:2], [r"'a\nb'", "0.5"])
+[shown(10**5000), shown([[[[[[[["deep"]]]]]]]]), shown(list(range(1000)))]
 
 
 # %% [markdown]
@@ -281,6 +324,26 @@ class PlaceFields(SafetyFields, MachineFields):
 
 
 # %% [markdown]
+# Nearly all texts among the settings name a file or a folder. What none can be called is refused once, here, for all who will look for it: a file system raises another kind of error for every kind of such name.
+
+# %%
+#| export
+def can_be_a_name(
+    text: str,
+) -> bool:
+    "Whether a file or a folder can be called that."
+    longest = max((len(part.encode()) for part in Path(text).parts), default=0)
+    controls = any(sign < " " for sign in text)
+    stranger = os.path.expanduser(text).startswith("~")  # a user who is not known here
+    return len(text) <= 1000 and longest <= 255 and not controls and not stranger
+
+
+# %%
+test_eq([can_be_a_name(n) for n in ("", "data/sirst", "~/x")], [True, True, True])
+test_eq([can_be_a_name(n) for n in ("a\nb", "a" * 300, "~nobody-here/x")], [False, False, False])
+
+
+# %% [markdown]
 # `Config` joins them. It is frozen, refuses names it does not know, and says in the house's words what is wrong (pydantic's own messages speak of schemas). `True` is no number of epochs, whatever Python thinks.
 
 # %%
@@ -294,15 +357,19 @@ class Config(PlaceFields, RecipeFields):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise UserError("; ".join(explain(dict(e)) for e in error.errors())) from None
+            wrong = error.errors()
+            more = [f"{len(wrong) - 10} more"] if len(wrong) > 10 else []
+            raise UserError("; ".join([explain(dict(e)) for e in wrong[:10]] + more)) from None
 
     @field_validator("*", mode="before")
     @classmethod
-    def refuse_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
-        "Few settings are truth values, and Python would take True for 1."
+    def refuse_impossible_values(cls, value: Any, info: ValidationInfo) -> Any:
+        "Python would take True for 1; and no setting is a text that cannot be a name."
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, bool) and field.annotation is not bool:
             raise ValueError("a truth value")
+        if isinstance(value, str) and not can_be_a_name(value):
+            raise ValueError("no name of a file")
         return value
 
     def __str__(self) -> str:
@@ -339,7 +406,7 @@ def expects(
         return "true or false"
     if field.annotation is str:
         patterned = any(getattr(m, "pattern", None) for m in field.metadata)
-        return (field.description or "") if patterned else "a text"
+        return (field.description or "") if patterned else "a name that a file or folder can have"
     words = {"ge": "at least", "gt": "above", "le": "at most", "multiple_of": "a multiple of"}
     limits = [
         f"{words[key]} {value}"
@@ -354,10 +421,10 @@ def explain(
     error: dict[str, Any],  # one of pydantic's errors
 ) -> str:  # one line
     "A refused setting in one line: its name, its value, what to write instead."
-    name = str(error["loc"][0]) if error["loc"] else "config"
-    if error["type"] == "extra_forbidden":
+    name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is no Unicode
+    if name not in Config.model_fields:
         return unknown(name)
-    return f"{name}={error['input']!r} is not possible: write {expects(name)}"
+    return f"{name}={shown(error['input'])} is not possible: write {expects(name)}"
 
 
 def unknown(
@@ -393,13 +460,15 @@ def translate(
     "Settings under their names of today; UserError if two of them contradict each other."
     values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
     for switch, (name, meant) in SWITCHES.items():
-        on = str(values.pop(switch, "false")).lower()
-        if on not in ("true", "1", "yes", "false", "0", "no"):
-            raise UserError(f"{switch}={on!r} is not possible: write true or false")
-        if on in ("false", "0", "no"):
+        given = values.pop(switch, False)
+        on = given.lower() if isinstance(given, str) else given
+        if on not in (True, "true", "1", "yes", False, "false", "0", "no"):
+            raise UserError(f"{switch}={shown(given)} is not possible: write true or false")
+        if on in (False, "false", "0", "no"):
             continue
         if values.get(name, "auto") not in ("auto", meant):
-            raise UserError(f"{switch} means {name}={meant}, and {name}={values[name]} is written")
+            other = shown(values[name])
+            raise UserError(f"{switch} means {name}={meant}, and {name}={other} is written")
         values[name] = meant
     return values
 
@@ -431,7 +500,7 @@ test_eq(
     translate({"use_tpu": True, "num_cores": 8, "lr": None}), {"num_devices": 8, "device": "xla"}
 )
 test_eq(translate({"use_tpu": False, "device": "cpu"}), {"device": "cpu"})
-with expect_fail(UserError, contains="device=cpu is written"):
+with expect_fail(UserError, contains="device='cpu' is written"):
     translate({"use_tpu": True, "device": "cpu"})
 
 # %%
@@ -489,16 +558,17 @@ def configure(
     by_hand = {**translate(read_settings(file)), **said}
     if not said and by_hand.keys() >= Config.model_fields.keys():  # a run's config.json: as it is
         return Config(**by_hand)
-    values = {**settings_of(run or str(by_hand.get("resume", ""))), **by_hand}
+    resume = by_hand.get("resume", "")
+    values = {**settings_of(run or (resume if isinstance(resume, str) else "")), **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     preset = values.get("preset", "")
-    if not preset and not values.get("dataset_dir"):
+    if preset == "" and not values.get("dataset_dir"):
         preset = values["preset"] = "quick"
-    if preset and preset not in PRESETS:
+    if preset not in ("", *PRESETS):  # of any type, from a file
+        hint = did_you_mean(preset, list(PRESETS)) if isinstance(preset, str) else ""
         known = ", ".join(PRESETS)
-        hint = did_you_mean(str(preset), list(PRESETS))
-        raise UserError(f"preset={preset!r} is not known{hint} (there are {known})")
+        raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
     config = Config(**{**PRESETS.get(preset, {}), **values})
     for text in skipped(config, by_hand):
         warnings.warn(text, stacklevel=2)
@@ -517,15 +587,46 @@ def settings_of(
     path: str,  # a checkpoint or a run's folder; empty: none
 ) -> dict[str, Any]:
     "The settings of a run, without those of its folder and its machine."
-    start = Path(path).expanduser()
-    file = (start if start.is_dir() else start.parent) / "config.json"
-    if not path or not file.exists():
+    start = os.path.expanduser(path)
+    file = os.path.join(start if os.path.isdir(start) else os.path.dirname(start), "config.json")
+    if not path or not os.path.isfile(file):  # unlike Path's: False for a name that cannot be
         return {}
-    return {k: v for k, v in read_settings(str(file)).items() if k not in OF_ITS_MACHINE}
+    return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
 
 
 # %% [markdown]
-# A settings file is any JSON object of settings; the `config.json` that every run leaves is one.
+# A settings file is any JSON object of settings; the `config.json` that every run leaves is one. Other files may be given in its place: an image, a disk's worth of zeros, brackets nested so deep that the parser gives up. So a text is read up to a size that no honest one has, and all that can go wrong with its bytes ends in the same line. A list of names is read in the same way.
+
+# %%
+#| export
+LARGEST_TEXT = 16 * 2**20  # bytes; a million names
+
+
+def read_text(
+    path: str | Path,
+    what: str,  # it should be, such as "list of names"
+) -> str:
+    "The text of a file, without the mark that Windows puts before it; UserError if it is none."
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_TEXT + 1)
+        if len(data) > LARGEST_TEXT:
+            raise ValueError(f"it has more than {LARGEST_TEXT // 2**20} MB")
+        return data.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable {what} ({error})") from None
+
+
+def read_json(
+    path: str | Path,
+) -> Any:
+    "What a JSON file holds; UserError if it is none."
+    text = read_text(path, "JSON file")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not a readable JSON file ({error})") from None
+
 
 # %%
 #| export
@@ -536,9 +637,9 @@ def read_settings(
     if not file:
         return {}
     try:
-        values = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"config {file}: not a readable JSON file ({error})") from None
+        values = read_json(file)
+    except UserError as error:
+        raise UserError(f"config {error}") from None
     if not isinstance(values, dict):
         raise UserError(f'config {file}: write an object such as {{"epochs": 3}}')
     return values
@@ -592,6 +693,13 @@ with expect_fail(UserError, contains="did you mean paper?"):
 with expect_fail(UserError, contains="not a readable JSON file"):
     read_settings("no-such-file.json")
 test_eq(settings_of(""), {})
+with tempfile.TemporaryDirectory() as tmp:
+    path = Path(tmp) / "config.json"
+    path.write_text("[" * 100_000)
+    with expect_fail(UserError, contains="maximum recursion depth"):
+        read_json(path)
+    path.write_bytes(b"\xef\xbb\xbf{}")
+    test_eq(read_text(path, "JSON file"), "{}")
 
 
 # %% [markdown]

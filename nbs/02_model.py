@@ -15,6 +15,8 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import copy
+import os
+import zipfile
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -558,6 +560,36 @@ with torch.no_grad():
 # ## Weights
 #
 # Weights of this model lie about in several forms: a bare state dict, `{"state_dict": ...}`, `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in the old format from before zip files. All of them load here; none may run code while loading, which is what a pickle can do. So only tensors, plain values and numpy scalars are let through.
+#
+# The new format is a zip file, and torch unpacks its records whatever they become: half a megabyte can become half a gigabyte before anything is compared. But torch itself never compresses, so a file that would grow is none of its own. And names in a damaged file may be of any length and sign, where an error is one line.
+
+# %%
+#| export
+def swells(path: str | Path) -> bool:
+    "Is it a zip file that holds more than its own size? torch does not compress, but unpacks."
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\3\4":
+            return False
+        with zipfile.ZipFile(file) as packed:
+            return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
+
+
+def one_word(name: str) -> str:
+    "A name from a file that may be damaged, fit for the line of an error."
+    return name if name.isprintable() and len(name) < 100 else f"{name[:100]!a}.."
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    path = Path(tmp) / "bomb.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("bomb/data/0", bytes(10**6))
+    assert swells(path)
+one_word("conv.weight"), one_word("a\nb")
+
+
+# %% [markdown]
+# Reading a file:
 
 # %%
 #| export
@@ -570,6 +602,8 @@ def read_file(
     a list, to which numpy scalars are added because published files hold one (the best IoU).
     """
     try:
+        if swells(path):
+            raise ValueError("a file that unpacks to more than itself")
         with torch.serialization.safe_globals(numpy_scalars()):
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -593,7 +627,7 @@ def numpy_scalars() -> list[Any]:
 
 
 # %% [markdown]
-# What was read is searched for the weights, and these are compared with the model's. The first few differences say at once whether a file is of another model or of another version.
+# What was read is searched for the weights:
 
 # %%
 #| export
@@ -607,22 +641,33 @@ def find_weights(
     named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
     if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError("holds no weights (a mapping of names to tensors)")
-    return {name.removeprefix("module."): value for name, value in content.items()}
+    return {one_word(name.removeprefix("module.")): value for name, value in content.items()}
 
 
+# %% [markdown]
+# These are compared with the model's. The first few differences say at once whether a file is of another model or of another version. Names and shapes may agree and a tensor still hold no numbers that torch can copy (there are sparse ones, and some that are shape alone). So all are copied before the first is put into the model, and a file fits or changes nothing.
+
+# %%
+#| export
 def fit_weights(
     model: nn.Module,
     weights: Mapping[str, Tensor],
 ) -> None:
     "Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree."
-    want = {k: tuple(v.shape) for k, v in model.state_dict().items()}
-    have = {k: tuple(v.shape) for k, v in weights.items()}
+    own = model.state_dict()
+    want = {k: tuple(v.shape) for k, v in own.items()}
+    have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
     wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
     if wrong:
         lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ValueError(f"weights of another model: {'; '.join(lines)}{more}")
-    model.load_state_dict(dict(weights))
+    try:
+        with torch.no_grad():
+            ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
+    except RuntimeError:  # tensors without numbers, sparse ones, quantized ones
+        raise ValueError("weights that are not plain numbers") from None
+    model.load_state_dict(ready)
 
 
 def load_weights(
@@ -689,5 +734,7 @@ assert "another model" in lines[2] and "holds no weights" in lines[3]
 test_eq(list(find_weights({"net": {"module.a": image}})), ["a"])
 with expect_fail(ValueError, contains="missing"):
     fit_weights(model, {})
+with expect_fail(ValueError, contains="not plain numbers"):
+    fit_weights(model, {k: v.to("meta") for k, v in model.state_dict().items()})
 assert len(numpy_scalars()) == 4
 lines

@@ -14,6 +14,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
+import contextlib
 import hashlib
 import math
 import os
@@ -31,7 +32,7 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, one_line, read_text
 from mshnet.metrics import objects
 from mshnet.places import find_dataset, free_memory
 
@@ -156,6 +157,44 @@ dots.hash
 # ## Reading
 #
 # Published infrared sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. All become what Pillow's conversion to RGB makes of them, as the official code does; where the three channels agree, one is kept. A camera's 16-bit frame has no such conversion that keeps its contrast (Pillow clips at 255), so it is stretched from its own minimum and maximum, and the user is told.
+#
+#
+# A file is opened as one of the kinds that its suffix can stand for, whatever is in it: Pillow knows forty more, and for one of them it starts another program. And a file of a few kilobytes can claim, and hold, a picture of gigabytes. Pillow's own limit lets through what takes 3 GB while it is read, and four are read at once, so ours is lower: 8192 by 8192 pixels.
+
+# %%
+#| export
+KINDS = ("PNG", "BMP", "JPEG", "TIFF")  # as Pillow calls them
+MOST_PIXELS = 8192 * 8192
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    "An image file, its pixels not read yet. Raises one of Pillow's many errors if it is none."
+    with Image.open(path, formats=KINDS) as file:
+        if file.width * file.height > MOST_PIXELS:
+            raise Image.DecompressionBombError(f"more than {MOST_PIXELS:,} pixels")
+        if not file.width * file.height:
+            raise OSError("an image without pixels")
+        yield file
+
+
+# %% [markdown]
+# An image that is too large is told from one that is broken, because the remedy is another one:
+
+# %%
+#| export
+def trouble(
+    error: Exception,  # of Pillow's
+    what: str,  # "image" or "mask"
+) -> str:
+    "What is wrong with an image file, by what reading it raised."
+    if isinstance(error, Image.DecompressionBombError):
+        return f"{what} of more than {MOST_PIXELS:,} pixels"
+    return f"unreadable {what}"
+
+
+# %% [markdown]
+# Reading:
 
 # %%
 #| export
@@ -165,13 +204,17 @@ DEEP = ("I", "F")  # beginnings of Pillow's modes with more than 8 bits
 def read_image(
     path: Path,
 ) -> tuple[np.ndarray, str]:  # [H,W] or [H,W,3] uint8; the file's mode, such as "L" or "RGBA"
-    "Read an image as 8-bit grey or colour. Raises OSError if the file is no readable image."
-    with Image.open(path) as file:
+    "Read an image as 8-bit grey or colour. Raises one of Pillow's many errors if it is none."
+    with opened(path) as file:
         if file.mode.startswith(DEEP):
-            values = np.asarray(file, np.float64)
+            values = np.array(file, np.float64)
             low, high = values.min(), values.max()
-            stretched = np.round((values - low) * 255 / max(high - low, 1))
-            return stretched.astype(np.uint8), file.mode
+            if not np.isfinite(high - low):
+                raise OSError("pixels that are not numbers")
+            values -= low  # in place: these are eight bytes a pixel
+            values *= 255
+            values /= max(high - low, 1)
+            return values.round(out=values).astype(np.uint8), file.mode
         rgb, mode = np.asarray(file.convert("RGB")), file.mode
     grey = (rgb == rgb[..., :1]).all()
     return np.ascontiguousarray(rgb[..., 0] if grey else rgb), mode
@@ -183,7 +226,7 @@ def read_mask(
 ) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what had to be done to it
     "Read a mask as 0 and 1, resized as labels to its image's size and cut at half if it is grey."
     done = set()
-    with Image.open(path) as file:
+    with opened(path) as file:
         grey = file.convert("L")
     if grey.size != size[::-1]:
         done.add("mask of another size than its image, resized as labels")
@@ -205,7 +248,13 @@ with tempfile.TemporaryDirectory() as tmp:
     labels, done = read_mask(path, (1, 4))
 test_eq((pixels.tolist(), mode.startswith(DEEP)), ([[0, 255]], True))
 test_eq(labels.tolist(), [[0, 0, 1, 1]])
-done
+with tempfile.TemporaryDirectory() as tmp:
+    path = Path(tmp) / "frame.png"
+    Image.new("1", (10_000, 8000)).save(path)
+    with expect_fail(Image.DecompressionBombError, contains="more than"), opened(path):
+        pass
+test_eq(trouble(OSError("broken"), "mask"), "unreadable mask")
+trouble(Image.DecompressionBombError(), "image"), done
 
 # %% [markdown]
 # ## Finding
@@ -265,7 +314,7 @@ def find_list(
 ) -> Path:
     "The file that lists the names of one part."
     if asked:
-        if (root / asked).is_file():
+        if os.path.isfile(root / asked):  # unlike Path.is_file, False for a name that cannot be
             return root / asked
         raise UserError(f"{name}_list={asked!r}: there is no such file in {root}")
     for pair in LISTS:
@@ -320,7 +369,8 @@ class Findings:
         lines = []
         for kind, names in kinds.items():
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            lines.append(f"{kind}: {len(names)} ({', '.join(names[:3])}{more})")
+            first = ", ".join(one_line(name, 200) for name in names[:3])
+            lines.append(f"{kind}: {len(names)} ({first}{more})")
         return lines
 
     def settle(self) -> None:
@@ -361,10 +411,7 @@ def read_names(
     findings: Findings,
 ) -> list[str]:  # without suffix, in file order
     "The names in a list."
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: not a readable list of names ({error})") from None
+    text = read_text(file, "list of names")
     names = Counter(bare_name(line.strip()) for line in text.splitlines() if line.strip())
     for name, count in names.items():
         if count > 1:
@@ -396,7 +443,7 @@ def find_file(
     for ending in endings:
         for suffix in (*SUFFIXES, *(s.upper() for s in SUFFIXES)):
             path = folder / f"{name}{ending}{suffix}"
-            if os.path.isfile(path):  # unlike Path.is_file, False for a name that cannot be
+            if os.path.isfile(path):
                 return path
     return None
 
@@ -438,12 +485,12 @@ def read_pair(
     try:
         image, mode = read_image(image_path)
         size = image.shape[:2]
-    except Exception:  # Pillow raises many kinds for bytes that make no sense
-        errors.add(f"unreadable image in {layout.images.name}/")
+    except Exception as error:  # Pillow raises many kinds for bytes that make no sense
+        errors.add(f"{trouble(error, 'image')} in {layout.images.name}/")
     try:
         mask, notes = read_mask(mask_path, size)
-    except Exception:
-        errors.add(f"unreadable mask in {layout.masks.name}/")
+    except Exception as error:
+        errors.add(f"{trouble(error, 'mask')} in {layout.masks.name}/")
     if errors:
         return Reading(None, errors=frozenset(errors))
     if mode.startswith(DEEP):

@@ -47,7 +47,7 @@ def refused(capsys, line):
         ("train --mode train", "mshnet train"),
         ("train --multi-gpus True", "retired"),
         ("train --if-checkpoint", "--resume"),
-        ("train --use-tpu --device cpu", "use_tpu means device=xla, and device=cpu is written"),
+        ("train --use-tpu --device cpu", "use_tpu means device=xla, and device='cpu' is written"),
         ("train --num-cores -1", "num_devices='-1' is not possible: write a whole number"),
         ("train --multi-gpus True", "write --num-devices N"),
         ("train --warm 3", "did you mean"),
@@ -65,6 +65,53 @@ def refused(capsys, line):
 def test_a_mistake_is_one_line_with_its_remedy(capsys, line, said):
     "No traceback, status 2, what to write instead."
     assert said in refused(capsys, line)
+
+
+NO_SETTINGS = {
+    "nested": (b"[" * 100_000, "not a readable JSON file"),
+    "nested value": (b'{"epochs":' + b"[" * 900 + b"]" * 900 + b"}", "write a whole number"),
+    "large": (b" " * (17 * 2**20), "more than 16 MB"),
+    "other encoding": ('{"epochs": 3}'.encode("utf-16"), "not a readable JSON file"),
+    "list": (b"[3]", "write an object"),
+    "list for a preset": (b'{"preset": ["paper"]}', "preset=['paper'] is not known"),
+    "nothing for a preset": (b'{"preset": {}}', "preset={} is not known"),
+    "line break in a name": (rb'{"a\nb": 1}', r"a\nb is no setting"),
+    "half a character": (rb'{"\ud800": 1}', r"\ud800 is no setting"),
+    "many names": (json.dumps({f"no {i}": i for i in range(9000)}).encode(), "8990 more"),
+    "long value": (json.dumps({"lr": "9" * 10**6}).encode(), "write a number, above 0"),
+    "no such user": (b'{"resume": "~nobody-here/last.pt"}', "resume='~nobody-here/last.pt' is"),
+    "no name": (rb'{"dataset_dir": "a\u0000b"}', r"dataset_dir='a\x00b' is not possible"),
+    "long name": (json.dumps({"resume": "a" * 3000}).encode(), "that a file or folder can have"),
+    "contradiction": (rb'{"use_tpu": true, "device": "a\nb"}', r"device='a\nb' is written"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_SETTINGS)
+def test_a_file_that_holds_no_settings_is_one_line(capsys, tmp_path, kind):
+    "Whatever is given as a settings file, the answer can be read at one look."
+    content, said = NO_SETTINGS[kind]
+    (tmp_path / "given.json").write_bytes(content)
+    line = refused(capsys, f"train --config {tmp_path / 'given.json'}")
+    assert said in line
+    assert len(line) < 2500
+
+
+def test_a_settings_file_of_windows_is_read(tmp_path):
+    "Its editors put a mark before the first letter."
+    (tmp_path / "mine.json").write_text('{"epochs": 7}', encoding="utf-8-sig")
+    assert configure({}, str(tmp_path / "mine.json")).epochs == 7
+
+
+@pytest.mark.parametrize("path", ["~nobody-here/best.pt", "a" * 3000])
+def test_weights_that_cannot_be_are_refused(capsys, path):
+    "The settings of their run are looked for first, in the folder of such a name."
+    assert "weight_path=" in refused(capsys, f"test --weight-path {path}")
+
+
+def test_a_number_that_python_does_not_write_is_refused():
+    "It writes none of more than 4,300 digits, in an error line either."
+    with pytest.raises(UserError, match="epochs=a number of thousands of digits is not possible"):
+        Config(epochs=10**5000)
 
 
 @pytest.mark.parametrize("setting", ["epochz", "mode", "Epochs"])

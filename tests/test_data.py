@@ -191,6 +191,26 @@ def test_impossible_names_are_names_without_files(folder, name):
     assert "name without an image and a mask: 1 (" in refusal(folder)
 
 
+def test_a_list_larger_than_any_list_is_refused(folder):
+    "Someone names the archive, or a disk's worth of zeros: it is not read to its end."
+    (folder / "test.txt").write_bytes(b"a\n" * (9 * 2**20))
+    assert "not a readable list of names (it has more than 16 MB)" in refusal(folder)
+
+
+def test_a_list_with_a_name_that_cannot_be_is_refused(folder):
+    "The system refuses to look for it."
+    assert "there is no such file" in refusal(folder, train_list="a" * 250 + "/b")
+    assert "can have" in refusal(folder, train_list="a" * 300)
+
+
+def test_signs_that_move_the_cursor_are_written_out(folder):
+    "A name from a list is shown, and must not clear the screen, nor fill it."
+    (folder / "test.txt").write_text("a\x1b[2J\n" + "b" * 3000 + "\n")
+    line = refusal(folder)
+    assert r"a\x1b[2J" in line
+    assert len(line) < 500
+
+
 def test_names_without_files_are_counted_and_the_first_shown(folder):
     "Five hundred lines would hide that it is always the same mistake."
     for i in range(5):
@@ -298,12 +318,38 @@ def test_unreadable_files_are_named(folder, kind, damage):
     assert f"unreadable {kind[:-1]} in {kind}/: 1 (train_2)" in refusal(folder)
 
 
-def test_a_picture_too_large_for_memory_is_unreadable(folder):
+def test_a_picture_that_claims_gigabytes_is_refused(folder):
     "A few bytes may claim to be a picture of 10 GB; Pillow refuses it with an error of its own."
     path = folder / "images" / "train_2.png"
     data = path.read_bytes()
     header = b"IHDR" + struct.pack(">II", 60_000, 60_000) + data[24:29]
     path.write_bytes(data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:])
+    assert "image of more than 67,108,864 pixels in images/: 1 (train_2)" in refusal(folder)
+
+
+@pytest.mark.parametrize("kind", ["images", "masks"])
+def test_a_picture_that_holds_gigabytes_is_refused(folder, kind):
+    "9000 x 9000 in a few kilobytes: Pillow only warns, and four at once would take 3 GB each."
+    Image.new("1", (9000, 9000)).save(folder / kind / "train_2.png")
+    said = f"{kind[:-1]} of more than 67,108,864 pixels in {kind}/: 1 (train_2)"
+    assert said in refusal(folder)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_pixels_that_are_not_numbers_are_refused(folder, value):
+    "Stretched between its least and its largest value, such an image would become black."
+    pixels = np.ones((32, 32), np.float32)
+    pixels[3, 4] = value
+    (folder / "images" / "train_2.png").unlink()
+    Image.fromarray(pixels).save(folder / "images" / "train_2.tif")
+    assert "unreadable image in images/: 1 (train_2)" in refusal(folder)
+
+
+def test_a_file_is_read_as_an_image_alone(folder):
+    "Pillow knows PostScript too, and would start a program on a downloaded file that looks so."
+    text = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+    (folder / "images" / "train_2.png").write_text(text)
+    assert Image.open(folder / "images" / "train_2.png").format == "EPS"
     assert "unreadable image in images/: 1 (train_2)" in refusal(folder)
 
 

@@ -179,6 +179,51 @@ def test_what_holds_no_weights_of_this_model_is_refused(fresh, model, tmp_path, 
     assert all(torch.equal(before[name], value) for name, value in fresh.state_dict().items())
 
 
+STRANGE = {
+    "no numbers": lambda own: own.to("meta"),
+    "sparse": lambda own: own.to_sparse(),
+    "nested": lambda own: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]),
+    "quantized": lambda own: torch.quantize_per_tensor(own, 0.1, 0, torch.qint8),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", STRANGE)
+def test_tensors_that_cannot_be_weights_are_refused(fresh, model, tmp_path, kind):
+    "Right names and shapes, and torch would fail in the middle of loading them."
+    state = dict(model.state_dict())
+    last = list(state)[-1]
+    torch.save({**state, last: STRANGE[kind](state[last])}, tmp_path / "given.pt")
+    spoil(fresh)
+    with pytest.raises(ValueError, match=r"given.pt: weights (that|of)") as caught:
+        load_weights(fresh, tmp_path / "given.pt")
+    assert "\n" not in str(caught.value)
+    assert all((value == 1).all() for value in fresh.state_dict().values())
+
+
+def test_a_name_with_a_line_break_is_written_out(fresh, tmp_path):
+    "The error is one line whatever the file holds."
+    torch.save({"a\nb": torch.ones(1), "c" * 9999: torch.ones(1)}, tmp_path / "given.pt")
+    with pytest.raises(ValueError, match="another model") as caught:
+        load_weights(fresh, tmp_path / "given.pt")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_file_that_swells_is_refused_before_it_is_unpacked(model, fresh, tmp_path):
+    "torch compresses nothing, but unpacks what others have compressed, however much it is."
+    save(model, tmp_path / "weights.pt", "bare")
+    with (
+        zipfile.ZipFile(tmp_path / "weights.pt") as old,
+        zipfile.ZipFile(tmp_path / "small.pt", "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    assert torch.load(tmp_path / "small.pt", weights_only=True)
+    with pytest.raises(ValueError, match="not a torch file of weights, or a damaged one"):
+        load_weights(fresh, tmp_path / "small.pt")
+
+
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_a_plain_pickle_is_refused(fresh, model, tmp_path):
     "Files written by pickle itself are not torch files, even where nothing in them is dangerous."

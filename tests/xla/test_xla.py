@@ -217,7 +217,7 @@ def test_kaggles_stale_variables_are_gone_before_the_runtime_starts(tmp_path):
     [
         ("--batch-size 12", "batch_size=12 cannot be shared by 8 devices: write 8 or 16"),
         ("--num-cores 3", "num_devices=3: this runtime has 8 devices; write one of 1, 2, 4, 8"),
-        ("--device cpu", "use_tpu means device=xla, and device=cpu is written"),
+        ("--device cpu", "use_tpu means device=xla, and device='cpu' is written"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, words, line):
