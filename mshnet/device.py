@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'T', 'NO_MEMORY', 'MMAP_MAX', 'TRIM', 'MMAP_FROM', 'XLA_PACKAGES', 'TPU_CHIPS', 'DeviceName', 'Device',
-           'DeviceMemory', 'Compiled', 'DeviceLoop', 'TooLarge', 'DevicePasses', 'DeviceFacts', 'DeviceSteps',
-           'hold_memory', 'Cpu', 'CudaChip', 'Cuda', 'Mps', 'cpu_name', 'xla', 'tpu_chips', 'why_no_xla',
-           'runtime_trouble', 'start_xla', 'keep_programs', 'patience', 'xla_counts', 'host_operations', 'XlaChips',
-           'XlaMemory', 'XlaSteps', 'loaded_early', 'XlaLoop', 'Xla', 'RanksModel', 'RanksTalk', 'Ranks', 'CpuRanks',
-           'CudaRanks', 'started_processes', 'best_device', 'open_device', 'device_for', 'repeat_exactly']
+           'DeviceMemory', 'Compiled', 'DeviceBegin', 'DeviceLoop', 'TooLarge', 'DevicePasses', 'DeviceRandom',
+           'DeviceFacts', 'DeviceSteps', 'hold_memory', 'Cpu', 'CudaChip', 'Cuda', 'Mps', 'cpu_name', 'xla',
+           'tpu_chips', 'why_no_xla', 'runtime_trouble', 'start_xla', 'keep_programs', 'patience', 'xla_counts',
+           'host_operations', 'XlaChips', 'XlaMemory', 'XlaSteps', 'loaded_early', 'XlaLoop', 'Xla', 'RanksModel',
+           'RanksTalk', 'Ranks', 'CpuRanks', 'CudaRanks', 'started_processes', 'best_device', 'open_device',
+           'device_for', 'repeat_exactly']
 
 # %% ../nbs/06_device.ipynb #c-import-atexit
 import atexit
@@ -113,13 +114,6 @@ class DeviceMemory(Device):
         "Put the tensors of a batch, a named tuple, on the device."
         return type(batch)(*(self.send(x) for x in batch))  # type: ignore[attr-defined]
 
-    def parts(self, batch: T) -> list[T]:
-        "A batch as it is computed: whole, or cut into micro-batches."
-        if not self.micro:
-            return [batch]
-        cuts = zip(*(x.split(self.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
-        return [type(batch)(*cut) for cut in cuts]
-
     def send(self, value: Tensor) -> Tensor:
         "Put a tensor on the device, images in the device's memory layout."
         if value.ndim == 4:
@@ -153,10 +147,11 @@ class Compiled:
         must: bool,  # False: if it cannot be compiled it is called as it is
     ) -> None:
         self.model, self.must = model, must
-        self.call: Any = torch.compile(model)
+        self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         "The model's output."
+        torch.compiler.cudagraph_mark_step_begin()  # the last output is not needed any more
         try:
             return self.call(*args, **options)
         except Exception as error:  # the compilers raise many kinds, all from their own modules
@@ -169,9 +164,9 @@ class Compiled:
             self.call = self.model
             return self.call(*args, **options)
 
-# %% ../nbs/06_device.ipynb #DeviceLoop
-class DeviceLoop(DeviceMemory):
-    "The operations of the training loop."
+# %% ../nbs/06_device.ipynb #DeviceBegin
+class DeviceBegin(DeviceMemory):
+    "The beginning of a phase."
 
     compiled: tuple[nn.Module, Compiled] | None = None  # a model, and the same compiled
 
@@ -194,10 +189,21 @@ class DeviceLoop(DeviceMemory):
         "Whether `auto` compiles: not on a CPU, where it took minutes and was no faster."
         return False
 
+# %% ../nbs/06_device.ipynb #DeviceLoop
+class DeviceLoop(DeviceBegin):
+    "The operations of a step."
+
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         "The precision of the forward pass."
         half = self.dtype != torch.float32
         return torch.autocast(self.kind, self.dtype if half else torch.bfloat16, enabled=half)
+
+    def parts(self, batch: T) -> list[T]:
+        "A batch as it is computed: whole, or cut into micro-batches."
+        if not self.micro:
+            return [batch]
+        cuts = zip(*(x.split(self.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
+        return [type(batch)(*cut) for cut in cuts]
 
     def add_gradients(self, loss: Tensor) -> None:
         "The backward pass of a part of a batch, whose update comes with its last part."
@@ -221,7 +227,7 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "AL
 class TooLarge(UserError):
     "A batch does not fit into the device's memory."
 
-
+# %% ../nbs/06_device.ipynb #DevicePasses
 class DevicePasses(DeviceLoop):
     "A forward pass alone, and a want of memory in any."
 
@@ -256,9 +262,9 @@ class DevicePasses(DeviceLoop):
         "Give memory back that nothing refers to any more."
         gc.collect()
 
-# %% ../nbs/06_device.ipynb #DeviceFacts
-class DeviceFacts(DevicePasses):
-    "What else the loop asks."
+# %% ../nbs/06_device.ipynb #DeviceRandom
+class DeviceRandom(DevicePasses):
+    "Random numbers: Python's, numpy's and torch's."
 
     def seed(self, seed: int, epoch: int) -> None:
         "Seed all random numbers for an epoch: others in each epoch and in each process."
@@ -284,6 +290,10 @@ class DeviceFacts(DevicePasses):
         name, keys, *rest = states["numpy"]
         np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
         torch.set_rng_state(states["torch"])
+
+# %% ../nbs/06_device.ipynb #DeviceFacts
+class DeviceFacts(DeviceRandom):
+    "What else the loop asks."
 
     def workers(self, asked: int) -> int:
         "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."

@@ -10,7 +10,7 @@ __all__ = ['RESIZE', 'THRESHOLDS', 'predictions', 'count_predictions', 'score_sp
 # %% ../nbs/09_evaluate.ipynb #c-import-copy
 import copy
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -23,7 +23,7 @@ from scipy.ndimage import white_tophat
 from torch import Tensor, nn
 
 from .core import Config, UserError, as_user_error
-from .data import Batch, Split, ahead, read_dataset, squash
+from .data import Batch, Split, ahead, pairs_of, read_dataset, squash
 from .device import DeviceSteps, open_device
 from .metrics import Found, Histogram, Scores, Tally, pd_fa, score
 from .model import MSHNet, load_weights
@@ -46,8 +46,16 @@ def predictions(
     workers = device.workers(task.config.num_workers)
     batches = ahead(lambda rows: task.batch(split, rows, None), plan, workers)
     for batch in bar(batches, len(plan), f"score {split.name}"):
-        fed = device.feed(batch)
-        yield device.predict(partial(task.logits, step, fed, phase)), batch
+        parts = device.parts(device.feed(batch))
+        with device.in_memory(task.config.batch_size):
+            found = [device.predict(partial(task.logits, step, part, phase)) for part in parts]
+        logits = torch.cat(found)
+        if not logits.isfinite().all():
+            raise UserError(
+                f"{split.name}: the prediction is no number (NaN), so the weights are spoiled; go "
+                "back to an earlier checkpoint; in training try --clip-grad 1 or a smaller --lr"
+            )
+        yield logits, batch
 
 # %% ../nbs/09_evaluate.ipynb #count_predictions
 def count_predictions(
@@ -224,11 +232,14 @@ def trained_model(
         return Trained(
             model, "full", f"weights {Path(path).name}; how they were chosen: not known", None
         )
-    phase, best = content["phase"], content["best"]
-    chosen = chosen_by(content["config"], best)
-    if content["epoch"] != best["epoch"]:
-        chosen = f"epoch {content['epoch']}, named by its file {Path(path).name}"
-    return Trained(model, phase, chosen, content["config"]["seed"])
+    try:
+        phase, best = content["phase"], content["best"]
+        chosen, seed = chosen_by(content["config"], best), int(content["config"]["seed"])
+        if content["epoch"] != best["epoch"]:
+            chosen = f"epoch {content['epoch']}, named by its file {Path(path).name}"
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
+    return Trained(model, str(phase), chosen, seed)
 
 # %% ../nbs/09_evaluate.ipynb #evaluate
 def evaluate(
@@ -249,7 +260,7 @@ def evaluate(
     config = config.model_copy(update={"batch_size": fits})
     task = Detection(config)
     parts, findings = read_dataset(config, ["test"])
-    findings.settle()
+    findings.settle(config.on_bad_image)
     model = device.place(trained.model)
     return look_closely(
         task, model, parts["test"], device, trained.phase, trained.chosen, trained.seed
@@ -277,12 +288,12 @@ def responses(
     split: Split,
     size: int,  # side of the scored image
     window: int,
-) -> tuple[np.ndarray, np.ndarray]:  # [N,S,S] responses, [N,S,S] masks
-    "The filter's responses to a split's images."
-    pairs = [squash(i, m, size) for i, m in zip(split.images, split.masks, strict=True)]
-    grey = [image if image.ndim == 2 else image.mean(-1) for image, _ in pairs]
-    found = np.stack([top_hat_filter(image, window) for image in grey])
-    return found, np.stack([mask for _, mask in pairs]) > 0
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:  # of each image: responses [S,S], mask [S,S]
+    "The filter's responses to a split's images, one after the other."
+    for pair in pairs_of(split):
+        image, mask = squash(*pair, size)
+        grey = image if image.ndim == 2 else image.mean(-1)
+        yield top_hat_filter(grey, window), mask > 0
 
 # %% ../nbs/09_evaluate.ipynb #top_hat
 def top_hat(
@@ -294,13 +305,16 @@ def top_hat(
     "Choose window and threshold by the training images' IoU, score the test images."
     best = (-1.0, 0, 0)
     for window in (3, 5, 7, 9, 11):
-        found, mask = responses(train, size, window)
-        hit = np.bincount(found[mask], minlength=256)[::-1].cumsum()[::-1]
-        false = np.bincount(found[~mask], minlength=256)[::-1].cumsum()[::-1]
-        iou = hit / np.maximum(mask.sum() + false, 1)  # of responses of at least 0, 1, 2 ..
+        hit, false = np.zeros(256, np.int64), np.zeros(256, np.int64)
+        for found, mask in responses(train, size, window):
+            hit += np.bincount(found[mask], minlength=256)
+            false += np.bincount(found[~mask], minlength=256)
+        targets = hit.sum()
+        hit, false = (counts[::-1].cumsum()[::-1] for counts in (hit, false))
+        iou = hit / np.maximum(targets + false, 1)  # of responses of at least 0, 1, 2 ..
         best = max(best, (float(iou.max()), window, int(iou.argmax()) - 1))
     _, window, threshold = best
-    found, mask = responses(test, size, window)
+    found, mask = (np.stack(part) for part in zip(*responses(test, size, window), strict=True))
     logits = torch.from_numpy(found - threshold).float()[:, None]
     return TopHat(window, threshold, score(logits, torch.from_numpy(mask)[:, None], rule))
 

@@ -6,10 +6,12 @@
 __all__ = ['ChannelAttention', 'sum_of', 'SpatialAttention', 'on_cpu', 'rows_of', 'image_of', 'spread', 'channel_sum',
            'weigh_channels', 'channel_gradients', 'weigh_pixels', 'pixel_gradients', 'AttendOnCpu', 'attend', 'Block',
            'stage', 'enlarge', 'enlarging_matrix', 'enlarge_by_matrix', 'JoinOnCpu', 'join', 'UNet', 'MSHNet', 'fold',
-           'swells', 'one_word', 'read_file', 'numpy_scalars', 'find_weights', 'fit_weights', 'load_weights']
+           'swells', 'one_word', 'read_file', 'numpy_scalars', 'checksum', 'find_weights', 'fit_weights',
+           'load_weights']
 
 # %% ../nbs/02_model.ipynb #c-import-copy
 import copy
+import hashlib
 import os
 import zipfile
 from collections.abc import Mapping
@@ -122,9 +124,11 @@ def weigh_pixels(
     "Spatial attention."
     planes = z.mT.contiguous()  # [B,C,HW], where sums and maxima over the channels are fast
     maps = torch.stack([planes.sum(1).div_(z.shape[2]), planes.amax(1)], -1)
-    return torch.sigmoid(rows_of(F.conv2d(image_of(maps, size), kernel, padding=3))), maps
+    return torch.sigmoid(
+        rows_of(F.conv2d(image_of(maps, size), kernel, padding=kernel.shape[2] // 2))
+    ), maps
 
-
+# %% ../nbs/02_model.ipynb #pixel_gradients
 def pixel_gradients(
     grad: Tensor,  # [B,HW,1] of the weights
     z: Tensor,  # [B,HW,C]
@@ -136,7 +140,18 @@ def pixel_gradients(
     "Gradients of spatial attention."
     inner = image_of(grad * (weights * (1 - weights)), size)
     of_maps, of_kernel, _ = torch.ops.aten.convolution_backward(
-        *(inner, image_of(maps, size), kernel, None, [1, 1], [3, 3], [1, 1], False, [0, 0], 1),
+        *(
+            inner,
+            image_of(maps, size),
+            kernel,
+            None,
+            [1, 1],
+            [kernel.shape[2] // 2] * 2,
+            [1, 1],
+            False,
+            [0, 0],
+            1,
+        ),
         [True, True, False],
     )
     mean, peak = rows_of(of_maps).split(1, 2)
@@ -163,6 +178,7 @@ class AttendOnCpu(torch.autograd.Function):
         return image_of(out, y.shape)
 
     @staticmethod
+    @torch.autograd.function.once_differentiable  # whoever needs more takes `by_hand=False`
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         "Gradients of all inputs."
         y, out, ca, sa, maps, fc1, fc2, kernel, *kept = ctx.saved_tensors
@@ -398,7 +414,11 @@ def read_file(
         if swells(path):
             raise ValueError("a file that unpacks to more than itself")
         with torch.serialization.safe_globals(numpy_scalars()):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        written = content.pop("checksum", None) if isinstance(content, dict) else None
+        if written and written != checksum(content):
+            raise ValueError("what was read is not what was written")
+        return content
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file") from None
     except PermissionError:
@@ -410,13 +430,39 @@ def read_file(
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one") from None
 
-
+# %% ../nbs/02_model.ipynb #numpy_scalars
 def numpy_scalars() -> list[Any]:
     "What a numpy scalar needs to load, under its old and its new name."
     value = torch.zeros(1, dtype=torch.float64).numpy()[0]
     make, dtype = value.__reduce__()[0], value.dtype.__reduce__()[0]
     names = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
     return [*((make, name) for name in names), dtype, type(value.dtype)]
+
+# %% ../nbs/02_model.ipynb #checksum
+def checksum(
+    content: Any,  # nested mappings and lists of tensors and plain values
+) -> str:
+    "SHA-256 of a content: of its values, whatever the file around them."
+    digest = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, Tensor):
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        elif isinstance(value, Mapping):
+            digest.update(f"{len(value)} pairs".encode())
+            for name, part in value.items():
+                digest.update(f"{name!r}: ".encode())
+                add(part)
+        elif isinstance(value, list | tuple):
+            digest.update(f"{len(value)} of {type(value).__name__}".encode())
+            for part in value:
+                add(part)
+        else:
+            digest.update(f"{value!r}, ".encode())
+
+    add(content)
+    return digest.hexdigest()
 
 # %% ../nbs/02_model.ipynb #find_weights
 def find_weights(

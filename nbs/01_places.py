@@ -1206,7 +1206,7 @@ def could_be(
     if written.is_absolute():
         return
     yield place.data / text
-    with contextlib.suppress(OSError, ValueError):  # a folder that may not be read
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # one that may not be read
         for deep in ("*", "*/*"):
             yield from sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
     if known(text):
@@ -1391,7 +1391,9 @@ def free_memory() -> float:  # bytes; infinite where it cannot be known
     with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / f"memory.{k}").read_text() for k in ("max", "current"))
-        found.append(float(limit) - float(used))
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        kept = float(counts.get("inactive_file", 0))  # files read before, given up when asked
+        found.append(float(limit) - float(used) + kept)
     return min(found)
 
 

@@ -373,11 +373,16 @@ class Findings:
             lines.append(f"{kind}: {len(names)} ({first}{more})")
         return lines
 
-    def settle(self) -> None:
-        "Raise UserError if there are errors; warn of the rest."
-        if self.errors:
+    def settle(self, on_bad_image: str = "stop") -> None:
+        "Raise UserError if there are errors, but for images that may be left out; warn of the rest."
+        left_out = {k: v for k, v in self.errors.items() if "list" not in k}
+        if on_bad_image == "skip" and len(left_out) == len(self.errors):
+            for line in self.lines(left_out):
+                warnings.warn(f"left out: {line}", stacklevel=2)
+        elif self.errors:
             first, *rest = self.lines(self.errors)
             more = f"; {len(rest)} more kinds of errors" if rest else ""
+            more += "; --on-bad-image skip leaves them out" if left_out else ""
             raise UserError(f"{first}{more}; `mshnet data DIR` lists everything")
         for line in self.lines(self.warnings):
             warnings.warn(line, stacklevel=2)
@@ -503,6 +508,10 @@ def read_pair(
 
 # %%
 #| export
+class BadImage(UserError):
+    "An image that could be read before and cannot be read now."
+
+
 @dataclass(frozen=True)
 class InFiles(Sequence[np.ndarray]):
     "Images, or masks, that stay in their files until they are asked for."
@@ -520,10 +529,13 @@ class InFiles(Sequence[np.ndarray]):
         return self.pair(index)[self.what]
 
     def pair(self, index: int) -> Pair:
-        "Read an image and its mask; UserError if a file has changed and cannot be read any more."
+        "Read an image and its mask; BadImage if a file has changed and cannot be read any more."
         reading = read_pair(self.layout, self.names[index])
         if not reading.pair:
-            raise UserError(f"{self.names[index]}: {', '.join(reading.errors)}")
+            raise BadImage(
+                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same again, "
+                "or train with --on-bad-image skip"
+            )
         return reading.pair
 
     def part(self, indices: Sequence[int]) -> "InFiles":
@@ -606,8 +618,17 @@ def read_dataset(
     both = set.intersection(*map(set, names.values())) if len(names) > 1 else set()
     for name in [name for name in names.get("train", []) if name in both]:
         findings.warnings["name in both lists, so the test is not independent"].append(name)
-    room = {"auto": free_memory() / (2 * len(names)), "stream": 0.0}.get(config.cache, math.inf)
-    return {n: read_split(layout, n, names[n], findings, room) for n in names}, findings
+    room = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
+    read: dict[str, Split] = {}
+    for part in names:  # what one list has taken is not there for the next
+        used = sum(pixel_count(split) for split in read.values() if split.in_memory)
+        read[part] = read_split(layout, part, names[part], findings, room - used)
+    return read, findings
+
+
+def pixel_count(split: Split) -> int:
+    "Bytes of a split's images and masks."
+    return sum(image.nbytes + mask.nbytes for image, mask in pairs_of(split))
 
 
 # %% [markdown]
@@ -620,7 +641,9 @@ def splits(
 ) -> dict[str, Split]:  # "train", "test", and "val" with choose="val"
     "The splits of a run; UserError if the data cannot be used as configured."
     parts, findings = read_dataset(config)
-    findings.settle()
+    findings.settle(config.on_bad_image)
+    if empty := [name for name, split in parts.items() if not len(split)]:
+        raise UserError(f"dataset_dir={config.dataset_dir!r}: no {empty[0]} image can be read")
     train = parts["train"]
     if config.choose == "val":
         if len(train) < 2:
@@ -1011,13 +1034,29 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     "Read and augment the images of one training batch."
     pairs = [
         augment(
-            *split.pair(i),
+            *readable(split, i, config.on_bad_image),
             draw(config.seed, epoch, i, config.base_size),
             config.crop_size,
         )
         for i in indices
     ]
     return collate(pairs, [True] * len(pairs))
+
+
+def readable(split: Split, index: int, on_bad_image: str) -> Pair:
+    "An image with its mask, or the next one's in its place if it cannot be read and may be skipped."
+    for i in (j % len(split) for j in range(index, index + len(split))):
+        try:
+            return split.pair(i)
+        except BadImage as error:
+            if on_bad_image == "stop":
+                raise
+            seen = split.stores.setdefault("replaced", set())
+            if split.names[i] not in seen:
+                seen.add(split.names[i])
+                text = str(error).split(";")[0]
+                warnings.warn(f"{text}: the next one is trained on in its place", stacklevel=2)
+    raise BadImage(f"{split.source}: none of its {len(split)} images can be read any more")
 
 
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
@@ -1031,7 +1070,7 @@ def squash_once(split: Split, index: int, size: int) -> Pair:
     done = split.stores.setdefault(f"squashed to {size}", {})
     if index not in done:
         pair = squash(*split.pair(index), size)
-        if not split.in_memory or len(split) * size * size > 2**28:
+        if not split.in_memory or 4 * len(split) * size * size > 2**28:  # colour and mask
             return pair
         done[index] = pair
     return done[index]
@@ -1043,6 +1082,7 @@ batch = scoring_batch(made, [3, -1], config)
 assert isinstance(batch, Batch)
 test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True, False]))
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
+assert readable(made, 0, "stop")[0] is made.images[0] and pixel_count(made) == 4 * 2 * 128 * 128
 assert squash_once(made, 3, 64) is squash_once(made, 3, 64)
 test_eq(collate([squash(made.images[3], made.masks[3], 64)], [True]).image[0], batch.image[0])
 

@@ -136,13 +136,6 @@ class DeviceMemory(Device):
         "Put the tensors of a batch, a named tuple, on the device."
         return type(batch)(*(self.send(x) for x in batch))  # type: ignore[attr-defined]
 
-    def parts(self, batch: T) -> list[T]:
-        "A batch as it is computed: whole, or cut into micro-batches."
-        if not self.micro:
-            return [batch]
-        cuts = zip(*(x.split(self.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
-        return [type(batch)(*cut) for cut in cuts]
-
     def send(self, value: Tensor) -> Tensor:
         "Put a tensor on the device, images in the device's memory layout."
         if value.ndim == 4:
@@ -168,7 +161,7 @@ class DeviceMemory(Device):
 
 
 # %% [markdown]
-# Compiling begins with the first call, and needs a compiler that not every machine has. Where nobody asked for it, a model that does not compile is called as it is.
+# Compiling begins with the first call, and needs a compiler that not every machine has. Where nobody asked for it, a model that does not compile is called as it is. Where somebody did (`compile = on`), torch records the model's kernels as a CUDA graph too, which spares their starts. No GPU was at hand to see either at work.
 
 # %%
 #| export
@@ -181,10 +174,11 @@ class Compiled:
         must: bool,  # False: if it cannot be compiled it is called as it is
     ) -> None:
         self.model, self.must = model, must
-        self.call: Any = torch.compile(model)
+        self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         "The model's output."
+        torch.compiler.cudagraph_mark_step_begin()  # the last output is not needed any more
         try:
             return self.call(*args, **options)
         except Exception as error:  # the compilers raise many kinds, all from their own modules
@@ -228,8 +222,8 @@ for must in (False, True):
 
 # %%
 #| export
-class DeviceLoop(DeviceMemory):
-    "The operations of the training loop."
+class DeviceBegin(DeviceMemory):
+    "The beginning of a phase."
 
     compiled: tuple[nn.Module, Compiled] | None = None  # a model, and the same compiled
 
@@ -252,10 +246,26 @@ class DeviceLoop(DeviceMemory):
         "Whether `auto` compiles: not on a CPU, where it took minutes and was no faster."
         return False
 
+
+# %% [markdown]
+# Of a step in parts only the last is followed by an update:
+
+# %%
+#| export
+class DeviceLoop(DeviceBegin):
+    "The operations of a step."
+
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         "The precision of the forward pass."
         half = self.dtype != torch.float32
         return torch.autocast(self.kind, self.dtype if half else torch.bfloat16, enabled=half)
+
+    def parts(self, batch: T) -> list[T]:
+        "A batch as it is computed: whole, or cut into micro-batches."
+        if not self.micro:
+            return [batch]
+        cuts = zip(*(x.split(self.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
+        return [type(batch)(*cut) for cut in cuts]
 
     def add_gradients(self, loss: Tensor) -> None:
         "The backward pass of a part of a batch, whose update comes with its last part."
@@ -285,6 +295,11 @@ class TooLarge(UserError):
     "A batch does not fit into the device's memory."
 
 
+# %% [markdown]
+# Both answers:
+
+# %%
+#| export
 class DevicePasses(DeviceLoop):
     "A forward pass alone, and a want of memory in any."
 
@@ -321,12 +336,12 @@ class DevicePasses(DeviceLoop):
 
 
 # %% [markdown]
-# And a few questions between steps:
+# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch takes them up where they stood, for tasks that draw some in their steps (MSHNet does not).
 
 # %%
 #| export
-class DeviceFacts(DevicePasses):
-    "What else the loop asks."
+class DeviceRandom(DevicePasses):
+    "Random numbers: Python's, numpy's and torch's."
 
     def seed(self, seed: int, epoch: int) -> None:
         "Seed all random numbers for an epoch: others in each epoch and in each process."
@@ -352,6 +367,15 @@ class DeviceFacts(DevicePasses):
         name, keys, *rest = states["numpy"]
         np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
         torch.set_rng_state(states["torch"])
+
+
+# %% [markdown]
+# And a few questions between steps:
+
+# %%
+#| export
+class DeviceFacts(DeviceRandom):
+    "What else the loop asks."
 
     def workers(self, asked: int) -> int:
         "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
@@ -1293,7 +1317,9 @@ device = open_device("cpu")
 assert cpu_name() in device.why and isinstance(device, Cpu)
 assert (
     issubclass(Cuda, CudaChip)
-    and issubclass(DeviceFacts, DevicePasses)
+    and issubclass(DeviceFacts, DeviceRandom)
+    and issubclass(DeviceRandom, DevicePasses)
+    and issubclass(DeviceLoop, DeviceBegin)
     and issubclass(Cpu, DeviceFacts)
     and issubclass(Cpu, DeviceName)
 )

@@ -15,29 +15,35 @@ from fastcore.test import expect_fail, test_eq
 # %%
 #| export
 import contextlib
+import errno
 import importlib.util
 import io
 import json
+import math
 import os
 import platform
 import shutil
+import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError, as_user_error
+from mshnet.core import Config, UserError, as_user_error, read_json, shown
 from mshnet.device import XLA_PACKAGES
-from mshnet.model import find_weights, fit_weights, read_file
-from mshnet.places import first_process, installed, interactive
+from mshnet.model import checksum, find_weights, fit_weights, read_file
+from mshnet.places import first_process, installed, interactive, to_disk
 
 
 # %% [markdown]
@@ -48,18 +54,68 @@ from mshnet.places import first_process, installed, interactive
 def write_atomic(
     path: Path,
     content: bytes | str,
+    previous: Path | None = None,  # the file that keeps what was there
 ) -> None:
-    "Write a file so that it is the old one or the new one at any moment, whatever happens."
+    """Write a file so that it is the old one or the new one at any moment, whatever happens.
+
+    Raises UserError if that cannot be done; then the old one is still there.
+    """
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with cannot_be_written(path):
+            try:
+                with open(temporary, "wb") as file:
+                    file.write(data)
+                    to_disk(file)
+                if previous and path.exists():
+                    keep_as(path, previous)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+    finally:
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def cannot_be_written(path: Path) -> Iterator[None]:
+    "Turn the system's refusal to write (a full disk, a folder that is read-only) into a UserError."
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); what was there is unchanged; when that "
+            "is mended the same command goes on"
+        ) from None
+
+
+# %% [markdown]
+# What was there keeps its bytes under a second name: a link costs nothing, and there is no moment without a good file. Where a disk has no links it is a copy.
+
+# %%
+#| export
+def keep_as(path: Path, previous: Path) -> None:
+    "Give a file a second name, in one step."
+    temporary = previous.with_name(f".{previous.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(path, temporary)
+        except OSError:
+            shutil.copyfile(path, temporary)
+        os.replace(temporary, previous)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    "Have a folder's names on the disk too, where the system can."
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_json(
@@ -79,12 +135,19 @@ with tempfile.TemporaryDirectory() as tmp:
     write_atomic(path, path.read_bytes())
     test_eq(json.loads(path.read_text()), {"state": "running"})
     test_eq(len(list(Path(tmp).iterdir())), 1)
+    write_atomic(path, "new", previous=Path(tmp) / "old.json")
+    assert "running" in (Path(tmp) / "old.json").read_text()
+    keep_as(path, Path(tmp) / "old.json")
+    sync_folder(Path(tmp))
+    test_eq((Path(tmp) / "old.json").read_text(), "new")
+with expect_fail(UserError, contains="No space left"), cannot_be_written(Path("last.pt")):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 # %% [markdown]
 # ## What happened, line by line
 #
-# The log has one JSON object per epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it goes on; the repeated line says so, and readers take the last line of an epoch. A line that was being written when the power went is ignored.
+# The log has one JSON object per epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it goes on; the repeated line says so, and readers take the last line of an epoch. A line that was being written when the power went is ignored, and the next one begins on a line of its own. The records are for looking: one that is damaged is as one that is not there, and what a run goes on from is in its checkpoint.
 
 # %%
 #| export
@@ -98,49 +161,79 @@ class Folder:
         "Path of one of the run's files."
         return self.path / name
 
-    def read_json(self, name: str) -> Any:
-        "Content of a JSON file of the run; None if there is none."
-        path = self.file(name)
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    def read_json(self, name: str) -> dict[str, Any]:
+        "Content of a JSON file of the run; nothing if there is none that can be read."
+        try:
+            content = read_json(self.file(name))
+        except UserError:
+            return {}
+        return content if isinstance(content, dict) else {}
 
     def history(self) -> list[dict[str, Any]]:
         "The log, one entry per epoch, the last line of each."
-        path, entries = self.file("log.jsonl"), {}
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            try:
+        entries = {}
+        try:
+            lines = self.file("log.jsonl").read_bytes().splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            with contextlib.suppress(ValueError, RecursionError):
                 entry = json.loads(line)
-                entries[entry["epoch"]] = entry
-            except (ValueError, KeyError, TypeError):
-                continue
+                if isinstance(entry, dict) and type(entry.get("epoch")) is int:
+                    entries[entry["epoch"]] = entry
         return [entries[epoch] for epoch in sorted(entries)]
 
-    def log(self, entry: dict[str, Any]) -> None:
-        "Append one epoch's entry; marked if that epoch is there already."
-        if any(old["epoch"] == entry["epoch"] for old in self.history()):
-            entry = {**entry, "repeated": True}
-        with open(self.file("log.jsonl"), "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, allow_nan=False) + "\n")
-            file.flush()
 
-    def status(self, state: str, epoch: int, reason: str = "") -> None:
-        "Say how the run is: running, finished, stopped or failed, and why."
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
-        write_json(self.file("status.json"), entry)
+# %% [markdown]
+# Writing to the log:
+
+# %%
+#| export
+def write_log(folder: Folder, entry: dict[str, Any]) -> None:
+    "Append one epoch's entry; marked if that epoch is there already."
+    if any(old["epoch"] == entry["epoch"] for old in folder.history()):
+        entry = {**entry, "repeated": True}
+    path = folder.file("log.jsonl")
+    with cannot_be_written(path), open(path, "ab+") as file:
+        file.seek(-min(1, file.tell()), os.SEEK_END)
+        torn = file.read(1) not in (b"", b"\n")
+        line = json.dumps(entry, allow_nan=False).encode() + b"\n"
+        file.write(b"\n" * torn + line)
+        to_disk(file)
+
+
+# %% [markdown]
+# Whoever runs this headless reads `status.json`: the state, how far it is, why it ended, and where the results are.
+
+# %%
+#| export
+def say_status(
+    folder: Folder,
+    state: str,  # running, finished, stopped or failed
+    epoch: int,  # the last one that is complete
+    reason: str = "",
+    **more: Any,
+) -> None:
+    "Say how a run is."
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
+    write_json(folder.file("status.json"), entry | {"results": str(folder.path)} | more)
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
     for epoch, loss in ((0, 1.0), (1, 0.9), (1, 0.8)):
-        folder.log({"epoch": epoch, "loss": loss})
+        write_log(folder, {"epoch": epoch, "loss": loss})
     with open(folder.file("log.jsonl"), "a") as file:
         file.write('{"epoch": 2, "lo')
     test_eq([e["loss"] for e in folder.history()], [1.0, 0.8])
     assert folder.history()[1]["repeated"]
-    folder.status("stopped", 1, "asked to")
+    write_log(folder, {"epoch": 2, "loss": 0.7})
+    test_eq([e["loss"] for e in folder.history()], [1.0, 0.8, 0.7])
+    say_status(folder, "stopped", 1, "SIGTERM")
     test_eq(folder.read_json("status.json")["epochs_done"], 2)
-    test_eq(folder.read_json("scores.json"), None)
+    test_eq(folder.read_json("scores.json"), {})
 
 # %% [markdown]
 # ## The machine it ran on
@@ -175,11 +268,13 @@ environment("cpu")["packages"]["torch"]
 # %% [markdown]
 # ## Checkpoints
 #
-# A checkpoint holds everything that the next epoch depends on, with the configuration and the data's hashes, so that it cannot go on with something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so that a run begun on one device goes on at another.
+# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot go on with something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so that a run begun on one device goes on at another.
+#
+# Most of what is drawn in an epoch (its order, its crops) follows from the seed, the epoch and the image's number, so there is no sampler to store. A run that is asked to stop within an epoch stores how many of its steps are done and the sum of their losses too, and goes on with the next step.
 
 # %%
 #| export
-FORMAT = 1  # of checkpoints; raised when an older release could not read them
+FORMAT = 2  # of checkpoints; raised when an older release could not read them
 
 
 @dataclass
@@ -192,10 +287,13 @@ class State:
     epoch: int = -1  # the last one that is complete
     phase: str = ""  # of that epoch
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
+    step: int = 0  # steps that are done of the epoch after it
+    total: float = 0.0  # sum of their losses
+    random: dict[str, Any] = field(default_factory=dict)  # where the random numbers stood then
 
 
 # %% [markdown]
-# Writing one takes two steps, so that training need not wait. A snapshot copies all that will change, on the device, wherever it hides in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (What XLA has only recorded is brought to the host at once.)
+# Writing one takes two steps, so that training need not wait. A snapshot copies all that will change, on the device, wherever it hides in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (From XLA, which has only recorded it, and from MPS, which two threads must not use at once, it is brought to the host first.)
 
 # %%
 #| export
@@ -231,9 +329,13 @@ def snapshot(
         "model": state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict() if state.scaler else {},
-        "random": torch.get_rng_state(),
+        "step": state.step,
+        "total": state.total,
+        "random": state.random,
+        "threads": torch.get_num_threads(),
     }
-    return each_tensor(content, lambda t: t.cpu() if t.device.type == "xla" else t.clone())
+    at_once = ("xla", "mps")  # XLA has only recorded it; MPS is not for two threads
+    return each_tensor(content, lambda t: t.cpu() if t.device.type in at_once else t.clone())
 
 
 # %% [markdown]
@@ -245,11 +347,13 @@ def write_checkpoint(
     content: dict[str, Any],  # a snapshot
     *paths: Path,
 ) -> None:
-    "Write a checkpoint, atomically, under one name or several."
+    "Write a checkpoint with its checksum under one name or several; the last `last.pt` is kept."
+    content = each_tensor(content, Tensor.cpu)
     buffer = io.BytesIO()
-    torch.save(each_tensor(content, Tensor.cpu), buffer)
+    torch.save(content | {"checksum": checksum(content)}, buffer)
     for path in paths:
-        write_atomic(path, buffer.getvalue())
+        previous = path.with_name("previous.pt") if path.name == "last.pt" else None
+        write_atomic(path, buffer.getvalue(), previous)
 
 
 # %% [markdown]
@@ -260,9 +364,9 @@ def write_checkpoint(
 class Background:
     "A thread that does one thing after another, and tells of its errors."
 
-    def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(1)
-        self.last = self.pool.submit(lambda: None)
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.pool, self.then = ThreadPoolExecutor(1), then  # what is done after each work
+        self.last = self.pool.submit(then)
 
     def __enter__(self) -> "Background":
         return self
@@ -276,7 +380,12 @@ class Background:
     def do(self, work: Callable[[], None]) -> None:
         "Begin some work when the one before is done; an error of that one is raised."
         self.finish()
-        self.last = self.pool.submit(work)
+        self.last = self.pool.submit(self.one, work)
+
+    def one(self, work: Callable[[], None]) -> None:
+        "What the thread does each time."
+        work()
+        self.then()
 
     def finish(self) -> None:
         "Wait until all is done; an error is raised."
@@ -284,14 +393,16 @@ class Background:
 
 
 # %%
-with expect_fail(OSError, contains="disk full"), Background() as background:
-    background.do(lambda: write_atomic(Path(tempfile.gettempdir()) / "mshnet-test", "1"))
+def fail():
+    "A work that fails."
+    raise OSError("disk full")
 
-    def fail():
-        raise OSError("disk full")
 
+done = []
+with expect_fail(OSError, contains="disk full"), Background(lambda: done.append(1)) as background:
+    background.do(lambda: None)
     background.do(fail)
-(Path(tempfile.gettempdir()) / "mshnet-test").unlink()
+test_eq(done, [1, 1])  # at the start, and after the first work
 
 
 # %% [markdown]
@@ -308,31 +419,56 @@ def keep(
     background: Background,
 ) -> None:
     "Log an epoch, and begin to write its checkpoints."
-    folder.log(entry)
+    write_log(folder, entry)
     best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
     files = [folder.file(name) for name in (*best, "last.pt")]
     background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
 
 
 # %% [markdown]
-# Reading one back is suspicious: a file may be of something else, of a newer release, or cut off.
+# Reading one back is suspicious: a file may be of something else, of a newer release, or cut off. What it must hold is written down once, and pydantic compares. What the format before this one lacked has a default.
 
 # %%
 #| export
+class Content(BaseModel):
+    "What a checkpoint holds."
+
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+    format: int
+    config: dict[str, str | int | float | bool | None]
+    data: dict[str, str]
+    epoch: int = Field(ge=-1)
+    phase: str
+    best: dict[str, str | int | float | None] | None
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    scaler: dict[str, Any] = {}
+    step: int = Field(0, ge=0)
+    total: float = 0.0
+    random: dict[str, Any] = {}
+    threads: int = Field(0, ge=0)
+
+
 def load(
     path: Path,
 ) -> dict[str, Any]:  # the checkpoint's content
-    "Read a checkpoint of this suite; UserError if it is none."
+    "Read a checkpoint of this suite; UserError if it is none, or damaged."
     with as_user_error():
         content = read_file(path)
-    keys = {"format", "config", "data", "epoch", "model", "optimizer"}
-    if not isinstance(content, dict) or not keys <= content.keys():
+    if not isinstance(content, dict) or "optimizer" not in content or "data" not in content:
         raise UserError(f"{path}: not a checkpoint to resume from (weights go to --weight-path)")
-    if content["format"] > FORMAT:
+    if type(content.get("format")) is int and content["format"] > FORMAT:
         raise UserError(
-            f"{path}: written by a newer mshnet (format {content['format']}); update mshnet"
+            f"{path}: written by a newer mshnet (format {shown(content['format'])}); update mshnet"
         )
-    return content
+    if content.get("format") == 1:
+        content["random"] = {}  # only needed within an epoch, which that format did not know
+    try:
+        return Content.model_validate(content).model_dump()
+    except (ValidationError, RecursionError) as error:
+        what = error.errors()[0]["loc"] if isinstance(error, ValidationError) else "nested"
+        raise UserError(f"{path}: not a checkpoint to resume from ({shown(what)})") from None
 
 
 # %% [markdown]
@@ -344,16 +480,21 @@ def restore(
     state: State,
     content: dict[str, Any],  # from `load`
 ) -> None:
-    "Put a checkpoint into the state of a run."
+    "Put a checkpoint into the state of a run; UserError if it is of another model or optimizer."
     try:
+        state.optimizer.load_state_dict(content["optimizer"])
+        sizes = [(p.shape, s["sum"].shape) for p, s in state.optimizer.state.items() if "sum" in s]
+        if any(size != of_sum for size, of_sum in sizes):
+            raise ValueError("its sums have other shapes")
+        if state.scaler and content["scaler"]:
+            state.scaler.load_state_dict(content["scaler"])
         fit_weights(state.model, find_weights(content))
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise UserError(f"checkpoint: {error}") from None
-    state.optimizer.load_state_dict(content["optimizer"])
-    if state.scaler and (scale := content.get("scaler")):
-        state.scaler.load_state_dict(scale)
-    torch.set_rng_state(content["random"])
     state.epoch, state.phase, state.best = (content[k] for k in ("epoch", "phase", "best"))
+    state.step, state.total, state.random = (content[k] for k in ("step", "total", "random"))
+    if content["config"].get("deterministic") and content["threads"]:
+        torch.set_num_threads(content["threads"])  # sums are in another order with another number
 
 
 # %% [markdown]
@@ -371,14 +512,21 @@ def small():
 
 with tempfile.TemporaryDirectory() as tmp:
     old, new, path = small(), small(), Path(tmp) / "last.pt"
-    old.epoch = 4
+    old.epoch, old.phase = 4, "full"
     write_checkpoint(snapshot(old, Config(), {"train": "0123"}), path)
     with Background() as background:
         keep(Folder(Path(tmp)), Config(), old, {"epoch": 4}, {"train": "0123"}, background)
     restore(new, load(path))
     with expect_fail(UserError, contains="no such file"):
         load(Path(tmp) / "none.pt")
+    test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["last.pt", "log.jsonl", "previous.pt"])
+    flipped = bytearray(path.read_bytes())
+    flipped[flipped.index(old.model.bias.detach().numpy().tobytes())] ^= 64
+    path.write_bytes(flipped)
+    with expect_fail(UserError, contains="damaged"):
+        load(path)
 test_eq(new.epoch, 4)
+assert "random" in Content.model_fields
 assert torch.equal(new.model.weight, old.model.weight)
 test_eq(each_tensor({"a": [torch.ones(1)]}, torch.neg), {"a": [-torch.ones(1)]})
 new.optimizer.state_dict()["state"][0]["sum"]
@@ -396,8 +544,10 @@ def differences(
     new: Config,
 ) -> list[str]:  # such as "lr 0.05 -> 0.1"
     "Recipe settings in which a run would change."
-    names = [n for n in new.recipe_names() if n not in ("epochs", "precision") and n in old]
-    return [f"{n} {old[n]!r} -> {getattr(new, n)!r}" for n in names if old[n] != getattr(new, n)]
+    fields = type(new).model_fields  # a setting that a run does not know had its default
+    names = [n for n in new.recipe_names() if n not in ("epochs", "precision")]
+    pairs = [(n, old.get(n, fields[n].default), getattr(new, n)) for n in names]
+    return [f"{n} {shown(a)} -> {shown(b)}" for n, a, b in pairs if a != b]
 
 
 # %% [markdown]
@@ -444,19 +594,17 @@ def prepare(
     "Make the folder of a run and its records; UserError if it cannot be written."
     if not unfinished and folder.file("last.pt").exists():
         return  # a finished run keeps its records
-    try:
+    with cannot_be_written(folder.path):
         folder.file("figures").mkdir(parents=True, exist_ok=True)
+        for left in folder.path.glob(".*.tmp"):  # by a process that was killed
+            left.unlink()
         bring_along(folder, config)
-        write_json(folder.file("config.json"), config.model_dump())
-        write_json(folder.file("env.json"), environment(device))
-    except OSError as error:
-        raise UserError(
-            f"output_dir={str(folder.path)!r}: cannot be written ({error.strerror})"
-        ) from None
+    write_json(folder.file("config.json"), config.model_dump())
+    write_json(folder.file("env.json"), environment(device))
 
 
 # %% [markdown]
-# Which checkpoint is it? The folder's own, or the one that `resume` names, and then the folder must not hold another.
+# Which checkpoint is it? The folder's own, or the one that `resume` names, and then the folder must not hold another. A last checkpoint that is damaged has a previous one beside it.
 
 # %%
 #| export
@@ -466,18 +614,42 @@ def read_old(
 ) -> dict[str, Any] | None:
     "The checkpoint that this run goes on from, if there is one."
     here = folder.file("last.pt")
-    if not here.exists():
-        return load(resume_file(config)) if config.resume else None
-    before = folder.read_json("config.json") or {}
+    if not any(path.exists() for path in (here, here.with_name("previous.pt"))):
+        return load(good(resume_file(config))) if config.resume else None
+    before = folder.read_json("config.json")
     again = config.resume in ("", before.get("resume"))  # the same command once more
     if again or here.resolve() == resume_file(config).resolve():
-        return load(here)
+        return load(good(here))
     raise UserError(
         f"{folder.path} holds a run of its own already; write another --output-dir, "
         "or leave out --resume to go on with that run"
     )
 
 
+def good(
+    path: Path,  # a checkpoint
+) -> Path:
+    "The file itself, or the previous one, with a warning, if it is a `last.pt` that is damaged."
+    previous = path.with_name("previous.pt")
+    if path.name != "last.pt" or not previous.exists():
+        return path
+    try:
+        load(path)
+    except UserError as error:
+        try:
+            epoch = load(previous)["epoch"]
+        except UserError:
+            raise error from None
+        warnings.warn(f"{error}: going on from {previous.name}, epoch {epoch}", stacklevel=2)
+        return previous
+    return path
+
+
+# %% [markdown]
+# A run that goes on elsewhere takes its past along. And a damaged file gives way before anything is written: else it would become the previous one, and the good one would be gone.
+
+# %%
+#| export
 def resume_file(config: Config) -> Path:
     "The checkpoint that `resume` names: a file, or the last one of a folder."
     asked = Path(config.resume).expanduser()
@@ -485,11 +657,23 @@ def resume_file(config: Config) -> Path:
 
 
 def bring_along(folder: Folder, config: Config) -> None:
-    "When a run goes on in another folder, take its log, its best and its last epoch there."
-    source = resume_file(config).parent if config.resume else folder.path
-    for name in ("log.jsonl", "best.pt", "last.pt"):
-        if (source / name).exists() and not folder.file(name).exists():
-            shutil.copyfile(source / name, folder.file(name))
+    "Put the log, the best and the last good epoch of the run that goes on into this folder."
+    here = folder.file("last.pt")
+    there = resume_file(config) if config.resume else here
+    if not here.exists() and not here.with_name("previous.pt").exists() and there != here:
+        for name in ("log.jsonl", "best.pt"):
+            if (there.parent / name).exists():
+                write_atomic(folder.file(name), (there.parent / name).read_bytes())
+        there = good(there)
+        write_atomic(here, there.read_bytes())
+    elif here.exists() or here.with_name("previous.pt").exists():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said when it was read
+            source = good(here)
+        if source != here:
+            if here.exists():
+                os.replace(here, folder.file("damaged.pt"))
+            write_atomic(here, source.read_bytes())
 
 
 # %%
@@ -504,9 +688,180 @@ with tempfile.TemporaryDirectory() as tmp:
         earlier(folder, Config(lr=0.1), {"train": "0123"})
     with expect_fail(UserError, contains="train 0123 -> 4567"):
         earlier(folder, config, {"train": "4567"})
-    bring_along(folder, config)
     test_eq(resume_file(Config(resume=str(folder.path))), folder.file("last.pt"))
+    keep_as(folder.file("last.pt"), folder.file("previous.pt"))
+    write_atomic(folder.file("last.pt"), "damaged")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        test_eq(good(folder.file("last.pt")).name, "previous.pt")
+    bring_along(folder, config)
+    test_eq(load(folder.file("last.pt"))["epoch"], 4)
+str(caught[0].message).split(": ", 1)[1]
+
+# %%
 differences(Config().model_dump(), Config(seed=3, epochs=500))
+
+
+# %% [markdown]
+# ## One run, one process
+#
+# Two runs in one folder would write over each other's checkpoints. So a run holds a lock on its folder. It is the system's, which lets go of it when the process ends, however it ends: a killed run leaves no lock behind.
+
+# %%
+#| export
+@contextlib.contextmanager
+def alone(
+    path: Path,  # a run's folder; made where it is missing, and removed again if it stays empty
+) -> Iterator[None]:
+    "Hold a run's folder; UserError if another process does, or if it cannot be written."
+    lock = FileLock(path / ".lock")
+    with cannot_be_written(path):
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"{path}: another process trains in this folder; wait for it or stop it, or write "
+                "another --output-dir"
+            ) from None
+        except NotImplementedError:  # a file system without locks
+            warnings.warn(f"{path}: a disk without locks; start no second run there", stacklevel=3)
+    try:
+        yield
+    finally:
+        lock.release()
+        if not {p.name for p in path.iterdir()} - {".lock"}:  # refused before anything was written
+            with contextlib.suppress(OSError):
+                (path / ".lock").unlink(missing_ok=True)
+                path.rmdir()
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    run = Path(tmp) / "run"
+    with alone(run), expect_fail(UserError, contains="another process"), alone(run):
+        pass
+    assert not run.exists()
+
+
+# %% [markdown]
+# ## Asked to stop
+#
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), somebody presses Ctrl-C or the notebook's stop button. All of it is a wish, heard after the step in progress: the checkpoint is written with its place in the epoch, the best epoch so far is scored, and the line that goes on is printed. Who asks twice is obeyed at once. A signal that was set to be ignored, as `nohup` does, stays ignored. Time is counted by a clock that nobody can set back.
+
+# %%
+#| export
+class Stopped(KeyboardInterrupt):
+    "A run that was asked to stop, and that goes on when it is started again."
+
+    def __init__(self, reason: str, number: int = 0) -> None:
+        super().__init__(reason)
+        self.reason, self.number = reason, number  # of the signal; 0: the time was over
+
+    def _render_traceback_(self) -> list[str]:
+        "One line in a notebook."
+        return [f"Stopped: {self.reason}"]
+
+
+# %% [markdown]
+# The listener:
+
+# %%
+#| export
+class Stop:
+    "Whether this process is asked to stop."
+
+    def __init__(self, seconds: float = math.inf, why: str = "the time is over") -> None:
+        self.ends, self.why, self.number = time.monotonic() + seconds, why, 0
+        self.before: dict[int, Any] = {}  # what is done with each signal otherwise
+
+    def __enter__(self) -> "Stop":
+        main = threading.current_thread() is threading.main_thread()
+        for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
+            number = getattr(signal, name, None)
+            if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self.before[number] = signal.signal(number, self.hear)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def hear(self, number: int, frame: Any) -> None:
+        "Take note of a signal; the second one ends whatever is being done."
+        if self.number:
+            raise Stopped(signal.Signals(number).name, number)
+        self.number = number
+        os.write(2, b"\nstopping after this step (asked again: at once)\n")
+
+    @property
+    def reason(self) -> str:
+        "Why it is to stop; empty: it is not."
+        if self.number:
+            return signal.Signals(self.number).name
+        return self.why if time.monotonic() > self.ends else ""
+
+
+# %%
+with Stop() as stop:
+    test_eq(stop.reason, "")
+    signal.raise_signal(signal.SIGTERM)
+    test_eq(stop.reason, "SIGTERM")
+    with expect_fail(Stopped, contains="SIGINT"):
+        signal.raise_signal(signal.SIGINT)
+test_eq(Stop(seconds=-1).reason, "the time is over")
+Stopped("SIGTERM", 15)._render_traceback_()
+
+
+# %% [markdown]
+# ## What was printed
+#
+# A terminal that is closed takes its lines with it, and a notebook that was closed shows none. So `train.log` in the run's folder has them all, to follow with `tail -f`. And a run goes on when nobody can be printed to any more.
+
+# %%
+#| export
+class Tee(io.TextIOBase):
+    "Writes to a stream, as long as it is there, and to a file."
+
+    def __init__(self, stream: TextIO, file: TextIO) -> None:
+        self.stream, self.file = stream, file
+
+    def write(self, text: str) -> int:
+        "Write a text to both."
+        with contextlib.suppress(OSError, ValueError):  # closed, or its disk is full
+            self.stream.write(text)
+        with contextlib.suppress(OSError):
+            self.file.write(text)
+            self.file.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        "Have the stream show what was written."
+        with contextlib.suppress(OSError, ValueError):
+            self.stream.flush()
+
+    def isatty(self) -> bool:
+        "Whether the stream is a terminal."
+        return self.stream.isatty()
+
+
+@contextlib.contextmanager
+def written_down(folder: Folder) -> Iterator[None]:
+    "Keep what is printed in the run's train.log too."
+    path = folder.file("train.log")
+    with contextlib.ExitStack() as held:
+        with cannot_be_written(path):
+            file = held.enter_context(open(path, "a", encoding="utf-8"))
+        with contextlib.redirect_stdout(Tee(sys.stdout, file)):
+            yield
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    with written_down(Folder(Path(tmp))):
+        assert isinstance(sys.stdout, Tee)
+        print("epoch 0")
+    test_eq((Path(tmp) / "train.log").read_text(), "epoch 0\n")
 
 
 # %% [markdown]
@@ -525,11 +880,13 @@ def profiled(
     if not folder or (path / "trace.json").exists() or not first_process():
         yield lambda: None
         return
+    with cannot_be_written(path):  # better known now than in the fifth step
+        path.mkdir(parents=True, exist_ok=True)
 
     def write(found: torch.profiler.profile) -> None:
-        path.mkdir(parents=True, exist_ok=True)
         found.export_chrome_trace(str(path / "trace.json"))
-        order = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        on_gpu = any(event.self_device_time_total for event in found.key_averages())
+        order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
         text = found.key_averages(group_by_input_shape=True).table(sort_by=order, row_limit=60)
         (path / "operations.txt").write_text(text)
 

@@ -12,51 +12,207 @@ from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
+import contextlib
 import hashlib
 import json
 import math
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+# %% [markdown]
+# From the notebooks before this one:
+
+# %%
+#| export
 from mshnet.core import Config, UserError, as_user_error
 from mshnet.data import Split
-from mshnet.device import DeviceSteps, best_device, device_for, open_device, started_processes
+from mshnet.device import (
+    DeviceSteps,
+    TooLarge,
+    best_device,
+    device_for,
+    open_device,
+    started_processes,
+)
 from mshnet.evaluate import chosen_by, look_closely, score_split
 from mshnet.model import load_weights
-from mshnet.places import first_process, run_folder
+from mshnet.places import (
+    Mirror,
+    bring_back,
+    copies_of,
+    first_process,
+    mirror_folder,
+    mount_drive,
+    run_folder,
+    session_hours,
+    session_seconds,
+)
+from mshnet.task import Detection, Task, training_batches, where_pixels
+
+# %% [markdown]
+# A run's files and their safety:
+
+# %%
+#| export
 from mshnet.run import (
     Background,
     Folder,
     Scalars,
     State,
+    Stop,
+    Stopped,
+    alone,
     bar,
     duration,
     earlier,
+    good,
     keep,
     load,
     note,
     prepare,
     profiled,
     restore,
+    say_status,
+    snapshot,
+    write_checkpoint,
+    write_json,
+    written_down,
 )
-from mshnet.task import Detection, Task, training_batches, where_pixels
 
 
 # %% [markdown]
-# ## One epoch
+# ## The losses of an epoch
 #
-# The loop never waits for the device: the loss is summed there and read at log lines and at the end. It does not know what kind of device it runs on, and, but for the task, not what it trains.
+# The loop never waits for the device: losses are summed there and read at log lines and at the end. A sum that is no number stays none, so the count of the steps in which it was one points to the step that spoiled it.
+
+# %%
+#| export
+class NotFinite(UserError):
+    "A loss that is no number, with what is known of its batch."
+
+    def __init__(self, text: str, facts: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.facts = facts
+
+
+class Losses:
+    "The sum of an epoch's losses, on the device."
+
+    def __init__(self, device: DeviceSteps, total: float = 0.0, step: int = 0) -> None:
+        self.device, self.step = device, step
+        self.total = device.send(torch.tensor(total))
+        self.fine = device.send(torch.tensor(float(step)))  # steps after which it was a number
+
+    def add(self, loss: torch.Tensor) -> None:
+        "Count the loss of a step."
+        self.step += 1
+        self.total = self.total + loss
+        self.fine = self.fine + self.total.isfinite()
+
+    def mean(self) -> float:
+        "Mean loss of the steps so far; ArithmeticError with the step that spoiled it."
+        sum_of_all = self.device.read(self.device.mean(self.total)).item()
+        if not math.isfinite(sum_of_all):
+            fine = self.device.gather(int(self.device.read(self.fine).item()))
+            raise ArithmeticError(min(fine))
+        return sum_of_all / self.step
+
+
+# %%
+losses = Losses(open_device("cpu"))
+for value in (0.5, 0.25):
+    losses.add(torch.tensor(value))
+test_eq(losses.mean(), 0.375)
+losses.add(torch.tensor(torch.nan))
+with expect_fail(ArithmeticError, contains="2"):
+    losses.mean()
+
+
+# %% [markdown]
+# What is worth knowing of the batch that did it is written to the run's folder: its images, their numbers, and the weights that were no number already.
+
+# %%
+#| export
+def spoiled(
+    task: Task,
+    state: State,
+    split: Split,
+    epoch: int,
+    step: int,  # the first whose loss is no number, from 0
+) -> NotFinite:
+    "The error of a loss that is no number."
+    rows = task.plan(split, epoch)[step]
+    names = [split.names[i] for i in rows]
+    batch = task.batch(split, rows, epoch)
+    values = {k: v.float().flatten(1) for k, v in batch._asdict().items() if v.ndim > 1}
+    images = {k: [[x.min(), x.mean(), x.max()] for x in v] for k, v in values.items()}
+    bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
+    facts = {"epoch": epoch, "step": step, "names": names, "lr": task.rate(epoch)}
+    return NotFinite(
+        f"epoch {epoch}, step {step}: the loss is no number; images {', '.join(names[:4])} (all in "
+        "not_finite.json); the last good checkpoint is kept; try --clip-grad 1, a smaller --lr or "
+        "--precision fp32",
+        facts
+        | {f"{k}: least, mean, most": torch.tensor(v).tolist() for k, v in images.items()}
+        | {"weights that are no numbers now": bad},
+    )
+
+
+# %% [markdown]
+# ## One step, one epoch
+#
+# A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts, whose gradients add up to those of the batch. (Not quite: batch norm takes its means over a part.)
+
+# %%
+#| export
+def train_step(
+    task: Task,
+    model: Any,  # as `device.begin` gave it
+    batch: Any,  # on the device
+    phase: str,
+    optimizer: torch.optim.Optimizer,
+    device: DeviceSteps,
+) -> torch.Tensor:  # the batch's mean loss, on the device
+    "One update of the weights."
+    *others, last = device.parts(batch)
+    clip, total = task.config.clip_grad, torch.zeros(())
+    for part in others:
+        with device.autocast():
+            loss = task.loss(model, part, phase) * (len(part[0]) / len(batch[0]))
+        total = total.to(loss.device) + loss.detach()
+        device.add_gradients(loss)
+    with device.autocast():
+        loss = task.loss(model, last, phase)
+    if others:
+        loss = loss * (len(last[0]) / len(batch[0]))
+    summed = total + loss.detach() if others else loss.detach()
+    device.update(loss, optimizer, clip)
+    return summed
+
+
+def set_rate(task: Task, optimizer: torch.optim.Optimizer, epoch: int) -> None:
+    "Give every group of weights its own rate, times what the rule makes of it in this epoch."
+    factor = task.rate(epoch) / task.config.lr
+    for group in optimizer.param_groups:
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+
+
+# %% [markdown]
+# The epoch does not know what kind of device it runs on, and, but for the task, not what it trains. After each step it looks whether it is asked to stop (several processes look at log lines, where they can agree), and leaves its place in the state.
 
 # %%
 #| export
@@ -66,30 +222,51 @@ def train_epoch(
     split: Split,
     device: DeviceSteps,
     epoch: int,
+    stop: Stop | None = None,  # None: nobody asks
 ) -> float:  # mean loss of the epoch
-    "Train for one epoch."
-    config, phase, rate = task.config, task.phase(epoch), task.rate(epoch)
-    for group in state.optimizer.param_groups:
-        group["lr"] = rate
-    device.seed(config.seed, epoch)
+    "Train for one epoch, or for what is left of it; Stopped if it is asked to stop."
+    model, plan = begin_epoch(task, state, split, device, epoch), task.plan(split, epoch)
+    plan, config, phase = device.share(plan), task.config, task.phase(epoch)
+    losses = Losses(device, state.total, state.step)
+    batches = training_batches(device, task, split, plan[state.step :], epoch)
+    steps = bar(batches, len(plan) - state.step, f"epoch {epoch}")
+    try:
+        with profiled(config.profile) as watch, device.in_memory(config.batch_size):
+            for batch in steps:
+                losses.add(train_step(task, model, batch, phase, state.optimizer, device))
+                watch()
+                if losses.step == len(plan):
+                    break
+                if pause := losses.step % config.log_every == 0:
+                    where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
+                    note(steps, where, f"loss {losses.mean():.4f}")
+                if stop and (reason := device.agree(stop.reason, pause)):
+                    losses.mean()  # no place in an epoch that is spoiled
+                    state.step, state.total = losses.step, device.read(losses.total).item()
+                    state.random = device.random_states()
+                    raise Stopped(reason, stop.number)
+        return losses.mean()
+    except ArithmeticError as error:
+        raise spoiled(task, state, split, epoch, error.args[0]) from None
+
+
+# %% [markdown]
+# Its beginning:
+
+# %%
+#| export
+def begin_epoch(task: Task, state: State, split: Split, device: DeviceSteps, epoch: int) -> Any:
+    "Get ready for an epoch, or for the rest of one; the model as a step calls it."
+    phase, rate = task.phase(epoch), task.rate(epoch)
+    set_rate(task, state.optimizer, epoch)
+    device.seed(task.config.seed, epoch)
+    if state.step and state.random:
+        device.set_random_states(state.random)
     state.model.train()
-    grows = rate != task.rate(config.epochs)  # a rate is a constant of a compiled program
+    state.optimizer.zero_grad(set_to_none=True)
+    grows = rate != task.rate(task.config.epochs)  # a rate is a constant of a compiled program
     name = f"{phase}, lr {rate:.4g}" if grows else phase
-    model = device.begin(name, state.model, state.optimizer)
-    plan = device.share(task.plan(split, epoch))
-    batches = training_batches(device, task, split, plan, epoch)
-    total, steps = device.send(torch.zeros(())), bar(batches, len(plan), f"epoch {epoch}")
-    with profiled(config.profile) as watch, device.in_memory(config.batch_size):
-        for step, batch in enumerate(steps, 1):
-            with device.autocast():
-                loss = task.loss(model, batch, phase)
-            total += loss.detach()
-            device.update(loss, state.optimizer, config.clip_grad)
-            watch()
-            if step % config.log_every == 0 and step < len(plan):
-                mean = device.read(device.mean(total)).item() / step
-                note(steps, f"epoch {epoch}, step {step}/{len(plan)}", f"loss {mean:.4f}")
-    return device.read(device.mean(total)).item() / len(plan)
+    return device.begin(name, state.model, state.optimizer)
 
 
 # %%
@@ -101,7 +278,25 @@ parts, model = task.splits(), device.place(task.model())
 state = State(model, task.optimizer(model))
 losses = [train_epoch(task, state, parts["train"], device, 0) for _ in range(2)]
 test_eq(device.reads, 2)
+set_rate(task, state.optimizer, 0)
+test_eq(state.optimizer.param_groups[0]["lr"], config.lr)
+assert begin_epoch(task, state, parts["train"], device, 0) is model
+step = train_step(
+    task, model, task.batch(parts["train"], [0, 1], 0), "full", state.optimizer, device
+)
+assert spoiled(task, state, parts["train"], 0, 1).facts["names"] and step.isfinite()
 losses
+
+# %% [markdown]
+# Asked to stop after its first step, it leaves its place, and goes on from there:
+
+# %%
+with expect_fail(Stopped, contains="over"):
+    train_epoch(task, state, parts["train"], device, 1, Stop(seconds=-1, why="time is over"))
+test_eq(state.step, 1)
+loss = train_epoch(task, state, parts["train"], device, 1)
+state.step, state.total = 0, 0.0
+assert issubclass(NotFinite, UserError)
 
 
 # %% [markdown]
@@ -156,24 +351,26 @@ def epoch_entry(
     parts: dict[str, Split],
     device: DeviceSteps,
     epoch: int,
+    stop: Stop | None = None,
 ) -> dict[str, Any]:  # the epoch's line in the log
     "Train and score one epoch."
-    config, start = task.config, time.perf_counter()
-    loss = train_epoch(task, state, parts["train"], device, epoch)
-    if not math.isfinite(loss):
-        raise UserError(
-            f"epoch {epoch}: the loss is {loss}; the last good checkpoint is kept; "
-            "try --clip-grad 1, a smaller --lr or --precision fp32"
-        )
-    trained = time.perf_counter() - start
+    config, start, begun = task.config, time.monotonic(), state.step
+    loss = train_epoch(task, state, parts["train"], device, epoch, stop)
+    trained = time.monotonic() - start
     phase, name = task.phase(epoch), judge_split(config)
     entry = {"epoch": epoch, "phase": phase, "loss": loss, "lr": task.rate(epoch), "split": name}
     due = (epoch + 1) % config.eval_every == 0 or epoch == config.epochs - 1
     if due:
         scores = score_split(task, state.model, parts[name], device, phase)
         entry |= {"line": str(scores), "scores": scores.as_dict()}
-    seconds = time.perf_counter() - start
+    seconds = time.monotonic() - start
     times = {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
+    unusual = {
+        "begun_at_step": begun,
+        "micro_batch": device.micro,
+        "replaced": sorted(parts["train"].stores.get("replaced", ())),
+    }
+    entry |= {name: value for name, value in unusual.items() if value}
     return entry | times | {"device": device.why} | device.facts()
 
 
@@ -189,6 +386,7 @@ def advance(
 ) -> None:
     "Take an epoch into the state, as the best one where it is."
     state.epoch, state.phase = entry["epoch"], entry["phase"]
+    state.step, state.total, state.random = 0, 0.0, {}
     scores, name = entry.get("scores"), task.better[0]
     if is_best(task, state, scores):
         value = scores[name] if scores else None
@@ -256,12 +454,12 @@ class Run:
 
     @property
     def scores(self) -> dict[str, Any]:
-        "Content of scores.json: the score line, the scores and their protocol."
+        "Content of scores.json: the score line, the scores and their protocol; empty: none yet."
         return Folder(self.folder).read_json("scores.json")
 
     def __str__(self) -> str:
         "The score line."
-        return str(self.scores["line"])
+        return str(self.scores.get("line", "no scores yet"))
 
     def listing(self) -> str:
         "The run's files, with their sizes."
@@ -271,35 +469,36 @@ class Run:
 
     def _repr_html_(self) -> str:
         "A table for the notebook."
-        rows = {**self.scores["scores"], **self.scores["protocol"], "folder": self.folder}
+        found = [self.scores.get(part, {}) for part in ("scores", "protocol")]
+        rows = {**found[0], **found[1], "folder": self.folder, "ended": self.ended}
         cells = [f"<tr><th>{k}</th><td>{v}</td></tr>" for k, v in rows.items()]
         return f"<table>{''.join(cells)}</table>"
 
 
 # %% [markdown]
-# Why a run ended is in its `status.json`. Of several processes that fail the first to say so is the one with the reason; the others fail because it did.
+# Why a run ended is in its `status.json`. Of several processes that fail the first to say so is the one with the reason; the others fail because it did. If not even this can be written, the error itself is still told.
 
 # %%
 #| export
 def ended(
     folder: Folder,
-    epoch: int,  # the last one that is complete
     error: BaseException,
 ) -> None:
     "Say in the run's folder why it ended, unless it is said."
     last = folder.read_json("status.json")
-    if last and last["state"] == "running":
+    if last.get("state") == "running":
         stopped = isinstance(error, KeyboardInterrupt)
-        reason = "interrupted" if stopped else f"{type(error).__name__}: {error}"
-        folder.status("stopped" if stopped else "failed", epoch, reason)
+        reason = str(error) or "interrupted" if stopped else f"{type(error).__name__}: {error}"
+        with contextlib.suppress(UserError):
+            say_status(folder, "stopped" if stopped else "failed", last["epochs_done"] - 1, reason)
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
-    folder.status("running", 2)
+    say_status(folder, "running", 2)
     for error in (ValueError("first"), ConnectionError("because of the first")):
-        ended(folder, 2, error)
+        ended(folder, error)
     test_eq(folder.read_json("status.json")["reason"], "ValueError: first")
 
 
@@ -343,7 +542,9 @@ def launch(
     threads = str(max(1, (os.cpu_count() or 1) // processes))
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "config.json"
-        settings.write_text(json.dumps(config.model_dump() | {"num_devices": processes}))
+        left = max(session_hours(config) - session_seconds() / 3600, 1e-6)
+        asked = {"num_devices": processes, "max_hours": left if math.isfinite(left) else 0.0}
+        settings.write_text(json.dumps(config.model_dump() | asked))
         started = subprocess.Popen(
             [
                 *(sys.executable, "-u", "-m", "torch.distributed.run", "--standalone"),
@@ -376,8 +577,7 @@ def stop(started: subprocess.Popen[str], folder: Folder) -> None:
     "Stop torchrun and its processes, and say in the run's folder that it was stopped."
     started.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
     started.wait()
-    if last := folder.read_json("status.json"):
-        ended(folder, last["epochs_done"] - 1, KeyboardInterrupt())
+    ended(folder, KeyboardInterrupt())
 
 
 # %%
@@ -405,7 +605,7 @@ test_eq(pass_on([*said, "mshnet, process 1: epochs=0\n", end, "Traceback\n"]), [
 test_eq(all_gpus(Config(device="cpu")).num_devices, 0)
 with tempfile.TemporaryDirectory() as tmp:
     folder, sleeper = Folder(Path(tmp)), [sys.executable, "-c", "import time; time.sleep(60)"]
-    folder.status("running", 2)
+    say_status(folder, "running", 2)
     with subprocess.Popen(sleeper, text=True, stderr=subprocess.DEVNULL) as started:
         stop(started, folder)
     test_eq(folder.read_json("status.json")["state"], "stopped")
@@ -415,7 +615,57 @@ assert not processes_to_start(Config(device="cpu"))
 
 
 # %% [markdown]
-# Whatever ends a run, `status.json` says so, and the error goes on to whoever started it.
+# ## A session of a run
+#
+# While it trains, a run has three companions: somebody who listens for the wish to stop, a mirror that copies its files to where they outlive the session, and a file that keeps what was printed. Of several processes only the first has a mirror.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Session:
+    "What accompanies a run while it trains."
+
+    stop: Stop
+    mirror: Mirror
+
+
+@contextlib.contextmanager
+def session_of(folder: Folder, config: Config) -> Iterator[Session]:
+    "Accompany a run that has its folder."
+    hours = session_hours(config)
+    left = 3600 * hours - session_seconds()
+    first = first_process()
+    with contextlib.ExitStack() as held:
+        if first:
+            held.enter_context(written_down(folder))
+        target = mirror_folder(config) if first else None
+        mirror = held.enter_context(Mirror(folder.path, target, config.mirror_rate))
+        stop = held.enter_context(Stop(left, f"the session's {hours:.4g} hours are over"))
+        yield Session(stop, mirror)
+
+
+# %% [markdown]
+# Where the last session ended with its machine, this one brings the run back from the mirror or, on Kaggle, from a previous output that is attached as input. So running the same notebook again is all it takes, on a new machine too.
+
+# %%
+#| export
+def look_back(folder: Folder, config: Config) -> None:
+    "Bring a run back that is not here any more, if there is a copy."
+    if config.mirror_dir == "drive":
+        print(mount_drive().line)
+    if not config.resume and (took := bring_back(folder.path, copies_of(config))):
+        print(f"mirror  brought back from {took}")
+
+
+def keep_copies(config: Config) -> str:  # what is where; empty: there is no mirror
+    "Copy to the mirror what was written after the training, such as pictures."
+    target = mirror_folder(config, say=lambda _: None) if first_process() else None
+    with Mirror(run_folder(config), target, config.mirror_rate) as mirror:
+        return mirror.flush(600)
+
+
+# %% [markdown]
+# Whatever ends a run, `status.json` says so, and the error goes on to whoever started it. A session whose time is over has done what it should: `train` returns. A signal, or the notebook's stop button, is passed on after everything is written, so that the cells below do not run.
 
 # %%
 #| export
@@ -429,21 +679,81 @@ def train(
             raise UserError("a task of your own on several devices: start your script by torchrun")
         return launch(config, config.num_devices)
     device, task = device_for(config), task or Detection(config)
-    folder, parts = Folder(run_folder(config)), task.splits()
-    state = beginning(folder, task, parts, device)
-    data, unfinished = identity(config, parts, device), state.epoch < config.epochs - 1
-    device.once(lambda: prepare(folder, config, device.why, unfinished))
+    folder = Folder(run_folder(config))
+    with contextlib.ExitStack() as held:
+        device.once(lambda: held.enter_context(alone(folder.path)))
+        device.once(lambda: look_back(folder, config))
+        parts = task.splits()
+        state = beginning(folder, task, parts, device)
+        unfinished = state.epoch < config.epochs - 1
+        device.once(lambda: prepare(folder, config, device.why, unfinished))
+        device.once(lambda: say_status(folder, "running", state.epoch))
+        with session_of(folder, config) as session:
+            return to_its_end(folder, task, state, parts, device, session)
+
+
+# %% [markdown]
+# The end of it, whichever:
+
+# %%
+#| export
+def to_its_end(
+    folder: Folder,
+    task: Task,
+    state: State,
+    parts: dict[str, Split],
+    device: DeviceSteps,
+    session: Session,
+) -> Run:
+    "Train and score a run until it is done or asked to stop, and say where everything is."
     announce(folder, task, device, parts, state)
+    asked, patience = None, 600.0  # seconds that a mirror may take at the end
     try:
-        device.once(lambda: folder.status("running", state.epoch))
-        fit(folder, task, state, parts, device, data)
-        finish(folder, task, parts, device)
+        try:
+            state = fit_in_memory(folder, task, state, parts, device, session)
+        except Stopped as stopped:
+            asked, patience = stopped, 60.0 if stopped.number else 600.0
+        if device.once(lambda: folder.file("best.pt").exists()):
+            finish(folder, task, parts, device)
+        done = device.once(lambda: folder.history())[-1:]
+        how = ("stopped", asked.reason) if asked else ("finished", "all epochs done")
+        device.once(lambda: say_status(folder, how[0], done[0]["epoch"] if done else -1, how[1]))
     except BaseException as error:
         device.report()
-        ended(folder, state.epoch, error)
+        failed_end(folder, session, error)
         raise
-    device.once(lambda: folder.status("finished", state.epoch, "all epochs done"))
-    return Run(folder.path, config, "all epochs done")
+    device.once(lambda: last_words(folder, session, patience, asked))
+    if asked and asked.number:
+        raise asked
+    return Run(folder.path, task.config, how[1])
+
+
+# %% [markdown]
+# What each end leaves to say:
+
+# %%
+#| export
+def failed_end(folder: Folder, session: Session, error: BaseException) -> None:
+    "What is left to do for a run that failed: say why, and have that in the mirror too."
+    if first_process():
+        if isinstance(error, NotFinite):
+            with contextlib.suppress(UserError):
+                write_json(folder.file("not_finite.json"), error.facts)
+        ended(folder, error)
+        if said := session.mirror.flush(30):
+            print(said, flush=True)
+
+
+def last_words(folder: Folder, session: Session, patience: float, asked: Stopped | None) -> None:
+    "Finish the mirror, and say where the results are and how to go on."
+    if said := session.mirror.flush(patience):
+        print(said, flush=True)
+        entry = folder.read_json("status.json")
+        write_json(folder.file("status.json"), entry | {"mirror": session.mirror.state()})
+        session.mirror.flush(10)
+    if asked:
+        print(f"stopped  {asked.reason}; nothing is lost. Go on: run the same again, or")
+        print(f"  mshnet train --resume {shlex.quote(str(folder.path))}", flush=True)
 
 
 # %% [markdown]
@@ -480,8 +790,13 @@ def beginning(
     "The state that a run begins or goes on with."
     config, model = task.config, device.place(task.model())
     old = device.once(lambda: earlier(folder, config, identity(config, parts, device)))
-    if old:
-        device.set_precision(old["data"].get("precision", device.precision))
+    if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
+        if computed not in device.precisions:
+            raise UserError(
+                f"{folder.path} computes in {computed}, which {device.name} does not; go on with "
+                "--device cuda or cpu, or begin anew in another --output-dir"
+            )
+        device.set_precision(computed)
     state = State(model, task.optimizer(model), device.scaler)
     if old:
         restore(state, old)
@@ -525,12 +840,13 @@ def announce(
     print(f"data    {kind}: {counts} images{preset}")
     print(f"pixels  {where_pixels(device, task, parts['train'])}")
     print(f"folder  {folder.path}")
-    if state.epoch >= 0:
-        print(f"resume  {state.epoch + 1} of {config.epochs} epochs are done")
+    if state.epoch >= 0 or state.step:
+        steps = f" and {state.step} steps" if state.step else ""
+        print(f"resume  {state.epoch + 1} of {config.epochs} epochs{steps} are done")
 
 
 # %% [markdown]
-# The epochs, one line each, with the time that is left:
+# The epochs, one line each, with the time that is left. A run that is stopped within an epoch writes where it stands:
 
 # %%
 #| export
@@ -540,29 +856,81 @@ def fit(
     state: State,
     parts: dict[str, Split],
     device: DeviceSteps,
-    data: dict[str, str],
+    session: Session,
 ) -> None:
-    "Train the epochs that are not done yet."
-    epochs, last = range(state.epoch + 1, task.config.epochs), task.config.epochs - 1
-    with Scalars(folder, bool(epochs) and first_process()) as scalars, Background() as background:
+    "Train the epochs that are not done yet; Stopped if it is asked to stop."
+    data, epochs = identity(task.config, parts, device), range(state.epoch + 1, task.config.epochs)
+    with (
+        Scalars(folder, bool(epochs) and first_process()) as scalars,
+        Background(session.mirror.wake) as background,
+    ):
         for epoch in epochs:
-            device.once(lambda: folder.status("running", state.epoch))
-            entry = epoch_entry(task, state, parts, device, epoch)
+            device.once(lambda: say_status(folder, "running", state.epoch))
+            try:
+                entry = epoch_entry(task, state, parts, device, epoch, session.stop)
+            except Stopped:
+                last = partial(write_checkpoint, snapshot(state, task.config, data))
+                device.once(lambda: background.do(partial(last, folder.file("last.pt"))))  # noqa: B023
+                raise
             advance(task, state, entry)
             device.once(lambda: keep(folder, task.config, state, entry, data, background))  # noqa: B023
             scalars.write(entry)
-            print(told(entry, last), flush=True)
+            print(told(entry, task.config.epochs - 1), flush=True)
             if "scores" in entry and (advice := stuck(folder.history())):
                 print(advice, flush=True)
+            if epoch != epochs[-1] and (reason := device.agree(session.stop.reason, True)):
+                raise Stopped(reason, session.stop.number)
         device.once(background.finish)
     device.alike(state.model)
 
 
 # %% [markdown]
-# At the end the kept epoch is scored on the test list, with curves and all, unless that was done before.
+# A batch that does not fit can be computed in halves, if the user said so. What the failed step had begun to change (batch norm's statistics) is unknown then, so the epoch begins again from the last checkpoint.
 
 # %%
 #| export
+def fit_in_memory(
+    folder: Folder,
+    task: Task,
+    state: State,
+    parts: dict[str, Split],
+    device: DeviceSteps,
+    session: Session,
+) -> State:  # at the end: of the last attempt
+    "Train, in smaller and smaller parts of a batch where the memory ends and that is wanted."
+    while True:
+        try:
+            fit(folder, task, state, parts, device, session)
+            return state
+        except TooLarge as error:
+            now = device.micro or task.config.batch_size
+            may = task.config.on_out_of_memory == "halve" and device.world == 1 < now
+            if not may or device.compiles:
+                raise
+            device.micro = (now + 1) // 2
+            print(f"  {str(error).split(';')[0]}: going on with micro_batch {device.micro}")
+        del state
+        device.release()
+        state = beginning(folder, task, parts, device)
+
+
+# %% [markdown]
+# At the end the kept epoch is scored on the test list, with curves and all, unless that was done before. If its file has been damaged meanwhile, the last epoch stands in for it, and the protocol says so.
+
+# %%
+#| export
+def best_or_last(folder: Folder) -> dict[str, Any]:
+    "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
+    try:
+        return load(folder.file("best.pt"))
+    except UserError as error:
+        last = load(good(folder.file("last.pt")))
+        if not last["best"] or last["best"]["epoch"] != last["epoch"]:
+            warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
+            last["best"] = {"epoch": last["epoch"], "name": "nothing, best.pt is damaged"}
+        return last
+
+
 def finish(
     folder: Folder,
     task: Task,
@@ -570,10 +938,10 @@ def finish(
     device: DeviceSteps,
 ) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
-    best = device.once(lambda: load(folder.file("best.pt")))
+    best = device.once(lambda: best_or_last(folder))
     chosen = chosen_by(task.config.model_dump(), best["best"])
     scores = device.once(lambda: folder.read_json("scores.json"))
-    if not scores or scores["protocol"]["chosen"] != chosen:
+    if scores.get("protocol", {}).get("chosen") != chosen:
         model = task.model()
         model.load_state_dict(best["model"])
         model = device.place(model)
@@ -613,5 +981,16 @@ with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
     state = State(model, task.optimizer(model))
     announce(folder, task, device, parts, state)
-    fit(folder, task, state, parts, device, {})
+    session = Session(Stop(), Mirror(folder.path, None))
+    state = fit_in_memory(folder, task, state, parts, device, session)
+    fit(folder, task, state, parts, device, session)  # nothing is left to do
     finish(folder, task, parts, device)
+    test_eq(best_or_last(folder)["epoch"], 2)
+    look_back(folder, config)
+    last_words(folder, session, 1.0, Stopped("SIGTERM", 15))
+    say_status(folder, "running", 2)
+    failed_end(folder, session, ValueError("an example"))
+    print(folder.read_json("status.json")["reason"])
+    with session_of(folder, config) as session:
+        assert to_its_end(folder, task, state, parts, device, session).ended == "all epochs done"
+    test_eq(keep_copies(config), "")

@@ -36,7 +36,7 @@ import torch
 from mshnet.core import Config, UserError
 from mshnet.data import report
 from mshnet.device import XLA_PACKAGES, DeviceSteps, open_device, tpu_chips, why_no_xla
-from mshnet.places import installed, run_folder, where
+from mshnet.places import installed, run_folder, session_hours, where
 from mshnet.run import PACKAGES
 
 # %% [markdown]
@@ -643,35 +643,31 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-def my_drive() -> Path | None:  # None: not in Colab
-    "The folder of Google Drive, mounted or not."
-    return where().data / "drive" / "MyDrive" if where().name == "colab" else None
-
-
 def drive(patient: Patient) -> Line:
     "In Colab, whether Google Drive is mounted."
-    folder = my_drive()
+    folder = where().drive
     if not folder:
         return Line("ok", "drive", "only in Colab")
     if folder.is_dir():
-        return Line("ok", "drive", "mounted; --mirror-dir drive keeps the run there")
-    mount = f"from google.colab import drive; drive.mount('{folder.parent}')"
-    return Line("warning", "drive", f"not mounted, so the run goes with the session; run: {mount}")
+        return Line("ok", "drive", "mounted; mirror_dir = drive keeps the run there")
+    if patient.config.mirror_dir == "drive":
+        return Line("ok", "drive", "not mounted yet; training asks for your permission")
+    text = "not mounted, so the run goes with the session; mirror_dir = drive keeps it there"
+    return Line("warning", "drive", text)
 
 
 def mirror(patient: Patient) -> Line:
     "Whether the folder that a run is copied to can be reached and written."
     name = patient.config.mirror_dir
-    folder = my_drive() if name == "drive" else Path(name).expanduser()
+    folder = where().drive if name == "drive" else Path(name).expanduser()
     if not name:
         return Line("ok", "mirror", "none (--mirror-dir DIR copies the run there meanwhile)")
     if not folder:
-        return Line(
-            "error", "mirror", "mirror_dir=drive is for Colab; write a folder of this machine"
-        )
+        text = "mirror_dir=drive is for Colab, so there will be none; write a folder"
+        return Line("warning", "mirror", text)
     there, run = nearest(folder), run_folder(patient.config).resolve()
-    if folder == my_drive() and not folder.is_dir():
-        return Line("error", "mirror", "Google Drive is not mounted; mount it (see drive)")
+    if name == "drive" and not folder.is_dir():
+        return Line("ok", "mirror", "on Google Drive, when it is mounted (see drive)")
     if reason := no_writing(there):
         text = f"mirror_dir={name!r} cannot be written ({reason}); write a folder that can be"
         return Line("error", "mirror", text)
@@ -687,7 +683,7 @@ def mirror(patient: Patient) -> Line:
 # %%
 for folder in ("", "~", "drive"):
     print(mirror(Patient(Config(device="cpu", mirror_dir=folder))))
-print(drive(patient), my_drive())
+print(drive(patient))
 
 
 # %% [markdown]
@@ -697,13 +693,12 @@ print(drive(patient), my_drive())
 #| export
 def time(patient: Patient) -> Line:
     "When the session stops by itself."
-    hours = patient.config.max_hours
-    if not hours:
-        ends = "no limit (max_hours=0)"
-        if where().name != "here":
-            ends = f"{where().name} ends sessions; --max-hours N stops before, with all written"
-        return Line("ok", "time", ends)
-    text = f"max_hours={hours:g}: stops by itself then, with all written"
+    hours, usual = (session_hours(c) for c in (patient.config, Config()))
+    if math.isinf(hours):
+        return Line("ok", "time", "no limit (max_hours=0)")
+    text = f"stops by itself {hours:g} hours after its start, with all written"
+    if hours > usual:
+        return Line("warning", "time", f"{text}; this place may end it before, write {usual:g}")
     if hours < 0.1:
         return Line("warning", "time", f"{text}; an epoch may take longer, write more")
     return Line("ok", "time", text)

@@ -52,6 +52,7 @@ from mshnet.places import first_process
 READING = ["dataset_dir", "train_list", "test_list"]
 DEVICE = ["device", "precision", "num_devices"]
 SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
+SCORING += ["on_bad_image"]
 LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -131,10 +132,16 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
             "help": 'JSON file with costs of an hour, such as {"my A100": 1.2} (default: examples)'
         },
     },
-    "pack": {
-        "format": {"help": "zip or tar.gz (default)"},
-        "output": {"help": "file to write (default: beside the run, named after it)"},
-    },
+}
+
+# %% [markdown]
+# Packing has two:
+
+# %%
+#| export
+OWN["pack"] = {
+    "format": {"help": "zip or tar.gz (default)"},
+    "output": {"help": "file to write (default: beside the run, named after it)"},
 }
 
 # %% [markdown]
@@ -285,14 +292,16 @@ answers
 def do_train(config: Config) -> int:
     "Train, with pictures at the end."
     from mshnet.show import gallery, learning_curves, trade_offs
-    from mshnet.train import processes_to_start, train
+    from mshnet.train import keep_copies, processes_to_start, train
 
     run = train(config)
-    if processes_to_start(config) or not first_process():  # the first process does the rest
-        return 0
+    if processes_to_start(config) or not first_process() or not run.scores:
+        return 0  # the first process does the rest; no epoch is done
     for draw in (learning_curves, trade_offs, gallery):
         draw(run.folder)
     print(f"figures {run.folder / 'figures'}", file=sys.stderr)
+    if said := keep_copies(config):
+        print(said, file=sys.stderr)
     return 0
 
 
@@ -406,7 +415,7 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
-) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake or an error, 130 interrupted
+) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake or an error, 128 + a signal's number
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
@@ -420,11 +429,14 @@ def main(
             who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
             print(f"{who}: {error}", file=sys.stderr)
             return 2
-        except KeyboardInterrupt:
-            text = "mshnet: stopped; the same command goes on from the last epoch"
+        except KeyboardInterrupt as stopped:  # a Stopped knows its signal
+            text = "mshnet: stopped; the same command goes on"
             if first_process():
                 print(text, file=sys.stderr)
-            return 130
+            return 128 + getattr(stopped, "number", 2)
+        except BrokenPipeError:  # such as `mshnet data DIR | head`: nobody reads on
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end
+            return 141
 
 
 # %%

@@ -400,7 +400,7 @@ def test_a_checkpoint_is_the_old_one_or_the_new_one(whole, tmp_path, monkeypatch
     for name in ("replace", "fsync"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, lambda *a: (_ for _ in ()).throw(OSError(28, "No space left")))
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(UserError, match="No space"):
                 write_checkpoint(snapshot(state, config, {}), path)
         assert path.read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
