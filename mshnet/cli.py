@@ -33,8 +33,8 @@ from .places import first_process
 # %% ../nbs/14_cli.ipynb #c-reading-dataset-dir-train-list
 READING = ["dataset_dir", "train_list", "test_list"]
 DEVICE = ["device", "precision", "num_devices"]
-SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
-SCORING += ["on_bad_image"]
+SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
+SCORING += ["scenes", "on_bad_image"]
 LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -43,6 +43,8 @@ NOT_BENCHED = [
     *("epochs", "clip_grad", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("lr_rule", "max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
 ]
+
+# %% ../nbs/14_cli.ipynb #c-commands-dict-str-tuple-str-list-str
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
         "train, score and keep a run; the same command again goes on",

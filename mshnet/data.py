@@ -265,7 +265,7 @@ class Findings:
         return lines
 
     def settle(self, on_bad_image: str = "stop") -> None:
-        "Raise UserError if there are errors, but for images that may be left out; warn of the rest."
+        "Raise UserError if there are errors, unless they may be left out; warn of the rest."
         left_out = {k: v for k, v in self.errors.items() if "list" not in k}
         if on_bad_image == "skip" and len(left_out) == len(self.errors):
             for line in self.lines(left_out):
@@ -383,8 +383,8 @@ class InFiles(Sequence[np.ndarray]):
         reading = read_pair(self.layout, self.names[index])
         if not reading.pair:
             raise BadImage(
-                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same again, "
-                "or train with --on-bad-image skip"
+                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same "
+                "again, or train with --on-bad-image skip"
             )
         return reading.pair
 
@@ -722,9 +722,9 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     ]
     return collate(pairs, [True] * len(pairs))
 
-
+# %% ../nbs/05_data.ipynb #readable
 def readable(split: Split, index: int, on_bad_image: str) -> Pair:
-    "An image with its mask, or the next one's in its place if it cannot be read and may be skipped."
+    "An image with its mask; if it cannot be read and may be skipped, the next one's."
     for i in (j % len(split) for j in range(index, index + len(split))):
         try:
             return split.pair(i)
@@ -738,7 +738,7 @@ def readable(split: Split, index: int, on_bad_image: str) -> Pair:
                 warnings.warn(f"{text}: the next one is trained on in its place", stacklevel=2)
     raise BadImage(f"{split.source}: none of its {len(split)} images can be read any more")
 
-
+# %% ../nbs/05_data.ipynb #scoring_batch
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
     "Read and squash the images of one scoring batch; -1 is filled with the first image."
     pairs = [squash_once(split, max(i, 0), config.base_size) for i in indices]

@@ -374,7 +374,7 @@ class Findings:
         return lines
 
     def settle(self, on_bad_image: str = "stop") -> None:
-        "Raise UserError if there are errors, but for images that may be left out; warn of the rest."
+        "Raise UserError if there are errors, unless they may be left out; warn of the rest."
         left_out = {k: v for k, v in self.errors.items() if "list" not in k}
         if on_bad_image == "skip" and len(left_out) == len(self.errors):
             for line in self.lines(left_out):
@@ -533,8 +533,8 @@ class InFiles(Sequence[np.ndarray]):
         reading = read_pair(self.layout, self.names[index])
         if not reading.pair:
             raise BadImage(
-                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same again, "
-                "or train with --on-bad-image skip"
+                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same "
+                "again, or train with --on-bad-image skip"
             )
         return reading.pair
 
@@ -1043,8 +1043,13 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     return collate(pairs, [True] * len(pairs))
 
 
+# %% [markdown]
+# A file that was good when the run began may be damaged in the middle of an epoch. The user said beforehand what to do then (`on_bad_image`): stop and name it, or train on the next image in its place, with the draws of that place, so that the shapes stay and the run can be repeated. A score over other images would be another score, so scoring always stops.
+
+# %%
+#| export
 def readable(split: Split, index: int, on_bad_image: str) -> Pair:
-    "An image with its mask, or the next one's in its place if it cannot be read and may be skipped."
+    "An image with its mask; if it cannot be read and may be skipped, the next one's."
     for i in (j % len(split) for j in range(index, index + len(split))):
         try:
             return split.pair(i)
@@ -1059,6 +1064,11 @@ def readable(split: Split, index: int, on_bad_image: str) -> Pair:
     raise BadImage(f"{split.source}: none of its {len(split)} images can be read any more")
 
 
+# %% [markdown]
+# For scoring nothing is drawn:
+
+# %%
+#| export
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
     "Read and squash the images of one scoring batch; -1 is filled with the first image."
     pairs = [squash_once(split, max(i, 0), config.base_size) for i in indices]
@@ -1082,6 +1092,8 @@ batch = scoring_batch(made, [3, -1], config)
 assert isinstance(batch, Batch)
 test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True, False]))
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
+with expect_fail(BadImage, contains="none of its 0 images"):
+    readable(made.part("none", []), 0, "skip")
 assert readable(made, 0, "stop")[0] is made.images[0] and pixel_count(made) == 4 * 2 * 128 * 128
 assert squash_once(made, 3, 64) is squash_once(made, 3, 64)
 test_eq(collate([squash(made.images[3], made.masks[3], 64)], [True]).image[0], batch.image[0])

@@ -51,8 +51,8 @@ from mshnet.places import first_process
 #| export
 READING = ["dataset_dir", "train_list", "test_list"]
 DEVICE = ["device", "precision", "num_devices"]
-SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers", "scenes"]
-SCORING += ["on_bad_image"]
+SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
+SCORING += ["scenes", "on_bad_image"]
 LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -61,6 +61,12 @@ NOT_BENCHED = [
     *("epochs", "clip_grad", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("lr_rule", "max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
 ]
+
+# %% [markdown]
+# The commands:
+
+# %%
+#| export
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
         "train, score and keep a run; the same command again goes on",

@@ -515,18 +515,21 @@ def test_a_folder_of_somebody_else(tmp_path):
 
 def in_colab(monkeypatch, folder):
     "A machine of Colab whose data folder is given."
-    place = Place("colab", folder, folder / "runs", "Colab: nothing is kept")
+    drive = folder / "drive" / "MyDrive"
+    place = Place("colab", folder, folder / "runs", "Colab: nothing is kept", drive=drive)
     monkeypatch.setattr(doctor, "where", lambda: place)
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "release")
 
 
 def test_drive_matters_in_colab_only(monkeypatch, tmp_path):
-    "Not mounted, the line to run is said; mounted, how to keep the run there."
+    "Not mounted, what that means is said; mounted, how to keep the run there."
     assert str(doctor.drive(patient())) == "ok      drive       only in Colab"
     in_colab(monkeypatch, tmp_path)
     line = doctor.drive(patient())
     assert line.level == "warning"
-    assert f"drive.mount('{tmp_path / 'drive'}')" in line.text
-    assert doctor.mirror(patient(mirror_dir="drive")).level == "error"
+    assert "mirror_dir = drive keeps it there" in line.text
+    assert "asks for your permission" in doctor.drive(patient(mirror_dir="drive")).text
+    assert "when it is mounted" in doctor.mirror(patient(mirror_dir="drive")).text
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
     assert (doctor.drive(patient()).level, doctor.mirror(patient(mirror_dir="drive")).level) == (
         "ok",
@@ -540,7 +543,7 @@ def test_the_mirror_is_reached_and_written(monkeypatch, tmp_path):
     for name, level, said in [
         ("", "ok", "none"),
         (str(tmp_path / "copies"), "ok", "GB free; the run's own disk"),
-        ("drive", "error", "is for Colab; write a folder"),
+        ("drive", "warning", "is for Colab, so there will be none; write a folder"),
         (str(tmp_path / "runs"), "error", "is where the run itself is; write another folder"),
         (str(run / "copies"), "error", "is where the run itself is; write another folder"),
     ]:
@@ -557,10 +560,11 @@ def test_the_mirror_is_reached_and_written(monkeypatch, tmp_path):
 def test_the_time_budget(monkeypatch, tmp_path):
     "None here, the place's own in Colab, and one that is too short to do anything in."
     assert doctor.time(patient()).text == "no limit (max_hours=0)"
-    assert doctor.time(patient(max_hours=3.5)).text.startswith("max_hours=3.5: stops by itself")
+    assert doctor.time(patient(max_hours=3.5)).text.startswith("stops by itself 3.5 hours after")
     assert doctor.time(patient(max_hours=0.01)).level == "warning"
     in_colab(monkeypatch, tmp_path)
-    assert "--max-hours N stops before" in doctor.time(patient()).text
+    assert "stops by itself 11.5 hours" in doctor.time(patient()).text
+    assert "write 11.5" in doctor.time(patient(max_hours=13)).text
 
 
 def test_the_data(tmp_path):
