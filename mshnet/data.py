@@ -273,8 +273,8 @@ class Findings:
         elif self.errors:
             first, *rest = self.lines(self.errors)
             more = f"; {len(rest)} more kinds of errors" if rest else ""
-            more += "; --on-bad-image skip leaves them out" if left_out else ""
-            raise UserError(f"{first}{more}; `mshnet data DIR` lists everything")
+            skip = ", --on-bad-image skip leaves them out" if left_out else ""
+            raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
         for line in self.lines(self.warnings):
             warnings.warn(line, stacklevel=2)
 

@@ -317,7 +317,7 @@ def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
     "Half of what is free, for all splits together."
     folder = make_dataset(tmp_path / "data", train=6, test=2)
     config = tiny(dataset_dir=str(folder))
-    for free, kept in ((4 * 6 * 2 * 1024, True), (4 * 6 * 2 * 1024 - 4, False)):
+    for free, kept in ((2 * 6 * 2 * 1024, True), (2 * 6 * 2 * 1024 - 4, False)):
         monkeypatch.setattr("mshnet.data.free_memory", lambda free=free: free)
         assert read_dataset(config)[0]["train"].in_memory is kept
 

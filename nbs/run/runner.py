@@ -55,7 +55,7 @@ if not list(
 
 # %% tags=["parameters"]
 preset = ""  # named differences from the defaults: quick, paper, a100, tpu
-dataset_dir = ""  # folder of a data set (images/, masks/, lists), or "" for synthetic scenes
+dataset_dir = ""  # folder, .zip or .tar.gz of a data set, its known name, or "" for scenes
 epochs = None  # passes over the training images
 batch_size = None  # images per step
 lr = None  # learning rate
@@ -63,6 +63,8 @@ choose = None  # which epoch is kept: val, last or test
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
 output_dir = ""  # folder of the run, or "" for one named after the recipe
+mirror_dir = ""  # folder to which the run is copied meanwhile; "drive": Google Drive, in Colab
+max_hours = None  # hours after which it stops by itself, all written; None: by the place
 
 # %%
 from mshnet.core import from_notebook
@@ -98,7 +100,7 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 5. Train
 #
-# One line per epoch. If the session ends, run the notebook again: it goes on after the last complete epoch. A finished run is only shown.
+# One line per epoch. If the session ends, run the notebook again: it goes on where it was, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, writes everything and says how to go on. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
 # **The first step of each phase takes long on a TPU**, a minute or so: it is compiled, and says so. Twice in a run, after the first epoch and after the warm-up, nothing is wrong while nothing seems to happen. All chips share each batch; the result does not depend on their number.
@@ -163,8 +165,11 @@ tensorboard(run.folder)
 # %% [markdown]
 # ## 8. Where everything lies
 #
-# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to go on from.
+# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to go on from, `train.log` what was printed. The pictures are copied to the mirror too, if there is one. `mshnet pack` makes one file of the whole run.
 
 # %%
+from mshnet.train import keep_copies
+
 print(run.listing())
+print(keep_copies(config))
 print(run)
