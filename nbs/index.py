@@ -6,7 +6,7 @@
 # ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)
 #
 # - **Right.** Forward pass, losses, gradients, transforms and scores equal the official code's numbers, to the last pixel where they are whole and to float32 rounding where they are not ([tests](../tests/test_golden.py)). Scores carry their protocol, so that two numbers can be compared.
-# - **Nothing lost.** A run is a folder. The same command again goes on after the last complete epoch, bit for bit on the same CPU.
+# - **Nothing lost.** A run is a folder. The same command again goes on where it was, bit for bit on the same CPU, on a new machine too if it has a mirror.
 # - **It teaches.** The library is the notebooks: each says why, shows what, looks at the result, and tries the edge.
 #
 # ## Two commands
@@ -43,9 +43,12 @@
 # mshnet train --dataset-dir data/NUAA-SIRST                   # 400 epochs; the same command goes on
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt          # scores, with their protocol
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST       # how fast, beside a plain script, on this machine
+# mshnet pack runs/NUAA-SIRST-1f0c2a9b                         # the run in one file, to take along (--format zip)
 # ```
 #
 # A data set is a folder with `images/` and `masks/` (or IRSTD-1k's folder names) and lists of names: `trainval.txt` and `test.txt`, `train.txt` and `val.txt`, or `img_idx/train_*.txt`. Without one, `mshnet train` takes synthetic scenes and says so.
+#
+# It may also be a `.zip`, `.tar`, `.tar.gz` or `.tgz` of one (here, on Drive, or attached on Kaggle), which is unpacked once to the local disk and refused if it would write elsewhere; or a name, `NUAA-SIRST`, `IRSTD-1k` or `NUDT-SIRST`, which is fetched. The downloads themselves could not be tried.
 #
 # ```python
 # from mshnet.core import Config
@@ -56,6 +59,25 @@
 # print(run)  # IoU 0.62  nIoU 0.60  F1 0.77  Pd 0.91  Fa 12.3 (the form; your numbers differ)
 # prob = predict(run.folder / "best.pt", images)  # uint8 [B,3,H,W] -> probability [B,1,H,W]
 # ```
+#
+# ## When a session ends
+#
+# Run the same command, or the same notebook, again. What is promised:
+#
+# | what happens | what is lost | what to do |
+# |---|---|---|
+# | SIGTERM, a closed terminal (SIGHUP), Ctrl-C, the notebook's stop button; the session's hours are over (`max_hours`: 11.5 in Colab, 11.5 or 8.5 on Kaggle, none elsewhere) | nothing: the place within the epoch is written, the best epoch scored, the mirror finished. Asked twice it stops at once | the same again |
+# | kill -9, power, a dead kernel | the epoch in progress, and the one before it if its checkpoint was just being written (a tenth of a second here) | the same again |
+# | the machine is gone with its disk | what was not yet in the mirror (`--mirror-dir DIR`, `drive` in Colab: copied in the background, verified, at most `mirror_rate` MB/s); on Kaggle attach the last output as input | the same again, there |
+# | `last.pt` is damaged | one epoch: `previous.pt` is taken, with a warning | nothing |
+# | the disk is full, the folder read-only, the mirror dead | nothing; one line says which. A dead mirror does not stop a run | mend it, the same again |
+# | a loss that is no number, an image that cannot be read, a batch that does not fit | the epoch in progress; named in one line | `--clip-grad`, `--on-bad-image skip`, `--on-out-of-memory halve` |
+#
+# The resumed run ends with the weights of an undisturbed one, to the last bit: on a CPU with the same torch (`--deterministic` stores the number of threads too). In the background: `nohup mshnet train ... &` goes on when the terminal is closed, and `tail -f RUN/train.log` shows it; without `nohup` a closed terminal is SIGHUP. `RUN/status.json` says how it is to whoever runs it headless: state, epochs done, reason, where the results are. The exit status is 0, 2 for a mistake or a disk that cannot be written, 128 + the number of a signal.
+#
+# FAULTSUMMARY
+#
+# A real Drive, Colab and Kaggle were not at hand: mirror, mounting and bringing back were tried with folders that hang, vanish and fill up.
 #
 # ## TPU
 #

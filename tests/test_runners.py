@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,33 @@ def test_a_runner_goes_on_with_the_run_that_resume_names(tmp_path):
     execute("local", tmp_path, **more)
     config = json.loads((run / "config.json").read_text())
     assert (config["base_size"], config["scenes"], config["epochs"]) == (64, 12, 3)
+
+
+def told(notebook):
+    "All that the cells of a notebook printed."
+    return "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+
+
+def test_a_session_ends_and_another_machine_goes_on(tmp_path):
+    "The budget, the mirror (a folder stands in for Drive) and the line that goes on, in notebooks."
+    drive = tmp_path / "drive"
+    drive.mkdir()
+    kept = {**SMALL, "mirror_dir": str(drive), "epochs": 100_000, "scenes": 8, "base_size": 32}
+    kept |= {"crop_size": 32, "eval_every": 1000, "choose": "last"}
+    notebook, run = execute("local", tmp_path, **kept, max_hours=0.015)
+    said = told(notebook)
+    assert "hours are over; nothing is lost" in said
+    assert f"mshnet train --resume {run}" in said
+    assert re.search(r"mirror  all \d+ files \(.*\) are in", said)
+    status = json.loads((run / "status.json").read_text())
+    assert (status["state"], status["mirror"]["missing"]) == ("stopped", [])
+    assert (drive / "run" / "figures" / "gallery.png").exists()
+    shutil.rmtree(run)  # the machine is gone
+    done = status["epochs_done"]
+    notebook, run = execute("local", tmp_path, **{**kept, "epochs": done + 1})
+    assert f"mirror  brought back from {drive / 'run'}" in told(notebook)
+    assert f"{done} of {done + 1} epochs" in told(notebook)
+    assert json.loads((run / "status.json").read_text())["state"] == "finished"
 
 
 def test_the_demo_ends_with_the_score_line(tmp_path):
