@@ -1,6 +1,7 @@
 # make demo      the whole path on synthetic scenes, on the CPU   make build  notebooks, library and README
 # make test      everything but XLA                               make check  is all of that as built? (seconds)
 # make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
+# make faults    200 runs killed, other faults, 2,000 invented inputs for each reader (a quarter of an hour)
 # Environments in this folder: .venv, and .venv-xla (torch_xla, 7 GB). Another Python: make PYTHON=python3.12 ...
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ XLA := .venv-xla/bin
 XLA_MADE := .venv-xla/.made
 XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
-.PHONY: demo test test-xla test-all check build
+.PHONY: demo test test-xla test-all faults check build
 .DEFAULT_GOAL := demo
 
 demo: $(MADE)
@@ -35,6 +36,9 @@ else
 test-xla: $(XLA_MADE)
 	$(XLA)/python -m pytest -p no:cacheprovider tests/xla
 endif
+
+faults: $(MADE)
+	$(BIN)/python tools/faults.py --rounds 200 --fuzz 2000
 
 check: $(MADE)
 	$(BIN)/python tools/nbs.py check

@@ -592,12 +592,12 @@ def prepare(
     unfinished: bool = True,
 ) -> None:
     "Make the folder of a run and its records; UserError if it cannot be written."
-    if not unfinished and folder.file("last.pt").exists():
-        return  # a finished run keeps its records
     with cannot_be_written(folder.path):
-        folder.file("figures").mkdir(parents=True, exist_ok=True)
         for left in folder.path.glob(".*.tmp"):  # by a process that was killed
             left.unlink()
+        if not unfinished and folder.file("last.pt").exists():
+            return  # a finished run keeps its records
+        folder.file("figures").mkdir(parents=True, exist_ok=True)
         bring_along(folder, config)
     write_json(folder.file("config.json"), config.model_dump())
     write_json(folder.file("env.json"), environment(device))

@@ -60,7 +60,17 @@ from mshnet.data import (
     report,
 )
 from mshnet.model import load_weights
-from mshnet.run import Folder, State, earlier, load, restore, snapshot, write_checkpoint
+from mshnet.places import ARCHIVES, Place, find_dataset
+from mshnet.run import (
+    Folder,
+    State,
+    earlier,
+    load,
+    restore,
+    snapshot,
+    write_checkpoint,
+    write_log,
+)
 
 HANG = 120  # seconds for one input
 ROOM = 2**31  # bytes that a process may take more than at its start: two images of the largest size
@@ -687,6 +697,91 @@ def checkpoint(data: bytes, folder: Path) -> None:
         assert not (folder / "code ran").exists()
 
 
+# Archives
+
+MEMBERS = ("images/a.png", "masks/a.png", "train.txt")
+OUTSIDE = ("../out.txt", "/out-of-fuzz.txt", "a/../../out.txt", "..\\out.txt", "C:\\out.txt")
+ODD = ("train.txt/b", "images", "x" * 300, "a\nb", "\x1b[2J", "", ".", "/", "a//b", "__MACOSX/a")
+
+
+def zip_of(*names: str, kind: int = 0, size: int = 0, how: int = zipfile.ZIP_DEFLATED) -> bytes:
+    "A zip file with these members, of a kind that the system knows; so many zeros in each."
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", how, compresslevel=1) as packed, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name that is there twice
+        for name in names:
+            info = zipfile.ZipInfo(name)
+            info.external_attr, info.compress_type = kind << 16, how
+            with packed.open(info, "w", force_zip64=size > 2**30) as member:
+                member.write(GOOD)
+                for _ in range(size >> 20):
+                    member.write(bytes(2**20))
+    return buffer.getvalue()
+
+
+def tar_of(
+    *names: str, kind: bytes = tarfile.REGTYPE, mode: str = "w", form: int = tarfile.PAX_FORMAT
+) -> bytes:
+    "A tar file with these members, the last one of another kind that leads out."
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode, format=form) as packed:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            if name == names[-1] and kind != tarfile.REGTYPE:
+                info.type, info.linkname = kind, "../../given.zip"
+            info.size = len(GOOD) if info.type == tarfile.REGTYPE else 0
+            packed.addfile(info, io.BytesIO(GOOD) if info.size else None)
+    return buffer.getvalue()
+
+
+def whole_archives() -> list[bytes]:
+    "Archives in order, of every form."
+    forms = (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT)
+    made = [tar_of(*MEMBERS, "y" * 90 + "/z", form=form) for form in forms]
+    made += [tar_of(*MEMBERS, mode=f"w:{how}") for how in ("gz", "bz2", "xz")]
+    hows = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+    return [*made, *(zip_of(*MEMBERS, how=how) for how in hows)]
+
+
+def archive_bombs() -> list[tuple[bytes, str]]:
+    "Archives that lead out, hold gigabytes, or are odd."
+    made = [form(*MEMBERS, name) for name in (*OUTSIDE, *ODD) for form in (zip_of, tar_of)]
+    kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.CONTTYPE)
+    made += [tar_of(*MEMBERS, "link", kind=kind) for kind in kinds]
+    made += [zip_of(*MEMBERS, kind=kind) for kind in (0o120777, 0o020666, 0o040755)]
+    made += [zip_of("a", "a"), tar_of("a", "a"), zip_of(), zip_of("a", size=1100 << 20)]
+    made += [zlib.compress(bytes(2**30)), b"", b"PK\x05\x06" + bytes(18), bytes(10_240)]
+    return [(data, ARCHIVES[i % len(ARCHIVES)]) for i, data in enumerate(made)]
+
+
+@reader(
+    lambda: st.tuples(files(*whole_archives()), st.sampled_from(ARCHIVES)),
+    lambda: [*((data, ".zip") for data in whole_archives()), *archive_bombs()],
+    room_mb=150,
+)
+def archive(given: tuple[bytes, str], folder: Path) -> None:
+    "An archive of a data set: unpacked below the folder for that, or refused; nothing elsewhere."
+    inside = folder / "inside"
+    inside.mkdir()
+    path, local = inside / f"given{given[1]}", inside / "data"
+    path.write_bytes(given[0])
+    place = Place("here", local, inside / "runs", "", local=local)
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            found = find_dataset(str(path), place)
+            assert found and found.is_dir() and found.resolve().is_relative_to(local.resolve())
+            assert find_dataset(str(path), place) == found  # the second time it is there
+        except UserError:
+            assert not local.exists() or all(p.name[0] == "." for p in local.iterdir())
+            raise
+        finally:
+            assert path.read_bytes() == given[0]
+            assert {p.name for p in folder.iterdir()} == {"inside"}
+            assert {p.name for p in inside.iterdir()} <= {path.name, "data"}
+            assert not any(p.is_symlink() for p in inside.rglob("*"))
+            assert not Path("/out-of-fuzz.txt").exists()
+
+
 # Folders of runs
 
 RECORDS = ("log.jsonl", "status.json", "config.json", "scores.json")
@@ -725,7 +820,7 @@ def run_folder(given: tuple[str, bytes], folder: Path) -> None:
     run.read_json(given[0]) if given[0] != "log.jsonl" else None
     settings_of(str(folder))
     if given[0] == "log.jsonl":
-        run.log({"epoch": 7, "loss": 0.5})
+        write_log(run, {"epoch": 7, "loss": 0.5})
         kept = [entry["epoch"] for entry in run.history()]
         assert 7 in kept, "a line after one that was cut off is lost with it"
 

@@ -10,14 +10,10 @@ import pytest
 from conftest import TOP
 from fuzz import READERS, asked, run
 
-LATER = {"checkpoint", "run folder"}  # the notebook of runs is being rewritten; then: none
-
 
 @pytest.mark.parametrize("name", READERS)
-def test_any_input_gives_a_result_or_a_clear_error(request, name):
+def test_any_input_gives_a_result_or_a_clear_error(name):
     "No traceback of another kind, no crash, no hang, and no more memory than its kind may take."
-    if name in LATER:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="not mended yet"))
     told = run(name, *asked())
     print(told)
     assert told["failures"] == []

@@ -30,7 +30,6 @@ import random
 import re
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tarfile
@@ -54,14 +53,14 @@ for slow in ("torch.utils.tensorboard", "torch._inductor"):  # what a run import
 
 import torch
 
-from mshnet import cli, data, evaluate, places, run, show, task, train
-from mshnet.core import Config, UserError, run_name
+from mshnet import cli, places, run, show, train
+from mshnet.core import UserError
 from mshnet.model import checksum
 
-TINY = "train --deterministic --base-size 32 --crop-size 32 --batch-size 4 --epochs 4 --device cpu"
-TINY += " --warm-epoch 0 --choose test --precision fp32 --num-workers 0 --seed 5"
+TINY = "train --deterministic --base-size 32 --crop-size 32 --batch-size 4 --epochs 3 --device cpu"
+TINY += " --warm-epoch 0 --choose test --precision fp32 --num-workers 0 --seed 4"
 SCENES = [*TINY.split(), "--scenes", "8"]
-STEPS, EPOCHS = 2, 4  # steps of an epoch, epochs
+STEPS, EPOCHS = 2, 3  # steps of an epoch, epochs
 PATIENCE = 180  # seconds that a process may take
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 FILES = ("last.pt", "previous.pt", "best.pt", "log.jsonl", "status.json", "scores.json")
@@ -315,13 +314,13 @@ def plain(path: Any) -> str:
 # What is left of a run
 
 
-def look(folder: Path) -> dict[str, Any]:
-    "What a run's folder holds, as digests; read in a process of its own."
+def look(folder: Path, whole: bool = True) -> dict[str, Any]:
+    "What a run's folder holds, as digests; or only how far it is. Read in a process of its own."
     reader, writer = os.pipe()
     sys.stdout.flush()
     if not (pid := os.fork()):
         try:
-            os.write(writer, json.dumps(digests(folder)).encode())
+            os.write(writer, json.dumps(digests(folder, whole)).encode())
         except BaseException:
             traceback.print_exc()
         os._exit(0)
@@ -332,19 +331,22 @@ def look(folder: Path) -> dict[str, Any]:
     return json.loads(found)
 
 
-def digests(folder: Path) -> dict[str, Any]:
+def digests(folder: Path, whole: bool) -> dict[str, Any]:
     "The state of each checkpoint, the log, the scores."
     found: dict[str, Any] = {}
     for name in ("last.pt", "previous.pt", "best.pt"):
+        if name == "previous.pt" and usable(found["last.pt"]):
+            continue  # nobody reads it then
         try:
             content = run.load(folder / name)
         except UserError as error:
             found[name] = None if (folder / name).exists() else "missing"
             found[f"why {name}"] = str(error)
             continue
-        names = ("model", "optimizer", "scaler", "phase", "best", "total", "random", "threads")
-        sums = {key: checksum(content[key]) for key in names}
-        found[name] = {"at": [content["epoch"], content["step"]], **sums}
+        found[name] = {"at": [content["epoch"], content["step"]]}
+        if whole:
+            names = ("model", "optimizer", "scaler", "phase", "best", "total", "random", "threads")
+            found[name] |= {key: checksum(content[key]) for key in names}
     log = folder / "log.jsonl"
     lines = []
     for line in log.read_bytes().splitlines() if log.exists() else []:
@@ -368,8 +370,8 @@ def unmarked(entry: dict[str, Any], before: list[dict[str, Any]]) -> bool:
 
 def position(found: dict[str, Any]) -> list[int]:
     "Where a run would go on: the last epoch that is complete, and steps after it."
-    places_ = [found[name]["at"] for name in ("last.pt", "previous.pt") if usable(found[name])]
-    return places_[0] if places_ else [-1, 0]
+    good = [name for name in ("last.pt", "previous.pt") if usable(found.get(name))]
+    return found[good[0]]["at"] if good else [-1, 0]
 
 
 def usable(state: Any) -> bool:
@@ -430,7 +432,7 @@ class Round:
                 self.kept = max(self.kept, [int(words[1]), int(words[2])])
             if words[0] == "logged":
                 self.logged.add(int(words[1]))
-        found = look(self.run)
+        found = look(self.run, whole=False)
         self.held(found)
         return found
 
@@ -478,7 +480,7 @@ class Round:
         return name, self.draw.randint(1, names.count(name))
 
     def half(self) -> None:
-        "The folder of a run that was killed after three epochs."
+        "The folder of a run that was killed after two epochs."
         shutil.copytree(self.box.parent / "half", self.run)
 
     def one_process(self, arm: Callable[[Points], object]) -> Ended:
@@ -775,7 +777,7 @@ def mirror_in_trouble(this: Round) -> None:
     this.what = f"{how} at piece {at}"
     drive.mkdir()
     words = [*this.words, "--mirror-dir", str(drive), "--mirror-rate", "10000"]
-    copy = drive / run_name(cli.configure({"mirror_dir": str(drive), **written(this.words)}))
+    copy = drive / "run"
 
     def arm(points: Points) -> None:
         quick_mirror(how == "hangs")
@@ -805,7 +807,10 @@ def mirror_in_trouble(this: Round) -> None:
     drive.mkdir(exist_ok=True)
     again = this.finish(words, arm=lambda _: quick_mirror())  # it works again
     this.expect("files (" in again.said, again.said[-300:])
-    this.expect(look(copy)["last.pt"] == this.reference["last.pt"], "the mirror's copy differs")
+    this.expect(
+        look(copy)["last.pt"] == this.reference["last.pt"],
+        f"the mirror's copy differs: {again.said[-400:]!r}",
+    )
     shutil.rmtree(this.run)  # a new machine
     back = this.finish(words, arm=lambda _: quick_mirror())
     this.expect("brought back from" in back.said, back.said[:300])
@@ -818,7 +823,7 @@ def new_machine(this: Round) -> None:
     drive = this.box / "drive"
     drive.mkdir()
     words = [*this.words, "--mirror-dir", str(drive), "--mirror-rate", "10000"]
-    copy = drive / run_name(cli.configure({"mirror_dir": str(drive), **written(this.words)}))
+    copy = drive / "run"
     name, count = this.point("step", "last.pt", "status")
     this.what = f"killed at {name} ({count})"
 
@@ -832,17 +837,12 @@ def new_machine(this: Round) -> None:
     there = look(copy) if copy.exists() else {}
     shutil.rmtree(this.run)
     back = this.finish(words, arm=lambda _: quick_mirror())
-    if there and (usable(there["last.pt"]) or usable(there["previous.pt"])):
+    if there and position(there) != [-1, 0]:
         this.expect("brought back from" in back.said, f"{back.said[:300]} {there}")
         epoch, step = position(there)
         steps = STEPS * EPOCHS - (epoch + 1) * STEPS - step
         taken = back.points.count("step: after")
         this.expect(taken == steps, f"{taken} steps and not {steps}")
-
-
-def written(words: list[str]) -> dict[str, Any]:
-    "The settings of a command line."
-    return cli.parse(words)[1]
 
 
 # Damaged files
@@ -869,7 +869,7 @@ def last_checkpoint_damaged(this: Round) -> None:
     "The previous one is gone on from, with a warning."
     this.half()
     damage(this, this.run / "last.pt")
-    harmless = usable(look(this.run)["last.pt"])  # a bit that means nothing
+    harmless = usable(look(this.run, whole=False)["last.pt"])  # a bit that means nothing
     this.what += "harmless" if harmless else ""
     end = this.finish()
     said = "warning: " in end.said and "going on from previous.pt" in end.said
@@ -894,7 +894,7 @@ def best_checkpoint_damaged(this: Round) -> None:
     "The training is the same; at the end the last epoch stands in, and the protocol says so."
     this.half()
     damage(this, this.run / "best.pt")
-    harmless = usable(look(this.run)["best.pt"])
+    harmless = usable(look(this.run, whole=False)["best.pt"])
     end = this.one_process(lambda _: None)
     this.expect(end.status == 0, f"status {end.status}: {end.last}")
     this.clean(end)
@@ -1144,12 +1144,16 @@ def prepare(top: Path) -> Known:
     start = time.monotonic()
     end = go(fork, [*SCENES, "--output-dir", str(fork / "run")])
     seconds = time.monotonic() - start
-    if began.status or end.status or look(fork / "run") != {**reference, "status": look(fork / "run")["status"]}:
+    if (
+        began.status
+        or end.status
+        or look(fork / "run") != {**reference, "status": look(fork / "run")["status"]}
+    ):
         raise SystemExit(f"the undisturbed runs differ or failed:\n{began.said}\n{end.said}")
     points = [p for p in end.points if not p.startswith(("kept", "logged"))]
 
     def arm(points: Points) -> None:
-        points.at["checkpoint: after", 3] = points.kill
+        points.at["checkpoint: after", 2] = points.kill
 
     if go(halved, [*SCENES, "--output-dir", str(halved / "run")], arm).status != -9:
         raise SystemExit("a run could not be killed")
