@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['READING', 'DEVICE', 'SCORING', 'LOOKED_AT', 'NOT_BENCHED', 'COMMANDS', 'PLACED', 'OWN', 'LAST_WORDS', 'DO', 'Parser',
            'add_setting', 'make_parser', 'parse', 'do_train', 'do_test', 'result_folder', 'do_data', 'do_doctor',
-           'do_bench', 'do_pack', 'show_warning', 'main']
+           'do_bench', 'do_pack', 'show_warning', 'tell', 'main']
 
 # %% ../nbs/14_cli.ipynb #c-import-argparse
 import argparse
+import contextlib
 import os
 import sys
 import warnings
@@ -221,9 +222,9 @@ def do_train(config: Config) -> int:
         return 0  # the first process does the rest; no epoch is done
     for draw in (learning_curves, trade_offs, gallery):
         draw(run.folder)
-    print(f"figures {run.folder / 'figures'}", file=sys.stderr)
+    tell(f"figures {run.folder / 'figures'}")
     if said := keep_copies(config):
-        print(said, file=sys.stderr)
+        tell(said)
     return 0
 
 
@@ -312,7 +313,13 @@ DO: dict[str, Callable[..., int]] = {
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     "A warning as one line."
     if first_process():
-        print(f"warning: {message}", file=sys.stderr)
+        tell(f"warning: {message}")
+
+
+def tell(line: str) -> None:
+    "Say something beside the results; to nobody where the terminal is gone."
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def main(
@@ -329,14 +336,13 @@ def main(
             return DO[command](configure(written, file, run), **own)
         except UserError as error:
             who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
-            print(f"{who}: {error}", file=sys.stderr)
+            tell(f"{who}: {error}")
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped knows its signal
             text = "mshnet: stopped; the same command goes on"
             if first_process():
-                print(text, file=sys.stderr)
-            number = getattr(stopped, "number", 2)  # 0: its time was over, as planned
-            return 128 + number if number else 0
+                tell(text)
+            return 128 + getattr(stopped, "number", 2)
         except BrokenPipeError:  # such as `mshnet data DIR | head`: nobody reads on
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end
             return 141

@@ -6,8 +6,8 @@
 __all__ = ['PACKAGES', 'FORMAT', 'write_atomic', 'cannot_be_written', 'keep_as', 'sync_folder', 'write_json', 'Folder',
            'write_log', 'say_status', 'environment', 'State', 'each_tensor', 'snapshot', 'write_checkpoint',
            'Background', 'keep', 'Content', 'load', 'restore', 'differences', 'earlier', 'prepare', 'read_old', 'good',
-           'resume_file', 'bring_along', 'alone', 'Stopped', 'Stop', 'Tee', 'written_down', 'profiled', 'watched',
-           'bar', 'note', 'duration', 'open_tensorboard', 'Scalars']
+           'resume_file', 'bring_along', 'alone', 'Interrupted', 'Stopped', 'Stop', 'Tee', 'written_down', 'profiled',
+           'watched', 'bar', 'note', 'duration', 'open_tensorboard', 'Scalars']
 
 # %% ../nbs/07_run.ipynb #c-import-contextlib
 import contextlib
@@ -509,9 +509,9 @@ def alone(
                 (path / ".lock").unlink(missing_ok=True)
                 path.rmdir()
 
-# %% ../nbs/07_run.ipynb #Stopped
-class Stopped(KeyboardInterrupt):
-    "A run that was asked to stop, and that goes on when it is started again."
+# %% ../nbs/07_run.ipynb #Interrupted
+class Interrupted(KeyboardInterrupt):
+    "A run that was asked twice, and ends where it is: in the middle of a step, of a file."
 
     def __init__(self, reason: str, number: int = 0) -> None:
         super().__init__(reason)
@@ -519,7 +519,11 @@ class Stopped(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         "One line in a notebook."
-        return [f"Stopped: {self.reason}"]
+        return [f"{type(self).__name__}: {self.reason}"]
+
+
+class Stopped(Interrupted):
+    "A run that was asked to stop, and has come to a place from which it goes on exactly."
 
 # %% ../nbs/07_run.ipynb #Stop
 class Stop:
@@ -544,9 +548,10 @@ class Stop:
     def hear(self, number: int, frame: Any) -> None:
         "Take note of a signal; the second one ends whatever is being done."
         if self.number:
-            raise Stopped(signal.Signals(number).name, number)
+            raise Interrupted(signal.Signals(number).name, number)
         self.number = number
-        os.write(2, b"\nstopping after this step (asked again: at once)\n")
+        with contextlib.suppress(OSError):  # the terminal is gone
+            os.write(2, b"\nstopping after this step (asked again: at once)\n")
 
     @property
     def reason(self) -> str:

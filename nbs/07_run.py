@@ -751,8 +751,8 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-class Stopped(KeyboardInterrupt):
-    "A run that was asked to stop, and that goes on when it is started again."
+class Interrupted(KeyboardInterrupt):
+    "A run that was asked twice, and ends where it is: in the middle of a step, of a file."
 
     def __init__(self, reason: str, number: int = 0) -> None:
         super().__init__(reason)
@@ -760,7 +760,11 @@ class Stopped(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         "One line in a notebook."
-        return [f"Stopped: {self.reason}"]
+        return [f"{type(self).__name__}: {self.reason}"]
+
+
+class Stopped(Interrupted):
+    "A run that was asked to stop, and has come to a place from which it goes on exactly."
 
 
 # %% [markdown]
@@ -790,9 +794,10 @@ class Stop:
     def hear(self, number: int, frame: Any) -> None:
         "Take note of a signal; the second one ends whatever is being done."
         if self.number:
-            raise Stopped(signal.Signals(number).name, number)
+            raise Interrupted(signal.Signals(number).name, number)
         self.number = number
-        os.write(2, b"\nstopping after this step (asked again: at once)\n")
+        with contextlib.suppress(OSError):  # the terminal is gone
+            os.write(2, b"\nstopping after this step (asked again: at once)\n")
 
     @property
     def reason(self) -> str:
@@ -807,7 +812,7 @@ with Stop() as stop:
     test_eq(stop.reason, "")
     signal.raise_signal(signal.SIGTERM)
     test_eq(stop.reason, "SIGTERM")
-    with expect_fail(Stopped, contains="SIGINT"):
+    with expect_fail(Interrupted, contains="SIGINT"):
         signal.raise_signal(signal.SIGINT)
 test_eq(Stop(seconds=-1).reason, "the time is over")
 Stopped("SIGTERM", 15)._render_traceback_()

@@ -8,7 +8,6 @@
 
 # %%
 #| hide
-import contextlib
 import io
 import tempfile
 
@@ -17,6 +16,7 @@ from fastcore.test import test_eq
 # %%
 #| export
 import argparse
+import contextlib
 import os
 import sys
 import warnings
@@ -305,9 +305,9 @@ def do_train(config: Config) -> int:
         return 0  # the first process does the rest; no epoch is done
     for draw in (learning_curves, trade_offs, gallery):
         draw(run.folder)
-    print(f"figures {run.folder / 'figures'}", file=sys.stderr)
+    tell(f"figures {run.folder / 'figures'}")
     if said := keep_copies(config):
-        print(said, file=sys.stderr)
+        tell(said)
     return 0
 
 
@@ -416,7 +416,13 @@ DO: dict[str, Callable[..., int]] = {
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     "A warning as one line."
     if first_process():
-        print(f"warning: {message}", file=sys.stderr)
+        tell(f"warning: {message}")
+
+
+def tell(line: str) -> None:
+    "Say something beside the results; to nobody where the terminal is gone."
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def main(
@@ -433,12 +439,12 @@ def main(
             return DO[command](configure(written, file, run), **own)
         except UserError as error:
             who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
-            print(f"{who}: {error}", file=sys.stderr)
+            tell(f"{who}: {error}")
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped knows its signal
             text = "mshnet: stopped; the same command goes on"
             if first_process():
-                print(text, file=sys.stderr)
+                tell(text)
             number = getattr(stopped, "number", 2)  # 0: its time was over, as planned
             return 128 + number if number else 0
         except BrokenPipeError:  # such as `mshnet data DIR | head`: nobody reads on
@@ -456,6 +462,7 @@ for line in ("train --epochs none", "train --lerning-rate 1", "test", "data no-s
 # %%
 #| hide
 show_warning("a warning")
+tell("a word")
 assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
 assert [do.__name__ for do in (do_train, do_test, do_data, do_doctor, do_bench, do_pack)] == [
     f"do_{c}" for c in COMMANDS
