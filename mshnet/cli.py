@@ -342,7 +342,8 @@ def main(
             text = "mshnet: stopped; the same command goes on"
             if first_process():
                 tell(text)
-            return 128 + getattr(stopped, "number", 2)
+            number = getattr(stopped, "number", 2)  # 0: its time was over, as planned
+            return 128 + number if number else 0
         except BrokenPipeError:  # such as `mshnet data DIR | head`: nobody reads on
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end
             return 141
