@@ -6,12 +6,13 @@
 __all__ = ['ChannelAttention', 'sum_of', 'SpatialAttention', 'on_cpu', 'rows_of', 'image_of', 'spread', 'channel_sum',
            'weigh_channels', 'channel_gradients', 'weigh_pixels', 'pixel_gradients', 'AttendOnCpu', 'attend', 'Block',
            'stage', 'enlarge', 'enlarging_matrix', 'enlarge_by_matrix', 'JoinOnCpu', 'join', 'UNet', 'MSHNet', 'fold',
-           'swells', 'one_word', 'read_file', 'numpy_scalars', 'checksum', 'find_weights', 'fit_weights',
-           'load_weights']
+           'swells', 'one_word', 'read_file', 'read_safetensors', 'numpy_scalars', 'checksum', 'find_weights',
+           'fit_weights', 'load_weights']
 
 # %% ../nbs/02_model.ipynb #c-import-copy
 import copy
 import hashlib
+import json
 import os
 import zipfile
 from collections.abc import Mapping
@@ -411,6 +412,8 @@ def read_file(
     a list, to which numpy scalars are added because published files hold one (the best IoU).
     """
     try:
+        if Path(path).suffix == ".safetensors":
+            return read_safetensors(path)
         if swells(path):
             raise ValueError("a file that unpacks to more than itself")
         with torch.serialization.safe_globals(numpy_scalars()):
@@ -425,10 +428,22 @@ def read_file(
         raise ValueError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
         raise ValueError(f"{path}: is a folder; name a file such as best.pt") from None
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one") from None
+
+# %% ../nbs/02_model.ipynb #read_safetensors
+def read_safetensors(path: str | Path) -> dict[str, Any]:
+    "The weights in a safetensors file, under `model`, and what mshnet said of them."
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        said = (file.metadata() or {}).get("mshnet", "{}")
+    return {**json.loads(said), "model": weights}
 
 # %% ../nbs/02_model.ipynb #numpy_scalars
 def numpy_scalars() -> list[Any]:

@@ -924,7 +924,7 @@ def pack(
     "Put a run into one file; UserError if it is none, or the file cannot be written."
     run = Path(folder).expanduser()
     if format not in ("zip", "tar.gz"):
-        raise UserError(f"format={format!r} is not possible: write zip or tar.gz")
+        raise UserError(f"format={format!r} is not possible: write zip, tar.gz or safetensors")
     if not (run / "config.json").is_file():
         near = [p.name for p in run.parent.iterdir()] if run.parent.is_dir() else []
         why = "it has no config.json"

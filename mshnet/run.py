@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'write_atomic', 'cannot_be_written', 'keep_as', 'sync_folder', 'write_json', 'Folder',
            'write_log', 'say_status', 'environment', 'State', 'each_tensor', 'snapshot', 'write_checkpoint',
-           'Background', 'keep', 'Content', 'load', 'restore', 'differences', 'earlier', 'prepare', 'read_old', 'good',
-           'resume_file', 'bring_along', 'alone', 'Interrupted', 'Stopped', 'Stop', 'Tee', 'written_down', 'profiled',
-           'watched', 'bar', 'note', 'duration', 'open_tensorboard', 'Scalars']
+           'Background', 'keep', 'Content', 'load', 'restore', 'as_safetensors', 'differences', 'earlier', 'prepare',
+           'read_old', 'good', 'resume_file', 'bring_along', 'alone', 'Interrupted', 'Stopped', 'Stop', 'Tee',
+           'written_down', 'profiled', 'watched', 'bar', 'note', 'duration', 'open_tensorboard', 'Scalars']
 
 # %% ../nbs/07_run.ipynb #c-import-contextlib
 import contextlib
@@ -364,6 +364,24 @@ def restore(
     state.step, state.total, state.random = (content[k] for k in ("step", "total", "random"))
     if content["config"].get("deterministic") and content["threads"]:
         torch.set_num_threads(content["threads"])  # sums are in another order with another number
+
+# %% ../nbs/07_run.ipynb #as_safetensors
+def as_safetensors(
+    folder: str | Path,  # of a run
+    output: str | Path = "",  # file to write; empty: beside the run, named after it
+) -> Path:  # of the file
+    "Write the kept weights of a run as safetensors."
+    try:
+        from safetensors.torch import save
+    except ModuleNotFoundError:
+        raise UserError("format=safetensors: run: pip install safetensors") from None
+    run = Path(folder).expanduser()
+    content = load(run / "best.pt")
+    said = {k: content[k] for k in ("phase", "epoch", "best", "config")}
+    path = Path(output) if output else run.resolve().with_name(f"{run.resolve().name}.safetensors")
+    weights = {k: v.contiguous() for k, v in content["model"].items()}
+    write_atomic(path, save(weights, {"format": "pt", "mshnet": json.dumps(said)}))
+    return path
 
 # %% ../nbs/07_run.ipynb #differences
 def differences(

@@ -8,6 +8,7 @@
 
 # %%
 #| hide
+import importlib.util
 import tempfile
 
 from fastcore.test import expect_fail, test_close, test_eq
@@ -16,6 +17,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 #| export
 import copy
 import hashlib
+import json
 import os
 import zipfile
 from collections.abc import Mapping
@@ -622,6 +624,8 @@ def read_file(
     a list, to which numpy scalars are added because published files hold one (the best IoU).
     """
     try:
+        if Path(path).suffix == ".safetensors":
+            return read_safetensors(path)
         if swells(path):
             raise ValueError("a file that unpacks to more than itself")
         with torch.serialization.safe_globals(numpy_scalars()):
@@ -636,10 +640,27 @@ def read_file(
         raise ValueError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
         raise ValueError(f"{path}: is a folder; name a file such as best.pt") from None
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one") from None
+
+
+# %% [markdown]
+# A file in the safetensors format holds tensors and a few texts, and nothing that could run. What our own say of their weights is one of those texts.
+
+# %%
+#| export
+def read_safetensors(path: str | Path) -> dict[str, Any]:
+    "The weights in a safetensors file, under `model`, and what mshnet said of them."
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        said = (file.metadata() or {}).get("mshnet", "{}")
+    return {**json.loads(said), "model": weights}
 
 
 # %% [markdown]
@@ -757,6 +778,11 @@ with tempfile.TemporaryDirectory() as tmp:
     wrapped = {f"module.{k}": v for k, v in model.state_dict().items()}
     torch.save({"net": wrapped, "iou": torch.ones(1, dtype=torch.float64).numpy()[0]}, path)
     test_eq(read_file(path)["iou"], 1)
+    if importlib.util.find_spec("safetensors"):
+        from safetensors.torch import save_file
+
+        save_file(model.state_dict(), Path(tmp) / "weights.safetensors")
+        assert read_safetensors(Path(tmp) / "weights.safetensors")["model"].keys()
     other = MSHNet().eval()
     load_weights(other, path)
 with torch.no_grad():

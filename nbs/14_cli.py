@@ -146,7 +146,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 # %%
 #| export
 OWN["pack"] = {
-    "format": {"help": "zip or tar.gz (default)"},
+    "format": {"help": "zip, tar.gz (default), or safetensors: the kept weights alone"},
     "output": {"help": "file to write (default: beside the run, named after it)"},
 }
 
@@ -391,9 +391,15 @@ def do_bench(config: Config, **asked: Any) -> int:
 #| export
 def do_pack(config: Config, run: str, **how: Any) -> int:
     "Put a run into one file, and say which."
-    from mshnet.places import megabytes, pack
+    from mshnet.places import megabytes, offer_download, pack
 
-    path = pack(run, **how)
+    if how.get("format") == "safetensors":
+        from mshnet.run import as_safetensors
+
+        path = as_safetensors(run, how.get("output", ""))
+        offer_download(path)
+    else:
+        path = pack(run, **how)
     print(f"{path}  {megabytes(path.stat().st_size)}")
     return 0
 
