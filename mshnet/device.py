@@ -248,13 +248,15 @@ class DevicePasses(DeviceLoop):
         except (RuntimeError, MemoryError) as error:
             if not isinstance(error, MemoryError) and not any(w in str(error) for w in NO_MEMORY):
                 raise
-            less = batch_size // 2 // self.world * self.world
+            name, size = ("micro_batch", self.micro) if self.micro else ("batch_size", batch_size)
+            less = size // 2 // self.world * self.world
+            tries = "" if self.micro else " (`mshnet bench --largest-batch` tries what fits)"
             remedy = (
-                f"write --batch-size {less} (`mshnet bench --largest-batch` tries what fits), or "
-                "--on-out-of-memory halve to compute it in parts"
+                f"write --{name.replace('_', '-')} {less}{tries}, or --on-out-of-memory halve to "
+                "compute it in parts"
             )
             raise TooLarge(
-                f"batch_size={batch_size}: does not fit into the memory of {self.name}; "
+                f"{name}={size}: does not fit into the memory of {self.name}; "
                 + (remedy if less else "write a smaller --base-size and --crop-size")
             ) from None
 

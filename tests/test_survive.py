@@ -205,3 +205,331 @@ def test_a_deterministic_run_goes_on_with_its_number_of_threads(tmp_path):
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(False)
+
+
+# Another process
+
+QUICK = TINY | {"batch_size": 8, "scenes": 8, "lr": 0.05, "log_every": 1}
+FLAGS = [f"--{k.replace('_', '-')}={v}" for k, v in QUICK.items()]
+
+
+def start(folder, *more, **options):
+    "A real `mshnet train` with its folder."
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    words = [sys.executable, "-m", "mshnet", "train", *FLAGS, f"--output-dir={folder}", *more]
+    return subprocess.Popen(words, **(pipes | options))
+
+
+def until_it_trains(folder, epoch=0):
+    "Wait until an epoch is in the log."
+    for _ in range(2400):
+        if any(e["epoch"] >= epoch for e in Folder(folder).history()):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(folder)
+
+
+@contextlib.contextmanager
+def ended(*processes):
+    "End processes whatever happens."
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            for pipe in filter(None, (process.stdout, process.stderr)):
+                pipe.close()
+
+
+def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys):
+    "SIGTERM, SIGHUP, Ctrl-C: checkpoint, scores, the line that goes on, the status of shells."
+    numbers = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": 130}
+    runs = {name: start(tmp_path / name, "--epochs=400") for name in numbers}
+    with ended(*runs.values()):
+        for name, process in runs.items():
+            until_it_trains(tmp_path / name)
+            process.send_signal(getattr(signal, name))
+        for name, process in runs.items():
+            out, err = process.communicate(timeout=120)
+            assert (process.returncode, "Traceback" in err) == (numbers[name], False), err
+            assert err.splitlines()[-1] == "mshnet: stopped; the same command goes on"
+            told, folder = status(tmp_path / name), tmp_path / name
+            assert (told["state"], told["reason"]) == ("stopped", name)
+            assert told["epochs_done"] >= 1
+            assert folder.joinpath("scores.json").exists()
+            assert f"mshnet train --resume {folder}" in out
+            assert folder.joinpath("train.log").read_text().splitlines() == out.splitlines()
+            assert load(folder / "last.pt")["epoch"] + 1 == told["epochs_done"]
+    last = f"--epochs={status(tmp_path / 'SIGTERM')['epochs_done'] + 1}"
+    assert main(["train", *FLAGS, last, f"--resume={tmp_path / 'SIGTERM'}"]) == 0
+    assert status(tmp_path / "SIGTERM")["state"] == "finished"
+
+
+def test_a_run_whose_terminal_is_gone(tmp_path):
+    "nohup: it finishes. A pipe that nobody reads: it finishes. Neither: it stops and is whole."
+    told, tell = os.pipe()
+    master, terminal = pty.openpty()
+
+    def deaf():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def controlled():
+        os.setsid()
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    nohup = start(tmp_path / "nohup", preexec_fn=deaf)
+    pipe = start(tmp_path / "pipe", stdout=tell, stderr=tell)
+    closed = start(
+        *(tmp_path / "closed", "--epochs=400"),
+        **{"stdin": terminal, "stdout": terminal, "stderr": terminal, "preexec_fn": controlled},
+    )
+    os.close(tell), os.close(told), os.close(terminal)
+    with ended(nohup, pipe, closed):
+        until_it_trains(tmp_path / "nohup")
+        nohup.send_signal(signal.SIGHUP)
+        until_it_trains(tmp_path / "closed")
+        while select.select([master], [], [], 0)[0]:
+            os.read(master, 10_000)
+        os.close(master)
+        _, err = nohup.communicate(timeout=120)
+        assert (nohup.returncode, status(tmp_path / "nohup")["state"]) == (0, "finished"), err
+        pipe.wait(120)
+        assert status(tmp_path / "pipe")["state"] == "finished"
+        assert (tmp_path / "pipe" / "figures" / "learning_curves.png").exists()
+        lines = [(tmp_path / name / "train.log").read_text() for name in ("pipe", "nohup")]
+        assert [text.count("epoch ") for text in lines] == [7, 7]
+        assert (
+            lines[0].splitlines()[-1] == Folder(tmp_path / "pipe").read_json("scores.json")["line"]
+        )
+        assert pipe.returncode in (0, 141)
+        assert closed.wait(120) == 129
+        assert status(tmp_path / "closed")["reason"] == "SIGHUP"
+
+
+def test_two_runs_in_one_folder(tmp_path, capsys):
+    "The second is refused while the first trains; one that was killed leaves no lock."
+    folder, first = tmp_path / "run", start(tmp_path / "run", "--epochs=400")
+    words = ["train", *FLAGS, f"--output-dir={folder}"]
+    with ended(first):
+        until_it_trains(folder)
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert "another process trains in this folder" in said and said.count("\n") == 1
+        assert first.poll() is None
+        first.kill()
+    done = Folder(folder).history()[-1]["epoch"] + 1
+    config = Config(**QUICK | {"epochs": done + 1, "output_dir": str(folder)})
+    assert len(train(config).history) == done + 1
+
+
+# The session's time
+
+
+class Clock:
+    "A clock that can be put forward, for the run alone."
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+    def monotonic(self):
+        "Seconds."
+        return time.monotonic() + self.ahead
+
+
+def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch, capsys):
+    "Scores, mirror, the line that goes on; and that line goes on to the same end."
+    clock, mirror = Clock(), tmp_path / "drive"
+    monkeypatch.setattr(run_module, "time", clock)
+    whole = result(run_it(tiny(tmp_path / "whole")).folder)
+    config = tiny(tmp_path / "run", max_hours=10, mirror_dir=str(mirror), mirror_rate=1000)
+    run = run_it(config, at=6, then=lambda: setattr(clock, "ahead", 36_000.0))
+    assert run.ended == "the session's 10 hours are over"
+    told, said = status(run.folder), capsys.readouterr().out
+    assert (told["state"], told["reason"], told["epochs_done"]) == ("stopped", run.ended, 1)
+    assert (told["results"], told["mirror"]["missing"]) == (str(run.folder), [])
+    assert run.scores["protocol"]["chosen"] == "epoch 0, the last"
+    assert said.splitlines()[-1] == f"  mshnet train --resume {run.folder}"
+    copy = mirror / "run"
+    for name in ("last.pt", "best.pt", "status.json", "scores.json", "log.jsonl", "train.log"):
+        assert (copy / name).read_bytes() == (run.folder / name).read_bytes(), name
+    clock.ahead = 0.0
+    again = run_it(config.model_copy(update={"output_dir": "", "resume": str(run.folder)}))
+    assert again.folder == run.folder
+    assert (result(run.folder), status(run.folder)["state"]) == (whole, "finished")
+
+
+def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys):
+    "The command's status is 0, and each session takes the run a step further."
+    words = ["train", *FLAGS, "--batch-size=4", f"--output-dir={tmp_path / 'run'}"]
+    assert main([*words, "--max-hours=1e-6"]) == 0
+    content = load(tmp_path / "run" / "last.pt")
+    assert (content["epoch"], content["step"]) == (-1, 1)
+    assert f"mshnet train --resume {tmp_path / 'run'}" in capsys.readouterr().out
+    assert not (tmp_path / "run" / "scores.json").exists()
+
+
+def test_the_status_is_whole_at_any_moment(tmp_path, monkeypatch):
+    "Whoever reads it while it is written reads the one or the other, with all that belongs in it."
+    seen, real = [], os.replace
+
+    def watched(old, new):
+        if new == tmp_path / "run" / "status.json":
+            seen.extend(json.loads(p.read_text()) for p in (new, old) if p.exists())
+        real(old, new)
+
+    monkeypatch.setattr(os, "replace", watched)
+    run_it(tiny(tmp_path / "run", mirror_dir=str(tmp_path / "drive")))
+    assert {entry["state"] for entry in seen} == {"running", "finished"}
+    assert all({"state", "epochs_done", "reason", "time", "results"} <= set(e) for e in seen)
+    assert seen[-1]["mirror"].keys() == {"folder", "files", "missing", "problem"}
+    assert [e["epochs_done"] for e in seen] == sorted(e["epochs_done"] for e in seen)
+
+
+# Memory
+
+
+class Large(Small):
+    "A task that has room for few images at once."
+
+    room = 2
+
+    def logits(self, model, batch, phase):
+        "Or a want of memory."
+        if len(batch.image) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return super().logits(model, batch, phase)
+
+
+def test_a_batch_without_room_is_halved_on_request(tmp_path, capsys):
+    "Scoring too; it is said, and stands in the log; the step is that of the smaller parts."
+    config = tiny(tmp_path / "run", batch_size=8, on_out_of_memory="halve", epochs=2)
+    run = train(config, Large(config))
+    said = capsys.readouterr().out
+    for size, parts in (("batch_size=8", 4), ("micro_batch=4", 2)):
+        line = f"  {size}: does not fit into the memory of cpu: going on with micro_batch {parts}"
+        assert said.count(line) == 1
+    assert [entry["micro_batch"] for entry in run.history] == [2, 2]
+    other = tiny(tmp_path / "other", batch_size=8, micro_batch=2, epochs=2)
+    assert result(train(other, Large(other)).folder) == result(run.folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "room", "said"),
+    [
+        ({}, 2, "batch_size=8: does not fit .* write --batch-size 4 .* --on-out-of-memory halve"),
+        ({"micro_batch": 4}, 2, "micro_batch=4: does not fit .* write --micro-batch 2"),
+        ({"micro_batch": 1}, 0, "micro_batch=1: does not fit .* a smaller --base-size"),
+        ({"on_out_of_memory": "halve"}, 0, "micro_batch=1: does not fit .* a smaller --base-size"),
+    ],
+)
+def test_a_want_of_memory_is_one_line_with_what_to_write(tmp_path, changes, room, said):
+    "What was written is named, and what would be smaller."
+    config = tiny(tmp_path / "run", batch_size=8, **changes)
+    task = Large(config)
+    task.room = room
+    with pytest.raises(UserError, match=said):
+        train(config, task)
+    assert status(tmp_path / "run")["state"] == "failed"
+
+
+def test_memory_that_ends_in_a_later_epoch_loses_nothing(tmp_path):
+    "The epoch begins again, in parts, from the last checkpoint."
+    config = tiny(tmp_path / "run", batch_size=4, on_out_of_memory="halve")
+    task = Large(config)
+    task.room, task.at, task.then = 4, 4, lambda: setattr(task, "room", 2)
+    run = train(config, task)
+    assert [entry.get("micro_batch", 0) for entry in run.history] == [0, 2, 2]
+    assert not any(entry.get("repeated") for entry in run.history)
+
+
+@pytest.mark.parametrize("micro", [1, 2, 3])
+def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
+    "With batch norm's means held, also where the last part is smaller."
+    gradients = []
+    for parts in (0, micro):
+        config = tiny(batch_size=4)
+        task, device = Small(config), open_device("cpu", "fp32")
+        device.micro = parts
+        model = device.place(task.model()).eval()
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        split = task.splits()["train"]
+        batch = device.feed(task.batch(split, [0, 1, 2, 3], 0))
+        loss = train_step(task, model, batch, "full", optimizer, device)
+        moved = [a - b for a, b in zip(before, model.parameters(), strict=True)]
+        gradients.append([loss, *moved])
+    for whole, added in zip(*gradients, strict=True):
+        torch.testing.assert_close(added, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_parts_are_for_one_device(monkeypatch):
+    "Several cut a batch among themselves."
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    with pytest.raises(UserError, match="micro_batch=1: is for one CPU or GPU"):
+        device_for(tiny(micro_batch=1))
+
+
+# No numbers
+
+
+class Nan(Small):
+    "A task whose loss is no number in one step."
+
+    def loss(self, model, batch, phase):
+        "NaN when it is time."
+        loss = super().loss(model, batch, phase)
+        return loss * (torch.nan if self.steps == 7 else 1)
+
+
+def test_a_loss_that_is_no_number_names_its_batch_and_keeps_the_last_good_epoch(tmp_path):
+    "The third step of the second epoch; also when it is noticed only at the epoch's end."
+    for folder, every in ((tmp_path / "a", 20), (tmp_path / "b", 1)):
+        config = tiny(folder, log_every=every)
+        before = run_it(tiny(tmp_path / f"{folder.name} before", epochs=1)).folder
+        task = Nan(config)
+        with pytest.raises(UserError, match="epoch 1, step 2: the loss is no number; images"):
+            train(config, task)
+        facts = json.loads((folder / "not_finite.json").read_text())
+        split = task.splits()["train"]
+        names = [split.names[i] for i in task.plan(split, 1)[2]]
+        assert (facts["epoch"], facts["step"], facts["names"]) == (1, 2, names)
+        assert result(folder) == result(before)
+        assert status(folder)["state"] == "failed"
+        assert all(name in status(folder)["reason"] for name in names)
+        assert len(run_it(config).history) == 3  # mended, it goes on
+
+
+def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
+    "In the scoring of an epoch and in mshnet test."
+
+    def spoil(model):
+        with torch.no_grad():
+            next(model.parameters()).fill_(torch.nan)
+
+    class Spoiled(Small):
+        def logits(self, model, batch, phase):
+            if phase == "full" and not model.training:
+                spoil(model)
+            return super().logits(model, batch, phase)
+
+    config = tiny(tmp_path / "run")
+    with pytest.raises(UserError, match="the prediction is no number"):
+        train(config, Spoiled(config))
+    assert status(tmp_path / "run")["state"] == "failed"
+    model = Detection(config).model()
+    spoil(model)
+    torch.save(model.state_dict(), tmp_path / "nan.pt")
+    words = [f"--weight-path={tmp_path / 'nan.pt'}", "--device=cpu", "--scenes=8"]
+    capsys.readouterr()
+    assert main(["test", *words, "--base-size=32"]) == 2
+    said = capsys.readouterr().err
+    assert "the prediction is no number" in said and said.count("\n") == 1
