@@ -23,7 +23,7 @@ from mshnet.cli import main
 from mshnet.core import Config, UserError
 from mshnet.device import device_for, open_device
 from mshnet.model import checksum
-from mshnet.run import FORMAT, Folder, State, Stop, Stopped, load, write_checkpoint
+from mshnet.run import FORMAT, Folder, Stopped, load, write_checkpoint
 from mshnet.task import Detection, Task
 from mshnet.train import train, train_step
 
@@ -533,3 +533,269 @@ def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
     assert main(["test", *words, "--base-size=32"]) == 2
     said = capsys.readouterr().err
     assert "the prediction is no number" in said and said.count("\n") == 1
+
+
+# Bad images
+
+
+@pytest.fixture
+def images(tmp_path):
+    "A small data set, and how one of its files is damaged and mended."
+    folder = make_dataset(tmp_path / "data", train=8, test=2)
+    file = folder / "images" / "train_3.png"
+    good = file.read_bytes()
+    return folder, lambda: file.write_bytes(good[:60]), lambda: file.write_bytes(good)
+
+
+def streamed(tmp_path, name="run", **changes):
+    "A run on images that stay in their files."
+    config = {"dataset_dir": str(tmp_path / "data"), "cache": "stream"}
+    return tiny(tmp_path / name, **config | changes)
+
+
+def test_an_image_damaged_in_the_middle_stops_the_run_until_it_is_mended(tmp_path, images):
+    "It is named; the same command goes on to the same end."
+    _, damage, mend = images
+    whole = result(run_it(streamed(tmp_path, "whole")).folder)
+    with pytest.raises(UserError, match="train_3: unreadable image in images/; mend it and run"):
+        run_it(streamed(tmp_path), at=5, then=damage)
+    assert "train_3" in status(tmp_path / "run")["reason"]
+    mend()
+    assert result(run_it(streamed(tmp_path)).folder) == whole
+
+
+def test_an_image_damaged_in_the_middle_is_replaced_on_request(tmp_path, images):
+    "One warning; the log says it."
+    config = streamed(tmp_path, on_bad_image="skip")
+    with pytest.warns(UserWarning, match="train_3: .* the next one is trained on") as said:
+        run = run_it(config, at=5, then=images[1])
+    assert len([w for w in said if "train_3" in str(w.message)]) == 1
+    replaced = [entry.get("replaced", []) for entry in run.history]
+    assert (replaced[0], replaced[2]) == ([], ["train_3"])
+
+
+def test_a_bad_image_at_the_start(tmp_path, images, capsys):
+    "Listed with what leaves it out; left out and counted; a wrong list is never left out."
+    folder, damage, _ = images
+    damage()
+    words = ["train", *FLAGS, f"--dataset-dir={folder}", f"--output-dir={tmp_path / 'run'}"]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    [line] = [line for line in said.splitlines() if not line.startswith("warning: ")]
+    assert "train_3" in line and "--on-bad-image skip" in line
+    assert not (tmp_path / "run").exists()
+    config = streamed(tmp_path, on_bad_image="skip", batch_size=7, epochs=1)
+    with pytest.warns(UserWarning, match=r"left out: unreadable image in images/: 1 \(train_3\)"):
+        assert len(Small(config).splits()["train"]) == 7
+    (folder / "test.txt").write_text("")
+    with pytest.raises(UserError, match="list without names"):
+        run_it(config)
+    for file in (folder / "images").iterdir():
+        file.write_bytes(b"no image")
+    (folder / "test.txt").write_text("test_0\n")
+    with warnings.catch_warnings(), pytest.raises(UserError, match="no train image can be read"):
+        warnings.simplefilter("ignore")
+        run_it(config)
+
+
+def test_no_image_left_to_take_is_one_line(tmp_path, images):
+    "In the middle of an epoch."
+
+    def remove():
+        for file in (images[0] / "images").glob("train*"):
+            file.unlink()
+
+    config = streamed(tmp_path, on_bad_image="skip")
+    with (
+        pytest.warns(UserWarning, match="the next one"),
+        pytest.raises(UserError, match="none of its 8 images can be read any more"),
+    ):
+        run_it(config, at=2, then=remove)
+
+
+# Disks
+
+
+def full(*_):
+    "A disk without room."
+    raise OSError(28, os.strerror(28))
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
+    "With status 2."
+    (tmp_path / "file").write_text("")
+    assert main(["train", *FLAGS, f"--output-dir={tmp_path / 'file' / 'run'}"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be written (Not a directory)" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["to_disk", "os.replace"])
+def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeypatch, name):
+    "One line with what to do; with room again it goes on to the same end."
+    whole = result(run_it(tiny(tmp_path / "whole")).folder)
+    config = tiny(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
+            run_it(config, at=10, then=lambda: patch.setattr(f"mshnet.run.{name}", full))
+    assert load(tmp_path / "run" / "last.pt")["epoch"] in (0, 1)  # the last may be on its way
+    assert result(run_it(config).folder) == whole
+    assert not list((tmp_path / "run").glob(".*.tmp"))
+
+
+# Checkpoints
+
+
+def flipped(file):
+    "The content of a checkpoint with one bit of a tensor changed, for every tensor and some bits."
+    good, content = file.read_bytes(), load(file)
+    for value in [*content["model"].values(), content["optimizer"]["state"][0]["sum"]]:
+        pixels = bytes(value.untyped_storage())
+        if len(pixels) < 16:  # may stand elsewhere in the file too
+            continue
+        for place, bit in ((0, 1), (len(pixels) - 1, 64)):
+            bad = bytearray(good)
+            bad[good.index(pixels) + place] ^= bit
+            yield bytes(bad)
+
+
+def test_a_bit_that_flipped_is_found_wherever_it_is(tmp_path, capsys):
+    "By whoever resumes, and by mshnet test."
+    run = run_it(tiny(tmp_path / "run", epochs=1))
+    for bad in flipped(run.folder / "last.pt"):
+        (tmp_path / "bad.pt").write_bytes(bad)
+        with pytest.raises(UserError, match="damaged"):
+            load(tmp_path / "bad.pt")
+    assert main(["test", f"--weight-path={tmp_path / 'bad.pt'}", "--device=cpu"]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut off", "missing"])
+def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, how):
+    "With a warning; the damaged one is kept; the end is the same."
+    whole = result(run_it(tiny(tmp_path / "whole")).folder)
+    config, last = tiny(tmp_path / "run"), tmp_path / "run" / "last.pt"
+    run_it(config.model_copy(update={"epochs": 2}))
+    bad = {"flipped": lambda: last.write_bytes(next(flipped(last))), "missing": last.unlink}
+    bad.get(how, lambda: os.truncate(last, 1000))()
+    there = last.read_bytes() if last.exists() else None
+    with pytest.warns(UserWarning, match=r"last.pt: .* going on from previous.pt, epoch 0"):
+        run = run_it(config)
+    assert result(run.folder) == whole
+    damaged = run.folder / "damaged.pt"
+    assert (damaged.read_bytes() if damaged.exists() else None) == there
+
+
+def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_path):
+    "The first one had no place within an epoch, no checksum, no threads."
+    whole = result(run_it(tiny(tmp_path / "whole")).folder)
+    config, last = tiny(tmp_path / "run"), tmp_path / "run" / "last.pt"
+    run_it(config.model_copy(update={"epochs": 2}))
+    (tmp_path / "run" / "previous.pt").unlink()
+    content = load(last)
+    write_checkpoint(content | {"format": FORMAT + 1}, tmp_path / "new.pt")
+    with pytest.raises(UserError, match=f"newer mshnet .format {FORMAT + 1}.; update mshnet"):
+        run_it(config.model_copy(update={"resume": str(tmp_path / "new.pt"), "output_dir": ""}))
+    new = ("step", "total", "threads")
+    old = {name: value for name, value in content.items() if name not in new}
+    torch.save(old | {"format": 1, "random": torch.get_rng_state()}, last)
+    assert result(run_it(config).folder) == whole
+
+
+# The mirror
+
+
+def test_a_run_whose_machine_is_gone_comes_back_from_its_mirror(tmp_path, capsys):
+    "With all that was there, and goes on to the same end; pictures are copied too."
+    whole = result(run_it(tiny(tmp_path / "whole")).folder)
+    drive = tmp_path / "drive"
+    config = tiny(tmp_path / "run", mirror_dir=str(drive), mirror_rate=1000)
+    run = run_it(config.model_copy(update={"epochs": 2}))
+    assert status(drive / "run")["mirror"]["missing"] == []
+    for file in sorted(run.folder.rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    run.folder.rmdir()
+    assert result(run_it(config).folder) == whole
+    assert f"mirror  brought back from {drive / 'run'}" in capsys.readouterr().out
+
+
+def test_pictures_are_in_the_mirror_too(tmp_path, monkeypatch):
+    "They are drawn after the training."
+    for name in ("learning_curves", "trade_offs", "gallery"):
+
+        def draw(folder, name=name):
+            (folder / "figures" / f"{name}.png").write_text(name)
+
+        monkeypatch.setattr(f"mshnet.show.{name}", draw)
+    mirror = [f"--mirror-dir={tmp_path / 'drive'}", f"--output-dir={tmp_path / 'run'}"]
+    assert main(["train", *FLAGS, *mirror, "--epochs=1", "--warm-epoch=-1"]) == 0
+    names = {p.name for p in (tmp_path / "drive" / "run" / "figures").iterdir()}
+    assert names == {"learning_curves.png", "trade_offs.png", "gallery.png"}
+
+
+def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, capsys):
+    "What is missing, and why, stands in status.json and in the last line."
+    whole = result(run_it(tiny(tmp_path / "whole")).folder)
+    monkeypatch.setattr("mshnet.places.PatientCopies.copy", full)
+    run = run_it(tiny(tmp_path / "run", mirror_dir=str(tmp_path / "drive")))
+    assert (result(run.folder), run.ended) == (whole, "all epochs done")
+    told = status(run.folder)["mirror"]
+    assert "last.pt" in told["missing"] and "No space left" in told["problem"]
+    assert f"they are in {run.folder}" in capsys.readouterr().out
+
+
+# What else went wrong once
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("fixed", 1), ("sqrt", 2)])
+def test_a_task_keeps_the_rates_of_its_groups(tmp_path, rule, factor):
+    "They were all overwritten by that of the settings; also in a run that goes on."
+
+    class Groups(Small):
+        def optimizer(self, model):
+            first, *others = model.parameters()
+            groups = [{"params": [first], "lr": 0.001}, {"params": others}]
+            return torch.optim.Adagrad(groups, lr=self.config.lr)
+
+    config = tiny(tmp_path / "run", batch_size=16, scenes=16, lr_rule=rule)
+    for epochs in (2, 3):
+        longer = config.model_copy(update={"epochs": epochs})
+        run = train(longer, Groups(longer))
+        groups = load(run.folder / "last.pt")["optimizer"]["param_groups"]
+        assert [g["lr"] for g in groups] == pytest.approx([0.001 * factor, 0.05 * factor])
+
+
+class NoCompiler(Exception):
+    "What a machine without a compiler says."
+
+    __module__ = "torch._inductor.exc"
+
+
+@pytest.mark.parametrize("asked", ["auto", "on"])
+def test_a_model_that_cannot_be_compiled(tmp_path, monkeypatch, asked):
+    "auto goes on without, and says so once; on is the user's wish, so it is one line."
+
+    def refuse(*_):
+        raise NoCompiler("no C++ compiler was found")
+
+    monkeypatch.setattr(torch, "compile", lambda model, **_: refuse)
+    monkeypatch.setattr("mshnet.device.Cpu.may_compile", lambda self: True)
+    config = tiny(tmp_path / "run", compile=asked)
+    if asked == "on":
+        with pytest.raises(UserError, match=r"compile=on: no C\+\+ .* write --compile off"):
+            run_it(config)
+        return
+    with pytest.warns(UserWarning, match="done without") as said:
+        have = result(run_it(config).folder)
+    assert len([w for w in said if "done without" in str(w.message)]) == 1
+    assert have == result(run_it(tiny(tmp_path / "off", compile="off")).folder)
+
+
+def test_a_report_that_nobody_reads_on_is_no_traceback(tmp_path, monkeypatch):
+    "mshnet data DIR | head -1"
+    folder = make_dataset(tmp_path / "data")
+    told, tell = os.pipe()
+    os.close(told)
+    words = [sys.executable, "-m", "mshnet", "data", str(folder)]
+    done = subprocess.run(words, stdout=tell, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(tell)
+    assert (done.returncode, done.stderr) == (141, "")
