@@ -1177,7 +1177,8 @@ def one(known: Known, kind: str, seed: int) -> dict[str, Any]:
     shutil.rmtree(box, ignore_errors=True)
     told = {"kind": kind, "seed": seed, "what": this.what.strip()}
     taken = round(time.monotonic() - start, 1)
-    return {**told, "lost": this.lost, "wrong": this.wrong, "seconds": taken}
+    lost, wrong = ([line.replace(str(box), "BOX") for line in x] for x in (this.lost, this.wrong))
+    return {**told, "lost": lost, "wrong": wrong, "seconds": taken}
 
 
 def plan(rounds: int, each: int, seed: int, only: list[str]) -> list[tuple[str, int]]:
@@ -1295,7 +1296,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first round of each fault")
     parser.add_argument("--only", nargs="*", default=[], metavar="KIND", help="words of its name")
     parser.add_argument("--jobs", type=int, default=2, help="rounds at a time")
-    parser.add_argument("--output", default="results/faults", help="folder; empty: write nothing")
+    parser.add_argument("--output", default=str(TOP / "results" / "faults"), help="folder; empty: write nothing")
     return parser.parse_args(words)
 
 
