@@ -1,7 +1,7 @@
 """Runs that are killed, cut off and lied to: one round of each fault, by the tool that makes them.
 
-`make faults` makes hundreds. The tool forks runs from a process in which torch has one thread, so it
-is a process of its own here too.
+`make faults` makes hundreds. The tool forks runs from a process in which torch has one thread, so
+it is a process of its own here too.
 """
 
 import json
@@ -44,15 +44,8 @@ def test_a_careless_library_is_found(tmp_path):
     "Rounds that find nothing would prove nothing: here a checkpoint is written in its place."
     careless = "faults.run.write_atomic = lambda path, data, previous=None: open(path, 'wb').write("
     careless += "data if isinstance(data, bytes) else data.encode())"
-    words = ("--only", "power", "best epoch", "--rounds", "4", "--seed", "3")
+    words = ("--only", "power", "--rounds", "2", "--seed", "3")
     status, told, said = faults(tmp_path, *words, careless=careless)
     print(said)
     assert status == 1
     assert told["lost"] > 0
-
-
-def test_a_fault_that_does_not_exist_is_named(tmp_path):
-    "A mistyped word must not pass for a success."
-    status, told, said = faults(tmp_path, "--only", "earthquake")
-    assert (status, told) == (2, {})
-    assert "kill at a point" in said

@@ -51,11 +51,11 @@ for slow in ("torch.utils.tensorboard", "torch._inductor"):  # what a run import
     with contextlib.suppress(ImportError):
         importlib.import_module(slow)
 
-import torch
+import torch  # noqa: E402
 
-from mshnet import cli, places, run, show, train
-from mshnet.core import UserError
-from mshnet.model import checksum
+from mshnet import cli, places, run, show, train  # noqa: E402
+from mshnet.core import UserError  # noqa: E402
+from mshnet.model import checksum  # noqa: E402
 
 TINY = "train --deterministic --base-size 32 --crop-size 32 --batch-size 4 --epochs 3 --device cpu"
 TINY += " --warm-epoch 0 --choose test --precision fp32 --num-workers 0 --seed 4"
@@ -101,7 +101,7 @@ def inside(box: Path, words: list[str], arm: Callable[["Points"], object]) -> No
         points = Points(box)
         arm(points)
         status = cli.main(words)
-        threading._shutdown()  # as at the end of Python
+        threading._shutdown()  # type: ignore[attr-defined]  # as at the end of Python
     except BaseException:
         traceback.print_exc()
     finally:
@@ -216,7 +216,7 @@ class Points:
             self.around("fsync", path, lambda: fsync(number))
             self.synced.pop(path, None)
 
-        os.replace, os.link, os.fsync = replaced, linked, flushed
+        os.replace, os.link, os.fsync = replaced, linked, flushed  # type: ignore[assignment]
 
     def around(self, what: str, path: Any, work: Callable[[], object]) -> None:
         "Do something with a file between two points."
@@ -398,7 +398,8 @@ class Round:
 
     def __post_init__(self) -> None:
         self.draw = random.Random(f"{self.kind} {self.seed}")
-        self.run, self.kept, self.logged = self.box / "run", [-1, 0], set()
+        self.run, self.kept = self.box / "run", [-1, 0]
+        self.logged: set[int] = set()
 
     @property
     def words(self) -> list[str]:
@@ -501,8 +502,8 @@ def fault(work: Callable[[Round], None]) -> Callable[[Round], None]:
 
 
 def killed_at(this: Round, name: str, count: int, cut: float | None = None) -> None:
-    "Kill a run at a point; there, or before it if it went on from further back."
-    this.what += f"{name} ({count}) "
+    "Kill a run at a point; one that goes on need not come there."
+    again, this.what = bool(this.what), f"{this.what}{name} ({count}) "
 
     def arm(points: Points) -> None:
         act = points.kill if cut is None else lambda: points.power_cut(cut)
@@ -510,6 +511,7 @@ def killed_at(this: Round, name: str, count: int, cut: float | None = None) -> N
 
     end = this.one_process(arm)
     this.expect(end.status in (-9, 0), f"status {end.status}: {end.last}")
+    this.expect(end.status == -9 or again, f"{name} was not reached")
     this.after(end)
 
 
@@ -519,7 +521,6 @@ def kill_at_a_point(this: Round) -> None:
     names = sorted(set(this.points))
     name = names[this.seed % len(names)]  # one after the other: each has its turn
     killed_at(this, name, this.draw.randint(1, this.points.count(name)))
-    this.expect("kept" in name or this.what, name)
     this.finish()
 
 
@@ -950,33 +951,26 @@ def image_damaged(this: Round) -> None:
     name = f"train_{this.draw.randrange(8)}"
     path = folder / "images" / f"{name}.png"
     whole = path.read_bytes()
-    words = [*TINY.split(), "--dataset-dir", str(folder), "--output-dir", str(this.run)]
-    words += ["--on-bad-image", how, "--cache", "stream"]
-    alone = Round(this.kind, this.seed, this.box, this.reference, this.points, this.seconds)
-    alone.run = this.box / "undisturbed"
-    undisturbed = go(this.box, [*words, "--output-dir", str(alone.run)])
+    words = [*TINY.split(), "--dataset-dir", str(folder), "--on-bad-image", how]
+    words += ["--cache", "stream", "--output-dir", str(this.run)]
+    undisturbed = go(this.box, [*words[:-2], "--output-dir", str(this.box / "undisturbed")])
     this.expect(undisturbed.status == 0, undisturbed.last)
-    this.reference = look(alone.run)
-    this.what = f"{how}, {'in an epoch' if later else 'before the run'}: "
-
-    def spoil() -> None:
-        place = this.draw.randrange(8, len(whole) - 30)
-        if this.draw.random() < 0.5:
-            path.write_bytes(whole[:place])
-            this.what += f"{name} cut off at {place}"
-        else:
-            changed = bytearray(whole)
-            changed[place] ^= 1 << this.draw.randrange(8)
-            path.write_bytes(changed)
-            this.what += f"{name} a bit at {place}"
-
-    place = this.draw.randint(1, STEPS * 2)
+    this.reference = look(this.box / "undisturbed")
+    spoilt, place = bytearray(whole), this.draw.randrange(8, len(whole) - 30)
+    if this.draw.random() < 0.5:
+        del spoilt[place:]
+    else:
+        spoilt[place] ^= 1 << this.draw.randrange(8)
+    kind = "a bit" if len(spoilt) == len(whole) else "cut off"
+    at = this.draw.randint(1, STEPS * 2)
+    when = f"in step {at}" if later else "before the run"
+    this.what = f"{how}, {when}: {name} {kind} at {place}"
     if not later:
-        spoil()
+        path.write_bytes(spoilt)
 
     def arm(points: Points) -> None:
         if later:
-            points.at["step: before", place] = spoil
+            points.at["step: before", at] = lambda: path.write_bytes(spoilt)
 
     end = go(this.box, words, arm)
     if how == "stop":
@@ -1047,77 +1041,57 @@ def two_runs_in_one_folder(this: Round) -> None:
     this.same(look(this.run))
 
 
-def dangerous_archives() -> dict[str, bytes]:
-    "Archives that would write elsewhere, or fill the disk."
-    made: dict[str, bytes] = {}
-    for name, member in (("dots", "../escaped.txt"), ("absolute", "OUT/escaped.txt")):
-        buffer = io.BytesIO()
+DANGEROUS = [f"{kind}.{form}" for kind in ("dots", "absolute") for form in ("zip", "tar.gz")]
+DANGEROUS += ["symbolic-link.tar", "hard-link.tar", "bomb.zip"]
+
+
+def dangerous(name: str, target: Path) -> bytes:
+    "An archive that would write into a folder beside its own."
+    buffer = io.BytesIO()
+    member = f"{target}/escaped.txt" if "absolute" in name else "../../../outside/escaped.txt"
+    if name.endswith(".zip"):
         with zipfile.ZipFile(buffer, "w") as packed:
             packed.writestr("images/a.png", b"x")
             packed.writestr(member, b"escaped")
-        made[f"{name}.zip"] = buffer.getvalue()
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-            info = tarfile.TarInfo(member)
-            info.size = 7
-            tar.addfile(info, io.BytesIO(b"escaped"))
-        made[f"{name}.tar.gz"] = buffer.getvalue()
-    for kind, form in (("symbolic", tarfile.SYMTYPE), ("hard", tarfile.LNKTYPE)):
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as tar:
-            info = tarfile.TarInfo("images")
-            info.type, info.linkname = form, "OUT"
+        return buffer.getvalue()
+    with tarfile.open(fileobj=buffer, mode="w:gz" if name.endswith("gz") else "w") as tar:
+        if "link" in name:
+            info, member = tarfile.TarInfo("images"), "images/escaped.txt"
+            info.type = tarfile.SYMTYPE if "symbolic" in name else tarfile.LNKTYPE
+            info.linkname = str(target)
             tar.addfile(info)
-            info = tarfile.TarInfo("images/escaped.txt")
-            info.size = 7
-            tar.addfile(info, io.BytesIO(b"escaped"))
-        made[f"{kind}-link.tar"] = buffer.getvalue()
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed:
-        with packed.open("images/a.png", "w", force_zip64=True) as member:
-            for _ in range(1100):
-                member.write(bytes(2**20))
-    made["bomb.zip"] = buffer.getvalue()
-    return made
+        info = tarfile.TarInfo(member)
+        info.size = 7
+        tar.addfile(info, io.BytesIO(b"escaped"))
+    return buffer.getvalue()
+
+
+def write_bomb(path: Path) -> None:
+    "A megabyte that becomes more than a gigabyte."
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed,
+        packed.open("images/a.png", "w", force_zip64=True) as member,
+    ):
+        for _ in range(1100):
+            member.write(bytes(2**20))
 
 
 @fault
 def dangerous_archive(this: Round) -> None:
     "Refused with its member's name, and nothing is written outside, or at all."
-    archives = this.box.parent / "archives"
-    name = sorted(p.name for p in archives.iterdir())[this.seed % 7]
-    this.what = name
+    this.what = name = DANGEROUS[this.seed % len(DANGEROUS)]
     target = this.box / "outside"
     target.mkdir()
-    content = (archives / name).read_bytes()
-    if name.startswith("absolute") or "link" in name:
-        content = aimed(name, str(target))
-    (this.box / name).write_bytes(content)
+    if name == "bomb.zip":
+        os.link(this.box.parent / name, this.box / name)
+    else:
+        (this.box / name).write_bytes(dangerous(name, target))
     words = [*TINY.split(), "--dataset-dir", name, "--output-dir", str(this.run)]
     this.one_line(go(this.box, words), name, "refused")
     escaped = [p for p in this.box.parent.rglob("escaped.txt")]
     this.expect(not escaped and not list(target.iterdir()), "it wrote outside")
     this.expect(not list(this.box.glob("data/*/*")), "it wrote something")
     this.expect(not this.run.exists(), "a refused run left a folder")
-
-
-def aimed(name: str, target: str) -> bytes:
-    "Such an archive whose absolute path or link is a folder that exists."
-    buffer, member = io.BytesIO(), tarfile.TarInfo(f"{target}/escaped.txt")
-    if name.endswith(".zip"):
-        with zipfile.ZipFile(buffer, "w") as packed:
-            packed.writestr(member.name, b"escaped")
-        return buffer.getvalue()
-    with tarfile.open(fileobj=buffer, mode="w:gz" if name.endswith("gz") else "w") as tar:
-        if "link" in name:
-            info = tarfile.TarInfo("images")
-            info.type = tarfile.SYMTYPE if "symbolic" in name else tarfile.LNKTYPE
-            info.linkname = target
-            tar.addfile(info)
-            member = tarfile.TarInfo("images/escaped.txt")
-        member.size = 7
-        tar.addfile(member, io.BytesIO(b"escaped"))
-    return buffer.getvalue()
 
 
 # All rounds
@@ -1135,10 +1109,10 @@ class Known:
 
 def prepare(top: Path) -> Known:
     "The undisturbed run: as a command and as a fork, which must be equal; and half a run."
-    folders = [top / name for name in ("command", "fork", "halved", "archives")]
+    folders = [top / name for name in ("command", "fork", "halved")]
     for folder in folders:
         folder.mkdir()
-    command, fork, halved, archives = folders
+    command, fork, halved = folders
     began = real(command, [*SCENES, "--output-dir", str(command / "run")])
     reference = look(command / "run")
     start = time.monotonic()
@@ -1158,8 +1132,7 @@ def prepare(top: Path) -> Known:
     if go(halved, [*SCENES, "--output-dir", str(halved / "run")], arm).status != -9:
         raise SystemExit("a run could not be killed")
     os.replace(halved / "run", top / "half")
-    for name, content in dangerous_archives().items():
-        (archives / name).write_bytes(content)
+    write_bomb(top / "bomb.zip")
     return Known(top, reference, points, seconds)
 
 
@@ -1296,7 +1269,9 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first round of each fault")
     parser.add_argument("--only", nargs="*", default=[], metavar="KIND", help="words of its name")
     parser.add_argument("--jobs", type=int, default=2, help="rounds at a time")
-    parser.add_argument("--output", default=str(TOP / "results" / "faults"), help="folder; empty: write nothing")
+    parser.add_argument(
+        "--output", default=str(TOP / "results" / "faults"), help="folder; empty: write nothing"
+    )
     return parser.parse_args(words)
 
 
