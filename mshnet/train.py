@@ -512,7 +512,7 @@ def to_its_end(
         failed_end(folder, session, error)
         raise
     device.once(lambda: last_words(folder, session, patience, asked))
-    if asked and asked.number:
+    if asked and (asked.number or not folder.file("scores.json").exists()):
         raise asked
     return Run(folder.path, task.config, how[1])
 
@@ -530,16 +530,15 @@ def failed_end(folder: Folder, session: Session, error: BaseException) -> None:
 
 def last_words(folder: Folder, session: Session, patience: float, asked: Stopped | None) -> None:
     "Finish the mirror, and say where the results are and how to go on."
-    if said := session.mirror.flush(patience):
-        print(said, flush=True)
     if asked:
         print(f"stopped  {asked.reason}; nothing is lost. Go on: run the same again, or")
         print(f"  mshnet train --resume {shlex.quote(str(folder.path))}", flush=True)
-    if said:
-        session.mirror.flush(5)  # what was printed just now
+    if said := session.mirror.flush(patience):
+        print(said, flush=True)
+        session.mirror.flush(10)  # what was just printed
         entry = folder.read_json("status.json")
         write_json(folder.file("status.json"), entry | {"mirror": session.mirror.state()})
-        session.mirror.flush(5)
+        session.mirror.flush(10)
 
 # %% ../nbs/10_train.ipynb #told
 def told(

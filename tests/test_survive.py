@@ -222,7 +222,7 @@ def start(folder, *more, **options):
 
 def until_it_trains(folder, epoch=0):
     "Wait until an epoch is in the log."
-    for _ in range(2400):
+    for _ in range(1200):
         if any(e["epoch"] >= epoch for e in Folder(folder).history()):
             return
         time.sleep(0.05)
@@ -634,9 +634,9 @@ def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeyp
     "One line with what to do; with room again it goes on to the same end."
     whole = result(run_it(tiny(tmp_path / "whole")).folder)
     config = tiny(tmp_path / "run")
-    with monkeypatch.context() as patch:
-        with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
-            run_it(config, at=10, then=lambda: patch.setattr(f"mshnet.run.{name}", full))
+    error = pytest.raises(UserError, match=r"cannot be written \(No space left on device\)")
+    with monkeypatch.context() as patch, error:
+        run_it(config, at=10, then=lambda: patch.setattr(f"mshnet.run.{name}", full))
     assert load(tmp_path / "run" / "last.pt")["epoch"] in (0, 1)  # the last may be on its way
     assert result(run_it(config).folder) == whole
     assert not list((tmp_path / "run").glob(".*.tmp"))
