@@ -263,7 +263,7 @@ def test_only_places_knows_the_folders_of_colab_and_kaggle():
 @pytest.mark.parametrize(
     ("name", "allowed"),
     [
-        ("02_model", {"torch"}),
+        ("02_model", {"torch", "safetensors"}),  # the second where a file of that kind is read
         ("03_loss", {"torch", "mshnet.model"}),
         ("04_metrics", {"torch", "numpy", "scipy", "skimage"}),
     ],
