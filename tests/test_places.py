@@ -642,7 +642,7 @@ def test_a_damaged_archive_is_one_line_of_the_command(capsys, tmp_path, monkeypa
     (tmp_path / "x.zip").write_bytes(b"PK\3\4 no zip")
     assert main(["data", "x.zip"]) == 2
     assert capsys.readouterr().err.startswith("mshnet: x.zip: damaged, or no archive")
-    assert main(["doctor", "--device", "cpu", "--dataset-dir", "x.zip"]) == 1
+    assert main(["doctor", "--device", "cpu", "--dataset-dir", "x.zip"]) == 2
     assert "damaged, or no archive" in capsys.readouterr().out
 
 
