@@ -146,7 +146,8 @@ def train_step(
     phase: str,
     optimizer: torch.optim.Optimizer,
     device: DeviceSteps,
-) -> torch.Tensor:  # the batch's mean loss, on the device
+    losses: Losses,  # to which the batch's mean loss is added
+) -> None:
     "One update of the weights."
     *others, last = device.parts(batch)
     clip, total = task.config.clip_grad, torch.zeros(())
@@ -159,9 +160,8 @@ def train_step(
         loss = task.loss(model, last, phase)
     if others:
         loss = loss * (len(last[0]) / len(batch[0]))
-    summed = total + loss.detach() if others else loss.detach()
+    losses.add(total + loss.detach() if others else loss.detach())
     device.update(loss, optimizer, clip)
-    return summed
 
 
 def set_rate(task: Task, optimizer: torch.optim.Optimizer, epoch: int) -> None:
@@ -188,7 +188,7 @@ def train_epoch(
     try:
         with profiled(config.profile) as watch, device.in_memory(config.batch_size):
             for batch in steps:
-                losses.add(train_step(task, model, batch, phase, state.optimizer, device))
+                train_step(task, model, batch, phase, state.optimizer, device, losses)
                 watch()
                 if losses.step == len(plan):
                     break

@@ -175,7 +175,7 @@ def spoiled(
 # %% [markdown]
 # ## One step, one epoch
 #
-# A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts, whose gradients add up to those of the batch. (Not quite: batch norm takes its means over a part.)
+# A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts, whose gradients add up to those of the batch. (Not quite: batch norm takes its means over a part.) The loss is counted before the update: a TPU runs with an update what was recorded before it, so that a step is one program.
 
 # %%
 #| export
@@ -186,7 +186,8 @@ def train_step(
     phase: str,
     optimizer: torch.optim.Optimizer,
     device: DeviceSteps,
-) -> torch.Tensor:  # the batch's mean loss, on the device
+    losses: Losses,  # to which the batch's mean loss is added
+) -> None:
     "One update of the weights."
     *others, last = device.parts(batch)
     clip, total = task.config.clip_grad, torch.zeros(())
@@ -199,9 +200,8 @@ def train_step(
         loss = task.loss(model, last, phase)
     if others:
         loss = loss * (len(last[0]) / len(batch[0]))
-    summed = total + loss.detach() if others else loss.detach()
+    losses.add(total + loss.detach() if others else loss.detach())
     device.update(loss, optimizer, clip)
-    return summed
 
 
 def set_rate(task: Task, optimizer: torch.optim.Optimizer, epoch: int) -> None:
@@ -233,7 +233,7 @@ def train_epoch(
     try:
         with profiled(config.profile) as watch, device.in_memory(config.batch_size):
             for batch in steps:
-                losses.add(train_step(task, model, batch, phase, state.optimizer, device))
+                train_step(task, model, batch, phase, state.optimizer, device, losses)
                 watch()
                 if losses.step == len(plan):
                     break
@@ -281,10 +281,9 @@ test_eq(device.reads, 2)
 set_rate(task, state.optimizer, 0)
 test_eq(state.optimizer.param_groups[0]["lr"], config.lr)
 assert begin_epoch(task, state, parts["train"], device, 0) is model
-step = train_step(
-    task, model, task.batch(parts["train"], [0, 1], 0), "full", state.optimizer, device
-)
-assert spoiled(task, state, parts["train"], 0, 1).facts["names"] and step.isfinite()
+batch, counted = task.batch(parts["train"], [0, 1], 0), Losses(device)
+train_step(task, model, batch, "full", state.optimizer, device, counted)
+assert spoiled(task, state, parts["train"], 0, 1).facts["names"] and counted.mean() > 0
 losses
 
 # %% [markdown]

@@ -25,7 +25,7 @@ from mshnet.device import device_for, open_device
 from mshnet.model import checksum
 from mshnet.run import FORMAT, Folder, Stopped, load, write_checkpoint
 from mshnet.task import Detection, Task
-from mshnet.train import train, train_step
+from mshnet.train import Losses, train, train_step
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
@@ -463,9 +463,10 @@ def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         split = task.splits()["train"]
         batch = device.feed(task.batch(split, [0, 1, 2, 3], 0))
-        loss = train_step(task, model, batch, "full", optimizer, device)
+        losses = Losses(device)
+        train_step(task, model, batch, "full", optimizer, device, losses)
         moved = [a - b for a, b in zip(before, model.parameters(), strict=True)]
-        gradients.append([loss, *moved])
+        gradients.append([losses.total, *moved])
     for whole, added in zip(*gradients, strict=True):
         torch.testing.assert_close(added, whole, rtol=1e-4, atol=1e-6)
 
