@@ -446,7 +446,61 @@ print(yardstick.window, yardstick.threshold, yardstick.scores)
 # %% [markdown]
 # ## Predicting
 #
-# For images that are already in memory: any size that the network takes, one probability per pixel.
+# For images that are in memory already: any size that the network takes, one probability per pixel. Who predicts more than once keeps a `Detector`: the weights are read and placed once.
+
+# %%
+#| export
+class Detector:
+    "Weights on a device: called with images it gives the probability of target of each pixel."
+
+    def __init__(
+        self,
+        weights: str | Path | MSHNet,  # a file, or a model
+        device: str = "auto",
+        precision: str = "auto",
+    ) -> None:
+        self.device, self.deep = open_device(device, precision), True
+        if isinstance(weights, MSHNet):
+            self.name, model = type(weights).__name__, copy.deepcopy(weights)
+        else:
+            trained = trained_model(weights)
+            self.name, model = Path(weights).name, trained.model
+            self.deep = trained.phase == "full"
+        self.model = self.device.begin("predicting", self.device.place(model).eval())
+
+    @property
+    def why(self) -> str:
+        "The device and its precision, in words."
+        return self.device.why
+
+    def __call__(
+        self,
+        images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
+        batch_size: int = 4,  # images computed at once
+    ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
+        "Probabilities of target."
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+            raise ValueError(
+                f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
+            )
+        size = -(-batch_size // self.device.world) * self.device.world
+        return torch.cat([self.part(rows, size) for rows in images.split(size)])
+
+    def part(self, rows: Tensor, size: int) -> Tensor:
+        "Probabilities of one batch; a compiler gets full ones only, and so compiles once."
+        more = size - len(rows) if self.device.compiles else 0
+        sent = self.device.send(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
+        logits = self.device.predict(partial(logits_of, self.model, sent, self.deep))
+        return torch.sigmoid(logits)[: len(rows)]
+
+
+def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
+    "The prediction of the fused head, or of the single one, for images on the device."
+    return model(normalise(images), deep=deep)[1].float()
+
+
+# %% [markdown]
+# And in one call:
 
 # %%
 #| export
@@ -458,38 +512,15 @@ def predict(
     precision: str = "auto",
 ) -> Tensor:  # [B,1,H,W] float32 probability of target, 0..1, on the CPU
     "Probabilities of target for images in memory."
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(
-            f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
-        )
-    chip, deep = open_device(device, precision), True
-    if isinstance(weights, MSHNet):
-        model = copy.deepcopy(weights)
-    else:
-        trained = trained_model(weights)
-        model, deep = trained.model, trained.phase == "full"
-    placed = chip.place(model).eval()
-    placed = chip.begin("predicting", placed)
-    size = -(-batch_size // chip.world) * chip.world  # one shape: a compiler compiles once
-    parts = []
-    for rows in images.split(size):
-        more = size - len(rows) if chip.compiles else 0
-        sent = chip.send(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
-        logits = chip.predict(partial(logits_of, placed, sent, deep))
-        parts.append(torch.sigmoid(logits)[: len(rows)])
-    return torch.cat(parts)
-
-
-def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
-    "The prediction of the fused head, or of the single one, for images on the device."
-    return model(normalise(images), deep=deep)[1].float()
+    return Detector(weights, device, precision)(images, batch_size)
 
 
 # %%
 images = torch.randint(0, 256, (3, 3, 48, 32), dtype=torch.uint8)
 probs = predict(model, images, device="cpu")
 test_close(torch.sigmoid(logits_of(model, images, True)).detach(), probs, eps=0.05)
-test_close(predict(model, images[2:], device="cpu"), probs[2:], eps=1e-2)
+detector = Detector(model, "cpu")
+test_close(detector(images[2:]), probs[2:], eps=1e-2)
 with expect_fail(ValueError, contains="not uint8"):
     predict(model, images.float())
-tuple(probs.shape)
+detector.name, detector.why, tuple(probs.shape)

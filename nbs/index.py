@@ -178,7 +178,7 @@
 # | [11_show](11_show.ipynb) | pictures |
 # | [12_doctor](12_doctor.ipynb) | what machine is this |
 # | [13_bench](13_bench.ipynb) | how fast, against the device's limits and a plain script |
-# | [14_cli](14_cli.ipynb), [15_main](15_main.ipynb) | the commands |
+# | [17_cli](17_cli.ipynb), [18_main](18_main.ipynb) | the commands |
 #
 # To change something, read [CONTRIBUTING](../CONTRIBUTING.md); what was tried is in [LOG](../LOG.md); what changed in [CHANGELOG](../CHANGELOG.md).
 #
