@@ -207,6 +207,8 @@ def chosen_by(
     "Which epoch was kept, and by what."
     if config["choose"] == "last":
         return f"epoch {best['epoch']}, the last"
+    if best["name"] is None:
+        return f"epoch {best['epoch']}, the last one, as the one that was chosen is damaged"
     where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
     return f"epoch {best['epoch']}, by {best['name']} on {where[config['choose']]}"
 
@@ -329,6 +331,7 @@ class Detector:
         precision: str = "auto",
     ) -> None:
         self.device, self.deep = open_device(device, precision), True
+        self.why = self.device.why  # the device and its precision, in words
         if isinstance(weights, MSHNet):
             self.name, model = type(weights).__name__, copy.deepcopy(weights)
         else:
@@ -336,11 +339,6 @@ class Detector:
             self.name, model = Path(weights).name, trained.model
             self.deep = trained.phase == "full"
         self.model = self.device.begin("predicting", self.device.place(model).eval())
-
-    @property
-    def why(self) -> str:
-        "The device and its precision, in words."
-        return self.device.why
 
     def __call__(
         self,
@@ -362,12 +360,12 @@ class Detector:
         logits = self.device.predict(partial(logits_of, self.model, sent, self.deep))
         return torch.sigmoid(logits)[: len(rows)]
 
-
+# %% ../nbs/09_evaluate.ipynb #logits_of
 def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
     "The prediction of the fused head, or of the single one, for images on the device."
     return model(normalise(images), deep=deep)[1].float()
 
-# %% ../nbs/09_evaluate.ipynb #predict
+
 def predict(
     weights: str | Path | MSHNet,  # a file, or a model
     images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16

@@ -55,6 +55,9 @@ def one_line(
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+STOPPED = "stopped; the same command goes on"  # how a command ends that was asked to stop
+
+
 class UserError(ValueError):
     "A mistake that the user can mend: its text is one line with the value and the remedy."
 
@@ -287,8 +290,8 @@ class SafetyFields(BaseModel):
     )
     on_bad_image: Literal["stop", "skip"] = Field(
         "stop",
-        description="when an image cannot be read: stop, or leave it out (in the middle of an "
-        "epoch: train on the next one in its place)",
+        description="when an image cannot be read: stop, or skip it: the next one is trained on in "
+        "its place, and it is not scored",
     )
 
 

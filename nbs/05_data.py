@@ -86,6 +86,7 @@ class Split:
     images: Sequence[np.ndarray]  # each [H,W] grey or [H,W,3], uint8
     masks: Sequence[np.ndarray]  # each [H,W] uint8, 0 or 1
     source: str  # data set's name
+    listed: tuple[str, ...] = ()  # names as listed, with those that cannot be read; empty: names
     stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -378,11 +379,11 @@ class Findings:
         left_out = {k: v for k, v in self.errors.items() if "list" not in k}
         if on_bad_image == "skip" and len(left_out) == len(self.errors):
             for line in self.lines(left_out):
-                warnings.warn(f"left out: {line}", stacklevel=2)
+                warnings.warn(f"skipped: {line}", stacklevel=2)
         elif self.errors:
             first, *rest = self.lines(self.errors)
             more = f"; {len(rest)} more kinds of errors" if rest else ""
-            skip = ", --on-bad-image skip leaves them out" if left_out else ""
+            skip = ", or mend them, or write --on-bad-image skip" if left_out else ""
             raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
         for line in self.lines(self.warnings):
             warnings.warn(line, stacklevel=2)
@@ -574,7 +575,7 @@ def read_split(
         tuple(pair[i] for pair in kept) if used <= room else InFiles(layout, tuple(good), i)
         for i in (0, 1)
     )
-    return Split(part, tuple(good), images, masks, layout.root.resolve().name)
+    return Split(part, tuple(good), images, masks, layout.root.resolve().name, tuple(names))
 
 
 # %% [markdown]
@@ -593,7 +594,8 @@ with tempfile.TemporaryDirectory() as tmp:
     kept = read_split(layout, "train", ["a", "b", "c"], findings)
     streamed = read_split(layout, "train", ["a"], findings, room=0)
     assert kept.in_memory and isinstance(streamed.images, InFiles)
-    test_eq((kept.names, streamed.hash), (("a",), kept.hash))
+    test_eq((kept.names, kept.listed), (("a",), ("a", "b", "c")))
+    test_eq(streamed.hash, kept.hash)
 dict(findings.errors)
 
 
@@ -632,6 +634,50 @@ def pixel_count(split: Split) -> int:
 
 
 # %% [markdown]
+# What an image that cannot be read does to a split, if it may be skipped: in training the next one of its part stands in for it, so that all others keep their place in the list, the cut and the draws, and a run whose image was damaged goes on as the run that it is. What is scored is not replaced: one image less is scored, and the protocol's hash and number of images say so.
+
+# %%
+#| export
+def complete(split: Split) -> bool:
+    "Whether every image that is listed is here, in its place."
+    return split.listed in ((), split.names)
+
+
+def places_of(
+    split: Split,  # as read: with gaps where an image cannot be read
+    name: str,
+    places: Sequence[int],  # in the list
+    stand_in: bool = False,  # False: what cannot be read is left out
+) -> Split:
+    "The images at these places of the list, as a split of its own."
+    listed = split.listed or split.names
+    there = set(split.names)
+    index = {p: i for i, p in enumerate(p for p, n in enumerate(listed) if n in there)}
+    if not index.keys() & set(places):
+        raise UserError(f"{split.source}: no {name} image can be read")
+    rows = []
+    for k, place in enumerate(places):
+        if place in index:
+            rows.append(index[place])
+        elif stand_in:
+            rows.append(next(index[p] for p in (*places[k:], *places[:k]) if p in index))
+    part = replace(split.part(name, rows), listed=tuple(listed[p] for p in places))
+    if missing := set(part.listed) - set(part.names):
+        part.stores["replaced"] = missing
+    return part
+
+
+# %%
+gap = replace(dots, listed=("a", "x", "b"))
+test_eq(places_of(gap, "train", [0, 1, 2], stand_in=True).names, ("a", "b", "b"))
+test_eq(places_of(gap, "val", [0, 1, 2]).names, ("a", "b"))
+test_eq(places_of(gap, "train", [1, 0], stand_in=True).stores["replaced"], {"x"})
+assert complete(dots) and not complete(places_of(gap, "val", [1, 2]))
+with expect_fail(UserError, contains="no val image"):
+    places_of(gap, "val", [1])
+
+
+# %% [markdown]
 # At least one image stays on each side of the cut, and a training list shorter than a batch is refused at once: it would end every epoch before its first step.
 
 # %%
@@ -642,16 +688,18 @@ def splits(
     "The splits of a run; UserError if the data cannot be used as configured."
     parts, findings = read_dataset(config)
     findings.settle(config.on_bad_image)
-    if empty := [name for name, split in parts.items() if not len(split)]:
-        raise UserError(f"dataset_dir={config.dataset_dir!r}: no {empty[0]} image can be read")
     train = parts["train"]
+    places: Sequence[int] = range(len(train.listed or train.names))
+    tested = parts["test"].listed or parts["test"].names
+    parts["test"] = places_of(parts["test"], "test", range(len(tested)))
     if config.choose == "val":
-        if len(train) < 2:
+        if len(places) < 2:
             raise UserError("choose='val': one training image cannot be parted; write last instead")
-        order = np.random.default_rng(config.seed).permutation(len(train)).tolist()
-        held = min(max(1, round(config.val_fraction * len(train))), len(train) - 1)
-        parts["val"] = train.part("val", sorted(order[:held]))
-        parts["train"] = train.part("train", sorted(order[held:]))
+        order = np.random.default_rng(config.seed).permutation(len(places)).tolist()
+        held = min(max(1, round(config.val_fraction * len(places))), len(places) - 1)
+        parts["val"] = places_of(train, "val", sorted(order[:held]))
+        places = sorted(order[held:])
+    parts["train"] = places_of(train, "train", places, stand_in=True)
     count = len(parts["train"])
     if count < config.batch_size:
         raise UserError(

@@ -333,7 +333,10 @@ class DevicePasses(DeviceLoop):
             ) from None
 
     def release(self) -> None:
-        "Give memory back that nothing refers to any more."
+        "Give memory back that nothing refers to any more; what was compiled refers to much."
+        if self.compiled:
+            self.compiled = None
+            torch.compiler.reset()
         gc.collect()
 
 

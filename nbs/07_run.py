@@ -17,6 +17,7 @@ from fastcore.test import expect_fail, test_eq
 import contextlib
 import errno
 import importlib.util
+import inspect
 import io
 import json
 import math
@@ -33,7 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import torch
 from filelock import FileLock, Timeout
@@ -288,8 +289,9 @@ class State:
     phase: str = ""  # of that epoch
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
     step: int = 0  # steps that are done of the epoch after it
-    total: float = 0.0  # sum of their losses
-    random: dict[str, Any] = field(default_factory=dict)  # where the random numbers stood then
+    total: list[float] = field(default_factory=list)  # sum of their losses, of each process
+    random: list[dict[str, Any]] = field(default_factory=list)  # where each one's numbers stood
+    micro: int = 0  # images computed at once, where the memory ended; 0: the whole batch
 
 
 # %% [markdown]
@@ -332,6 +334,7 @@ def snapshot(
         "step": state.step,
         "total": state.total,
         "random": state.random,
+        "micro": state.micro,
         "threads": torch.get_num_threads(),
     }
     at_once = ("xla", "mps")  # XLA has only recorded it; MPS is not for two threads
@@ -372,9 +375,9 @@ class Background:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        "Finish what was begun; its error counts unless there is another."
+        "Finish what was begun; its error counts, unless the run failed for another reason."
         self.pool.shutdown()
-        if error is None:
+        if error is None or isinstance(error, Stopped):  # which promises that nothing is lost
             self.finish()
 
     def do(self, work: Callable[[], None]) -> None:
@@ -445,8 +448,9 @@ class Content(BaseModel):
     optimizer: dict[str, Any]
     scaler: dict[str, Any] = {}
     step: int = Field(0, ge=0)
-    total: float = 0.0
-    random: dict[str, Any] = {}
+    total: list[float] = []
+    random: list[dict[str, Any]] = []
+    micro: int = Field(0, ge=0)
     threads: int = Field(0, ge=0)
 
 
@@ -463,7 +467,7 @@ def load(
             f"{path}: written by a newer mshnet (format {shown(content['format'])}); update mshnet"
         )
     if content.get("format") == 1:
-        content["random"] = {}  # only needed within an epoch, which that format did not know
+        content["random"] = []  # only needed within an epoch, which that format did not know
     try:
         return Content.model_validate(content).model_dump()
     except (ValidationError, RecursionError) as error:
@@ -481,6 +485,8 @@ def restore(
     content: dict[str, Any],  # from `load`
 ) -> None:
     "Put a checkpoint into the state of a run; UserError if it is of another model or optimizer."
+    groups = state.optimizer.param_groups
+    rates = [group.get("initial_lr", group["lr"]) for group in groups]
     try:
         state.optimizer.load_state_dict(content["optimizer"])
         sizes = [(p.shape, s["sum"].shape) for p, s in state.optimizer.state.items() if "sum" in s]
@@ -491,8 +497,10 @@ def restore(
         fit_weights(state.model, find_weights(content))
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise UserError(f"checkpoint: {error}") from None
-    state.epoch, state.phase, state.best = (content[k] for k in ("epoch", "phase", "best"))
-    state.step, state.total, state.random = (content[k] for k in ("step", "total", "random"))
+    for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
+        group.setdefault("initial_lr", rate)  # the format before this one did not keep it
+    for name in ("epoch", "phase", "best", "step", "total", "random", "micro"):
+        setattr(state, name, content[name])
     if content["config"].get("deterministic") and content["threads"]:
         torch.set_num_threads(content["threads"])  # sums are in another order with another number
 
@@ -732,7 +740,6 @@ str(caught[0].message).split(": ", 1)[1]
 # %%
 differences(Config().model_dump(), Config(seed=3, epochs=500))
 
-
 # %% [markdown]
 # ## One run, one process
 #
@@ -740,12 +747,22 @@ differences(Config().model_dump(), Config(seed=3, epochs=500))
 
 # %%
 #| export
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what a disk says that has none
+
+
+def system_lock(path: Path) -> FileLock:
+    "A lock of the system, never a mere file, which a killed process would leave behind."
+    known = inspect.signature(FileLock.__init__).parameters  # of the version that is installed
+    own: dict[str, Any] = {"fallback_to_soft": False} if "fallback_to_soft" in known else {}
+    return FileLock(path, **own)
+
+
 @contextlib.contextmanager
 def alone(
     path: Path,  # a run's folder; made where it is missing, and removed again if it stays empty
 ) -> Iterator[None]:
     "Hold a run's folder; UserError if another process does, or if it cannot be written."
-    lock = FileLock(path / ".lock")
+    lock = system_lock(path / ".lock")
     with cannot_be_written(path):
         path.mkdir(parents=True, exist_ok=True)
         try:
@@ -755,16 +772,19 @@ def alone(
                 f"{path}: another process trains in this folder; wait for it or stop it, or write "
                 "another --output-dir"
             ) from None
-        except NotImplementedError:  # a file system without locks
+        except (NotImplementedError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in NO_LOCKS:
+                raise
             warnings.warn(f"{path}: a disk without locks; start no second run there", stacklevel=3)
     try:
         yield
     finally:
-        lock.release()
-        if not {p.name for p in path.iterdir()} - {".lock"}:  # refused before anything was written
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # such as a disk that is gone
+            if not {p.name for p in path.iterdir()} - {".lock"}:  # nothing was written
                 (path / ".lock").unlink(missing_ok=True)
                 path.rmdir()
+        with contextlib.suppress(OSError):
+            lock.release()
 
 
 # %%
@@ -772,6 +792,7 @@ with tempfile.TemporaryDirectory() as tmp:
     run = Path(tmp) / "run"
     with alone(run), expect_fail(UserError, contains="another process"), alone(run):
         pass
+    assert errno.ENOLCK in NO_LOCKS and not system_lock(run / "other").is_locked
     assert not run.exists()
 
 
@@ -859,7 +880,7 @@ Stopped("SIGTERM", 15)._render_traceback_()
 class Tee(io.TextIOBase):
     "Writes to a stream, as long as it is there, and to a file."
 
-    def __init__(self, stream: TextIO, file: TextIO) -> None:
+    def __init__(self, stream: TextIO, file: BinaryIO) -> None:
         self.stream, self.file = stream, file
 
     def write(self, text: str) -> int:
@@ -867,8 +888,7 @@ class Tee(io.TextIOBase):
         with contextlib.suppress(OSError, ValueError):  # closed, or its disk is full
             self.stream.write(text)
         with contextlib.suppress(OSError):
-            self.file.write(text)
-            self.file.flush()
+            self.file.write(text.encode(errors="replace"))
         return len(text)
 
     def flush(self) -> None:
@@ -887,7 +907,7 @@ def written_down(folder: Folder) -> Iterator[None]:
     path = folder.file("train.log")
     with contextlib.ExitStack() as held:
         with cannot_be_written(path):
-            file = held.enter_context(open(path, "a", encoding="utf-8"))
+            file: Any = held.enter_context(open(path, "ab", buffering=0))
         with contextlib.redirect_stdout(Tee(sys.stdout, file)):
             yield
 

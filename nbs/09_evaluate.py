@@ -286,6 +286,8 @@ def chosen_by(
     "Which epoch was kept, and by what."
     if config["choose"] == "last":
         return f"epoch {best['epoch']}, the last"
+    if best["name"] is None:
+        return f"epoch {best['epoch']}, the last one, as the one that was chosen is damaged"
     where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
     return f"epoch {best['epoch']}, by {best['name']} on {where[config['choose']]}"
 
@@ -460,6 +462,7 @@ class Detector:
         precision: str = "auto",
     ) -> None:
         self.device, self.deep = open_device(device, precision), True
+        self.why = self.device.why  # the device and its precision, in words
         if isinstance(weights, MSHNet):
             self.name, model = type(weights).__name__, copy.deepcopy(weights)
         else:
@@ -467,11 +470,6 @@ class Detector:
             self.name, model = Path(weights).name, trained.model
             self.deep = trained.phase == "full"
         self.model = self.device.begin("predicting", self.device.place(model).eval())
-
-    @property
-    def why(self) -> str:
-        "The device and its precision, in words."
-        return self.device.why
 
     def __call__(
         self,
@@ -494,16 +492,16 @@ class Detector:
         return torch.sigmoid(logits)[: len(rows)]
 
 
-def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
-    "The prediction of the fused head, or of the single one, for images on the device."
-    return model(normalise(images), deep=deep)[1].float()
-
-
 # %% [markdown]
 # And in one call:
 
 # %%
 #| export
+def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
+    "The prediction of the fused head, or of the single one, for images on the device."
+    return model(normalise(images), deep=deep)[1].float()
+
+
 def predict(
     weights: str | Path | MSHNet,  # a file, or a model
     images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16

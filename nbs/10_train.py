@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -38,8 +39,8 @@ import torch
 
 # %%
 #| export
-from mshnet.core import Config, UserError, as_user_error
-from mshnet.data import Split
+from mshnet.core import OF_ITS_MACHINE, STOPPED, Config, UserError, as_user_error
+from mshnet.data import Split, complete
 from mshnet.device import (
     DeviceSteps,
     TooLarge,
@@ -71,6 +72,7 @@ from mshnet.task import Detection, Task, training_batches, where_pixels
 from mshnet.run import (
     Background,
     Folder,
+    Interrupted,
     Scalars,
     State,
     Stop,
@@ -159,7 +161,10 @@ def spoiled(
     names = [split.names[i] for i in rows]
     batch = task.batch(split, rows, epoch)
     values = {k: v.float().flatten(1) for k, v in batch._asdict().items() if v.ndim > 1}
-    images = {k: [[x.min(), x.mean(), x.max()] for x in v] for k, v in values.items()}
+    images = {
+        k: [[f"{n:.6g}" for n in (x.min(), x.mean(), x.max())] for x in v]
+        for k, v in values.items()  # as text: JSON knows no NaN
+    }
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
     facts = {"epoch": epoch, "step": step, "names": names, "lr": task.rate(epoch)}
     return NotFinite(
@@ -167,7 +172,7 @@ def spoiled(
         "not_finite.json); the last good checkpoint is kept; try --clip-grad 1, a smaller --lr or "
         "--precision fp32",
         facts
-        | {f"{k}: least, mean, most": torch.tensor(v).tolist() for k, v in images.items()}
+        | {f"{k}: least, mean, most": v for k, v in images.items()}
         | {"weights that are no numbers now": bad},
     )
 
@@ -227,7 +232,7 @@ def train_epoch(
     "Train for one epoch, or for what is left of it; Stopped if it is asked to stop."
     model, plan = begin_epoch(task, state, split, device, epoch), task.plan(split, epoch)
     plan, config, phase = device.share(plan), task.config, task.phase(epoch)
-    losses = Losses(device, state.total, state.step)
+    losses = Losses(device, own_total(state, device), state.step)
     batches = training_batches(device, task, split, plan[state.step :], epoch)
     steps = bar(batches, len(plan) - state.step, f"epoch {epoch}")
     try:
@@ -242,8 +247,9 @@ def train_epoch(
                     note(steps, where, f"loss {losses.mean():.4f}")
                 if stop and (reason := device.agree(stop.reason, pause)):
                     losses.mean()  # no place in an epoch that is spoiled
-                    state.step, state.total = losses.step, device.read(losses.total).item()
-                    state.random = device.random_states()
+                    state.step = losses.step
+                    state.total = device.gather(device.read(losses.total).item())
+                    state.random = device.gather(device.random_states())
                     raise Stopped(reason, stop.number)
         return losses.mean()
     except ArithmeticError as error:
@@ -251,17 +257,24 @@ def train_epoch(
 
 
 # %% [markdown]
-# Its beginning:
+# Its beginning, or its beginning again: each of several processes has a sum and random numbers of its own. With another number of processes than before there is only the mean to go on with, and random numbers from the epoch's start.
 
 # %%
 #| export
+def own_total(state: State, device: DeviceSteps) -> float:
+    "The sum of losses that this process goes on with."
+    if len(state.total) == device.processes:
+        return state.total[device.rank]
+    return sum(state.total) / max(len(state.total), 1)
+
+
 def begin_epoch(task: Task, state: State, split: Split, device: DeviceSteps, epoch: int) -> Any:
     "Get ready for an epoch, or for the rest of one; the model as a step calls it."
     phase, rate = task.phase(epoch), task.rate(epoch)
     set_rate(task, state.optimizer, epoch)
     device.seed(task.config.seed, epoch)
-    if state.step and state.random:
-        device.set_random_states(state.random)
+    if state.step and len(state.random) == device.processes:
+        device.set_random_states(state.random[device.rank])
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     grows = rate != task.rate(task.config.epochs)  # a rate is a constant of a compiled program
@@ -294,7 +307,8 @@ with expect_fail(Stopped, contains="over"):
     train_epoch(task, state, parts["train"], device, 1, Stop(seconds=-1, why="time is over"))
 test_eq(state.step, 1)
 loss = train_epoch(task, state, parts["train"], device, 1)
-state.step, state.total = 0, 0.0
+state.step, state.total = 0, []
+test_eq(own_total(State(model, state.optimizer, total=[1.0, 3.0]), device), 2.0)
 assert issubclass(NotFinite, UserError)
 
 
@@ -385,7 +399,7 @@ def advance(
 ) -> None:
     "Take an epoch into the state, as the best one where it is."
     state.epoch, state.phase = entry["epoch"], entry["phase"]
-    state.step, state.total, state.random = 0, 0.0, {}
+    state.step, state.total, state.random = 0, [], []
     scores, name = entry.get("scores"), task.better[0]
     if is_best(task, state, scores):
         value = scores[name] if scores else None
@@ -542,8 +556,8 @@ def launch(
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "config.json"
         left = max(session_hours(config) - session_seconds() / 3600, 1e-6)
-        asked = {"num_devices": processes, "max_hours": left if math.isfinite(left) else 0.0}
-        settings.write_text(json.dumps(config.model_dump() | asked))
+        own = {"num_devices": processes, "max_hours": left if math.isfinite(left) else 0.0}
+        settings.write_text(json.dumps(config.model_dump() | own))
         started = subprocess.Popen(
             [
                 *(sys.executable, "-u", "-m", "torch.distributed.run", "--standalone"),
@@ -553,46 +567,89 @@ def launch(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,  # a terminal's Ctrl-C comes from here, and once
         )
-        try:
-            mistakes = pass_on(started.stdout or ())
-        except BaseException:
-            stop(started, Folder(run_folder(config)))
-            raise
+        run = Folder(run_folder(config))
+        mistakes, asked = accompany(started, run)
+    if asked.number:
+        raise Interrupted(asked.reason, asked.number)
     if mistakes:
         raise UserError(mistakes[0])
     if status := started.wait():
         raise RuntimeError(f"a process ended with an error (status {status}): see the lines above")
-    run = Folder(run_folder(config))
     return Run(run.path, config, run.read_json("status.json")["reason"])
 
 
 # %% [markdown]
-# An interrupted cell interrupts the kernel alone, so the processes are told here.
+# A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on: the first one is a wish, and everything is said that the processes say until they have ended. Who asks again does not wait for that; they end after their step.
 
 # %%
 #| export
-def stop(started: subprocess.Popen[str], folder: Folder) -> None:
-    "Stop torchrun and its processes, and say in the run's folder that it was stopped."
-    started.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
-    started.wait()
-    ended(folder, KeyboardInterrupt())
+class StopAll(Stop):
+    "A Stop that passes on to other processes that it was asked."
 
+    def __init__(self, started: subprocess.Popen[str]) -> None:
+        super().__init__()
+        self.started = started
+
+    def hear(self, number: int, frame: Any) -> None:
+        "Take note of a signal, and pass it on."
+        if self.number:
+            self.started.kill()
+        else:
+            self.started.send_signal(signal.SIGTERM if os.name == "nt" else number)
+        super().hear(number, frame)
+
+
+def accompany(started: subprocess.Popen[str], run: Folder) -> tuple[list[str], StopAll]:
+    "Pass on what torchrun's processes say until they end: their mistakes, and who asked to stop."
+    asked = StopAll(started)
+    with asked:
+        try:
+            mistakes = pass_on(without_its_signal(started.stdout or ()), asked)
+        except BaseException:
+            started.terminate()
+            for _ in started.stdout or ():  # it must not wait for a reader
+                pass
+            ended(run, KeyboardInterrupt())
+            raise
+        started.wait()
+        if asked.number:
+            ended(run, Interrupted(asked.reason))
+    return mistakes, asked
+
+
+# %% [markdown]
+# What torchrun says itself is left out: its pages about a process that failed, and its own traceback when it is asked to stop.
 
 # %%
 #| export
+def without_its_signal(lines: Iterable[str]) -> Iterator[str]:
+    "The lines without the traceback that torchrun makes of a signal."
+    block: list[str] = []
+    for line in lines:
+        if not block and not line.startswith("Traceback (most recent call last)"):
+            yield line
+            continue
+        block.append(line)
+        if len(block) > 1 and not line.startswith((" ", "\n")):  # the exception itself
+            yield from block if "SignalException" not in line else ()
+            block = []
+    yield from block
+
+
 def pass_on(
     lines: Iterable[str],  # as they come from the processes
+    asked: Stop,
 ) -> list[str]:  # the mistakes among them, which are not printed
     "Print what the processes say, up to torchrun's own report of a failure."
     mistakes, over = [], False
     for line in lines:
-        over = over or bool(
-            re.match(r"[EW]\d+ .*elastic.*(failed \(exitcode|Sending process)", line)
-        )
+        report = re.match(r"[EWI]\d+ .*elastic.*(failed \(exitcode|Sending process|signal)", line)
+        over = over or bool(report and not asked.number)
         if found := re.match(r"mshnet(, process \d+)?: (.*)", line):
-            mistakes.append(found[2])
-        elif not over:
+            mistakes += [found[2]] if found[2] != STOPPED else []
+        elif not over and not report:
             print(line, end="", flush=True)
     return mistakes
 
@@ -600,14 +657,24 @@ def pass_on(
 # %%
 end = "E1121 06:08 1 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: 2)\n"
 said = ["W1 1 torch/distributed/elastic/redirects.py:35] NOTE: on a Mac\n", "epoch 0\n"]
-test_eq(pass_on([*said, "mshnet, process 1: epochs=0\n", end, "Traceback\n"]), ["epochs=0"])
+lines = [*said, f"mshnet: {STOPPED}\n", "mshnet, process 1: epochs=0\n", end, "Traceback\n"]
+test_eq(pass_on(lines, Stop()), ["epochs=0"])
+trace = ["Traceback (most recent call last):\n", "  File x\n", "a.SignalException: got 15\n"]
+test_eq([*without_its_signal(["a\n", *trace, "b\n", *trace[:2]])], ["a\n", "b\n", *trace[:2]])
 test_eq(all_gpus(Config(device="cpu")).num_devices, 0)
 with tempfile.TemporaryDirectory() as tmp:
-    folder, sleeper = Folder(Path(tmp)), [sys.executable, "-c", "import time; time.sleep(60)"]
+    folder, text = (
+        Folder(Path(tmp)),
+        "import os, signal, time; print(1, flush=True)\ntime.sleep(60)",
+    )
     say_status(folder, "running", 2)
-    with subprocess.Popen(sleeper, text=True, stderr=subprocess.DEVNULL) as started:
-        stop(started, folder)
-    test_eq(folder.read_json("status.json")["state"], "stopped")
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True
+    ) as started:
+        threading.Timer(1, lambda: signal.raise_signal(signal.SIGTERM)).start()
+        mistakes, asked = accompany(started, folder)
+    assert not mistakes and isinstance(asked, StopAll)
+    test_eq((asked.reason, folder.read_json("status.json")["reason"]), ("SIGTERM", "SIGTERM"))
 with expect_fail(UserError, contains="data is no folder of this machine"):
     launch(Config(device="cpu", dataset_dir="data is no folder of this machine", epochs=7), 2)
 assert not processes_to_start(Config(device="cpu"))
@@ -721,7 +788,7 @@ def to_its_end(
         device.report()
         failed_end(folder, session, error)
         raise
-    device.once(lambda: last_words(folder, session, patience, asked))
+    device.once(lambda: last_words(folder, task.config, session, patience, asked))
     if asked and (asked.number or not folder.file("scores.json").exists()):
         raise asked
     return Run(folder.path, task.config, how[1])
@@ -735,19 +802,42 @@ def to_its_end(
 def failed_end(folder: Folder, session: Session, error: BaseException) -> None:
     "What is left to do for a run that failed: say why, and have that in the mirror too."
     if first_process():
+        ended(folder, error)
         if isinstance(error, NotFinite):
             with contextlib.suppress(UserError):
                 write_json(folder.file("not_finite.json"), error.facts)
-        ended(folder, error)
         if said := session.mirror.flush(30):
             print(said, flush=True)
 
 
-def last_words(folder: Folder, session: Session, patience: float, asked: Stopped | None) -> None:
+def going_on(folder: Folder, config: Config) -> str:
+    "The command that goes on with a run on this machine, with its settings of place."
+    words = ["mshnet", "train", "--resume", str(folder.path)]
+    for name in Config.model_fields:
+        value, usual = getattr(config, name), Config.model_fields[name].default
+        left = name == "max_hours" and started_processes()  # what is left of this session's
+        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume", "profile"}
+        if value != usual and of_place and not left:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+# %% [markdown]
+# The last of a session's words come after the mirror has all there is:
+
+# %%
+#| export
+def last_words(
+    folder: Folder,
+    config: Config,
+    session: Session,
+    patience: float,  # seconds that the mirror may take
+    asked: Stopped | None,
+) -> None:
     "Finish the mirror, and say where the results are and how to go on."
     if asked:
-        print(f"stopped  {asked.reason}; nothing is lost. Go on: run the same again, or")
-        print(f"  mshnet train --resume {shlex.quote(str(folder.path))}", flush=True)
+        print(f"stopped  {asked.reason}; nothing is lost. Go on: run the same again, or here")
+        print(f"  {going_on(folder, config)}", flush=True)
     if said := session.mirror.flush(patience):
         print(said, flush=True)
         session.mirror.flush(10)  # what was just printed
@@ -803,11 +893,14 @@ def beginning(
     elif config.weight_path:
         with as_user_error():
             load_weights(model, config.weight_path)
+    if config.on_out_of_memory == "halve" and not device.micro:
+        device.micro = state.micro  # it goes on as it went
+    state.micro = device.micro
     return state
 
 
 # %% [markdown]
-# Before anything is spent, it says what is about to happen.
+# A part with an image that cannot be read has the hash of another; what must agree then is its list, so that a run with a damaged image can go on (with `on_bad_image = skip`). Before anything is spent, it says what is about to happen.
 
 # %%
 #| export
@@ -817,7 +910,10 @@ def identity(
     device: DeviceSteps,
 ) -> dict[str, str]:
     "What a resumed run must agree on besides its recipe: pixels, starting weights, arithmetic."
-    same = {f"{name} data": split.hash for name, split in parts.items()}
+    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
+    for name, split in parts.items():
+        listed = "\n".join(split.listed or split.names)
+        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
     start = Path(config.weight_path)
     if config.weight_path and start.is_file():
         same["starting weights"] = hashlib.sha256(start.read_bytes()).hexdigest()[:12]
@@ -909,7 +1005,6 @@ def fit_in_memory(
                 raise
             device.micro = (now + 1) // 2
             print(f"  {str(error).split(';')[0]}: going on with micro_batch {device.micro}")
-        del state
         device.release()
         state = beginning(folder, task, parts, device)
 
@@ -919,18 +1014,28 @@ def fit_in_memory(
 
 # %%
 #| export
-def best_or_last(folder: Folder) -> dict[str, Any]:
+def best_or_last(
+    folder: Folder,
+    scored: str | None = None,  # what scores.json says of the epoch that was kept
+) -> dict[str, Any]:
     "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
         last = load(good(folder.file("last.pt")))
-        if not last["best"] or last["best"]["epoch"] != last["epoch"]:
+        if last["best"] and scored == chosen_by(last["config"], last["best"]):
+            warnings.warn(f"{error}: its scores are kept, its weights are not", stacklevel=2)
+        elif not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
-            last["best"] = {"epoch": last["epoch"], "name": "nothing, best.pt is damaged"}
+            last["best"] = {"epoch": last["epoch"], "name": None}
         return last
 
 
+# %% [markdown]
+# And then:
+
+# %%
+#| export
 def finish(
     folder: Folder,
     task: Task,
@@ -938,10 +1043,11 @@ def finish(
     device: DeviceSteps,
 ) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
-    best = device.once(lambda: best_or_last(folder))
-    chosen = chosen_by(task.config.model_dump(), best["best"])
     scores = device.once(lambda: folder.read_json("scores.json"))
-    if scores.get("protocol", {}).get("chosen") != chosen:
+    scored = scores.get("protocol", {}).get("chosen")
+    best = device.once(lambda: best_or_last(folder, scored))
+    chosen = chosen_by(task.config.model_dump(), best["best"])
+    if scored != chosen:
         model = task.model()
         model.load_state_dict(best["model"])
         model = device.place(model)
@@ -987,7 +1093,8 @@ with tempfile.TemporaryDirectory() as tmp:
     finish(folder, task, parts, device)
     test_eq(best_or_last(folder)["epoch"], 2)
     look_back(folder, config)
-    last_words(folder, session, 1.0, Stopped("SIGTERM", 15))
+    last_words(folder, config, session, 1.0, Stopped("SIGTERM", 15))
+    assert going_on(folder, config).endswith("--device cpu")
     say_status(folder, "running", 2)
     failed_end(folder, session, ValueError("an example"))
     print(folder.read_json("status.json")["reason"])

@@ -17,6 +17,7 @@ from fastcore.test import test_eq
 #| export
 import argparse
 import contextlib
+import errno
 import os
 import sys
 import warnings
@@ -28,6 +29,7 @@ from mshnet import __version__
 from mshnet.core import (
     ALIASES,
     PRESETS,
+    STOPPED,
     SWITCHES,
     Config,
     PlaceFields,
@@ -364,7 +366,8 @@ def do_doctor(config: Config, json: bool = False) -> int:
     "Print what the machine is; status 1 if there is a warning, 2 if there is an error."
     from mshnet.doctor import doctor
 
-    found = doctor(config)
+    with contextlib.redirect_stdout(sys.stderr):  # such as what is said of an archive
+        found = doctor(config)
     print(found.to_json() if json else found)
     return found.status
 
@@ -431,31 +434,43 @@ def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+# %% [markdown]
+# Every command ends here, with a status for scripts:
+
+# %%
+#| export
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
 ) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake or an error, 128 + a signal's number
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
+        command = ""
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
             names = ["run", *OWN.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
             run = str(written.get("weight_path", "")) if command == "test" else ""
-            return DO[command](configure(written, file, run), **own)
+            status = DO[command](configure(written, file, run), **own)
+            sys.stdout.flush()
+            return status
         except UserError as error:
             who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
             tell(f"{who}: {error}")
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped knows its signal
-            text = "mshnet: stopped; the same command goes on"
             if first_process():
-                tell(text)
+                tell(f"mshnet: {STOPPED if command == 'train' else 'stopped'}")
             number = getattr(stopped, "number", 2)  # 0: its time was over, as planned
             return 128 + number if number else 0
-        except BrokenPipeError:  # such as `mshnet data DIR | head`: nobody reads on
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.ENOSPC):
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end
-            return 141
+            if error.errno == errno.EPIPE:  # such as `mshnet data DIR | head`: nobody reads on
+                return 141
+            tell(f"mshnet: the output cannot be written ({error.strerror})")
+            return 2
 
 
 # %%
