@@ -67,7 +67,7 @@
 # | what happens | what is lost | what to do |
 # |---|---|---|
 # | SIGTERM, a closed terminal (SIGHUP), Ctrl-C, the notebook's stop button; the session's hours are over (`max_hours`: 11.5 in Colab, 11.5 or 8.5 on Kaggle, none elsewhere) | nothing: the place within the epoch is written, the best epoch scored, the mirror finished. Asked twice it stops at once | the same again |
-# | kill -9, power, a dead kernel | the epoch in progress, and the one before it if its checkpoint was just being written (a tenth of a second here) | the same again |
+# | kill -9, power, a dead kernel | the epoch in progress, and the one before it if its checkpoint was just being written (a few tenths of a second on a local disk, longer on a slow one) | the same again |
 # | the machine is gone with its disk | what was not yet in the mirror (`--mirror-dir DIR`, `drive` in Colab: copied in the background, verified, at most `mirror_rate` MB/s); on Kaggle attach the last output as input | the same again, there |
 # | `last.pt` is damaged | one epoch: `previous.pt` is taken, with a warning | nothing |
 # | the disk is full, the folder read-only, the mirror dead | nothing; one line says which. A dead mirror does not stop a run | mend it, the same again |

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,8 +12,8 @@ import pytest
 import torch
 
 from mshnet.cli import main
-from mshnet.core import Config, UserError
-from mshnet.run import Folder
+from mshnet.core import STOPPED, Config, UserError
+from mshnet.run import Folder, alone, load
 from mshnet.show import gallery
 from mshnet.task import Detection
 from mshnet.train import launch, train
@@ -146,6 +147,44 @@ def test_a_mistake_is_one_line_of_each_process(tmp_path, words, line):
     )
     assert all(line in x for x in lines)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
+    "One is told; all end; what they say until then is heard; the status is that of the signal."
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    words = ["train", *SMALL.split(), "--epochs=400", "--num-devices=2", "--log-every=1"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "mshnet", *words, f"--output-dir={tmp_path / 'run'}"],
+        **{"env": env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+    )
+    folder = Folder(tmp_path / "run")
+    for _ in range(1200):
+        if folder.history() or started.poll() is not None:
+            break
+        time.sleep(0.1)
+    started.send_signal(signal.SIGTERM)
+    said, errors = started.communicate(timeout=120)
+    assert (started.returncode, "Traceback" in said + errors) == (143, False), said + errors
+    assert "nothing is lost" in said and errors.splitlines()[-1] == f"mshnet: {STOPPED}"
+    seen = folder.read_json("status.json")
+    assert (seen["state"], seen["reason"]) == ("stopped", "SIGTERM")
+    assert load(folder.file("last.pt"))["epoch"] + 1 == seen["epochs_done"]
+    with alone(folder.path):
+        pass  # nobody trains there any more
+
+
+def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(tmp_path):
+    "Each with its own sum of losses; a session without time is one step, and no error."
+    words = ["train", *SMALL.split(), "--epochs=1", "--num-devices=2", "--log-every=1"]
+    words += ["--precision=fp32"]
+    for name, more in (("whole", []), ("run", ["--max-hours=1e-6"]), ("run", [])):
+        done = run("-m", "mshnet", *words, *more, f"--output-dir={tmp_path / name}")
+        assert done.returncode == 0, done.stdout + done.stderr
+    whole, parts = (load(tmp_path / name / "last.pt") for name in ("whole", "run"))
+    assert Folder(tmp_path / "run").history()[0]["begun_at_step"] == 1
+    losses = [Folder(tmp_path / name).history()[0]["loss"] for name in ("whole", "run")]
+    assert losses[0] == losses[1]
+    assert all(torch.equal(parts["model"][k], v) for k, v in whole["model"].items())
 
 
 def test_a_mistake_reaches_the_caller_of_a_launched_run(tmp_path):

@@ -1,11 +1,13 @@
 "What a run survives: signals, budgets, faults of memory, numbers, images, disks and checkpoints."
 
 import contextlib
+import errno
 import json
 import os
 import pty
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -356,7 +358,10 @@ def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch,
     assert (told["state"], told["reason"], told["epochs_done"]) == ("stopped", run.ended, 1)
     assert (told["results"], told["mirror"]["missing"]) == (str(run.folder), [])
     assert run.scores["protocol"]["chosen"] == "epoch 0, the last"
-    assert said.splitlines()[-1] == f"  mshnet train --resume {run.folder}"
+    going, kept = said.splitlines()[-2:]
+    assert going.startswith(f"  mshnet train --resume {run.folder}")
+    assert "--max-hours 10.0" in going and f"--mirror-dir {mirror}" in going
+    assert kept.startswith("mirror  all") and str(mirror / "run") in kept
     copy = mirror / "run"
     for name in ("last.pt", "best.pt", "status.json", "scores.json", "log.jsonl", "train.log"):
         assert (copy / name).read_bytes() == (run.folder / name).read_bytes(), name
@@ -438,6 +443,19 @@ def test_a_want_of_memory_is_one_line_with_what_to_write(tmp_path, changes, room
     with pytest.raises(UserError, match=said):
         train(config, task)
     assert status(tmp_path / "run")["state"] == "failed"
+
+
+def test_a_run_in_parts_goes_on_in_parts(tmp_path):
+    "Room that comes back in the middle of an epoch does not change what is computed."
+    config = tiny(tmp_path / "run", batch_size=4, on_out_of_memory="halve", scenes=16)
+    task = Large(config)
+    task.room, task.at, task.then = 2, 5, ask()
+    with pytest.raises(Stopped):
+        train(config, task)
+    task = Large(config)
+    task.room = 4
+    run = train(config, task)
+    assert [entry["micro_batch"] for entry in run.history] == [2, 2, 2]
 
 
 def test_memory_that_ends_in_a_later_epoch_loses_nothing(tmp_path):
@@ -537,6 +555,23 @@ def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
     assert "the prediction is no number" in said and said.count("\n") == 1
 
 
+def test_a_number_that_is_none_in_an_image_is_reported_too(tmp_path):
+    "Of tasks whose images are not bytes."
+
+    class Floats(Small):
+        def batch(self, split, indices, epoch):
+            batch = super().batch(split, indices, epoch)
+            image = batch.image.float()
+            image[0, 0, 0, 0] = torch.nan if epoch == 1 and 3 in indices else 0.0
+            return batch._replace(image=image)
+
+    config = tiny(tmp_path / "run", cache="stream")
+    with pytest.raises(UserError, match=r"epoch 1, step .: the loss is no number"):
+        train(config, Floats(config))
+    assert "nan" in (tmp_path / "run" / "not_finite.json").read_text()
+    assert status(tmp_path / "run")["state"] == "failed"
+
+
 # Bad images
 
 
@@ -576,6 +611,32 @@ def test_an_image_damaged_in_the_middle_is_replaced_on_request(tmp_path, images)
     assert (replaced[0], replaced[2]) == ([], ["train_3"])
 
 
+@pytest.mark.parametrize("choose", ["last", "val"])
+def test_a_run_whose_images_were_damaged_goes_on_without_them(tmp_path, images, choose):
+    "With the places, the cut and the draws that it had; also when a part of it cannot be read."
+    folder, damage, _ = images
+    config = tiny(tmp_path / "run", dataset_dir=str(folder), choose=choose, log_every=1)
+    before = Small(config).splits()
+    with pytest.raises(Stopped):
+        run_it(config, at=6 if choose == "last" else 4, then=ask())
+    damage()
+    (folder / "images" / "test_1.png").write_bytes(b"")
+    with pytest.raises(UserError, match="or mend them, or write --on-bad-image skip"):
+        run_it(config)
+    with pytest.warns(UserWarning, match="skipped: unreadable image"):
+        run = run_it(config.model_copy(update={"on_bad_image": "skip"}))
+    assert run.ended == "all epochs done"
+    scored = run.scores["protocol"]["images"]  # val: its best epoch was scored before
+    assert scored == (1 if choose == "last" else 2)
+    with pytest.warns(UserWarning, match="skipped"):
+        after = Small(config.model_copy(update={"on_bad_image": "skip"})).splits()
+    for name in before:
+        assert after[name].listed == before[name].names
+    pairs = zip(before["train"].names, after["train"].names, strict=True)
+    assert [a for a, b in pairs if a != b] == [n for n in before["train"].names if n == "train_3"]
+    assert after["test"].names == ("test_0",)
+
+
 def test_a_bad_image_at_the_start(tmp_path, images, capsys):
     "Listed with what leaves it out; left out and counted; a wrong list is never left out."
     folder, damage, _ = images
@@ -587,15 +648,16 @@ def test_a_bad_image_at_the_start(tmp_path, images, capsys):
     assert "train_3" in line and "--on-bad-image skip" in line
     assert not (tmp_path / "run").exists()
     config = streamed(tmp_path, on_bad_image="skip", batch_size=7, epochs=1)
-    with pytest.warns(UserWarning, match=r"left out: unreadable image in images/: 1 \(train_3\)"):
-        assert len(Small(config).splits()["train"]) == 7
+    with pytest.warns(UserWarning, match=r"skipped: unreadable image in images/: 1 \(train_3\)"):
+        names = Small(config).splits()["train"].names
+    assert names == tuple(f"train_{i}" for i in (0, 1, 2, 4, 4, 5, 6, 7))
     (folder / "test.txt").write_text("")
     with pytest.raises(UserError, match="list without names"):
         run_it(config)
     for file in (folder / "images").iterdir():
         file.write_bytes(b"no image")
     (folder / "test.txt").write_text("test_0\n")
-    with warnings.catch_warnings(), pytest.raises(UserError, match="no train image can be read"):
+    with warnings.catch_warnings(), pytest.raises(UserError, match="no test image can be read"):
         warnings.simplefilter("ignore")
         run_it(config)
 
@@ -629,6 +691,51 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
     assert main(["train", *FLAGS, f"--output-dir={tmp_path / 'file' / 'run'}"]) == 2
     said = capsys.readouterr().err
     assert "cannot be written (Not a directory)" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("at", [6, 8])  # within an epoch, and between two
+def test_a_disk_that_is_full_when_a_run_is_stopped_is_said(tmp_path, monkeypatch, capsys, at):
+    "The promise that nothing is lost is not made; what was complete before is there."
+    write, config = run_module.write_checkpoint, tiny(tmp_path / "run")
+
+    def fills_up(content, *paths):
+        if content["epoch"] * 4 + content["step"] + 4 >= at:
+            full()
+        write(content, *paths)
+
+    monkeypatch.setattr("mshnet.train.write_checkpoint", fills_up)
+    monkeypatch.setattr("mshnet.run.write_checkpoint", fills_up)
+    with pytest.raises(OSError, match="No space left"):
+        run_it(config, at=at, then=ask())
+    assert "nothing is lost" not in capsys.readouterr().out
+    assert status(tmp_path / "run")["state"] == "failed"
+    assert load(tmp_path / "run" / "last.pt")["epoch"] == at // 4 - 1 - (at == 8)
+
+
+def test_a_log_that_cannot_be_written_ends_no_run(tmp_path, monkeypatch):
+    "What is printed is a help, no part of the run."
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "train.log").symlink_to("/dev/full")
+    assert run_it(tiny(tmp_path / "run")).ended == "all epochs done"
+
+
+def test_a_folder_that_vanishes_hides_no_reason(tmp_path):
+    "The error is that of the run."
+    with pytest.raises(UserError, match="cannot be written"):
+        run_it(tiny(tmp_path / "run"), at=6, then=lambda: shutil.rmtree(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_a_disk_without_locks_is_warned_of_and_trained_on(tmp_path, monkeypatch, number):
+    "And no file is left that a later run would take for a lock."
+
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    for epochs in (1, 2):
+        with pytest.warns(UserWarning, match="a disk without locks"):
+            run_it(tiny(tmp_path / "run", epochs=epochs))
 
 
 @pytest.mark.parametrize("name", ["to_disk", "os.replace"])
@@ -701,6 +808,35 @@ def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_
     old = {name: value for name, value in content.items() if name not in new}
     torch.save(old | {"format": 1, "random": torch.get_rng_state()}, last)
     assert result(run_it(config).folder) == whole
+    torch.save(content, tmp_path / "bare.pt")
+    with pytest.raises(UserError, match="damaged"):  # this format has a checksum
+        load(tmp_path / "bare.pt")
+
+
+def test_rates_that_grow_go_on_from_the_format_before(tmp_path):
+    "Its groups held the rate of their epoch, and not the one it is a multiple of."
+    config = tiny(tmp_path / "run", batch_size=8, lr_rule="sqrt", epochs=3, warm_epoch=1)
+    run_it(config.model_copy(update={"epochs": 2}))
+    (tmp_path / "run" / "previous.pt").unlink()
+    content = load(tmp_path / "run" / "last.pt")
+    for group in content["optimizer"]["param_groups"]:
+        del group["initial_lr"]
+    new = ("step", "total", "threads", "micro", "random")
+    old = {name: value for name, value in content.items() if name not in new}
+    torch.save(old | {"format": 1, "random": torch.get_rng_state()}, tmp_path / "run" / "last.pt")
+    run = run_it(config)
+    [group] = load(run.folder / "last.pt")["optimizer"]["param_groups"]
+    assert group["lr"] == pytest.approx(run.history[-1]["lr"])
+
+
+def test_the_scores_of_a_finished_run_outlive_its_best_epoch(tmp_path, capsys):
+    "A file that is damaged later is warned of, and changes no number."
+    config = tiny(tmp_path / "run", choose="test")
+    before = run_it(config).scores
+    best = tmp_path / "run" / "best.pt"
+    best.write_bytes(best.read_bytes()[:1000])
+    with pytest.warns(UserWarning, match="its scores are kept, its weights are not"):
+        assert run_it(config).scores == before
 
 
 # The mirror
