@@ -37,7 +37,7 @@ import urllib.request
 import uuid
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +45,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from mshnet.core import Config, UserError, did_you_mean, run_name
+from mshnet.core import Config, UserError, can_be_a_name, did_you_mean, run_name, shown
 
 
 # %% [markdown]
@@ -207,7 +207,7 @@ def megabytes(
     return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
 
 
-def one_line(
+def error_text(
     error: object,
 ) -> str:
     "What an error says, without line breaks; its kind if it says nothing."
@@ -216,8 +216,8 @@ def one_line(
 
 # %%
 say(f"data    {megabytes(14_658_415)}")
-test_eq(one_line(ValueError("mount\n failed")), "mount failed")
-test_eq(one_line(EOFError()), "EOFError")
+test_eq(error_text(ValueError("mount\n failed")), "mount failed")
+test_eq(error_text(EOFError()), "EOFError")
 
 # %% [markdown]
 # ## Google Drive
@@ -256,6 +256,33 @@ with expect_fail(TimeoutError, contains="no answer"), at_most(0.01):
 
 
 # %% [markdown]
+# Even the question whether it is there may wait for ever, if its connection hangs. One that does not answer counts as not mounted.
+
+# %%
+#| export
+def is_mounted(
+    drive: Path,  # the user's own part of it
+    patience: float = 20.0,  # seconds
+) -> bool:
+    "Whether Google Drive is there, and answers."
+    with contextlib.suppress(TimeoutError), at_most(patience):
+        return os.path.isdir(drive)
+    return False
+
+
+def on_drive(
+    path: Path,
+) -> bool:
+    "Whether a path leads to Google Drive."
+    return Path(os.path.abspath(path)).is_relative_to(DRIVE)
+
+
+# %%
+test_eq([is_mounted(Path(name)) for name in (".", "no/such/folder")], [True, False])
+assert on_drive(MY_DRIVE / "set.zip") and not on_drive(Path("data"))
+
+
+# %% [markdown]
 # Whatever happens, the answer is one line, and training can go on: it only means that nothing is kept there. (Colab itself was not at hand. The contract was read in its public source, and the tests have a stand-in that keeps it.)
 
 # %%
@@ -279,19 +306,19 @@ def mount_drive(
     "Mount Google Drive in Colab; elsewhere, and if it fails, say so and go on."
     if (place or where()).name != "colab":
         return Mounted(None, "Google Drive is mounted in Colab only; here nothing is done")
-    if os.path.isdir(MY_DRIVE):
+    if is_mounted(MY_DRIVE):
         return Mounted(MY_DRIVE, f"Google Drive is mounted already: {MY_DRIVE}")
     try:
         with at_most(1.2 * timeout):  # its own limit first
             from google.colab import drive
 
             drive.mount(str(DRIVE), timeout_ms=int(1000 * timeout))
-        if not os.path.isdir(MY_DRIVE):
+        if not is_mounted(MY_DRIVE):
             raise OSError(f"there is no {MY_DRIVE}")
     except Exception as error:  # it raises many kinds
         what = "nothing can be read or kept there, and Colab deletes its own disk in the end"
         todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
-        return Mounted(None, f"Google Drive is not mounted ({one_line(error)}): {what}; {todo}")
+        return Mounted(None, f"Google Drive is not mounted ({error_text(error)}): {what}; {todo}")
     return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
 
 
@@ -299,16 +326,18 @@ def mount_drive(
 assert mount_drive(HERE).folder is None and Mounted(MY_DRIVE, "").folder == MY_DRIVE
 print(mount_drive(HERE))
 
-
 # %% [markdown]
 # ## Data on the local disk
 #
-# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open, every epoch; an archive of them takes one. So archives are unpacked to the local disk, once, and loose files on Drive are copied there, once. Where is that? Not beside the archive, which may be on Drive or on a disk that cannot be written. On Colab, `/content/data`. On Kaggle not below `/kaggle/working`, which is kept as the notebook's output, a thousand files and all, but `/tmp/mshnet-data`. Elsewhere `data`, where data sets are looked for by name anyway.
+# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open, every epoch; an archive of them takes one. So archives are unpacked to the local disk, once, and loose files on Drive are copied there, once. Where is that? Not beside the archive, which may be on Drive or on a disk that cannot be written. On Colab, `/content/data`. On Kaggle not below `/kaggle/working`, which is kept as the notebook's output, a thousand files and all, but `/tmp/mshnet-data`. Elsewhere `data`. There it goes to a folder of its own, `unpacked`, into which no search by name looks: what lies there is a part of an archive, or half of it while another process is at work, or what a folder on Drive held last week.
 #
 # Something is made once by filling a folder under another name and renaming it: a rename happens or does not. If the process dies halfway, the next one throws the half away and begins again. Several processes that share a machine (one per GPU) all come here at the same time, so they queue at a lock, which the system takes from a dead process. (Windows has another kind of lock; there is none then, and no several processes either.)
 
 # %%
 #| export
+UNPACKED = "unpacked"  # the folder of its own, below the place's local one
+
+
 @contextlib.contextmanager
 def alone(
     file: Path,  # any name that the processes agree on; the file stays, empty
@@ -361,7 +390,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# A disk that is full, or cannot be written, is the user's to mend:
+# A disk that is full, or cannot be written, is the user's to mend. So is one that cannot be read, such as a Drive that was unmounted; but there it would not help to make room. When one disk is copied to another, each gets its own wrapper:
 
 # %%
 #| export
@@ -372,11 +401,30 @@ def writing_to(
     "Turn what a disk refuses into a UserError."
     try:
         yield
-    except OSError as error:
-        what = "the disk is full" if error.errno == errno.ENOSPC else one_line(error)
+    except (OSError, UnicodeError) as error:  # the second: a name that this disk cannot write
+        what = error_text(error)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            what = "the disk is full"
         raise UserError(f"{folder}: cannot be filled ({what}); make room, or permit it") from None
 
 
+@contextlib.contextmanager
+def reading_from(
+    path: Path,
+) -> Iterator[None]:
+    "Turn what a disk does not give into a UserError."
+    try:
+        yield
+    except OSError as error:
+        todo = "mount Google Drive again" if on_drive(path) else "permit it, or copy it anew"
+        raise UserError(f"{path}: cannot be read ({error_text(error)}); {todo}") from None
+
+
+# %% [markdown]
+# Room is asked for before the work:
+
+# %%
+#| export
 def make_room(
     folder: Path,  # need not exist yet
     size: float,  # bytes
@@ -397,29 +445,78 @@ with expect_fail(UserError, contains="make room"):
     make_room(Path("data"), 1e30, "everything")
 with expect_fail(UserError, contains="the disk is full"), writing_to(Path("data")):
     raise OSError(errno.ENOSPC, "No space left on device")
+with expect_fail(UserError, contains="permit it"), reading_from(Path("set.zip")):
+    raise OSError(errno.EACCES, "Permission denied")
 
 # %% [markdown]
 # ## Archives
 #
-# `.zip` and `.tar` come to the same: members with a name, a size, a kind, and bytes. Both libraries were made in a trusting age, so their members are looked at before any is written. What they raise for damaged bytes is of a dozen kinds; to the user it is one.
-#
-# tar keeps no sum over its content, and Python's reader takes a damaged header in the middle for the end: files would be missing without a word. `Header` refuses that, and names so long that reading them would fill the memory. A compressed tar has a sum at its very end, which counts only if one reads so far.
+# `.zip` and `.tar` come to the same: members with a name, a size, a kind, and bytes. Both libraries were made in a trusting age, so their members are looked at before any is written. What they raise for damaged bytes is of a dozen kinds; to the user it is one. It stands around everything that is read of an archive and around nothing that is written, for a disk that refuses is another thing to mend.
 
 # %%
 #| export
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
+@contextlib.contextmanager
+def whole(
+    archive: Path,
+) -> Iterator[None]:
+    "Turn what reading a damaged archive raises into a UserError."
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # bytes of strangers raise many kinds
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            with reading_from(archive):  # the disk, not the bytes
+                raise
+        why = error_text(str(error).split(":\n")[0] or type(error).__name__)  # without its details
+        raise UserError(
+            f"{archive.name}: damaged, or no archive ({why}); copy or fetch it again"
+        ) from None
+
+
 @dataclass(frozen=True)
 class Member:
     "What an archive says of one of its members."
 
+    archive: Path
     name: str
     size: int  # bytes
     kind: str  # "file" or "folder", else what it is
-    open: Callable[[], IO[bytes] | None]  # to be read before the next member is asked for
+    open: Callable[[], IO[bytes] | None]
 
 
+# %% [markdown]
+# A member's bytes come in pieces, as many as were declared, no more and no less; a zip's sum is compared by the library when the last one is read.
+
+# %%
+#| export
+def content(
+    member: Member,  # to be read before the next one is asked for
+) -> Iterator[bytes]:
+    "The bytes of a member, in pieces; UserError if they are damaged."
+    with whole(member.archive):
+        source, left = member.open(), member.size
+        if source is None:
+            raise EOFError(f"{member.name} cannot be read")
+        with source:
+            while left:
+                piece = source.read(min(left, 1 << 20))
+                if not piece:
+                    raise EOFError(f"{member.name} ends early")
+                left -= len(piece)
+                yield piece
+            if source.read(1):
+                raise EOFError(f"{member.name} is longer than it says")
+
+
+# %% [markdown]
+# tar keeps no sum over its content, and Python's reader takes a damaged header in the middle for the end: files would be missing without a word. `Header` refuses that, and names so long that reading them would fill the memory.
+
+# %%
+#| export
 class Header(tarfile.TarInfo):
     "The header of a member; one that is damaged is never taken for the end of the archive."
 
@@ -443,35 +540,68 @@ class Header(tarfile.TarInfo):
         except tarfile.HeaderError as error:
             if type(error).__name__ == "EOFHeaderError":  # the proper end
                 raise
-            raise tarfile.ReadError(f"damaged after {box.offset} bytes") from None
+            what = f"damaged after {box.offset} bytes" if box.offset else "neither zip nor tar"
+            raise tarfile.ReadError(what) from None
 
 
 # %% [markdown]
-# So the members of both kinds:
+# An archive is a stranger's word on how much there is to do, too. A kilobyte can hold a terabyte of zeros; so what the headers declare is added up first, and these are the limits: no more than the disk has free, and no more than a hundred times the archive once it is beyond a gigabyte, or beyond many members, each of which fills a block of the disk even if it is empty. (Images hardly shrink; masks do, but they are small.)
+#
+# What costs without being declared is refused as well. bzip2 and lzma in a zip are undone by the library in one go, whatever comes out, so a zip may use its usual method only, and a tar may be plain or gzip. A compressed tar has a sum at its very end, which counts only if one reads so far; but behind the last member there is room for some zeros, not for a gigabyte of them. And tarfile keeps every header that it has read, unless it is made to forget.
+
+# %%
+#| export
+MOST_MEMBERS, MANY_MEMBERS = 1_000_000, 20_000  # never more; beyond this not so small ones
+MOST_GROWTH, GROWN = 100, 1_000_000_000  # times the archive, beyond this many bytes
+BLOCK = 4096  # bytes that the smallest file takes on a disk
+
+
+def zip_members(
+    archive: Path,
+) -> Iterator[Member]:
+    "The members of a .zip."
+    with zipfile.ZipFile(archive) as box:
+        for info in box.infolist():
+            if info.flag_bits & 1:
+                raise UserError(f"{archive.name}: is encrypted; unpack it by hand")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise UserError(f"{archive.name}: is packed in an unusual way; unpack it by hand")
+            form = stat.S_IFMT(info.external_attr >> 16)
+            known = {0: "file", stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+            kind = "folder" if info.is_dir() else known.get(form, "link or device")
+            yield Member(archive, info.filename, info.file_size, kind, partial(box.open, info))
+
+
+def tar_members(
+    archive: Path,
+) -> Iterator[Member]:
+    "The members of a .tar, plain or gzip, and whatever else it ends with."
+    with open_tar(archive) as tar:
+        while header := tar.next():
+            tar.members.clear()  # type: ignore[attr-defined]
+            kind = "file" if header.isreg() else "folder" if header.isdir() else "link or device"
+            size = header.size if kind == "file" else 0
+            yield Member(archive, header.name, size, kind, partial(tar.extractfile, header))
+        left = GROWN // MOST_GROWTH
+        while tar.fileobj and (rest := tar.fileobj.read(1 << 20)):
+            left -= len(rest)
+            if left < 0:
+                raise UserError(
+                    f"{archive.name}: refused, it goes on and on behind its last member"
+                )
+
+
+# %% [markdown]
+# So the members of both kinds. What a file is, its first bytes tell:
 
 # %%
 #| export
 def members(
     archive: Path,
 ) -> Iterator[Member]:
-    "The members of an archive, one after the other."
-    if is_zip(archive):
-        with zipfile.ZipFile(archive) as box:
-            for info in box.infolist():
-                if info.flag_bits & 1:
-                    raise UserError(f"{archive.name}: is encrypted; unpack it by hand")
-                form = stat.S_IFMT(info.external_attr >> 16)
-                known = {0: "file", stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
-                kind = "folder" if info.is_dir() else known.get(form, "link or device")
-                yield Member(info.filename, info.file_size, kind, partial(box.open, info))
-        return
-    with tarfile.open(archive, "r:*", tarinfo=Header) as tar:
-        for header in tar:
-            kind = "file" if header.isreg() else "folder" if header.isdir() else "link or device"
-            size = header.size if kind == "file" else 0
-            yield Member(header.name, size, kind, partial(tar.extractfile, header))
-        while tar.fileobj and tar.fileobj.read(1 << 20):  # to the end, where the sum is
-            pass
+    "The members of an archive, one after the other; UserError if it is damaged."
+    with whole(archive):
+        yield from zip_members(archive) if is_zip(archive) else tar_members(archive)
 
 
 def is_zip(
@@ -484,29 +614,59 @@ def is_zip(
     return archive.suffix.lower() == ".zip" and zipfile.is_zipfile(archive)
 
 
+def open_tar(
+    archive: Path,
+) -> tarfile.TarFile:
+    "Open a .tar, plain or gzip; the library's own guess would take slower kinds as well."
+    with open(archive, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return tarfile.open(archive, "r:gz" if packed else "r:", tarinfo=Header)
+
+
+def is_tar(
+    file: Path,
+) -> bool:
+    "Whether a file begins as a .tar, plain or gzip."
+    with contextlib.suppress(Exception), open_tar(file):
+        return True
+    return False
+
+
 # %% [markdown]
-# An archive is a stranger's word on where to write. `../../.bashrc`, an absolute path, a link to elsewhere through which the next member is written: one such member, and the whole archive is refused, for nobody makes them by mistake in a data set. A kilobyte can hold a terabyte of zeros, so what the headers declare is added up first: no more than the disk has free, and no more than a hundred times the archive once it is beyond a gigabyte. (Images hardly shrink; masks do, but they are small.)
+# An archive is a stranger's word on where to write as well. `../../.bashrc`, an absolute path, a link to elsewhere through which the next member is written: one such member, and the whole archive is refused, for nobody makes them by mistake in a data set.
 
 # %%
 #| export
-MOST_MEMBERS = 10_000_000
-MOST_GROWTH, GROWN = 100, 1_000_000_000  # times the archive, beyond this many bytes
+def parts_of(
+    name: str,  # of a member
+) -> list[str]:
+    "The folders of a member and its own name."
+    return [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
 
 
 def why_refused(
     member: Member,
 ) -> str:  # empty: harmless
     "Why an archive with such a member is refused."
-    path = member.name.replace("\\", "/")
+    path, parts = member.name.replace("\\", "/"), parts_of(member.name)
     if path.startswith("/") or re.match("[A-Za-z]:", path):
         return "has an absolute path"
-    if ".." in path.split("/"):
+    if ".." in parts:
         return "leads out of its folder"
+    if len(parts) > 50:
+        return "lies in more than 50 folders"
+    if "\0" in path or any(len(part.encode("utf-8", "replace")) > 255 for part in parts):
+        return "has a name that no file can have"
     if member.kind not in ("file", "folder"):
         return "is a link or a device"
     return "has no possible size" if member.size < 0 else ""
 
 
+# %% [markdown]
+# The first look writes nothing:
+
+# %%
+#| export
 def look_through(
     archive: Path,
 ) -> tuple[int, int]:  # files and bytes
@@ -514,13 +674,14 @@ def look_through(
     packed, files, size = archive.stat().st_size, 0, 0
     for count, member in enumerate(members(archive), 1):
         if why := why_refused(member):
-            raise UserError(f"{archive.name}: refused, its member {member.name!r} {why}")
+            raise UserError(f"{archive.name}: refused, its member {shown(member.name)} {why}")
         files += member.kind == "file" and not is_junk(member.name)
         size += member.size
         if count > MOST_MEMBERS:
             raise UserError(f"{archive.name}: refused, it has more than {MOST_MEMBERS} members")
-        if size > GROWN and size > MOST_GROWTH * packed:
-            grown = f"{megabytes(packed)} would become {megabytes(size)} or more"
+        filled = size + BLOCK * count
+        if filled > MOST_GROWTH * packed and (filled > GROWN or count > MANY_MEMBERS):
+            grown = f"{megabytes(packed)} would become {megabytes(filled)} or more"
             raise UserError(f"{archive.name}: refused, {grown}; unpack it by hand if it is right")
     if not files:
         raise UserError(f"{archive.name}: holds no file")
@@ -528,7 +689,7 @@ def look_through(
 
 
 # %% [markdown]
-# macOS adds files of its own (`__MACOSX/`, `.DS_Store`), which are left out. Each file is written with the bytes it declared, no more and no less; a zip's sum is compared by the library when the last one is read.
+# macOS adds files of its own (`__MACOSX/`, `.DS_Store`), which are left out. Of two members with one name the later one stays: so does tar, which appends a file that has changed.
 
 # %%
 #| export
@@ -544,27 +705,21 @@ def write_member(
     member: Member,
     folder: Path,
 ) -> None:
-    "Write a member below a folder; UserError if it would go elsewhere."
+    "Write a member below a folder; UserError if it is not right, OSError if the disk refuses."
+    name = f"{member.archive.name}: refused, its member {shown(member.name)}"
     if why := why_refused(member):  # a second look: the file may have changed since the first
-        raise UserError(f"{member.name!r} {why}")
-    parts = [part for part in member.name.replace("\\", "/").split("/") if part not in ("", ".")]
-    path = folder.joinpath(*parts)
-    if member.kind == "folder":
-        path.mkdir(parents=True, exist_ok=True)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    source, left = member.open(), member.size
-    if source is None:
-        raise EOFError(f"{member.name} cannot be read")
-    with source, open(path, "xb") as file:
-        while left:
-            chunk = source.read(min(left, 1 << 20))
-            if not chunk:
-                raise EOFError(f"{member.name} ends early")
-            file.write(chunk)
-            left -= len(chunk)
-        if source.read(1):
-            raise EOFError(f"{member.name} is longer than it says")
+        raise UserError(f"{name} {why}")
+    path = folder.joinpath(*parts_of(member.name))
+    try:
+        if member.kind == "folder":
+            path.mkdir(parents=True, exist_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            for piece in content(member):
+                file.write(piece)
+    except (FileExistsError, IsADirectoryError, NotADirectoryError):
+        raise UserError(f"{name} is a file and a folder; unpack it by hand") from None
 
 
 # %% [markdown]
@@ -582,10 +737,10 @@ def target_of(
         file.seek(max(0, about.st_size - 65536))
         digest = hashlib.sha256(file.read())
     digest.update(f"{archive.name} {about.st_size} {about.st_mtime_ns}".encode())
-    return local / f"{bare_name(archive)}-{digest.hexdigest()[:8]}"
+    return local / UNPACKED / f"{without_suffix(archive)}-{digest.hexdigest()[:8]}"
 
 
-def bare_name(
+def without_suffix(
     archive: Path,
 ) -> str:
     "The name of an archive without its suffix."
@@ -600,12 +755,57 @@ def innermost(
     folder: Path,
 ) -> Path:
     "The folder itself, or the only folder in the only folder in it."
-    inside = [path for path in folder.iterdir() if not is_junk(path.name)]
-    return innermost(inside[0]) if len(inside) == 1 and inside[0].is_dir() else folder
+    while True:
+        inside = [path for path in folder.iterdir() if not is_junk(path.name)]
+        if len(inside) != 1 or not inside[0].is_dir():
+            return folder
+        folder = inside[0]
 
 
 # %% [markdown]
-# Together:
+# What takes minutes shows how far it is:
+
+# %%
+#| export
+@contextlib.contextmanager
+def progress(
+    total: int | None,  # bytes; None: not known
+    have: int = 0,  # of them
+) -> Iterator[Callable[[int], Any]]:  # to be told how many more have come
+    "A bar, where somebody sees it."
+    from tqdm import tqdm
+
+    seen = first_process() and (interactive() or sys.stderr.isatty())
+    form: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False}
+    with tqdm(total=total, initial=have, disable=not seen, **form) as bar:
+        yield bar.update
+
+
+def copy_here(
+    old: Path,  # a file of a disk that may be far
+    new: Path,
+    more: Callable[[int], Any] = lambda _: None,  # told how many bytes have come
+) -> None:
+    "Copy a file; UserError if it cannot be read, OSError if the copy cannot be written."
+    with reading_from(old):
+        source = open(old, "rb")  # noqa: SIM115
+    with source, open(new, "wb") as file:
+        while True:
+            with reading_from(old):
+                piece = source.read(1 << 20)
+            if not piece:
+                return
+            file.write(piece)
+            more(len(piece))
+
+
+# %%
+with progress(10) as more:
+    more(3)
+
+
+# %% [markdown]
+# Together. An archive on Drive is copied first and then read here: it is read twice, to look and to unpack, and the Drive may be gone before the second time. All of it happens behind the lock of `made_once`, so that of several processes one alone works, and none looks at a disk that another is filling.
 
 # %%
 #| export
@@ -615,39 +815,39 @@ def unpack(
 ) -> Path:
     "The data set in an archive, unpacked the first time; UserError if that cannot or may not be."
     with whole(archive):
-        target, files, size = target_of(archive, local), 0, 0
-        if not target.is_dir():
-            files, size = look_through(archive)
-            make_room(local, size + 4096 * files, archive.name)  # a file fills its last block
+        target = target_of(archive, local)
     with writing_to(local), made_once(target) as half:
         if half:
-            name = archive.name
-            say(f"data    unpacking {name}: {files} files, {megabytes(size)}, to {target}")
-            with whole(archive):
-                for member in members(archive):
-                    if not is_junk(member.name):
-                        write_member(member, half / bare_name(archive))
-            say(f"data    unpacked {name}; it will be found there from now on")
+            near = half / archive.name if on_drive(archive) else archive
+            if near != archive:
+                with reading_from(archive):
+                    size = archive.stat().st_size
+                make_room(local, size, archive.name)
+                say(f"data    copying {archive.name} from Google Drive: {megabytes(size)}")
+                with progress(size) as more:
+                    copy_here(archive, near, more)
+            unpack_here(near, half / without_suffix(archive), target)
+            if near != archive:
+                near.unlink()
+            say(f"data    unpacked {archive.name}; it will be found there from now on")
     return innermost(target)
 
 
-@contextlib.contextmanager
-def whole(
+def unpack_here(
     archive: Path,
-) -> Iterator[None]:
-    "Turn what reading a damaged archive raises into a UserError."
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # bytes of strangers raise many kinds
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise  # of the disk that is written to
-        why = one_line(str(error).split(":\n")[0] or type(error).__name__)  # without its details
-        why = why.replace("file could not be opened successfully", "neither zip nor tar")
-        raise UserError(
-            f"{archive.name}: damaged, or no archive ({why}); copy or fetch it again"
-        ) from None
+    folder: Path,  # that is filled
+    target: Path,  # as which the user will know it
+) -> None:
+    "Look through an archive and unpack it; UserError if it is not right, OSError if the disk is."
+    with whole(archive):
+        files, size = look_through(archive)
+    make_room(target.parent, size + BLOCK * files, archive.name)  # a file fills its last block
+    say(f"data    unpacking {archive.name}: {files} files, {megabytes(size)}, to {target}")
+    with progress(size) as more:
+        for member in members(archive):
+            if not is_junk(member.name):
+                write_member(member, folder)
+                more(member.size)
 
 
 # %%
@@ -663,11 +863,16 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(found.parents[1], target_of(archive, Path(tmp) / "data"))
     test_eq([why_refused(m) for m in members(archive)], ["", "", ""])
     test_eq(look_through(archive), (2, 3))
-    for member in members(archive):
+    for member in zip_members(archive):
         assert isinstance(member, Member)
         write_member(member, Path(tmp) / member.name[:2])
+    test_eq([b"".join(content(m)) for m in members(archive)], [b"a", b"b", b"c"])
     test_eq(innermost(Path(tmp) / "si").name, "sirst-master")
-    assert is_zip(archive) and is_junk(".DS_Store") and bare_name(archive) == "sirst"
+    assert is_zip(archive) and is_junk(".DS_Store") and without_suffix(archive) == "sirst"
+    unpack_here(archive, Path(tmp) / "more" / "sirst", Path(tmp) / "more")
+    copy_here(archive, Path(tmp) / "copy.zip")
+    test_eq(len(list(members(Path(tmp) / "copy.zip"))), 3)
+test_eq(parts_of("./images\\a.png"), ["images", "a.png"])
 
 # %% [markdown]
 # An archive that would write elsewhere is refused as a whole, and so is one that is none:
@@ -680,10 +885,14 @@ with tempfile.TemporaryDirectory() as tmp:
         tar.addfile(Header("../../.bashrc"), io.BytesIO())
     with expect_fail(UserError, contains="'../../.bashrc' leads out of its folder"):
         unpack(evil, Path(tmp) / "data")
+    test_eq([m.name for m in tar_members(evil)], ["images/a.png", "../../.bashrc"])
     none.write_text("a web page")
     with expect_fail(UserError, contains="none.zip: damaged, or no archive"), whole(none):
         look_through(none)
-    assert not (Path(tmp) / "data").exists()
+    with expect_fail(tarfile.ReadError, contains="neither zip nor tar"):
+        open_tar(none)
+    test_eq([is_tar(path) for path in (evil, none)], [True, False])
+    test_eq(list(Path(tmp).rglob("*.png")), [])
 
 
 # %% [markdown]
@@ -693,13 +902,6 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-def on_drive(
-    path: Path,
-) -> bool:
-    "Whether a path leads to Google Drive."
-    return Path(os.path.abspath(path)).is_relative_to(DRIVE)
-
-
 def files_below(
     folder: Path,
 ) -> dict[Path, os.stat_result]:  # by their paths in it
@@ -708,13 +910,10 @@ def files_below(
     def stop(error: OSError) -> None:  # os.walk would leave the part out
         raise error
 
-    try:
+    with reading_from(folder):
         walked = os.walk(folder, onerror=stop)
         found = sorted(Path(top) / name for top, _, names in walked for name in names)
         return {p.relative_to(folder): p.stat() for p in found if p.is_file()}
-    except OSError as error:
-        why = f"cannot be read ({one_line(error)})"
-        raise UserError(f"{folder}: {why}; mount Google Drive again") from None
 
 
 # %% [markdown]
@@ -731,10 +930,10 @@ def copy_from_drive(
     listed = [f"{name} {about.st_size} {about.st_mtime_ns}" for name, about in files.items()]
     digits = hashlib.sha256("\n".join(listed).encode()).hexdigest()[:8]
     size = sum(about.st_size for about in files.values())
-    target = local / f"{folder.name}-{digits}"
+    target = local / UNPACKED / f"{folder.name}-{digits}"
     with writing_to(local), made_once(target) as half:
         if half:
-            make_room(local, size + 4096 * len(files), folder.name)
+            make_room(local, size + BLOCK * len(files), folder.name)
             say(
                 f"data    copying {folder.name} from Google Drive: {len(files)} files, "
                 f"{megabytes(size)}, to {target}; a .zip of them would be much faster"
@@ -742,8 +941,10 @@ def copy_from_drive(
             copy = half / folder.name
             for name in {(copy / file).parent for file in files} | {copy}:
                 name.mkdir(parents=True, exist_ok=True)
-            with ThreadPoolExecutor(8) as pool:
-                list(pool.map(lambda file: shutil.copyfile(folder / file, copy / file), files))
+            with ThreadPoolExecutor(8) as pool, progress(size) as more:
+                copied = pool.map(lambda file: copy_here(folder / file, copy / file), files)
+                for about, _ in zip(files.values(), copied, strict=True):
+                    more(about.st_size)
             say(f"data    copied {folder.name}; it will be found there from now on")
     return target / folder.name
 
@@ -754,7 +955,6 @@ with tempfile.TemporaryDirectory() as tmp:
     (Path(tmp) / "drive" / "set" / "images" / "a.png").touch()
     copy = copy_from_drive(Path(tmp) / "drive" / "set", Path(tmp) / "data")
     test_eq(list(files_below(copy)), [Path("images/a.png")])
-assert on_drive(MY_DRIVE / "set.zip") and not on_drive(Path("data"))
 
 
 # %% [markdown]
@@ -766,7 +966,7 @@ assert on_drive(MY_DRIVE / "set.zip") and not on_drive(Path("data"))
 # - **IRSTD-1k**: the number on Google Drive in the README of the authors' repository RuiZhang97/ISNet at commit 89eb28e. (An older README, at 14c6bc8, has another number.) The README names the MIT licence.
 # - **NUDT-SIRST**: the authors' README (YeRen123455/Infrared-Small-Target-Detection, 21584be) leads to Baidu, which asks for an account. The toolbox XinyiYing/BasicIRSTD packs three data sets with their lists in one file on Google Drive, whose number is in its README at 08185ad; NUDT-SIRST is taken out of that.
 #
-# None of them has a name on Kaggle that could be traced to its authors. Somebody's copy there is attached by the notebook's Add Input, and found by its folder's name. `gdown` (which Colab has) and `kagglehub` are used where they are installed, and not required.
+# None of them has a name on Kaggle that could be traced to its authors. Somebody's copy there is attached by the notebook's Add Input, and found by its folder's name. `gdown` (which Colab has) is used where it is installed, and not required. So is `kagglehub`, for a row with a name on Kaggle; the table has none yet.
 
 # %%
 #| export
@@ -846,25 +1046,6 @@ known("NUDT-SIRST").source
 
 # %%
 #| export
-@contextlib.contextmanager
-def progress(
-    total: int | None,  # bytes; None: not known
-    have: int = 0,  # of them
-) -> Iterator[Callable[[int], Any]]:  # to be told how many more have come
-    "A bar, where somebody sees it."
-    from tqdm import tqdm
-
-    seen = first_process() and (interactive() or sys.stderr.isatty())
-    form: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False}
-    with tqdm(total=total, initial=have, disable=not seen, **form) as bar:
-        yield bar.update
-
-
-# %% [markdown]
-# What has come stays in the file, and its version in `version`:
-
-# %%
-#| export
 @dataclass
 class Download:
     "A file on its way."
@@ -922,8 +1103,10 @@ def fetch(
     for left in reversed(range(tries)):
         try:
             return download.go_on()
-        except (OSError, http.client.HTTPException) as error:
-            why = one_line(error)
+        except UserError:
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as error:  # the last: odd headers
+            why = error_text(error)
             code = getattr(error, "code", 0)  # of an HTTP answer
             hopeless = 400 <= code < 500 and code not in (408, 416, 429)
             if hopeless or getattr(error, "errno", None) == errno.ENOSPC or not left:
@@ -968,8 +1151,6 @@ with (
     test_eq(file.read_bytes(), b"0123456789")
     Download(address, file, 5, '"1"').version
     server.shutdown()
-with progress(10) as more:
-    more(3)
 
 
 # %% [markdown]
@@ -991,7 +1172,7 @@ def fetch_from_drive(
         got = gdown.download(id=published.drive, output=str(file), quiet=not interactive())
         why = "" if got and file.is_file() else "it gave nothing"
     except Exception as error:  # its own and those of requests
-        why = one_line(error)
+        why = error_text(error)
     if why:
         busy = "Google Drive refuses files that many people fetch; try tomorrow"
         raise UserError(f"{published.name}: not fetched ({why}). {busy}, or {published.by_hand}")
@@ -1009,7 +1190,7 @@ def fetch_from_kaggle(
     try:
         return Path(kagglehub.dataset_download(published.kaggle))
     except Exception as error:  # its own and those of requests
-        why = one_line(error)
+        why = error_text(error)
         raise UserError(f"{published.name}: not fetched ({why}); {published.by_hand}") from None
 
 
@@ -1029,43 +1210,43 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-def check_download(
+def wrong_with(
     published: Published,
     file: Path,  # what came
     record: Path,  # holds the sum of the first download, or does not exist yet
-) -> None:
-    "UserError, and no file, unless it is what it should be."
+) -> str:  # empty: nothing, and from now on its sum is in the record
+    "What is wrong with an archive, which is left as it is."
     with open(file, "rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
-    first = record.read_text(encoding="utf-8").split() if record.exists() else []
-    wanted = published.sha256 or "".join(first[:1]) or found
-    size, problem = file.stat().st_size, ""
+    first = record.read_text("utf-8", "replace").split() if record.exists() else []
+    wanted, size = published.sha256 or "".join(first[:1]) or found, file.stat().st_size
     if published.size not in (None, size):
-        problem = f"has {size} bytes, and should have {published.size}"
-    elif found != wanted:
+        return f"has {size} bytes, and should have {published.size}"
+    if found != wanted:
         old = "" if published.sha256 else f", as the first time (it may be new: delete {record})"
-        problem = f"has the sha256 {found}, and should have {wanted}{old}"
-    elif not (is_zip(file) or is_tar(file)):
-        problem = "is no archive, perhaps a web page"
-    if problem:
-        file.unlink()
-        raise UserError(f"{published.name}: what came {problem}; deleted; {published.by_hand}")
+        return f"has the sha256 {found}, and should have {wanted}{old}"
+    if not (is_zip(file) or is_tar(file)):
+        return "is no archive, perhaps a web page"
     if not record.exists():
-        record.write_text(f"{found}  {record.stem}\n", encoding="utf-8")
+        with writing_to(record):
+            record.write_text(f"{found}  {record.stem}\n", encoding="utf-8")
         say(f"data    sha256 {found}, kept in {record} to be compared with")
+    return ""
 
 
-def is_tar(
+def wrong_with_kept(
+    published: Published,
     file: Path,
-) -> bool:
-    "Whether a file begins as a .tar, compressed or not."
-    with contextlib.suppress(Exception):
-        return tarfile.is_tarfile(file)
-    return False
+) -> str:  # empty: nothing, or it is unpacked already
+    "What is wrong with an archive that is there already."
+    with reading_from(file):
+        if target_of(file, file.parent).is_dir():
+            return ""
+        return wrong_with(published, file, file.with_name(f"{file.name}.sha256"))
 
 
 # %% [markdown]
-# Together. An archive that is there already, from the last time or put there by hand under that name, is not fetched again.
+# Together. An archive that is there already, from the last time or put there by hand under that name, is not fetched again. It is the user's: if it is not right that is said, and it stays where it is.
 
 # %%
 #| export
@@ -1091,8 +1272,9 @@ def bring(
                 say(told)
                 fetch_checked(published, file, **how)
                 say(f"data    fetched{'; ' * bool(published.note)}{published.note}")
-            elif not target_of(file, local).is_dir():
-                check_download(published, file, file.with_name(f"{file.name}.sha256"))
+            elif wrong := wrong_with_kept(published, file):
+                todo = "move it away to have it fetched again"
+                raise UserError(f"{file}: {wrong}; {todo}, or {published.by_hand}")
     return part_of(unpack(file, local), published.inside)
 
 
@@ -1115,7 +1297,9 @@ def fetch_checked(
             fetch(published.url, half / file.name, **how)
         else:
             fetch_from_drive(published, half / file.name)
-        check_download(published, half / file.name, file.with_name(f"{file.name}.sha256"))
+        record = file.with_name(f"{file.name}.sha256")
+        if wrong := wrong_with(published, half / file.name, record):
+            raise UserError(f"{published.name}: what came {wrong}; {published.by_hand}")
         os.replace(half / file.name, file)
     finally:
         shutil.rmtree(half, ignore_errors=True)
@@ -1125,13 +1309,15 @@ def part_of(
     folder: Path,
     name: str,  # of a folder in it; empty: the folder itself
 ) -> Path:
-    "The folder of this name in a folder, however deep."
-    if not name or folder.name.lower() == name.lower():
+    "The folder of this name in a folder, the least deep one, or that folder itself."
+    if not name:
         return folder
-    for top, names, _ in os.walk(folder):
-        for found in sorted(names):
-            if found.lower() == name.lower():
-                return Path(top) / found
+    walked = ((Path(top), names) for top, names, _ in os.walk(folder))
+    found = [top / n for top, names in walked for n in names if n.lower() == name.lower()]
+    if found:
+        return min(found, key=lambda path: (len(path.parts), path))
+    if folder.name.lower() == name.lower():  # as it is called after its archive, asked last
+        return folder
     raise UserError(f"{folder}: has no folder {name}; write the one you mean as --dataset-dir")
 
 
@@ -1147,18 +1333,18 @@ with tempfile.TemporaryDirectory() as tmp:
     found = bring(some, Path(tmp) / "data")
     test_eq([p.name for p in found.iterdir()], ["images"])
     test_eq(bring(some, Path(tmp) / "data"), part_of(found.parent, "b"))
-    with expect_fail(UserError, contains="is no archive, perhaps a web page"):
-        (Path(tmp) / "page.zip").write_text("<html>")
-        check_download(some, Path(tmp) / "page.zip", Path(tmp) / "page.zip.sha256")
+    page = Path(tmp) / "page.zip"
+    page.write_text("<html>")
+    wrong = wrong_with(some, page, page.with_suffix(".sha256"))
+    test_eq([wrong, wrong_with_kept(some, page)], ["is no archive, perhaps a web page"] * 2)
     with expect_fail(UserError, contains="cannot be fetched"):
         fetch_checked(Published("none", "", url=f"file://{tmp}/x"), Path(tmp) / "x", tries=1)
-    assert not is_tar(Path(tmp) / "all.zip")
 
 
 # %% [markdown]
 # ## Where is the data set?
 #
-# All of this has one door. A data set is named by its folder or its archive, or by its bare name where this place keeps data: Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name, so one level below is searched too, and a second one, where the user's own files begin on a mounted Drive. A folder that holds nothing but one archive stands for it. Names of published data sets come last: a folder of that name, in capitals or not, is taken as it is.
+# All of this has one door. A data set is named by its folder or its archive, or by its bare name where this place keeps data: Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name, so one level below is searched too, and a second one, where the user's own files begin on a mounted Drive. What begins with a dot is nobody's data set, and what was unpacked here is found by way of its archive, not by a folder's name: of several sets in one archive that would be any of them. A folder that holds nothing but one archive stands for it. Names of published data sets come last: a folder of that name, in capitals or not, is taken as it is.
 
 # %%
 #| export
@@ -1171,7 +1357,7 @@ def find_dataset(
         return None
     place = place or where()
     written = Path(os.path.expanduser(text))
-    if place.name == "colab" and on_drive(written) and not os.path.isdir(MY_DRIVE):
+    if place.name == "colab" and on_drive(written) and not is_mounted(MY_DRIVE):
         mounted = mount_drive(place)  # to name a folder there is to ask for it
         if not mounted.folder:
             raise UserError(f"dataset_dir={text!r}: {mounted}")
@@ -1207,10 +1393,11 @@ def could_be(
         return
     yield place.data / text
     with contextlib.suppress(OSError, ValueError, RecursionError):  # one that may not be read
-        for deep in ("*", "*/*"):
-            yield from sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
+        for deep in ("[!.]*", "[!.]*/[!.]*"):
+            found = sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
+            yield from (path for path in found if place.local / UNPACKED not in path.parents)
     if known(text):
-        for folder in {place.data, place.local, Path()}:
+        for folder in dict.fromkeys((place.data, place.local, Path())):
             with contextlib.suppress(OSError):
                 yield from (p for p in sorted(folder.iterdir()) if p.name.lower() == text.lower())
 
@@ -1283,35 +1470,72 @@ def write_archive(
 
 
 # %% [markdown]
+# What is named by hand may be anything: a folder, the checkpoint itself, a name that no file can have. What a file is called says what it is, so its ending decides the format, and nothing else is written under it. Nothing in the run's own folder is replaced.
+
+# %%
+#| export
+def run_named(
+    text: str | Path,  # as written by the user
+) -> Path:
+    "The folder of a run; UserError if it is none."
+    if not can_be_a_name(str(text)):
+        raise UserError(f"{shown(str(text))}: is no run, no folder can be called that")
+    run = Path(text).expanduser()
+    if not os.path.isfile(run / "config.json"):
+        why, near = "it has no config.json", list[str]()
+        if not os.path.exists(run):
+            with contextlib.suppress(OSError):
+                near = [path.name for path in run.parent.iterdir()]
+            why = f"there is no such folder{did_you_mean(run.name, near)}"
+        raise UserError(f"{text}: is no run, {why}")
+    return run
+
+
+def output_file(
+    run: Path,  # its folder
+    output: str | Path,  # as written by the user; empty: beside the run, named after it
+    endings: Sequence[str],  # that the file may have, such as .zip; the first where it is free
+) -> Path:
+    "The file that something of a run is written to; UserError if it must not be."
+    if not output:
+        return run.resolve().with_name(f"{run.resolve().name}{endings[0]}")
+    what = f"output={shown(str(output))}"
+    if not can_be_a_name(str(output)):
+        raise UserError(f"{what}: no file can be called that, write another name")
+    path = Path(output).expanduser()
+    if path.is_dir():
+        raise UserError(f"{what}: is a folder, write the name of a file in it")
+    if not path.name.lower().endswith(tuple(endings)):
+        raise UserError(f"{what}: write a name that ends in {' or '.join(endings)}")
+    if path.exists() and Path(os.path.realpath(path)).is_relative_to(run.resolve()):
+        raise UserError(f"{what}: is a file of the run itself, write another name")
+    return path
+
+
+# %% [markdown]
 # In Colab the browser then offers the file for download. That takes a notebook's own process: `!mshnet pack` writes the file and says where it is.
 
 # %%
 #| export
+ENDINGS = {"tar.gz": (".tar.gz", ".tgz"), "zip": (".zip",)}  # of each format
+
+
 def pack(
     folder: str | Path,  # of a run
-    format: str = "tar.gz",  # or zip
+    format: str = "",  # zip or tar.gz; empty: as the output is called, or else tar.gz
     output: str | Path = "",  # file to write; empty: beside the run, named after it
     place: Place | None = None,
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if it is none, or the file cannot be written."
-    run = Path(folder).expanduser()
-    if format not in ("zip", "tar.gz"):
+    if format not in ("", *ENDINGS):
         raise UserError(f"format={format!r} is not possible: write zip, tar.gz or safetensors")
-    if not (run / "config.json").is_file():
-        near = [p.name for p in run.parent.iterdir()] if run.parent.is_dir() else []
-        why = "it has no config.json"
-        if not run.exists():
-            why = f"there is no such folder{did_you_mean(run.name, near)}"
-        raise UserError(f"{folder}: is no run, {why}")
+    run = run_named(folder)
+    endings = ENDINGS[format] if format else [end for some in ENDINGS.values() for end in some]
+    path = output_file(run, output, endings)
+    format = "zip" if path.name.lower().endswith(".zip") else "tar.gz"
+    found = [p.relative_to(run) for p in sorted(run.rglob("*")) if p.is_file()]
     name = run.resolve().name
-    path = Path(output).expanduser() if output else run.resolve().with_name(f"{name}.{format}")
-    inside = {p.relative_to(run): p for p in sorted(run.rglob("*")) if p.is_file()}
-    own = path.resolve()
-    files = {
-        f"{name}/{short.as_posix()}": p
-        for short, p in inside.items()
-        if not is_passing(short) and p.resolve() != own
-    }
+    files = {f"{name}/{p.as_posix()}": run / p for p in found if not is_passing(p)}
     half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with writing_to(path):
@@ -1321,7 +1545,8 @@ def pack(
                 os.fsync(stream.fileno())
             os.replace(half, path)
     finally:
-        half.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
     offer_download(path, place)
     return path
 
@@ -1358,8 +1583,12 @@ with tempfile.TemporaryDirectory() as tmp:
     with tarfile.open(packed) as tar:
         test_eq(tar.getnames(), [f"{run.name}/config.json", f"{run.name}/last.pt"])
     test_eq(pack(run, "zip").name, f"{run.name}.zip")
+    test_eq(run_named(run), run)
+    test_eq(output_file(run, "", [".zip", ".tgz"]), Path(f"{run}.zip").resolve())
     with expect_fail(UserError, contains="is no run"):
         pack(tmp)
+    with expect_fail(UserError, contains="write a name that ends in .zip"):
+        pack(run, "zip", run / "last.pt")
     assert is_passing(Path("run.lock")) and not offer_download(packed, HERE)
     write_archive(io.BytesIO(), {"a": packed}, "zip")
 
@@ -1413,10 +1642,37 @@ test_eq(run_folder(Config(), KAGGLE), Path("/kaggle/working/runs") / run_name(Co
 # %% [markdown]
 # ## Results that outlive the session
 #
-# Colab deletes its disk with the session. So a run's files can be copied meanwhile to a second folder, their **mirror**: on Google Drive (`mirror_dir=drive`), on a network disk, on a stick. Each run has its own folder there, with the name of the run's folder. Where the Drive is not mounted nothing is copied, and that is said: a folder made where it should be would lie on the disk that is deleted.
+# Colab deletes its disk with the session. So a run's files can be copied meanwhile to a second folder, their **mirror**: on Google Drive (`mirror_dir=drive`), on a network disk, on a stick. Each run has its own folder there, with the name of the run's folder. Where the Drive is not mounted nothing is copied, and that is said: a folder made where it should be would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, so `drive/MyDrive/copies` is a folder of the Drive too.
 
 # %%
 #| export
+def mirror_parent(
+    config: Config,
+    place: Place | None = None,
+) -> Path | None:  # None: none is asked for, or Drive where there is none
+    "The folder in which runs have their copies."
+    if config.mirror_dir == "drive":
+        drive = (place or where()).drive
+        return drive / "mshnet" if drive else None
+    folder = Path(config.mirror_dir).expanduser()
+    return Path(os.path.abspath(folder)) if config.mirror_dir else None
+
+
+def wants_drive(
+    config: Config,
+    place: Place | None = None,
+) -> bool:
+    "Whether a run's copies go to a Google Drive that can be mounted here."
+    parent, drive = mirror_parent(config, place), (place or where()).drive
+    return bool(parent and drive and parent.is_relative_to(drive.parent))
+
+# %% [markdown]
+# Each run's own:
+
+# %%
+#| export
+
+
 def mirror_folder(
     config: Config,
     place: Place | None = None,
@@ -1427,17 +1683,16 @@ def mirror_folder(
         return None
     place = place or where()
     folder = Path(os.path.abspath(run_folder(config, place)))
-    drive, parent = place.drive, Path(config.mirror_dir).expanduser()
-    if config.mirror_dir == "drive":
-        if not drive:
-            say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
-            return None
-        parent = drive / "mshnet"
-    if drive and drive.parent in parent.parents and not os.path.isdir(drive):
+    parent = mirror_parent(config, place)
+    if not parent:
+        say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
+        return None
+    if place.drive and wants_drive(config, place) and not is_mounted(place.drive):
         say(f"mirror  Google Drive is not mounted: results stay in {folder}")
         return None
-    target = Path(os.path.abspath(parent / folder.name))
-    if folder in (target, *target.parents):
+    target = parent / folder.name
+    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
+    if folder in (target, *target.parents) or own in (real, *real.parents):
         raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
     return target
 
@@ -1449,6 +1704,10 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq([mirror_folder(asked, place) for place in (HERE, colab)], [None, None])
     colab.drive.mkdir(parents=True)
     test_eq(mirror_folder(asked, colab), colab.drive / "mshnet" / "mine")
+    test_eq([wants_drive(asked, place) for place in (HERE, colab)], [False, True])
+    test_eq(
+        [mirror_parent(asked, place) for place in (HERE, colab)], [None, colab.drive / "mshnet"]
+    )
 test_eq(mirror_folder(Config()), None)
 with expect_fail(UserError, contains="the run itself is there"):
     mirror_folder(Config(mirror_dir="runs", output_dir="runs/mine"))
@@ -1584,7 +1843,7 @@ def read_record(
     "Content of a JSON file; empty if there is none or it is no record."
     try:
         found = json.loads(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -1613,7 +1872,7 @@ def worth_keeping(
 
 # %%
 #| export
-def nearest(
+def nearest_folder(
     path: Path,
 ) -> tuple[Path, tuple[int, int]]:  # with its device and its number there
     "The nearest folder on the way to a path that exists."
@@ -1640,8 +1899,8 @@ class Claim:
             if found != self.token.encode():
                 raise OSError("another session copies to it now" if found else "it is gone")
             return
-        self.start = self.start or nearest(self.target)
-        if nearest(self.start[0]) != self.start:
+        self.start = self.start or nearest_folder(self.target)
+        if nearest_folder(self.start[0]) != self.start:
             raise OSError("it is gone")
         if self.target.exists() and os.path.samefile(source, self.target):
             raise OSError("it is the run's own folder")
@@ -1656,7 +1915,7 @@ class Claim:
 with tempfile.TemporaryDirectory() as tmp:
     source, target = write_run(Path(tmp) / "run", log_jsonl=""), Path(tmp) / "disk" / "run"
     target.parent.mkdir()
-    test_eq(nearest(target)[0], target.parent)
+    test_eq(nearest_folder(target)[0], target.parent)
     claim = Claim(target)
     claim.check(source)
     target.parent.rename(Path(tmp) / "unmounted")
@@ -1962,7 +2221,7 @@ test_eq([Mirror(source, None).flush(1), Mirror(source, None).state()], ["", {}])
 # %% [markdown]
 # ## Going on in a new session
 #
-# A new session has an empty disk. The run is brought back before it is looked for: from the mirror, or on Kaggle from an earlier output that was attached as input; if there are several copies, from the one with the most epochs. The checkpoint comes last, so that what was interrupted is done again; only the spare one comes after it. A copy that cannot be read is passed over with a warning. (The mirror then keeps its epochs: see above.)
+# A new session has an empty disk. The run is brought back before it is looked for: from the mirror, or on Kaggle from an earlier output that was attached as input; if there are several copies, from the one with the most epochs. The checkpoint comes last, so that what was interrupted is done again; only the spare one comes after it, and takes its place if it cannot be read. A copy without a checkpoint that can be read is passed over with a warning, and leaves nothing. (The mirror then keeps its epochs: see above.)
 
 # %%
 #| export
@@ -2019,13 +2278,30 @@ def passed_over(copy: Path) -> Iterator[None]:
         warnings.warn(f"{copy} is passed over: {cause(error)}", stacklevel=3)
 
 
+def take_file(old: Path, new: Path) -> None:
+    "Copy one file of a run; OSError if that cannot be done."
+    new.parent.mkdir(parents=True, exist_ok=True)
+    if not copy_file(old, new, lambda file, piece: file.write(piece)):
+        raise OSError(f"{old.name} is being written to")
+
+
 def take_files(copy: Path, folder: Path) -> None:
-    "Copy the files of a run, its checkpoint after all others."
-    names = sorted(run_files(copy), key=lambda name: name == "last.pt")
-    for name in [*names, "previous.pt"] if (copy / "previous.pt").is_file() else names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if not copy_file(copy / name, folder / name, lambda file, piece: file.write(piece)):
-            raise OSError(f"{name} is being written to")
+    "Copy the files of a run, its checkpoints after all others; OSError, and nothing, without one."
+    names = [name for name in run_files(copy) if name != "last.pt"]
+    late = [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
+    new = [name for name in [*names, *late] if not (folder / name).exists()]
+    try:
+        for name in names:
+            take_file(copy / name, folder / name)
+        for name in late:
+            with passed_over(copy / name):
+                take_file(copy / name, folder / name)
+        if not has_checkpoint(folder):
+            raise OSError("it has no checkpoint that can be read")
+    except OSError:
+        for name in new:
+            (folder / name).unlink(missing_ok=True)
+        raise
 
 
 # %%
@@ -2042,6 +2318,7 @@ with tempfile.TemporaryDirectory() as tmp:
     assert "version-3" in str(took)
     test_eq(bring_back(run_folder(config, kaggle), copies), None)
     take_files(copies[0], Path(tmp) / "again")
+    take_file(copies[0] / "last.pt", Path(tmp) / "last.pt")
 with warnings.catch_warnings(record=True) as caught, passed_over(Path("drive")):
     warnings.simplefilter("always")
     raise OSError(107, "Transport endpoint is not connected")
@@ -2053,7 +2330,7 @@ str(caught[0].message)
 #
 # Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Whether Kaggle gave a TPU is read from the variables of a TPU's runtime; which of them it really sets could not be seen.
 #
-# The time is counted from the start of this process, which the system knows, without the clock on the wall: that one jumps. What a session did before (another notebook, a long installation) is not in it; half an hour is left for that, and for the end.
+# The time is counted from the start of this process, which the system knows, without the clock on the wall: that one jumps. What a session did before (another notebook, a long installation) is not in it; half an hour is left for that, and for the end. A kernel that is restarted counts from zero, and its session does not: write `max_hours` then. (The age of the container's first process might tell, if containers are never started ahead of their sessions. That could not be seen from here, and to stop hours too early would be worse.)
 
 # %%
 #| export
@@ -2075,12 +2352,14 @@ IMPORTED = time.monotonic()
 
 def session_seconds() -> float:
     "Seconds since this process began; where the system does not say, since this was imported."
+    imported = time.monotonic() - IMPORTED
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         running = float(Path("/proc/uptime").read_text().split()[0])
-        return running - int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+        begun = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+        return max(imported, running - begun)  # a container may count the two from different days
     except (OSError, ValueError, IndexError):
-        return time.monotonic() - IMPORTED
+        return imported
 
 
 # %%

@@ -772,7 +772,8 @@ def archive(given: tuple[bytes, str], folder: Path) -> None:
             assert found and found.is_dir() and found.resolve().is_relative_to(local.resolve())
             assert find_dataset(str(path), place) == found  # the second time it is there
         except UserError:
-            assert not local.exists() or all(p.name[0] == "." for p in local.iterdir())
+            assert all(p.name[0] == "." for p in local.glob("unpacked/*"))
+            assert {p.name for p in local.glob("*")} <= {"unpacked"}
             raise
         finally:
             assert path.read_bytes() == given[0]

@@ -1,7 +1,11 @@
 "Drive, archives, downloads and packed runs: what may go wrong with them, and that it is one line."
 
 import contextlib
+import errno
+import gc
+import gzip
 import http.server
+import inspect
 import io
 import json
 import os
@@ -82,9 +86,10 @@ def refusal(work, *args, **kwargs):
 
 
 def left(folder):
-    "What lies in a folder, locks not counted."
-    there = folder.iterdir() if folder.exists() else []
-    return sorted(p.name for p in there if not p.name.endswith(".lock"))
+    "What lies in a folder and among what is unpacked below it, locks not counted."
+    there = [*folder.glob("*"), *folder.glob(f"{places.UNPACKED}/*")]
+    passing = (places.UNPACKED, "")
+    return sorted(p.name for p in there if p.name not in passing and p.suffix != ".lock")
 
 
 # Google Drive
@@ -224,21 +229,34 @@ def test_loose_files_on_drive_are_copied_once(monkeypatch, tmp_path, capsys):
     assert tree(again) == tree(loose)
 
 
+def vanishing(monkeypatch, folder, after):
+    "A disk of which so many pieces can be read, and then nothing."
+    opened, pieces = open, []
+
+    class Far(io.FileIO):
+        def read(self, *size):
+            pieces.append(size)
+            if len(pieces) > after:
+                raise OSError(107, "Transport endpoint is not connected")
+            return super().read(*size)
+
+    def far(path, mode="r", *args, **kwargs):
+        if isinstance(path, Path) and path.is_relative_to(folder) and mode == "rb":
+            return Far(path)
+        return opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr("builtins.open", far)
+
+
 def test_a_copy_that_breaks_off_leaves_nothing(monkeypatch, tmp_path):
-    "Drive may vanish in the middle; the next start copies again."
+    "Drive may vanish in the middle: it is what is named, and the next start copies again."
     place = colab(monkeypatch, tmp_path)
     loose = make_dataset(tmp_path / "drive" / "MyDrive" / "set")
-    copied = []
-
-    def copyfile(source, target):
-        copied.append(source)
-        if len(copied) > 3:
-            raise OSError(107, "Transport endpoint is not connected")
-        Path(target).touch()
-
     with monkeypatch.context() as broken:
-        broken.setattr(places.shutil, "copyfile", copyfile)
-        assert "Transport endpoint" in refusal(find_dataset, str(loose), place)
+        vanishing(broken, tmp_path / "drive", after=6)
+        line = refusal(find_dataset, str(loose), place)
+    assert "cannot be read ([Errno 107] Transport endpoint is not connected" in line
+    assert line.startswith(str(loose)) and line.endswith("mount Google Drive again")
     assert left(place.local) == []
     assert tree(find_dataset(str(loose), place)) == tree(loose)
 
@@ -269,7 +287,7 @@ def test_an_archive_is_read_like_its_folder(here, tmp_path, suffix):
     folder = make_dataset(tmp_path / "set")
     archive = write(tmp_path / f"packed{suffix}", tree(folder))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places, "where", lambda: here)
+        patch.setattr(places, "where", lambda *_: here)
         plain, packed = (
             read_dataset(Config(dataset_dir=str(path)))[0] for path in (folder, archive)
         )
@@ -339,7 +357,8 @@ def test_a_member_that_leads_elsewhere_refuses_the_archive(here, tmp_path, suffi
     archive = write(tmp_path / f"set{suffix}", {"images/a.png": "a", name: "evil"})
     line = refusal(unpack, archive, here.local)
     assert f"set{suffix}: refused, its member {name!r}" in line
-    assert left(tmp_path) == ["input", f"set{suffix}"]  # no trace of it
+    assert left(tmp_path) == ["input", "local", f"set{suffix}"]
+    assert left(here.local) == []  # no trace of it
 
 
 KINDS = {
@@ -434,6 +453,30 @@ def test_a_disk_that_fills_up_meanwhile(here, tmp_path, monkeypatch):
     assert left(here.local) == []
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENAMETOOLONG])
+def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeypatch, number):
+    "To fetch the archive again would not help."
+    archive, opened = write(tmp_path / "set.zip", {"a": "a"}), open
+
+    def refuse(path, mode="r", *args, **kwargs):
+        if mode == "wb" and Path(path).is_relative_to(here.local):
+            raise OSError(number, os.strerror(number))
+        return opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    line = refusal(unpack, archive, here.local)
+    assert f"{here.local}: cannot be filled ([Errno {number}] {os.strerror(number)})" in line
+    assert left(here.local) == []
+
+
+def test_an_archive_that_cannot_be_read_is_not_damaged(here, tmp_path, monkeypatch):
+    "A disk that drops out while it is unpacked."
+    archive = write(tmp_path / "set.tar", {"a": bytes(100_000)})
+    vanishing(monkeypatch, archive, after=0)
+    assert "set.tar: cannot be read ([Errno 107]" in refusal(unpack, archive, here.local)
+    assert left(here.local) == []
+
+
 def test_a_folder_that_cannot_be_made(here, tmp_path):
     "A file is where the folder should be."
     here.local.write_text("")
@@ -461,16 +504,111 @@ def test_a_zip_that_lies_about_its_sizes_writes_no_more_than_it_declared(here, t
     assert left(here.local) == []
 
 
-def test_a_member_twice_is_refused(here, tmp_path):
-    "The second would replace the first."
-    with (
-        pytest.warns(UserWarning, match="Duplicate"),
-        zipfile.ZipFile(tmp_path / "set.zip", "w") as box,
-    ):
-        for content in "ab":
-            box.writestr("a.txt", content)
-    assert "damaged" in refusal(unpack, tmp_path / "set.zip", here.local)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("suffix", [".zip", ".tar"])
+def test_of_a_member_twice_the_later_one_stays(here, tmp_path, suffix):
+    "`tar -r` appends a file that has changed."
+    for content in ("old", "new"):
+        if suffix == ".zip":
+            with zipfile.ZipFile(tmp_path / "set.zip", "a") as box:
+                box.writestr("a.txt", content)
+        else:
+            (tmp_path / "a.txt").write_text(content)
+            with tarfile.open(tmp_path / "set.tar", "a") as box:
+                box.add(tmp_path / "a.txt", "a.txt")
+    found = unpack(tmp_path / f"set{suffix}", here.local)
+    assert tree(found) == {"a.txt": b"new"}
+
+
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a")])
+def test_a_member_that_is_a_file_and_a_folder_is_refused(here, tmp_path, names):
+    "No disk can hold that; it is the archive's fault and not the disk's."
+    archive = write(tmp_path / "set.tar", dict.fromkeys(names, "x"))
+    assert f"member '{names[1]}' is a file and a folder" in refusal(unpack, archive, here.local)
     assert left(here.local) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("/".join("a" * 51), "lies in more than 50 folders"),
+        ("/".join("a" * 2000), "lies in more than 50 folders"),
+        ("images/" + "a" * 256, "has a name that no file can have"),
+        ("images/" + "\u4e00" * 100, "has a name that no file can have"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
+def test_a_member_that_no_disk_takes_is_refused(here, tmp_path, suffix, name, said):
+    "In the first look, and in one line that is not long."
+    line = refusal(unpack, write(tmp_path / f"set{suffix}", {"b": "b", name: "a"}), here.local)
+    assert said in line
+    assert len(line) < 500
+
+
+def test_folders_in_folders_are_opened_at_every_start(here, tmp_path):
+    "As deep as they may be, and deeper where a disk has them already."
+    name = "/".join("a" * 50)
+    archive = write(tmp_path / "set.zip", {name: "a"})
+    assert unpack(archive, here.local) == unpack(archive, here.local)
+    deep = tmp_path.joinpath("deep", *"a" * 300)
+    deep.mkdir(parents=True)
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 150)
+    try:
+        assert places.innermost(tmp_path / "deep") == deep
+    finally:
+        sys.setrecursionlimit(usual)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_of_an_unusual_method_is_refused(here, tmp_path, method):
+    "The library undoes those in one go, however much memory it takes."
+    with zipfile.ZipFile(tmp_path / "set.zip", "w", method) as box:
+        box.writestr("a.png", bytes(10_000))
+    line = refusal(unpack, tmp_path / "set.zip", here.local)
+    assert "is packed in an unusual way; unpack it by hand" in line
+    assert left(here.local) == []
+
+
+@pytest.mark.parametrize("method", ["bz2", "xz"])
+def test_a_tar_is_plain_or_gzip_whatever_it_is_called(here, tmp_path, method):
+    "The others are slow bombs."
+    with tarfile.open(tmp_path / "set.tgz", f"w:{method}") as box:
+        box.addfile(tarfile.TarInfo("a.png"))
+    assert "neither zip nor tar" in refusal(unpack, tmp_path / "set.tgz", here.local)
+    assert not places.is_tar(tmp_path / "set.tgz")
+
+
+def test_zeros_behind_the_last_member_are_not_read_for_ever(here, tmp_path, monkeypatch):
+    "They are in no header; a tar's own filling is allowed."
+    monkeypatch.setattr(places, "GROWN", 100_000_000)
+    plain = write(tmp_path / "set.tar", {"a.txt": "a"}).read_bytes()
+    for zeros, fine in ((500_000, True), (5_000_000, False)):
+        (tmp_path / "set.tar.gz").write_bytes(gzip.compress(plain + bytes(zeros)))
+        if fine:
+            assert tree(unpack(tmp_path / "set.tar.gz", here.local)) == {"a.txt": b"a"}
+            continue
+        line = refusal(unpack, tmp_path / "set.tar.gz", here.local)
+        assert "refused, it goes on and on behind its last member" in line
+
+
+def test_empty_members_count_as_what_they_fill(here, tmp_path, monkeypatch):
+    "A block each; a tar of a few kilobytes holds thousands."
+    monkeypatch.setattr(places, "MANY_MEMBERS", 500)
+    for count, fine in ((500, True), (501, False)):
+        archive = write(tmp_path / f"{count}.tgz", dict.fromkeys(map(str, range(count)), ""))
+        if fine:
+            assert len(tree(unpack(archive, here.local))) == count
+        else:
+            assert "would become 2.1 MB or more" in refusal(unpack, archive, here.local)
+
+
+def test_headers_that_were_read_are_forgotten(tmp_path):
+    "A million of them would fill the memory."
+    archive = write(tmp_path / "set.tar", dict.fromkeys(map(str, range(200)), ""))
+    for count, _ in enumerate(places.members(archive)):
+        if count == 150:
+            assert sum(type(thing) is places.Header for thing in gc.get_objects()) < 10
 
 
 def test_an_encrypted_zip_says_so(here, tmp_path):
@@ -516,8 +654,6 @@ def test_a_damaged_header_is_not_taken_for_the_end(here, tmp_path, suffix):
     plain.write_bytes(data)
     archive = tmp_path / f"set{suffix}"
     if suffix == ".tar.gz":
-        import gzip
-
         archive.write_bytes(gzip.compress(bytes(data)))
     assert "damaged after 1024 bytes" in refusal(unpack, archive, here.local)
 
@@ -596,6 +732,82 @@ def test_processes_that_come_together_unpack_once(here, tmp_path, capsys):
     assert len(tree(found.pop())) == 200
 
 
+def test_of_processes_that_come_together_one_looks_for_room(here, tmp_path, monkeypatch):
+    "The disk of the later one is filled, by the first with the very same files."
+    archive = write(tmp_path / "set.zip", {f"{i}.txt": "x" * 1000 for i in range(9)})
+    free, begun, write_member = [10**9], threading.Event(), places.write_member
+    usage = lambda path: types.SimpleNamespace(free=free[0])  # noqa: E731
+
+    def slow(member, folder):
+        free[0] = 0
+        begun.set()
+        time.sleep(0.02)
+        write_member(member, folder)
+
+    monkeypatch.setattr(places.shutil, "disk_usage", usage)
+    monkeypatch.setattr(places, "write_member", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(unpack, archive, here.local)
+        assert begun.wait(30)
+        assert pool.submit(unpack, archive, here.local).result() == first.result()
+
+
+def test_an_archive_on_drive_is_read_there_once(monkeypatch, tmp_path, capsys):
+    "It is copied, and what is looked at and unpacked is the copy, which does not stay."
+    place, read = colab(monkeypatch, tmp_path), []
+    (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
+    archive = write(tmp_path / "drive/MyDrive/set.zip", {"images/a.png": "a", "b.txt": "b"})
+    members = places.members
+    monkeypatch.setattr(places, "members", lambda path: read.append(path) or members(path))
+    found = find_dataset(str(archive), place)
+    assert read and not any(path.is_relative_to(tmp_path / "drive") for path in read)
+    assert sorted(tree(found)) == ["b.txt", "images/a.png"]
+    assert list(place.local.rglob("*.zip")) == []
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "data    copying set.zip from Google Drive: 0.0 MB"
+    assert find_dataset(str(archive), place) == found
+    assert len(read) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_an_archive_whose_drive_vanishes_leaves_nothing(monkeypatch, tmp_path):
+    "It is not damaged."
+    place = colab(monkeypatch, tmp_path)
+    (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
+    archive = write(tmp_path / "drive/MyDrive/set.zip", {"a": random.Random(0).randbytes(2**21)})
+    vanishing(monkeypatch, tmp_path / "drive", after=2)  # the digits of its name, and one piece
+    line = refusal(find_dataset, str(archive), place)
+    assert "set.zip: cannot be read" in line and line.endswith("mount Google Drive again")
+    assert left(place.local) == []
+
+
+def test_what_takes_long_shows_how_far_it_is(monkeypatch, tmp_path):
+    "Copying and unpacking: every byte is counted."
+    seen = []
+
+    @contextlib.contextmanager
+    def progress(total, have=0):
+        come = []
+        yield come.append
+        seen.append((total, sum(come)))
+
+    monkeypatch.setattr(places, "progress", progress)
+    place = colab(monkeypatch, tmp_path)
+    loose = make_dataset(tmp_path / "drive" / "MyDrive" / "set")
+    archive = write(tmp_path / "drive/MyDrive/set.zip", tree(loose))
+    size = sum(map(len, tree(loose).values()))
+    find_dataset(str(loose), place)
+    find_dataset(str(archive), place)
+    packed = archive.stat().st_size
+    assert seen == [(size, size), (packed, packed), (size, size)]
+
+
+def test_a_drive_that_does_not_answer_is_not_mounted(monkeypatch):
+    "Even the question for a folder may wait for ever."
+    monkeypatch.setattr(os.path, "isdir", lambda path: time.sleep(60))
+    assert not places.is_mounted(Path("drive"), patience=0.05)
+
+
 # Where a data set is
 
 
@@ -610,6 +822,41 @@ def test_names_are_found_in_the_place_and_below(here):
     found = find_dataset("set.tar.gz", here)
     assert sorted(tree(found)) == ["b.txt", "images/a.png"]
     assert find_dataset("more", here) == found  # holds nothing else
+
+
+def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
+    "A folder of a process that was killed, or is at work; and what lies in what was unpacked."
+    here = replace(here, local=here.data)
+    for folder in (".set-12345678.partial/set", ".half/x/set", "x/.half/set"):
+        make_dataset(here.data / folder)
+    archive = write(tmp_path / "more.zip", {"a/set/a.txt": "a", "b/b.txt": "b"})
+    unpack(archive, here.local)
+    unpack(write(tmp_path / "set.zip", {"a.txt": "a"}), here.local)
+    assert "there is no such folder" in refusal(find_dataset, "set", here)
+    make_dataset(here.data / "x" / "set")
+    assert find_dataset("set", here) == here.data / "x" / "set"
+
+
+def test_a_folder_on_drive_is_not_mistaken_for_its_old_copy(monkeypatch, tmp_path):
+    "Both lie two folders below the place's data; only one of them is up to date."
+    place = replace(colab(monkeypatch, tmp_path), data=tmp_path, local=tmp_path / "data")
+    loose = make_dataset(tmp_path / "drive" / "MyDrive" / "set")
+    find_dataset("set", place)
+    (loose / "test.txt").write_text("train_0\n")
+    assert tree(find_dataset("set", place)) == tree(loose)
+
+
+def test_of_folders_with_one_name_the_places_own_comes_first(here, tmp_path, monkeypatch):
+    "Whatever numbers Python gives to their names today."
+    for number in range(8):
+        top = tmp_path / str(number)
+        folders = [top / name / "Nuaa-Sirst" for name in ("data", "local", "work")]
+        for folder in folders:
+            folder.mkdir(parents=True)
+        monkeypatch.chdir(top / "work")
+        place = replace(here, data=top / "data", local=top / "local")
+        found = [path.absolute() for path in places.could_be("nuaa-sirst", place)]
+        assert [path for path in found if path.exists()] == folders
 
 
 @pytest.mark.parametrize(
@@ -817,18 +1064,54 @@ def test_other_bytes_than_the_first_time_are_refused(here, packed):
     assert not (here.local / "Set.zip").exists()
 
 
-def test_a_kept_archive_that_changed_is_not_unpacked(here, packed):
-    "A disk rots, or somebody put another file there."
+def test_a_kept_archive_that_changed_is_not_unpacked_and_stays(here, packed):
+    "A disk rots, or somebody put another file there, which is theirs."
     published = Published("Set", "https://a.example/set")
     with serving(packed, "well") as server:
-        found = bring(replace(published, url=server.url), here.local, **QUICK)
+        published = replace(published, url=server.url)
+        found = bring(published, here.local, **QUICK)
         places.shutil.rmtree(found.parents[1])
-        (here.local / "Set.zip").write_bytes(packed + b"x")
-        line = refusal(bring, replace(published, url=server.url), here.local)
-        assert "has the sha256" in line
-        assert tree(bring(replace(published, url=server.url), here.local)) == tree(
-            bring(replace(published, url=server.url), here.local)
-        )
+        file = here.local / "Set.zip"
+        file.write_bytes(packed + b"x")
+        line = refusal(bring, published, here.local)
+        assert line.startswith(f"{file}: has the sha256")
+        assert "move it away to have it fetched again" in line
+        assert file.read_bytes() == packed + b"x"
+        file.unlink()
+        assert tree(bring(published, here.local)) == tree(bring(published, here.local))
+
+
+def test_an_archive_put_there_by_hand_is_never_deleted(here, packed):
+    "One that is none, and a good one where another was fetched before."
+    published, file = Published("Set", "", "http://127.0.0.1:1/"), here.local / "Set.zip"
+    here.local.mkdir()
+    file.write_bytes(b"Rar!" * 100)
+    assert "is no archive, perhaps a web page; move it away" in refusal(
+        bring, published, here.local
+    )
+    assert file.read_bytes() == b"Rar!" * 100
+    file.write_bytes(packed)
+    (here.local / "Set.zip.sha256").write_text("0" * 64)
+    assert "Set.zip.sha256)" in refusal(bring, published, here.local)
+    assert file.read_bytes() == packed
+    (here.local / "Set.zip.sha256").unlink()
+    assert len(tree(bring(published, here.local))) == 2
+
+
+def test_a_length_that_is_no_number_is_one_line(tmp_path, packed, monkeypatch):
+    "A server may send any header."
+    send_header = Answer.send_header
+    monkeypatch.setattr(
+        Answer,
+        "send_header",
+        lambda self, name, value: send_header(
+            self, name, "abc" if name == "Content-Length" else value
+        ),
+    )
+    with serving(packed, "well") as server:
+        line = refusal(fetch, server.url, tmp_path / "set.zip", tries=2, **QUICK)
+    assert "cannot be fetched (invalid literal" in line
+    assert not (tmp_path / "set.zip").exists()
 
 
 @pytest.mark.parametrize(
@@ -876,6 +1159,30 @@ def test_one_of_several_sets_in_an_archive(here, tmp_path):
         assert tree(bring(published, here.local)) == {"images/a.png": b"NUDT"}
         line = refusal(bring, replace(published, inside="other"), here.local)
     assert "has no folder other" in line
+
+
+@pytest.mark.parametrize("wrapped", ["", "datasets/", "NUDT/NUDT-SIRST/"])
+def test_one_of_several_sets_is_the_same_folder_every_time(here, tmp_path, monkeypatch, wrapped):
+    "Where its archive, and so what is unpacked, has its name too."
+    names = ("NUDT-SIRST", "NUAA-SIRST", "IRSTD-1k")
+    files = {f"{wrapped}{name}/images/a.png": name for name in names}
+    url = write(tmp_path / "all.zip", files).as_uri()
+    published = Published("NUDT-SIRST", "", url, inside="NUDT-SIRST")
+    monkeypatch.setattr(places, "known", lambda text: published)
+    for place in (here, replace(here, local=here.data)):
+        found = [find_dataset("NUDT-SIRST", place) for _ in range(2)]
+        assert found[0] == found[1]
+        assert tree(found[0]) == {"images/a.png": b"NUDT-SIRST"}
+
+
+def test_a_set_in_a_folder_of_a_commit_is_the_same_every_time(here, tmp_path, monkeypatch):
+    "As GitHub packs it."
+    url = write(tmp_path / "all.zip", {"sirst-84302ab/a.png": "a", "sirst-84302ab/b": ""}).as_uri()
+    monkeypatch.setattr(places, "known", lambda text: Published("NUAA-SIRST", "", url))
+    place = replace(here, local=here.data)
+    found = [find_dataset("NUAA-SIRST", place) for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0].name == "sirst-84302ab"
 
 
 def fake_gdown(monkeypatch, content=None, error=None):
@@ -1004,12 +1311,37 @@ def test_a_packed_run_unpacks_to_itself(run, tmp_path, format):
 
 
 def test_packing_again_replaces_the_file(run):
-    "Also where the file lies in the run itself: it is not packed into the next."
-    inside = run / "mine.zip"
-    sizes = [pack(run, "zip", inside).stat().st_size for _ in range(3)]
+    "The file beside the run, or wherever it was written."
+    sizes = [pack(run, "zip").stat().st_size for _ in range(3)]
     assert len(set(sizes)) == 1
     (run / "last.pt").write_text("longer than before")
-    assert pack(run, "zip", inside).stat().st_size != sizes[0]
+    assert pack(run, "zip").stat().st_size != sizes[0]
+
+
+def test_nothing_of_the_run_is_replaced(run, tmp_path):
+    "Neither a checkpoint nor what was packed into it before, also not by way of a link."
+    before = tree(run)
+    (tmp_path / "link.zip").symlink_to(run / "mine.zip")
+    assert "write a name that ends in .tar.gz or .tgz or .zip" in refusal(
+        pack, run, output=run / "last.pt"
+    )
+    assert pack(run, "zip", run / "mine.zip").exists()
+    for path in (run / "mine.zip", tmp_path / "link.zip"):
+        assert "is a file of the run itself" in refusal(pack, run, "zip", path)
+    (run / "mine.zip").unlink()
+    assert tree(run) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.zip", "zip"), ("A.ZIP", "zip"), ("a.tgz", "gz"), ("a.tar.gz", "gz")]
+)
+def test_a_file_is_what_its_name_says(run, tmp_path, name, kind):
+    "Without a format, and never against it."
+    path = pack(run, output=tmp_path / name)
+    assert path == tmp_path / name
+    assert path.read_bytes()[:2] == {"zip": b"PK", "gz": b"\x1f\x8b"}[kind]
+    other = {"zip": "tar.gz", "gz": "zip"}[kind]
+    assert "write a name that ends in ." in refusal(pack, run, other, path)
 
 
 def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
@@ -1047,7 +1379,15 @@ def test_a_file_that_vanishes_meanwhile_is_left_out(run, monkeypatch):
         ("pack set-1f0c2a9b/config.json", "is no run"),
         ("pack set-1f0c2a9b --format rar", "write zip, tar.gz or safetensors"),
         ("pack set-1f0c2a9b --output no/such/file.tar.gz", "cannot be filled"),
-        ("pack set-1f0c2a9b --output set-1f0c2a9b", "cannot be filled"),
+        ("pack set-1f0c2a9b --output set-1f0c2a9b", "is a folder"),
+        ("pack set-1f0c2a9b --output .", "is a folder"),
+        ("pack set-1f0c2a9b --output /", "is a folder"),
+        ("pack set-1f0c2a9b --output ~nobody-here/run.zip", "no file can be called that"),
+        (f"pack set-1f0c2a9b --output {'a' * 300}.zip", "no file can be called that"),
+        (f"pack set-1f0c2a9b --output {'a' * 250}.zip", "cannot be filled"),
+        ("pack set-1f0c2a9b --format tar.gz --output run.zip", "write a name that ends in .tar.gz"),
+        ("pack ~nobody-here/run", "no folder can be called that"),
+        (f"pack {'a' * 300}", "no folder can be called that"),
         ("pack set-1f0c2a9b --epochs 3", "means nothing to `mshnet pack`"),
         ("pack set-1f0c2a9b more", "one word too many"),
     ],
