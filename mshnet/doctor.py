@@ -30,7 +30,15 @@ import torch
 from .core import Config, UserError
 from .data import report
 from .device import XLA_PACKAGES, DeviceSteps, open_device, tpu_chips, why_no_xla
-from .places import installed, run_folder, session_hours, where
+from mshnet.places import (
+    installed,
+    is_mounted,
+    mirror_folder,
+    run_folder,
+    session_hours,
+    wants_drive,
+    where,
+)
 from .run import PACKAGES
 
 # %% ../nbs/12_doctor.ipynb #Line
@@ -463,9 +471,9 @@ def drive(patient: Patient) -> Line:
     folder = where().drive
     if not folder:
         return Line("ok", "drive", "only in Colab")
-    if folder.is_dir():
+    if is_mounted(folder):
         return Line("ok", "drive", "mounted; mirror_dir = drive keeps the run there")
-    if patient.config.mirror_dir == "drive":
+    if wants_drive(patient.config, where()):
         return Line("ok", "drive", "not mounted yet; training asks for your permission")
     text = "not mounted, so the run goes with the session; mirror_dir = drive keeps it there"
     return Line("warning", "drive", text)
@@ -473,22 +481,22 @@ def drive(patient: Patient) -> Line:
 
 def mirror(patient: Patient) -> Line:
     "Whether the folder that a run is copied to can be reached and written."
-    name = patient.config.mirror_dir
-    folder = where().drive if name == "drive" else Path(name).expanduser()
+    name, place = patient.config.mirror_dir, where()
     if not name:
         return Line("ok", "mirror", "none (--mirror-dir DIR copies the run there meanwhile)")
+    if place.drive and wants_drive(patient.config, place) and not is_mounted(place.drive):
+        return Line("ok", "mirror", "on Google Drive, when it is mounted (see drive)")
+    try:
+        folder = mirror_folder(patient.config, place, say=lambda _: None)  # as training asks
+    except UserError:
+        text = f"mirror_dir={name!r} is where the run itself is; write another folder"
+        return Line("error", "mirror", text)
     if not folder:
         text = "mirror_dir=drive is for Colab, so there will be none; write a folder"
         return Line("warning", "mirror", text)
-    there, run = nearest(folder), run_folder(patient.config).resolve()
-    if name == "drive" and not folder.is_dir():
-        return Line("ok", "mirror", "on Google Drive, when it is mounted (see drive)")
+    there, run = nearest(folder), run_folder(patient.config)
     if reason := no_writing(there):
         text = f"mirror_dir={name!r} cannot be written ({reason}); write a folder that can be"
-        return Line("error", "mirror", text)
-    own = folder.resolve() / run.name  # each run has its own folder there
-    if run in (own, *own.parents):
-        text = f"mirror_dir={name!r} is where the run itself is; write another folder"
         return Line("error", "mirror", text)
     free = f"{shutil.disk_usage(there).free / 2**30:.0f} GB free"
     same = "; the run's own disk" if there.stat().st_dev == nearest(run).stat().st_dev else ""

@@ -61,6 +61,7 @@ from mshnet.places import (
     run_folder,
     session_hours,
     session_seconds,
+    wants_drive,
 )
 from mshnet.task import Detection, Task, training_batches, where_pixels
 
@@ -717,7 +718,7 @@ def session_of(folder: Folder, config: Config) -> Iterator[Session]:
 #| export
 def look_back(folder: Folder, config: Config) -> None:
     "Bring a run back that is not here any more, if there is a copy."
-    if config.mirror_dir == "drive":
+    if wants_drive(config):
         print(mount_drive().line)
     if not config.resume and (took := bring_back(folder.path, copies_of(config))):
         print(f"mirror  brought back from {took}")

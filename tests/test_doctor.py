@@ -537,6 +537,18 @@ def test_drive_matters_in_colab_only(monkeypatch, tmp_path):
     )
 
 
+def test_a_mirror_on_drive_is_one_however_it_is_written(monkeypatch, tmp_path):
+    "A folder of a Drive that is not mounted is not the folder of the local disk in its place."
+    in_colab(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in ("drive", "drive/MyDrive/copies", str(tmp_path / "drive/MyDrive/copies")):
+        asked = patient(mirror_dir=name)
+        assert "training asks for your permission" in doctor.drive(asked).text
+        assert "when it is mounted" in doctor.mirror(asked).text
+    (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
+    assert "GB free" in doctor.mirror(asked).text
+
+
 def test_the_mirror_is_reached_and_written(monkeypatch, tmp_path):
     "And is not the run itself, neither beside it under the same name nor in it."
     run = tmp_path / "runs" / "mine"

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from mshnet import places
+from mshnet import places, train
 from mshnet.core import Config, UserError, run_name
 from mshnet.places import (
     COLAB,
     HERE,
     KAGGLE,
     Mirror,
+    Mounted,
     Pace,
     Place,
     bring_back,
@@ -30,7 +31,9 @@ from mshnet.places import (
     run_files,
     session_hours,
     session_seconds,
+    wants_drive,
 )
+from mshnet.run import Folder
 
 FILES = ["config.json", "env.json", "figures/curves.png", "log.jsonl", "scores.json"]
 FILES += ["best.pt", "last.pt", "status.json"]
@@ -127,9 +130,12 @@ def colab(tmp_path):
     return Place("colab", tmp_path, tmp_path / "runs", "", drive=drive)
 
 
-@pytest.mark.parametrize("asked", ["drive", "{}/drive/MyDrive/mine"])
-def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, asked):
+@pytest.mark.parametrize(
+    "asked", ["drive", "{}/drive/MyDrive/mine", "{}/drive", "drive/MyDrive/mine", "./x/../drive"]
+)
+def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, monkeypatch, asked):
     "A folder made in its place would be deleted with the session, and its owner would believe."
+    monkeypatch.chdir(tmp_path)  # as in Colab
     said, config = [], Config(mirror_dir=asked.format(tmp_path))
     assert mirror_folder(config, colab(tmp_path), said.append) is None
     assert len(said) == 1 and "not mounted" in said[0] and str(tmp_path / "runs") in said[0]
@@ -137,6 +143,23 @@ def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, asked):
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
     assert mirror_folder(config, colab(tmp_path), said.append).parent.parent.name
     assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [("drive", True), ("drive/MyDrive/a", True), ("{}/drive/a", True), ("copies", False), ("", 0)],
+)
+def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, asked, wanted):
+    "The word and a folder alike, in Colab; elsewhere a folder of that name is a folder."
+    monkeypatch.chdir(tmp_path)
+    config = Config(mirror_dir=asked.format(tmp_path))
+    assert wants_drive(config, colab(tmp_path)) == bool(wanted)
+    assert not wants_drive(config, HERE)
+    monkeypatch.setattr(places, "where", lambda *_: colab(tmp_path))
+    asked = []
+    monkeypatch.setattr(train, "mount_drive", lambda: asked.append(1) or Mounted(None, "asked"))
+    train.look_back(Folder(tmp_path / "run"), config)
+    assert len(asked) == wanted
 
 
 def test_drive_outside_colab_is_a_word_of_advice(tmp_path):
@@ -158,6 +181,8 @@ def test_a_run_is_no_mirror_of_itself(tmp_path, mirror):
 def test_nor_by_a_link(run, tmp_path):
     "A link to the folder is the folder."
     (tmp_path / "link").symlink_to(run.parent)
+    with pytest.raises(UserError, match="the run itself is there"):
+        mirror_folder(Config(mirror_dir=f"{tmp_path}/link", output_dir=str(run)))
     disk, before = Disk(run, tmp_path / "link" / "mine"), contents(run)
     assert "own folder" in disk.mirror.flush(60)
     assert contents(run) == before and not (run / ".mirror").exists()
@@ -718,9 +743,63 @@ def test_a_copy_that_fails_half_way_is_passed_over(tmp_path, monkeypatch):
         return copy_file(old, new, write)
 
     monkeypatch.setattr(places, "copy_file", fails)
-    with pytest.warns(UserWarning, match="Input/output error"):
+    with (
+        pytest.warns(UserWarning, match="bad/last.pt is passed over: Input/output error"),
+        pytest.warns(UserWarning, match="bad is passed over: it has no checkpoint"),
+    ):
         assert bring_back(tmp_path / "new", [bad, good]) == good
     assert contents(tmp_path / "new") == contents(good)
+
+
+def broken_files(monkeypatch, *broken):
+    "Copies whose files of these names cannot be read."
+    copy_file = places.copy_file
+
+    def fails(old, new, write):
+        if old.name in broken:
+            raise OSError(errno.EIO, "Input/output error")
+        return copy_file(old, new, write)
+
+    monkeypatch.setattr(places, "copy_file", fails)
+
+
+@pytest.mark.parametrize(
+    ("broken", "there"), [("last.pt", "previous.pt"), ("previous.pt", "last.pt")]
+)
+def test_of_two_checkpoints_one_is_enough(tmp_path, monkeypatch, broken, there):
+    "An epoch is lost, not the run; the training says that it goes on from the previous one."
+    copy = copy_at(tmp_path / "copy", 9)
+    write(copy, "previous.pt", "epoch 8")
+    broken_files(monkeypatch, broken)
+    with pytest.warns(UserWarning, match=f"copy/{broken} is passed over: Input/output error"):
+        assert bring_back(tmp_path / "new", [copy]) == copy
+    expected = contents(copy)
+    del expected[broken]
+    assert contents(tmp_path / "new") == expected
+    assert there in expected
+
+
+@pytest.mark.filterwarnings("ignore:.*pt is passed over")
+@pytest.mark.parametrize("broken", [("last.pt", "previous.pt"), ("status.json",)])
+def test_a_copy_that_fails_leaves_nothing_of_itself(tmp_path, monkeypatch, broken):
+    "A run that begins anew must not find the settings and the weights of half a copy."
+    copy = copy_at(tmp_path / "copy", 9)
+    write(copy, "previous.pt", "epoch 8")
+    write(copy, "best.pt", "epoch 7")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "train.log").write_text("mine")
+    broken_files(monkeypatch, *broken)
+    with pytest.warns(UserWarning, match="copy is passed over"):
+        assert bring_back(tmp_path / "new", [copy]) is None
+    assert contents(tmp_path / "new") == {"train.log": "mine"}
+
+
+def test_a_record_nested_too_deep_is_none(tmp_path):
+    "A damaged status.json in a mirror must not end a training."
+    copy = copy_at(tmp_path / "copy", 9)
+    write(copy, "status.json", "[" * 100_000)
+    assert places.epochs_done(copy) == 0
+    assert bring_back(tmp_path / "new", [copy]) == copy
 
 
 def test_without_copies_nothing_is_made(tmp_path):
@@ -790,6 +869,14 @@ def test_without_proc_the_age_is_counted_from_the_import(monkeypatch):
     monkeypatch.setattr(Path, "read_text", none)
     monkeypatch.setattr(places, "IMPORTED", time.monotonic() - 1000)
     monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 1000 <= session_seconds() < 2000
+
+
+def test_an_age_is_never_less_than_the_time_since_the_import(monkeypatch):
+    "A container may have an uptime of its own, and its processes the starts of the machine."
+    texts = {"/proc/uptime": "5.0 5.0", "/proc/self/stat": f"1 (a) {'9000000 ' * 30}"}
+    monkeypatch.setattr(Path, "read_text", lambda self, *_, **__: texts[str(self)])
+    monkeypatch.setattr(places, "IMPORTED", time.monotonic() - 1000)
     assert 1000 <= session_seconds() < 2000
 
 
