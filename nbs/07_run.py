@@ -541,37 +541,6 @@ new.optimizer.state_dict()["state"][0]["sum"]
 
 
 # %% [markdown]
-# The kept weights alone, in the safetensors format, are for other programs, and for people who open no pickle. What the file says of them (phase, epoch, by what it was chosen, settings) is enough for `mshnet test`.
-
-# %%
-#| export
-def as_safetensors(
-    folder: str | Path,  # of a run
-    output: str | Path = "",  # file to write; empty: beside the run, named after it
-) -> Path:  # of the file
-    "Write the kept weights of a run as safetensors."
-    try:
-        from safetensors.torch import save
-    except ModuleNotFoundError:
-        raise UserError("format=safetensors: run: pip install safetensors") from None
-    run = Path(folder).expanduser()
-    content = load(run / "best.pt")
-    said = {k: content[k] for k in ("phase", "epoch", "best", "config")}
-    path = Path(output) if output else run.resolve().with_name(f"{run.resolve().name}.safetensors")
-    weights = {k: v.contiguous() for k, v in content["model"].items()}
-    write_atomic(path, save(weights, {"format": "pt", "mshnet": json.dumps(said)}))
-    return path
-
-
-# %%
-if importlib.util.find_spec("safetensors"):
-    with tempfile.TemporaryDirectory() as tmp:
-        (Path(tmp) / "run").mkdir()
-        write_checkpoint(snapshot(old, Config(), {"train": "0123"}), Path(tmp) / "run" / "best.pt")
-        test_eq(read_file(as_safetensors(Path(tmp) / "run"))["phase"], "full")
-
-
-# %% [markdown]
 # ## Beginning, or going on
 #
 # The same command again goes on with the same run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. `epochs` may grow. Of `precision` what was really computed in is compared: "auto" is bfloat16 on one chip and float32 on another, and a run that moves goes on in its own.

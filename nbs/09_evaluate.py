@@ -18,7 +18,7 @@ import copy
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -305,6 +305,7 @@ class Trained:
     phase: str  # the phase it was trained to
     chosen: str  # which epoch, by what
     seed: int | None  # None: not known
+    said: dict[str, Any] = field(default_factory=dict)  # the checkpoint's own words; {}: published
 
 
 def trained_model(
@@ -319,13 +320,14 @@ def trained_model(
             model, "full", f"weights {Path(path).name}; how they were chosen: not known", None
         )
     try:
-        phase, best = content["phase"], content["best"]
-        chosen, seed = chosen_by(content["config"], best), int(content["config"]["seed"])
-        if content["epoch"] != best["epoch"]:
-            chosen = f"epoch {content['epoch']}, named by its file {Path(path).name}"
+        said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
+        best, config = said["best"], said["config"]
+        chosen, seed = chosen_by(config, best), int(config["seed"])
+        if said["epoch"] != best["epoch"]:
+            chosen = f"epoch {said['epoch']}, named by its file {Path(path).name}"
     except (KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
-    return Trained(model, str(phase), chosen, seed)
+    return Trained(model, str(said["phase"]), chosen, seed, said)
 
 
 # %% [markdown]
@@ -477,10 +479,7 @@ class Detector:
         batch_size: int = 4,  # images computed at once
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target."
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-            raise ValueError(
-                f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
-            )
+        expect_bytes(images)
         size = -(-batch_size // self.device.world) * self.device.world
         return torch.cat([self.part(rows, size) for rows in images.split(size)])
 
@@ -493,15 +492,28 @@ class Detector:
 
 
 # %% [markdown]
-# And in one call:
+# What it is called with, and what it computes:
 
 # %%
 #| export
+def expect_bytes(images: Tensor) -> None:
+    "ValueError unless these are images as a detector takes them."
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(
+            f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
+        )
+
+
 def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
     "The prediction of the fused head, or of the single one, for images on the device."
     return model(normalise(images), deep=deep)[1].float()
 
 
+# %% [markdown]
+# And in one call:
+
+# %%
+#| export
 def predict(
     weights: str | Path | MSHNet,  # a file, or a model
     images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
@@ -521,4 +533,5 @@ detector = Detector(model, "cpu")
 test_close(detector(images[2:]), probs[2:], eps=1e-2)
 with expect_fail(ValueError, contains="not uint8"):
     predict(model, images.float())
+expect_bytes(images)
 detector.name, detector.why, tuple(probs.shape)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # cli
 #
-# > `mshnet train | test | data | doctor | bench | pack`: the same settings as flags, and errors that say what to write.
+# > `mshnet train | test | data | doctor | bench | export | pack`: the same settings as flags, and errors that say what to write.
 
 # %%
 #| default_exp cli
@@ -87,6 +87,10 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "measure training, scoring, data, start and memory on this device",
         [name for name in Config.model_fields if name not in NOT_BENCHED],
     ),
+    "export": (
+        "write weights as a file for other programs, and check it (extra: export)",
+        ["weight_path"],
+    ),
     "pack": ("put a run into one file, to take it along", []),
 }
 PLACED: dict[
@@ -143,12 +147,16 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 # %% [markdown]
-# Packing has two:
+# Exporting and packing have two each:
 
 # %%
 #| export
+OWN["export"] = {
+    "format": {"help": "onnx (default), pt2 (torch.export) or safetensors"},
+    "output": {"help": "file to write (default: beside the weights, named after them)"},
+}
 OWN["pack"] = {
-    "format": {"help": "zip, tar.gz (default), or safetensors: the kept weights alone"},
+    "format": {"help": "zip or tar.gz (default)"},
     "output": {"help": "file to write (default: beside the run, named after it)"},
 }
 
@@ -388,21 +396,30 @@ def do_bench(config: Config, **asked: Any) -> int:
 
 
 # %% [markdown]
-# The last one makes a file of a run. All of them by name:
+# The last two make a file, of weights or of a run. All of them by name:
 
 # %%
 #| export
+def do_export(config: Config, **how: str) -> int:
+    "Write weights as a file for other programs, and say which and how near it is."
+    from mshnet.export import export
+    from mshnet.places import megabytes, offer_download
+
+    if not config.weight_path:
+        raise UserError(
+            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt"
+        )
+    done = export(config.weight_path, **how)
+    print(f"{done.path}  {megabytes(done.path.stat().st_size)}  {done}")
+    offer_download(done.path)
+    return 0
+
+
 def do_pack(config: Config, run: str, **how: Any) -> int:
     "Put a run into one file, and say which."
-    from mshnet.places import megabytes, offer_download, pack
+    from mshnet.places import megabytes, pack
 
-    if how.get("format") == "safetensors":
-        from mshnet.run import as_safetensors
-
-        path = as_safetensors(run, how.get("output", ""))
-        offer_download(path)
-    else:
-        path = pack(run, **how)
+    path = pack(run, **how)
     print(f"{path}  {megabytes(path.stat().st_size)}")
     return 0
 
@@ -413,6 +430,7 @@ DO: dict[str, Callable[..., int]] = {
     "data": do_data,
     "doctor": do_doctor,
     "bench": do_bench,
+    "export": do_export,
     "pack": do_pack,
 }
 
@@ -474,7 +492,13 @@ def main(
 
 
 # %%
-for line in ("train --epochs none", "train --lerning-rate 1", "test", "data no-such-folder"):
+for line in (
+    "train --epochs none",
+    "train --lerning-rate 1",
+    "test",
+    "export",
+    "data no-such-folder",
+):
     with contextlib.redirect_stderr(io.StringIO()) as said:
         status = main(line.split())
     print(status, said.getvalue().strip())
@@ -485,9 +509,8 @@ for line in ("train --epochs none", "train --lerning-rate 1", "test", "data no-s
 show_warning("a warning")
 tell("a word")
 assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
-assert [do.__name__ for do in (do_train, do_test, do_data, do_doctor, do_bench, do_pack)] == [
-    f"do_{c}" for c in COMMANDS
-]
+done = (do_train, do_test, do_data, do_doctor, do_bench, do_export, do_pack)
+assert [do.__name__ for do in done] == [f"do_{c}" for c in COMMANDS]
 assert isinstance(make_parser(), Parser)
 with tempfile.TemporaryDirectory() as tmp:
     assert result_folder(f"{tmp}/new").is_dir()

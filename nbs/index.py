@@ -43,6 +43,7 @@
 # mshnet train --dataset-dir data/NUAA-SIRST                   # 400 epochs; the same command goes on
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt          # scores, with their protocol
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST       # how fast, beside a plain script, on this machine
+# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt        # an ONNX file, checked (--format pt2, safetensors)
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                         # the run in one file, to take along (--format zip)
 # ```
 #
@@ -178,6 +179,7 @@
 # | [11_show](11_show.ipynb) | pictures |
 # | [12_doctor](12_doctor.ipynb) | what machine is this |
 # | [13_bench](13_bench.ipynb) | how fast, against the device's limits and a plain script |
+# | [14_export](14_export.ipynb) | ONNX, torch.export and safetensors files for other programs, checked |
 # | [17_cli](17_cli.ipynb), [18_main](18_main.ipynb) | the commands |
 #
 # To change something, read [CONTRIBUTING](../CONTRIBUTING.md); what was tried is in [LOG](../LOG.md); what changed in [CHANGELOG](../CHANGELOG.md).
