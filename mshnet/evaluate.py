@@ -207,6 +207,8 @@ def chosen_by(
     "Which epoch was kept, and by what."
     if config["choose"] == "last":
         return f"epoch {best['epoch']}, the last"
+    if best["name"] is None:
+        return f"epoch {best['epoch']}, the last one, as the one that was chosen is damaged"
     where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
     return f"epoch {best['epoch']}, by {best['name']} on {where[config['choose']]}"
 
@@ -331,6 +333,7 @@ class Detector:
         precision: str = "auto",
     ) -> None:
         self.device, self.deep = open_device(device, precision), True
+        self.why = self.device.why  # the device and its precision, in words
         if isinstance(weights, MSHNet):
             self.name, model = type(weights).__name__, copy.deepcopy(weights)
         else:
@@ -338,11 +341,6 @@ class Detector:
             self.name, model = Path(weights).name, trained.model
             self.deep = trained.phase == "full"
         self.model = self.device.begin("predicting", self.device.place(model).eval())
-
-    @property
-    def why(self) -> str:
-        "The device and its precision, in words."
-        return self.device.why
 
     def __call__(
         self,

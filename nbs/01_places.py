@@ -1528,7 +1528,9 @@ def pack(
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if it is none, or the file cannot be written."
     if format not in ("", *ENDINGS):
-        raise UserError(f"format={format!r} is not possible: write zip or tar.gz (mshnet export: the weights)")
+        raise UserError(
+            f"format={format!r} is not possible: write zip or tar.gz (mshnet export: the weights)"
+        )
     run = run_named(folder)
     endings = ENDINGS[format] if format else [end for some in ENDINGS.values() for end in some]
     path = output_file(run, output, endings)
