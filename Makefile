@@ -1,6 +1,7 @@
 # make demo      the whole path on synthetic scenes, on the CPU   make build  notebooks, library and README
 # make test      everything but XLA                               make check  is all of that as built? (seconds)
 # make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
+# make docs      the site in _docs/: executed copies (ten minutes and more), links checked
 # make faults    200 runs killed, other faults, 2,000 invented inputs for each reader (a quarter of an hour)
 # Environments in this folder: .venv, and .venv-xla (torch_xla, 7 GB). Another Python: make PYTHON=python3.12 ...
 
@@ -11,7 +12,7 @@ XLA := .venv-xla/bin
 XLA_MADE := .venv-xla/.made
 XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
-.PHONY: demo test test-xla test-all faults check build
+.PHONY: demo test test-xla test-all faults check build docs
 .DEFAULT_GOAL := demo
 
 demo: $(MADE)
@@ -46,6 +47,10 @@ check: $(MADE)
 
 build: $(MADE)
 	$(BIN)/python tools/nbs.py format
+
+docs: export OMP_WAIT_POLICY = PASSIVE
+docs: $(MADE)
+	$(BIN)/python tools/nbs.py docs
 
 RECENT = $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "mshnet needs Python 3.11 or newer, $(PYTHON) is %d.%d: give another, as in make PYTHON=python3.12" % v[:2])'
 

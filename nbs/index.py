@@ -34,6 +34,23 @@
 #
 # Headless: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting may be given; a name that is none is refused. The runners were executed on a CPU under papermill. What could not be tried for want of the machines: a TPU, an NVIDIA GPU of any kind, an Apple chip, a real Colab or Kaggle session.
 #
+# ## Guides
+#
+# | | |
+# |---|---|
+# | [Choose your device](guide_device.ipynb) | which machine for what: measured, estimated |
+# | [A small trial run first](guide_first_run.ipynb) | ten minutes before a day |
+# | [On your own machine](guide_local.ipynb) | Linux, Windows, a MacBook |
+# | [Colab](guide_colab.ipynb), [Kaggle](guide_kaggle.ipynb), [TPU](guide_tpu.ipynb) | in five minutes; what a TPU wants |
+# | [Speed, memory, cost](guide_speed.ipynb) | all tables, and what can be set |
+# | [From the official script](guide_from_official.ipynb) | flags, differences, published weights |
+# | [How the scores are defined](guide_scores.ipynb) | and why published ones differ |
+# | [Write your own task](guide_task.ipynb) | another network, loss or problem |
+# | [Troubleshooting](guide_trouble.ipynb) | by symptom |
+# | [Gallery](guide_gallery.ipynb) | what the suite draws |
+#
+# `make docs` makes a site of all notebooks, with their outputs, in `_docs/`.
+#
 # ## Install and use
 #
 # ```bash

@@ -27,7 +27,8 @@ import nbformat
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 LIBRARY = "mshnet"
-INDEX = "nbs/index.ipynb"
+READMES = {"nbs/index.ipynb": "README.md", "nbs/index.zh-CN.ipynb": "README.zh-CN.md"}
+FILLED = re.compile(r"nbs/(index|guide_)[^/]*\.ipynb")  # whose prose names the repository
 RUNNER = "nbs/run/runner.py"
 VARIANTS = "nbs/run/variants.toml"
 HAND_WRITTEN = {f"{LIBRARY}/py.typed"}
@@ -39,7 +40,7 @@ KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
 PERCENT = {"extension": ".py", "format_name": "percent", "notebook_metadata_filter": "-all"}
 TABLES = "results/SPEED.md"
 TELL_TABLES = "import sys; from mshnet.bench import speed_page as p; print(p(sys.argv[1]), end='')"
-README_NOTE = "<!-- made from nbs/index.py by make build: edit that -->"
+README_NOTE = "<!-- made from {} by make build: edit that -->"
 
 Notebook = nbformat.NotebookNode
 
@@ -189,7 +190,7 @@ def notebooks(root: Path) -> dict[str, Notebook]:
             continue
         nb = read(path)
         target = relative(path.with_suffix(".ipynb"), root)
-        if target == INDEX:
+        if FILLED.fullmatch(target):
             fill_cells(nb, settings(root), name)
         made[target] = finish(nb)
     return made | runners(root)
@@ -315,9 +316,9 @@ def refuse_homeless(modules: dict[str, str]) -> None:
         homes[named[0]] = name
 
 
-def readme(nb: Notebook) -> str:
-    "README.md from the index notebook: its prose, its shown code, links as seen from the top."
-    parts = [README_NOTE]
+def readme(nb: Notebook, name: str = "nbs/index.ipynb") -> str:
+    "A README from its index notebook: its prose, its shown code, links as seen from the top."
+    parts = [README_NOTE.format(name.replace(".ipynb", ".py"))]
     for cell in nb.cells:
         text = cell.source.strip()
         if cell.cell_type == "markdown" and text:
@@ -333,7 +334,8 @@ def rebase(match: re.Match[str]) -> str:
     start, target = match[1], match[2]
     if re.match(r"[a-z]+:|#|/", target):
         return match[0]
-    return start + posixpath.normpath(posixpath.join("nbs", target))
+    path = posixpath.normpath(posixpath.join("nbs", target))
+    return start + READMES.get(path, path)
 
 
 def products(root: Path) -> dict[str, str]:
@@ -341,8 +343,7 @@ def products(root: Path) -> dict[str, str]:
     made = notebooks(root)
     texts = {name: dump(nb) for name, nb in made.items()}
     texts |= library(root, texts)
-    if INDEX in made:
-        texts["README.md"] = readme(made[INDEX])
+    texts |= {to: readme(made[name], name) for name, to in READMES.items() if name in made}
     return texts
 
 
@@ -420,7 +421,7 @@ def stale(root: Path, made: dict[str, str]) -> list[str]:
 
 def remedy(name: str) -> str:
     "What to run for a stale file."
-    if name.endswith(".ipynb") and not name.startswith("nbs/run/") and name != INDEX:
+    if name.endswith(".ipynb") and not name.startswith("nbs/run/") and name not in READMES:
         return f"stale: .py edited? `make build`; .ipynb edited? `tools/nbs.py pull {name}`"
     source = "results/*/bench.json" if name == TABLES else "nbs/"
     return f"stale: made from {source}, never edited: run `make build`"
@@ -501,8 +502,9 @@ def pulled(root: Path, path: Path) -> tuple[str, str]:
         raise Mistake(f"{path}: not a notebook under nbs/")
     if not text.exists():
         raise Mistake(f"{path.name}: no .py beside it; runners are made from {RUNNER}, edit that")
-    if relative(path, root) == INDEX and TOKEN.search(text.read_text(encoding="utf-8")):
-        raise Mistake("nbs/index.ipynb: its .py holds {{tokens}} that a pull would lose, edit that")
+    name = relative(path, root)
+    if FILLED.fullmatch(name) and TOKEN.search(text.read_text(encoding="utf-8")):
+        raise Mistake(f"{name}: its .py holds {{{{tokens}}}} that a pull would lose, edit that")
     return relative(text, root), percent(finish(read(path)))
 
 
@@ -536,6 +538,9 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser(name, help=do.__doc__)
     commands.add_parser("pull", help=pull.__doc__).add_argument("files", nargs="+", metavar="FILE")
     commands.add_parser("test", help=test.__doc__).add_argument("names", nargs="*", metavar="NAME")
+    site = commands.add_parser("docs", help="build the site into _docs/ and check its links")
+    site.add_argument("--no-execute", action="store_true", help="without outputs: seconds")
+    site.add_argument("--output", default="_docs", metavar="DIR", help="default: _docs")
     return top
 
 
@@ -545,6 +550,10 @@ def commands(root: Path, args: argparse.Namespace) -> int:
         return pull(root, args.files)
     if args.command == "test":
         return test(root, args.names)
+    if args.command == "docs":
+        from docs import docs
+
+        return docs(root, not args.no_execute, args.output)
     return {"build": build, "format": tidy, "check": check}[args.command](root)
 
 

@@ -1,0 +1,81 @@
+# %% [markdown]
+# # Choose your device
+#
+# > Which machine for what, what is known of each, and what is only estimated.
+
+# %% [markdown]
+# A run can move: what was begun on one of these goes on at another. So begin with what you have. Everything but the CPU row is **estimated, not measured**: no GPU, TPU or Apple chip was at hand. [How fast, how much memory, what it costs](guide_speed.ipynb) has the formulas, and [the tables](../results/SPEED.md) all devices.
+#
+# | you have | take | with | what is known |
+# |---|---|---|---|
+# | nothing but a browser | Colab or Kaggle | [Colab in five minutes](guide_colab.ipynb), [Kaggle in five minutes](guide_kaggle.ipynb) | their notebooks were executed on a CPU |
+# | a laptop without an NVIDIA GPU, and want to look | its CPU, with synthetic scenes | [a small trial run](guide_first_run.ipynb) | measured on 2 cores |
+# | two CPU cores and a night | the CPU, with NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | 400 epochs in 3 h 12 min: projected from measured steps |
+# | an NVIDIA GPU | that | the same command: it is found | T4: 2.7 to 11 minutes for the 400 epochs' training steps, estimated |
+# | two or more NVIDIA GPUs | all of them share each batch | `--num-devices 2` for two | tested with processes on a CPU |
+# | an Apple chip (M1 and later) | its GPU, in float32 | the same command: it is found | estimated; the code for it was never run on one |
+# | a TPU | it, with batches of 16 and more | [the TPU page](guide_tpu.ipynb) | run on XLA's CPU runtime only |
+#
+# What to think of before you pay:
+#
+# - On a **P100** this library computes in float32: 14 to 55 minutes where a T4 takes 2.7 to 11, both estimated. If Kaggle offers both, take the T4s.
+# - On a **TPU** the first look takes longest: programs are compiled, a minute or so each, before anything is seen.
+# - An **A100 or larger** may wait for its host rather than for itself, even with batches of 16 (by the poor end of the estimate). Among these a larger one may gain nothing.
+
+# %% [markdown]
+# ## What does this machine have?
+#
+# The doctor says what a run would use here, and what is wrong with it:
+#
+# ```bash
+# mshnet doctor
+# mshnet doctor --device cuda --batch-size 16
+# ```
+
+# %%
+from mshnet.core import Config
+from mshnet.doctor import doctor
+
+found = doctor(Config())
+print(found)
+
+# %% [markdown]
+# ## How fast is it?
+#
+# Some minutes, before anything is rented for a day. `--largest-batch` tries which batch fits.
+#
+# ```bash
+# mshnet bench --dataset-dir data/NUAA-SIRST
+# mshnet bench --largest-batch --dataset-dir data/NUAA-SIRST
+# ```
+#
+# What the measurements and estimates at hand come to:
+
+# %%
+from pathlib import Path
+
+from IPython.display import Markdown
+
+from mshnet import bench
+
+places = (Path("../results"), Path("results"))
+results = next((place for place in places if list(place.glob("*/bench.json"))), None)
+benches = bench.read_benches(results) if results else {}
+Markdown(bench.advice(benches))
+
+# %% [markdown]
+# ## Which precision, which batch?
+#
+# Leave `precision` at `auto`: bf16 where the chip computes it itself, fp16 with a scaled loss on a T4 or V100, float32 elsewhere. Leave `batch_size` at 4 for the paper's recipe. A larger batch uses a fast device better and is another recipe: with `--lr-rule sqrt` the rate grows with its root.
+#
+# ```bash
+# mshnet train --dataset-dir data/NUAA-SIRST --batch-size 16 --lr-rule sqrt
+# ```
+#
+# ## Which memory?
+#
+# Batch 16 at 256x256 needs 1.5 to 5.8 GiB on a device (estimated; bfloat16 at the good end, float32 at the poor one), so memory rarely decides. Where it does, `--on-out-of-memory halve` computes a batch in parts.
+
+# %%
+#| hide
+assert found.lines and "Estimated" not in bench.advice({}).splitlines()[0]

@@ -1,0 +1,63 @@
+# %% [markdown]
+# # Gallery
+#
+# > What the suite draws, from runs in this repository.
+
+# %% [markdown]
+# The pictures of infrared scenes are synthetic: those of data sets are not ours to publish, and `mshnet train` draws them for your run in its folder `figures`. The curves are of real runs. Each picture stands beside the settings and scores it belongs to, in [results](../results/README.md).
+#
+# ## What was trained on
+#
+# `samples`: training images, with their targets marked. The first thing to look at.
+#
+# ![Training images with marked targets](../results/scenes-quick/figures/samples.png)
+#
+# ## What came of it
+#
+# `gallery`: test images from the worst to the best. Image, probability, hits, misses and false alarms.
+#
+# ![Test scenes from worst to best](../results/scenes-quick/figures/gallery.png)
+#
+# ## Beside a classical filter
+#
+# `beside_top_hat`: the same images, with the top-hat filter at its best window and threshold.
+#
+# ![Detections of MSHNet and of the top-hat filter](../results/scenes-quick/figures/top_hat.png)
+#
+# ## How it learned
+#
+# `learning_curves`, for eleven epochs on synthetic scenes:
+#
+# ![Loss and scores by epoch on synthetic scenes](../results/scenes-quick/figures/learning.png)
+#
+# and for thirty on NUAA-SIRST, by the paper's recipe ([the run](../results/nuaa-sirst-paper)):
+#
+# ![Loss and scores by epoch on NUAA-SIRST](../results/nuaa-sirst-paper/figures/learning.png)
+#
+# ## What another threshold would give
+#
+# `trade_offs`: Pd against Fa and precision against recall, with a dot at probability 0.5. Synthetic scenes:
+#
+# ![Trade-offs on synthetic scenes](../results/scenes-quick/figures/trade_offs.png)
+#
+# NUAA-SIRST:
+#
+# ![Trade-offs on NUAA-SIRST](../results/nuaa-sirst-paper/figures/trade_offs.png)
+#
+# ## How fast it is
+#
+# `mshnet bench --baseline`, on 2 CPU cores, beside a plain script:
+#
+# ![Times and memory beside a plain script](../results/bench-cpu/bench.png)
+
+# %% [markdown]
+# A picture is made from a run's folder by a function of [show](11_show.ipynb), in a notebook or from a script:
+#
+# ```python
+# from pathlib import Path
+#
+# from mshnet.show import gallery, learning_curves
+#
+# learning_curves(Path("runs/trial"))
+# gallery(Path("runs/trial"))
+# ```

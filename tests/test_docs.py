@@ -1,0 +1,364 @@
+"""The documents: links lead somewhere, commands parse, figures are in results/, errors exist; the
+site is built from copies. Each check is shown to catch a bad example, then applied."""
+
+import ast
+import importlib
+import json
+import re
+import shlex
+from pathlib import Path
+
+import docs
+import nbformat
+import pytest
+import test_nbs
+
+import nbs
+from mshnet.cli import main, parse
+from mshnet.core import Config, UserError, configure
+from mshnet.model import MSHNet
+
+ROOT = Path(__file__).resolve().parents[1]
+FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```")
+GUIDES = sorted(p.stem for p in (ROOT / "nbs").glob("guide_*.py"))
+COMMAND = re.compile(r"^(?:!|nohup |python -m |\.venv/bin/|[A-Z_]+=\S+ )*(?=mshnet\b|papermill\b)")
+OTHERS = {"pip", "python3", "py", "git", "cd", "conda", "make", "gcloud", "torchrun", "tail"}
+OTHERS |= {".venv/bin/pip", ".venv/bin/jupyter", ".venv\\Scripts\\activate"}
+
+
+# What the checks look at
+
+
+def prose(name):
+    "The Markdown of a guide or of an index."
+    cells = nbs.read(ROOT / "nbs" / f"{name}.py").cells
+    return "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
+
+
+def blocks(text, *languages):
+    "The code blocks of a text in these languages."
+    return [code for language, code in FENCE.findall(text) if language in languages]
+
+
+def lines(text):
+    "The commands of a text: those of its blocks, and the whole ones in backticks."
+    found = [ln for code in blocks(text, "bash") for ln in code.splitlines()]
+    rest = FENCE.sub("", text)
+    found += [c for c in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", rest) if re.match(r"mshnet \w", c)]
+    return [ln.split("  #")[0].strip() for ln in found if ln.strip() and ln.strip()[0] != "#"]
+
+
+def fault(line):
+    "What is wrong with a command; empty: nothing, or it is no command of ours."
+    words = shlex.split(line.removesuffix("&").removesuffix(" ..."), posix="\\" not in line)
+    if "torchrun" in words[:1] and "-m" in words:
+        words = words[words.index("-m") + 1 :]
+    elif "gcloud" in words[:1]:
+        return fault(words[-1])
+    elif not COMMAND.match(line):
+        return "" if words[0] in OTHERS else f"{words[0]} is no command that is known here"
+    else:
+        words = shlex.split(COMMAND.sub("", line.removesuffix("&")))
+    if words[0] == "papermill":
+        return papermill_fault(words)
+    try:
+        if not {"--help", "--version"} & set(words):
+            _, written, file = parse(words[1:])
+            own = {k: v for k, v in written.items() if k in Config.model_fields}
+            configure(own, file)
+    except UserError as error:
+        return f"{line}: {error}"
+    return ""
+
+
+def papermill_fault(words):
+    "What is wrong with a call of papermill."
+    names = [words[i + 1] for i, word in enumerate(words) if word == "-p"]
+    strange = [name for name in names if name not in Config.model_fields]
+    if strange:
+        return f"papermill: {strange[0]} is no field of Config"
+    return "" if (ROOT / words[1]).exists() else f"papermill: there is no {words[1]}"
+
+
+def python_fault(code):
+    "What is wrong with a block of Python: its syntax, a name that it imports, a setting."
+    try:
+        tree = ast.parse(code)
+    except SyntaxError as error:
+        return f"{error.msg}: {error.text}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("mshnet"):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                if not hasattr(module, alias.name):
+                    return f"{node.module} has no {alias.name}"
+        called = node.func.id if isinstance(node, ast.Call) and hasattr(node.func, "id") else ""
+        if called in ("Config", "configure"):
+            names = [k.arg for k in node.keywords] + [
+                key.value for arg in node.args if isinstance(arg, ast.Dict) for key in arg.keys
+            ]
+            for name in names:
+                if name not in Config.model_fields:
+                    return f"{name} is no field of Config"
+    return ""
+
+
+def known_numbers():
+    "Every number in results/ as it is written there or rounded, and those of the library."
+    texts = [p.read_text(encoding="utf-8") for p in sorted((ROOT / "results").glob("*.md"))]
+    texts += [p.read_text(encoding="utf-8") for p in sorted((ROOT / "mshnet").glob("*.py"))]
+    found = {n for text in texts for n in re.findall(r"\d+(?:\.\d+)?", text)}
+    for path in (ROOT / "results").glob("*/scores*.json"):
+        for value in json.loads(path.read_text())["scores"].values():
+            if isinstance(value, int | float):
+                found |= {str(value), f"{value:.1f}", f"{value:.2f}", f"{value:.3f}"}
+    size = sum(p.numel() for p in MSHNet().parameters())
+    return found | {f"{8 * size / 1e6:.0f}"}  # MB of a checkpoint: weights, and Adagrad's sums
+
+
+def figures(text):
+    "Numbers that someone measured, estimated or scored, as they stand in the prose."
+    plain = re.sub(r"https?://\S+|`[^`\n]*`|\]\([^)]*\)|Python 3\.\d+", "", FENCE.sub("", text))
+    measured = r"(?:ms|MiB|GiB|GB|MB|minutes|min|h)\b|TFLOP|times as"
+    found = re.findall(rf"(?<![\w.])(\d+(?:\.\d+)?)(?= (?:to \d[\d.]* )?(?:{measured}))", plain)
+    found += re.findall(rf"(?<![\w.])\d+(?:\.\d+)? to (\d+(?:\.\d+)?)(?= (?:{measured}))", plain)
+    found += re.findall(r"(?:IoU|Pd|Fa|F1)(?: is)? (\d+\.\d+)(?!\d)", plain)
+    found += re.findall(r"(?<![\w.])(\d+\.\d+)(?![\w.]|\.\d)", plain)
+    return sorted(set(found))
+
+
+def literals():
+    "Every text in the library, with ... where a value is put in."
+    found = set()
+    for path in sorted((ROOT / "mshnet").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                parts = [getattr(v, "value", "...") for v in node.values]
+                found.add("".join(p if isinstance(p, str) else "..." for p in parts))
+    return found
+
+
+def quoted(text):
+    "The lines that a table of errors quotes in its first column."
+    found = []
+    for row in re.findall(r"(?m)^\| (.+?) \|", text):
+        found += [q for q in re.findall(r"`([^`]+)`", row) if len(q.replace("...", "")) > 12]
+    return found
+
+
+def said(quote, known):
+    "Whether the library can say this: each piece between ..., : and ; stands in one of its texts."
+    parts = re.split(r"\.\.\.|[:;]", quote)
+    pieces = [part.strip() for part in parts if len(part.strip(" ,()=")) > 3]
+    return bool(pieces) and all(any(piece in text for text in known) for piece in pieces)
+
+
+# The claims
+
+
+def test_every_link_and_badge_leads_to_a_file(tmp_path):
+    "In notebooks and documents: relative ones, those of the repository itself, badges."
+    (tmp_path / "settings.ini").write_text(test_nbs.SETTINGS)
+    (tmp_path / "nbs/run").mkdir(parents=True)
+    for name in ("nbs/00_core.ipynb", "nbs/run/local.ipynb", "a.png"):
+        (tmp_path / name).touch()
+    ours, colab = "https://github.com/someone/mshnet", "https://colab.research.google.com/github"
+    kaggle = "https://kaggle.com/kernels/welcome?src="
+    good = ["00_core.ipynb", "../a.png", "#here", "https://else.org/x", f"{ours}/blob/main/a.png"]
+    good += [ours, f"{colab}/someone/mshnet/blob/main/nbs/run/local.ipynb", "run"]
+    good += [f"{kaggle}{ours}/blob/main/nbs/run/local.ipynb"]
+    bad = ["01_core.ipynb", "a.png", f"{ours}/blob/main/b.png", "/a.png", "http://x", "file:a"]
+    bad += [f"{colab}/other/mshnet/blob/main/nbs/run/local.ipynb", "../../a.png"]
+    bad += [f"{kaggle}{ours}/blob/main/nbs/run/x.ipynb", f"{ours}/tree/main/c"]
+    for target in good:
+        assert docs.broken(tmp_path, "nbs/index.ipynb", f"a [b]({target}) ![c]({target})") == []
+    for target in bad:
+        assert docs.broken(tmp_path, "nbs/index.ipynb", f'[![b](x.png)]({target}) "c"')[1:], target
+        assert docs.broken(tmp_path, "nbs/index.ipynb", f'<img src="{target}">'), target
+    assert docs.broken(tmp_path, "nbs/index.ipynb", "`[a](b.md)`\n```\n[a](b.md)\n```") == []
+    texts = docs.texts(ROOT)
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "nbs/run/local.ipynb"} <= set(texts)
+    assert [bad for page, text in texts.items() for bad in docs.broken(ROOT, page, text)] == []
+
+
+@pytest.mark.parametrize("name", [*GUIDES, "index"])
+def test_commands_in_the_guides_are_possible(name):
+    "Each line is given to the parser of the command line, each value to its range."
+    assert fault("mshnet train --epochz 3") and fault(".venv/bin/mshnet train --crop-size 250")
+    assert fault("mshnet tran") and fault("papermill nbs/run/local.ipynb o.ipynb -p epochz 3")
+    assert fault("papermill nbs/run/no.ipynb o.ipynb") and fault("rm -r x")
+    assert fault("torchrun --nproc-per-node=2 -m mshnet train --batch 1")
+    assert not fault("nohup mshnet train --epochs 3 &") and not fault("pip install x")
+    assert [bad for line in lines(prose(name)) if (bad := fault(line))] == []
+
+
+@pytest.mark.parametrize("name", [*GUIDES, "index"])
+def test_python_in_the_guides_can_be_imported(name):
+    "Blocks that are not executed: their syntax, what they import, the settings they give."
+    assert python_fault("from mshnet.train import trian") and python_fault("a b")
+    assert python_fault("Config(epochz=1)") and python_fault("configure({'epochz': 1})")
+    assert not python_fault("from mshnet.core import Config\nConfig(epochs=1)")
+    assert [bad for code in blocks(prose(name), "python") if (bad := python_fault(code))] == []
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_figures_in_the_guides_are_in_results(name):
+    "No measured or estimated number is typed that no folder holds."
+    known = known_numbers()
+    assert figures("takes 2.7 to 11 minutes, 104.4 ms, IoU 0.59") == ["0.59", "104.4", "11", "2.7"]
+    assert not set(figures("takes 9.87 minutes")) & known
+    assert [number for number in figures(prose(name)) if number not in known] == []
+
+
+def test_every_error_that_is_quoted_exists():
+    "A remedy for a line that nobody ever sees helps nobody."
+    known = literals()
+    assert said("...: there is no such file", known) and not said("no such thing as ...", known)
+    for name in ("guide_trouble", "guide_tpu"):
+        pages = prose(name)
+        found = quoted(pages)
+        assert name == "guide_tpu" or len(found) > 30
+        assert [q for q in found if not said(q, known) and not (ROOT / q).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "quote"),
+    [
+        ("train --epochz 3", "... is no setting; did you mean ...?"),
+        ("train --crop-size 250", "...=... is not possible: write ..."),
+        ("train --mode train", "... is retired: write ..."),
+        ("test --epochs 3", "... means nothing to ...; leave it out"),
+        ("data no-such-folder", "dataset_dir=...: there is no such folder"),
+        ("test --weight-path no.pt", "...: there is no such file"),
+        (
+            "test",
+            "weight_path is empty: name the weights to score, such as runs/NAME/best.pt",
+        ),
+    ],
+)
+def test_the_troubleshooting_page_quotes_what_is_said(line, quote, capsys):
+    "A mistake is made, and its line is the one on the page."
+    assert main(line.split()) == 2
+    pattern = ".*".join(map(re.escape, quote.split("...")))
+    assert re.search(pattern, capsys.readouterr().err)
+    assert f"`{quote}`" in prose("guide_trouble")
+
+
+# The site, of a small project
+
+
+GUIDE = """# %% [markdown]
+# # Guide
+#
+# > How to.
+#
+# ## First, look
+#
+# See [core](00_core.ipynb#area), `area`, [a score](../results/a.png), [all](../settings.ini).
+#
+# ![scores](../results/a.png)
+
+# %%
+import tempfile
+
+from mshnet.core import area
+
+seen = area(1.0)
+
+# %%
+print(f"the area is {seen:.2f}")
+"""
+SITE = """project: {type: website, output-dir: _docs}
+website:
+  sidebar:
+    contents:
+      - index.ipynb
+      - section: Guides
+        contents: [guide_a.ipynb]
+      - section: The library
+        contents: [00_core.ipynb]
+      - section: Runners
+        contents: run/*.ipynb
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    "A small project that was built, with a picture and a site; there is no Quarto."
+    root = tmp_path / "project"
+    test_nbs.put(root, **{"nbs/guide_a.py": GUIDE, "_quarto.yml": SITE})
+    (root / "results").mkdir()
+    (root / "results/a.png").write_bytes(b"PNG")
+    assert nbs.main(["build"], root=root) == 0
+    monkeypatch.setattr(docs.shutil, "which", lambda name: None)
+    return root
+
+
+def contents(root):
+    "The bytes of each file of a project, but for the site."
+    files = [p for p in root.rglob("*") if p.is_file() and "_docs" not in p.parts]
+    return {p: p.read_bytes() for p in files}
+
+
+def test_the_site_is_made_from_executed_copies(project, capsys):
+    "Every page has its outputs, its reference and its menu; the repository stays as it was."
+    before = contents(project)
+    assert nbs.main(["docs"], root=project) == 0
+    assert "no broken links" in capsys.readouterr().out
+    assert contents(project) == before
+    pages = {
+        p.relative_to(project / "_docs").as_posix() for p in (project / "_docs").rglob("*.html")
+    }
+    assert {"index.html", "guide_a.html", "core.html", "run/local.html"} <= pages
+    guide = (project / "_docs/guide_a.html").read_text()
+    assert "the area is 3.14" in guide and 'href="core.html#area"' in guide
+    assert "pictures/results/a.png" in guide and (project / "_docs/pictures/results/a.png").exists()
+    assert "blob/main/settings.ini" in guide and "eval: false" not in guide
+    core = (project / "_docs/core.html").read_text()
+    assert 'id="area"' in core and "Area of a disc." in core and "{target=" not in core
+    assert 'href="../guide_a.html"' in (project / "_docs/run/local.html").read_text()
+
+
+def test_a_broken_link_of_the_site_is_named(project, capsys):
+    "A heading that is not there, in the page it should be on."
+    text = (
+        (project / "nbs/guide_a.py").read_text().replace("00_core.ipynb#area", "00_core.ipynb#no")
+    )
+    (project / "nbs/guide_a.py").write_text(text)
+    assert nbs.main(["docs", "--no-execute"], root=project) == 1
+    said = capsys.readouterr().out
+    assert "guide_a.html: core.html#no: the page has no such heading" in said
+    assert "the area is 3.14" not in (project / "_docs/guide_a.html").read_text()
+
+
+def test_a_notebook_that_fails_is_one_line(project, capsys):
+    "Named with its error; no half a site is left."
+    text = (project / "nbs/guide_a.py").read_text().replace("area(1.0)", "area('x')")
+    (project / "nbs/guide_a.py").write_text(text)
+    assert nbs.main(["docs"], root=project) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "nbs/guide_a.ipynb: TypeError" in line and not (project / "_docs").exists()
+
+
+def test_quarto_gets_the_staged_pages(project, monkeypatch, capfd):
+    "Where it is installed it renders them, by the one _quarto.yml; here a stand-in does."
+    quarto = project.parent / "quarto"
+    quarto.write_text(
+        "#!/bin/sh\nls *.yml *.ipynb\nmkdir _docs; echo '<a href=a.html>' > _docs/index.html\n"
+    )
+    quarto.chmod(0o755)
+    monkeypatch.setattr(docs.shutil, "which", lambda name: str(quarto))
+    assert nbs.main(["docs", "--no-execute"], root=project) == 1
+    said = capfd.readouterr().out
+    assert "_quarto.yml" in said and "guide_a.ipynb" in said
+    assert "never tried with a real Quarto" in said
+    assert "index.html: a.html: there is no such file" in said
+
+
+def test_committed_notebooks_hold_no_outputs():
+    "They are executed as copies; outputs would make every run a change."
+    for path in (ROOT / "nbs").rglob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        assert not [c for c in cells if c.get("outputs")], path.name
