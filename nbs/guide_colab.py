@@ -4,6 +4,8 @@
 # > Open a notebook, run all, bring your data, and keep the results.
 
 # %% [markdown]
+# [中文](guide_colab.zh-CN.ipynb)
+#
 # **What was tried:** these notebooks were executed from top to bottom on a CPU, and mounting and copying against stand-ins. A real Colab session, its GPUs and a real Google Drive were not at hand.
 #
 # ## 1. Open

@@ -4,6 +4,8 @@
 # > Which machine for what, what is known of each, and what is only estimated.
 
 # %% [markdown]
+# [中文](guide_device.zh-CN.ipynb)
+#
 # A run can move: what was begun on one of these goes on at another. So begin with what you have. Everything but the CPU row is **estimated, not measured**: no GPU, TPU or Apple chip was at hand. [How fast, how much memory, what it costs](guide_speed.ipynb) has the formulas, and [the tables](../results/SPEED.md) all devices.
 #
 # | you have | take | with | what is known |

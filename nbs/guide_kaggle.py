@@ -4,6 +4,8 @@
 # > Open a notebook, choose the accelerator, attach your data, save the version.
 
 # %% [markdown]
+# [中文](guide_kaggle.zh-CN.ipynb)
+#
 # **What was tried:** these notebooks were executed from top to bottom on a CPU (two T4s as two processes, a TPU as XLA's CPU runtime), with folders in place of Kaggle's. A real Kaggle session was not at hand.
 #
 # ## 1. Open

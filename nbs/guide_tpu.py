@@ -3,6 +3,8 @@
 #
 # > What to check first, what a TPU wants, and what to do when it does not want to.
 #
+# [中文](guide_tpu.zh-CN.ipynb)
+#
 # Open [tpu_setup](run/tpu_setup.ipynb) in Colab (one v5e chip) or [kaggle_tpu](run/kaggle_tpu.ipynb) on Kaggle (eight) and run it from top to bottom. That is all; the rest of this page is for when you want to know more, or when it goes wrong.
 #
 # **What was not verified:** no real TPU was at hand. Everything here ran on torch_xla's own CPU runtime with one and with eight virtual devices (`make test-xla`), which shows that the programs are right, compiled once and shared by all devices, and says nothing about the speed, the memory or the rounding of a real chip, nor about Colab and Kaggle themselves.

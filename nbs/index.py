@@ -1,6 +1,8 @@
 # %% [markdown]
 # # MSHNet
 #
+# [中文](index.zh-CN.ipynb)
+#
 # Find infrared small targets: a few bright pixels in a sky, on a sea, against the ground. This is a suite of notebooks, and the library they export, that trains, scores and shows [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on a TPU, NVIDIA GPUs, an Apple chip or a plain CPU, from one text.
 #
 # ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)

@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import docs
+import jupytext
 import nbformat
 import pytest
 import test_nbs
@@ -244,6 +245,91 @@ def test_the_troubleshooting_page_quotes_what_is_said(line, quote, capsys):
     pattern = ".*".join(map(re.escape, quote.split("...")))
     assert re.search(pattern, capsys.readouterr().err)
     assert f"`{quote}`" in prose("guide_trouble")
+
+
+# Two languages
+
+
+def levels(text):
+    "The levels of a page's headings, in order."
+    return [len(m) for m in re.findall(r"(?m)^(#+) ", FENCE.sub("", text))]
+
+
+def bare(code):
+    "A block of code without its comments, which are translated."
+    return [ln.split("  #")[0].rstrip() for ln in code.splitlines() if not ln.startswith("#")]
+
+
+def apart(one, other):
+    "In what a page and its translation differ, one word each; both are lists of cells."
+    texts = [
+        "\n\n".join(c.source for c in cells if c.cell_type == "markdown") for cells in (one, other)
+    ]
+    codes = [[c.source for c in cells if c.cell_type == "code"] for cells in (one, other)]
+    plain = [FENCE.sub("", text) for text in texts]
+    views = {
+        "blocks": [[(k, bare(code)) for k, code in FENCE.findall(t)] for t in texts],
+        "cells": codes,
+        "headings": [levels(t) for t in texts],
+        "rows": [len(re.findall(r"(?m)^\|", t)) for t in plain],
+        "commands": [sorted(c for c in lines(t) if c.startswith("mshnet ")) for t in texts],
+        "flags": [sorted(re.findall(r"(?<=`)--[^`\n]+(?=`)", t)) for t in plain],
+        "links": [sorted(t.replace(".zh-CN", "") for t in docs.targets(t)) for t in texts],
+        "decimals": [
+            sorted(re.findall(r"(?a)(?<![\w.])\d+\.\d+(?![\w.])", re.sub(r"\.(?=\s)", "", t)))
+            for t in plain
+        ],
+    }
+    return [word for word, (a, b) in views.items() if a != b]
+
+
+@pytest.mark.parametrize(
+    "name", ["index", *(n.removesuffix(".zh-CN") for n in GUIDES if "zh" in n)]
+)
+def test_a_translation_says_the_same(name):
+    "Command blocks one by one, headings, executed cells, tables, links and numbers."
+    one, other = (nbs.read(ROOT / "nbs" / f"{name}{end}.py").cells for end in ("", ".zh-CN"))
+    assert apart(one, other) == []
+    first, second = (docs.targets("\n".join(c.source for c in cells)) for cells in (one, other))
+    assert f"{name}.zh-CN.ipynb" in first and f"{name}.ipynb" in second
+
+
+def test_a_translation_that_has_fallen_behind_is_found():
+    "Each way in which it can."
+    page = "# %% [markdown]\n# # A\n#\n# [B](b.ipynb), `--lr`, 0.5\n#\n# | a |\n#\n# ```bash\n"
+    page += "# mshnet doctor  # look\n# ```\n\n# %%\nx = 1\n"
+    one = jupytext.reads(page, fmt=nbs.PERCENT).cells
+    for old, new, word in [
+        ("look", "看", ""),
+        ("doctor", "doctor --json", "blocks"),
+        ("# # A", "# ## A", "headings"),
+        ("b.ipynb", "c.ipynb", "links"),
+        ("b.ipynb", "b.zh-CN.ipynb", ""),
+        ("--lr", "--seed", "flags"),
+        ("0.5", "0.6", "decimals"),
+        ("# | a |", "#", "rows"),
+        ("x = 1", "x = 2", "cells"),
+    ]:
+        other = jupytext.reads(page.replace(old, new, 1), fmt=nbs.PERCENT).cells
+        assert word in ["", *apart(one, other)] and (word or apart(one, other) == []), old
+
+
+def test_the_readmes_name_each_other():
+    "Links of the notebooks become those of the files at the top."
+    texts = docs.texts(ROOT)
+    assert "README.zh-CN.md" in docs.targets(texts["README.md"])
+    assert "README.md" in docs.targets(texts["README.zh-CN.md"])
+
+
+def test_the_headings_of_the_runners_are_bilingual():
+    "Whoever opens one reads at least what each part is."
+    for path in (ROOT / "nbs/run").glob("*.ipynb"):
+        prose = "\n".join(c.source for c in nbs.read(path).cells if c.cell_type == "markdown")
+        heads = re.findall(r"(?m)^#+ (.+)$", prose)
+        assert len(heads) > 8
+        assert [
+            h for h in heads if not re.search(r"[A-Za-z].* / .*[\u4e00-\u9fff]|/ .*[A-Z]", h)
+        ] == []
 
 
 # The site, of a small project

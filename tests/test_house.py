@@ -355,8 +355,10 @@ def test_results_name_no_machine_person_or_absolute_path():
 
 def test_the_site_lists_every_notebook_in_order():
     "A page that no menu names is not found."
-    listed = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
-    [_, guides, library, _] = yaml.safe_load(listed)["website"]["sidebar"]["contents"]
+    listed = (ROOT / "_quarto.yml").read_text(encoding="utf-8")  # guides: in the order of use
+    [_, guides, library, _, chinese] = yaml.safe_load(listed)["website"]["sidebar"]["contents"]
     assert library["contents"] == [f"{name}.ipynb" for name in suite()]
-    written = sorted(p.stem for p in (ROOT / "nbs").glob("guide_*.py"))
-    assert sorted(guides["contents"]) == [f"{name}.ipynb" for name in written]  # by use
+    written = sorted(f"{p.stem}.ipynb" for p in (ROOT / "nbs").glob("guide_*.py"))
+    assert sorted(guides["contents"]) == [name for name in written if "zh-CN" not in name]
+    translated = [name for name in written if "zh-CN" in name]
+    assert sorted(chinese["contents"]) == [*translated, "index.zh-CN.ipynb"]

@@ -227,7 +227,7 @@ def test_version_follows_settings(built):
 
 def test_readme_shows_prose_and_code_with_links_from_the_top(built):
     text = (built / "README.md").read_text()
-    assert text.startswith(nbs.README_NOTE)
+    assert text.startswith(nbs.README_NOTE.format("nbs/index.py"))
     assert "https://github.com/someone/mshnet/tree/main" in text
     assert "![scores](results/a.png) [core](nbs/00_core.ipynb)" in text
     assert "```python\nfrom mshnet.core import area\n\narea(2.0)\n```" in text

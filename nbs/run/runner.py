@@ -1,11 +1,11 @@
 # %% [markdown]
-# # {{title}}
+# # {{title}} / {{chinese}}
 #
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb)
 #
 # Trains [MSHNet](https://arxiv.org/abs/2403.19366) for infrared small target detection, scores it and shows it, on {{place}}. Without a data set it uses synthetic infrared scenes, so it can be run from top to bottom as it is.
 #
-# ## 1. Install
+# ## 1. Install / 安装
 #
 # Only what is missing. A preinstalled torch, torch_xla, numpy or IPython is never replaced: pip is told to keep them.
 
@@ -49,7 +49,7 @@ if not list(
     importlib.invalidate_caches()
 
 # %% [markdown]
-# ## 2. Settings
+# ## 2. Settings / 设置
 #
 # Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. Any setting may be given, also those not listed; `None` and `""` mean "not said": the preset decides, or the run that `resume` names. Without a data set and a preset it is `quick`. A name that is no setting is refused in the next cell, before anything is spent.
 
@@ -73,7 +73,7 @@ config = from_notebook(globals())
 print(config)
 
 # %% [markdown]
-# ## 3. The machine
+# ## 3. The machine / 机器
 #
 # What it is, what it can do, and whether anything is wrong with it or with the data.
 
@@ -83,7 +83,7 @@ from mshnet.doctor import doctor
 print(doctor(config))
 
 # %% [markdown]
-# ## 4. The data
+# ## 4. The data / 数据
 #
 # Look before you train: the marks must sit on the targets.
 
@@ -98,7 +98,7 @@ print(report(config)[0])
 samples(config, run_folder(config))
 
 # %% [markdown]
-# ## 5. Train
+# ## 5. Train / 训练
 #
 # One line per epoch. If the session ends, run the notebook again: it goes on where it was, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, writes everything and says how to go on. A finished run is only shown.
 
@@ -119,7 +119,7 @@ from mshnet.train import train
 run = train(config)
 
 # %% [markdown]
-# ## 6. Scores
+# ## 6. Scores / 评测结果
 #
 # With everything that is needed to compare them with others: data, resize, threshold, matching rule, and by what the epoch was chosen.
 
@@ -127,7 +127,7 @@ run = train(config)
 run
 
 # %% [markdown]
-# ## 7. Pictures
+# ## 7. Pictures / 图片
 #
 # How it learned:
 
@@ -163,7 +163,7 @@ from mshnet.show import tensorboard
 tensorboard(run.folder)
 
 # %% [markdown]
-# ## 8. Where everything lies
+# ## 8. Where everything lies / 文件在哪里
 #
 # `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to go on from, `train.log` what was printed. The pictures are copied to the mirror too, if there is one. `mshnet pack` makes one file of the whole run.
 

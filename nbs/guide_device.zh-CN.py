@@ -1,0 +1,83 @@
+# %% [markdown]
+# # 选择设备
+#
+# > 什么任务用什么机器，各知道些什么，哪些只是估算。
+
+# %% [markdown]
+# [English](guide_device.ipynb)
+#
+# 训练可以搬家：在其中一种设备上开始的训练，可以在另一种上继续。所以先用手边的机器。除 CPU 一行外，一切都是**估算，不是实测**：没有 GPU、TPU 或 Apple 芯片可用。公式见[有多快、需要多少内存、费用多少](guide_speed.ipynb)（英文），所有设备见[表格](../results/SPEED.md)。
+#
+# | 你有 | 就用 | 方法 | 依据 |
+# |---|---|---|---|
+# | 只有浏览器 | Colab 或 Kaggle | [Colab 五分钟上手](guide_colab.zh-CN.ipynb)、[Kaggle 五分钟上手](guide_kaggle.zh-CN.ipynb) | 它们的笔记本在 CPU 上执行过 |
+# | 没有 NVIDIA GPU 的笔记本电脑，想先看看 | 它的 CPU，合成场景 | [先做一次小试验](guide_first_run.ipynb)（英文） | 在 2 个核上实测 |
+# | 两个 CPU 核和一个晚上 | CPU，NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | 400 个 epoch 用 3 h 12 min：由实测的步推算 |
+# | 一块 NVIDIA GPU | 它 | 同样的命令：会自动找到 | T4：400 个 epoch 的训练步需 2.7 到 11 分钟，估算 |
+# | 两块或更多 NVIDIA GPU | 全部，共同分担每一批 | 两块用 `--num-devices 2` | 用 CPU 上的多个进程测试过 |
+# | Apple 芯片（M1 及以后） | 它的 GPU，float32 | 同样的命令：会自动找到 | 估算；相应的代码从未在这种芯片上运行过 |
+# | TPU | 它，批大小 16 或更大 | [TPU 页](guide_tpu.zh-CN.ipynb) | 只在 XLA 的 CPU 运行时上运行过 |
+#
+# 付费之前请考虑：
+#
+# - 在 **P100** 上，本库以 float32 计算：T4 需要 2.7 到 11 分钟时，它需要 14 到 55 分钟，均为估算。如果 Kaggle 两者都提供，请选 T4。
+# - 在 **TPU** 上第一眼等得最久：看到任何结果之前要先编译程序，每个大约一分钟。
+# - **A100 或更大的 GPU** 可能在等主机，而不是主机等它，即使批大小为 16（按估算的差的一端）。在这些 GPU 中，更大的可能没有收益。
+
+# %% [markdown]
+# ## 这台机器有什么？
+#
+# doctor 说明一次训练在这里会用什么，以及哪里有问题：
+#
+# ```bash
+# mshnet doctor
+# mshnet doctor --device cuda --batch-size 16
+# ```
+
+# %%
+from mshnet.core import Config
+from mshnet.doctor import doctor
+
+found = doctor(Config())
+print(found)
+
+# %% [markdown]
+# ## 它有多快？
+#
+# 几分钟即可知道，不必先租一整天。`--largest-batch` 试出能放下的批大小。
+#
+# ```bash
+# mshnet bench --dataset-dir data/NUAA-SIRST
+# mshnet bench --largest-batch --dataset-dir data/NUAA-SIRST
+# ```
+#
+# 现有的实测与估算得出的结论（由程序生成，英文）：
+
+# %%
+from pathlib import Path
+
+from IPython.display import Markdown
+
+from mshnet import bench
+
+places = (Path("../results"), Path("results"))
+results = next((place for place in places if list(place.glob("*/bench.json"))), None)
+benches = bench.read_benches(results) if results else {}
+Markdown(bench.advice(benches))
+
+# %% [markdown]
+# ## 用什么精度，多大的批？
+#
+# `precision` 保持 `auto`：芯片自身支持 bf16 时用 bf16，在 T4 或 V100 上用带损失缩放的 fp16，其他情况用 float32。要按论文的设置训练，`batch_size` 保持 4。更大的批能更好地利用快的设备，但那是另一种训练设置：使用 `--lr-rule sqrt` 时学习率按批大小的平方根增大。
+#
+# ```bash
+# mshnet train --dataset-dir data/NUAA-SIRST --batch-size 16 --lr-rule sqrt
+# ```
+#
+# ## 需要多少显存？
+#
+# 批大小 16、256x256 时，设备需要 1.5 到 5.8 GiB（估算；好的一端是 bfloat16，差的一端是 float32），所以显存很少成为限制。成为限制时，`--on-out-of-memory halve` 把一批分成几部分计算。
+
+# %%
+#| hide
+assert found.lines and "Estimated" not in bench.advice({}).splitlines()[0]
