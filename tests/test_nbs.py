@@ -234,6 +234,26 @@ def test_readme_shows_prose_and_code_with_links_from_the_top(built):
     assert "not shown" not in text
 
 
+def test_a_second_language_has_its_readme_and_guides_name_the_repository(project):
+    "Links between the notebooks become links between the files at the top."
+    put(
+        project,
+        **{
+            "nbs/index.zh-CN.py": "# %% [markdown]\n# # 目录\n# [English](index.ipynb) {{repo}}\n",
+            "nbs/guide_a.py": "# %% [markdown]\n# # A\n#\n# {{repo}} [a](index.zh-CN.ipynb)\n",
+        },
+    )
+    assert nbs.main(["build"], project) == 0
+    text = (project / "README.zh-CN.md").read_text(encoding="utf-8")
+    assert text.startswith(nbs.README_NOTE.format("nbs/index.zh-CN.py"))
+    assert "[English](README.md) someone/mshnet" in text
+    assert (
+        "someone/mshnet [a](index.zh-CN.ipynb)"
+        in book(project, "nbs/guide_a.ipynb").cells[0].source
+    )
+    assert complaints(project) == []
+
+
 def test_notebooks_hold_no_outputs_and_are_valid(built):
     for path in built.rglob("*.ipynb"):
         nb = nbformat.read(path, as_version=4)

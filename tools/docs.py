@@ -33,6 +33,9 @@ RUNNERS_HERE = {"local": {"device": "cpu"}}  # the others want their machine
 TARGET = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")<?([^)\s\">]+)")
 CODE = re.compile(r"(?ms)^ *(```|~~~).*?^ *\1|``.+?``|`[^`\n]+`")
 TITLE = re.compile(r"(?s)((?:# [^\n]*\n*)?(?:> [^\n]*)?)\s*(.*)")
+UNTRIED = (
+    "*No results on this page: this notebook wants its machine. `local` is the same with results.*"
+)
 UNRUN = re.compile(r"(?m)^#\|\s*(eval:\s*false|slow|tpu|cuda|mps)\b")
 UNEVALUATED = "#| eval: false\n"
 LEFT = "left-by-nbdev"  # the tag of a cell that is not to be evaluated again
@@ -154,6 +157,10 @@ def execute_all(there: Path, names: list[str]) -> None:
             if problem:
                 raise nbs.Mistake(f"{problem}; `tools/nbs.py test {Path(name).stem}` shows more")
             print(f"executed {name}", flush=True)
+    for name in sorted(set(names) - set(wanted)):
+        nb = nbformat.read(there / name, as_version=4)
+        nb.cells.insert(1, nbformat.v4.new_markdown_cell(UNTRIED))
+        nbformat.write(nb, there / name)
 
 
 def prepare(there: Path, names: list[str]) -> None:
@@ -405,6 +412,7 @@ def frame(
         side += f"<h2>{html.escape(section)}</h2>" if section else ""
         side += "<ul>" + "".join(f"<li>{to(page)}</li>" for page in pages) + "</ul>"
     title, told = (html.escape(text) for text in titles[name])
+    told = re.sub(r"`([^`]+)`", r"<code>\1</code>", told)
     head = "" if re.search(r"<h1\b", body) else f"<h1>{title}</h1>"
     head += f'<p class="about">{told}</p>' if told else ""
     steps = (to(before, "&larr; ") if before else "") + (to(after, "&rarr; ") if after else "")
