@@ -63,5 +63,5 @@ $(XLA_MADE): constraints-xla.txt settings.ini setup.py
 $(MADE): constraints.txt settings.ini setup.py
 	@$(RECENT)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,browser]'
 	@touch $@

@@ -113,7 +113,8 @@ def interactive(
     "Whether somebody sits before this notebook."
     if where(environ) == KAGGLE:
         return environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
-    return where(environ) == COLAB or "JPY_SESSION_NAME" in environ
+    told = ("JPY_SESSION_NAME", "VOILA_BASE_URL")
+    return where(environ) == COLAB or any(name in environ for name in told)
 
 # %% ../nbs/01_places.ipynb #installed
 def installed(

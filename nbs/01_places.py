@@ -127,7 +127,7 @@ where().note
 
 
 # %% [markdown]
-# The same notebook runs with somebody before it and headless under papermill. Colab is always watched; Kaggle says whether a session is interactive or a saved version being run; Jupyter tells its kernels the session they belong to, and papermill does not.
+# The same notebook runs with somebody before it and headless under papermill. Colab is always watched; Kaggle says whether a session is interactive or a saved version being run; Jupyter tells its kernels the session they belong to, Voila (which shows a notebook as a page) where its pages are, and papermill neither.
 
 # %%
 #| export
@@ -137,13 +137,14 @@ def interactive(
     "Whether somebody sits before this notebook."
     if where(environ) == KAGGLE:
         return environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
-    return where(environ) == COLAB or "JPY_SESSION_NAME" in environ
+    told = ("JPY_SESSION_NAME", "VOILA_BASE_URL")
+    return where(environ) == COLAB or any(name in environ for name in told)
 
 
 # %%
 test_eq(
-    [interactive(e) for e in ({}, {"JPY_SESSION_NAME": "a.ipynb"}, {"COLAB_GPU": "1"})],
-    [False, True, True],
+    [interactive({name: "x"}) for name in ("A", "JPY_SESSION_NAME", "VOILA_BASE_URL", "COLAB_GPU")],
+    [False, True, True, True],
 )
 
 

@@ -100,7 +100,7 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 5. Train / 训练
 #
-# One line per epoch. If the session ends, run the notebook again: it goes on where it was, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, writes everything and says how to go on. A finished run is only shown.
+# One line per epoch; to see curves and predictions meanwhile, run `from mshnet.show import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again: it goes on where it was, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, writes everything and says how to go on. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
 # **The first step of each phase takes long on a TPU**, a minute or so: it is compiled, and says so. Twice in a run, after the first epoch and after the warm-up, nothing is wrong while nothing seems to happen. All chips share each batch; the result does not depend on their number.
@@ -132,7 +132,7 @@ run
 # How it learned:
 
 # %%
-from mshnet.show import beside_top_hat, gallery, learning_curves, trade_offs
+from mshnet.show import beside_top_hat, explore, gallery, learning_curves, trade_offs, watch
 
 learning_curves(run.folder)
 
@@ -149,10 +149,22 @@ trade_offs(run.folder)
 gallery(run.folder)
 
 # %% [markdown]
+# Walk through them, worst first, and move the threshold (headless: a still picture of the worst):
+
+# %%
+explore(run.folder)
+
+# %% [markdown]
 # The classical top-hat filter, with its best window and threshold, beside it. A network that does not beat it has learned nothing new:
 
 # %%
 beside_top_hat(run.folder)
+
+# %% [markdown]
+# The run as `watch` shows it, here after its end; in another notebook, while it trains:
+
+# %%
+watch(run.folder)
 
 # %% [markdown]
 # The same curves in TensorBoard, where it is installed:
