@@ -712,7 +712,7 @@ def silence(
         if p.exists()
     ]
     quiet = (time.time() if now is None else now) - max(written, default=math.inf)
-    if files.read_json("status.json").get("state") != "running" or quiet < max(60, *lasted) * 3:
+    if files.read_json("status.json").get("state") != "running" or quiet < 3 * max([60, *lasted]):
         return ""
     return f"nothing was written for {duration(quiet)}: it may have been killed"
 
@@ -808,6 +808,7 @@ class Watcher:
             await asyncio.sleep(self.seconds)
             if self.itself.value:
                 self.look()
+        self.look()  # its end may have come while the last picture was drawn
 
 # %% ../nbs/11_show.ipynb #watch
 def watch(

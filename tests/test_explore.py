@@ -20,7 +20,7 @@ from mshnet.show import Picture, View, Watch, Watcher, explore, explored, verdic
 from mshnet.task import Detection
 from mshnet.train import train
 
-SMALL = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
+SMALL = {"scenes": 12, "base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_without_widgets_it_is_a_picture_of_the_worst_image(run):
 
 def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monkeypatch):
     "To the byte, for each image, spot and threshold that is chosen."
-    box = explore(run)
+    box, views = explore(run), show.views_of(run / "best.pt", "test", show.run_config(run), "cpu")
     slider = widgets(box, "FloatSlider")["threshold"]
     lists, [picture] = widgets(box, "Dropdown"), find_images(box)
     buttons = widgets(box, "Button")
@@ -124,12 +124,12 @@ def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monke
     moves += [lambda: setattr(lists["from near"], "index", 1)]
     for move in moves:
         move()
-        chosen = {"place": lists["image"].index, "spot": lists["from near"].index}
-        with monkeypatch.context() as patch:
-            patch.setattr(show, "movable", lambda: False)
-            still = explore(run, threshold=slider.value, **chosen)
-        assert picture.value == still.path.read_bytes()
-    assert lists["image"].index == 1
+        view, spot = views.view(lists["image"].value), lists["from near"].index
+        assert picture.value == explored(view, slider.value, spot)
+    assert (lists["image"].index, slider.value, spot) == (1, 0.07, 1)
+    monkeypatch.setattr(show, "movable", lambda: False)
+    still = explore(run, threshold=0.07, place=1, spot=1)
+    assert picture.value == still.path.read_bytes()
 
 
 def find_images(box):

@@ -1,0 +1,221 @@
+"""The widgets in a real browser: a page that Voila serves, and a notebook in JupyterLab.
+
+The slider is moved by its keys, and the picture on the page must become the one that a process
+without widgets draws for that threshold. Screenshots go to the folder MSHNET_ARTIFACTS, if it is
+set. Chromium is the system's (Debian: apt-get install chromium); nothing is downloaded.
+"""
+
+import base64
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+from PIL import Image
+
+from mshnet.core import Config
+from mshnet.run import Folder, say_status, write_log
+from mshnet.train import train
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = next((path for path in map(shutil.which, BROWSERS) if path), None)
+NEEDED = ("playwright", "voila", "jupyterlab", "ipywidgets", "ipykernel")
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+PATIENCE = 240_000  # milliseconds until a page shows what it should, on a busy machine
+FETCH = """async url => {
+    const bytes = new Uint8Array(await (await fetch(url)).arrayBuffer());
+    return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(""));
+}"""
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    "The folder of a short run on synthetic scenes."
+    folder = tmp_path_factory.mktemp("browser") / "run"
+    small = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
+    return train(Config(**small, epochs=1, warm_epoch=-1, output_dir=str(folder))).folder
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory):
+    "Where screenshots are kept."
+    folder = Path(os.environ.get("MSHNET_ARTIFACTS") or tmp_path_factory.mktemp("screenshots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def page():
+    "A page of a headless browser."
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM)
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page.set_default_timeout(PATIENCE)
+        yield page
+        browser.close()
+
+
+def alike(folder):
+    "An environment in which every process computes the same digits, and finds no one's settings."
+    own = {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    own |= {"IPYTHONDIR": str(folder / "ipython"), "OMP_NUM_THREADS": "1"}
+    own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, **own}
+
+
+def write_notebook(path, *sources):
+    "A notebook of code cells, with this Python's kernel."
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "python3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
+    return path
+
+
+@contextlib.contextmanager
+def served(folder, *words):
+    "A server on this machine alone, at a free port; its address and its log."
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = folder / "server.log"
+    line = [sys.executable, "-m", *words]
+    line = [word.replace("PORT", str(port)) for word in line]
+    with open(log, "w") as out:
+        server = subprocess.Popen(line, cwd=folder, env=alike(folder), stdout=out, stderr=out)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        wait_for(address, server, log)
+        yield address
+    finally:
+        server.terminate()
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def wait_for(address, server, log):
+    "Until the server answers, whatever it says."
+    for _ in range(PATIENCE // 500):
+        assert server.poll() is None, log.read_text()
+        try:
+            urllib.request.urlopen(f"{address}/static/none", timeout=5)
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(log.read_text())
+
+
+def still(folder, call):
+    "The pixels of the picture that a call draws in a process without widgets."
+    code = f"from mshnet.show import explore, watch\nprint({call}.path)"
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, env=alike(folder), capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return pixels(Path(done.stdout.splitlines()[-1]).read_bytes())
+
+
+def pixels(content):
+    "A PNG file, decoded."
+    with Image.open(io.BytesIO(content)) as file:
+        return np.asarray(file.convert("RGB"))
+
+
+def shown(page, number=0):
+    "The pixels of a picture on the page."
+    source = page.locator("img.widget-image").nth(number).get_attribute("src")
+    return pixels(base64.b64decode(page.evaluate(FETCH, source)))
+
+
+def until(page, want, number=0):
+    "Wait until the page shows this picture, to the last pixel."
+    for _ in range(PATIENCE // 500):
+        if np.array_equal(shown(page, number), want):
+            return
+        page.wait_for_timeout(500)
+    raise AssertionError("the picture on the page is another one")
+
+
+def move_slider(page, folder, run, steps):
+    "Move the threshold by keys, and see the picture become that of the static call."
+    page.locator("img.widget-image").first.wait_for()
+    until(page, still(folder, f"explore({str(run)!r})"))
+    handle = page.locator(".noUi-handle").first
+    handle.focus()
+    for _ in range(steps):
+        handle.press("ArrowLeft")
+    assert page.locator(".widget-readout").first.inner_text() == f"{0.5 - steps / 100:.2f}"
+    want = still(folder, f"explore({str(run)!r}, threshold={0.5 - steps / 100:.2f})")
+    until(page, want)
+
+
+def test_in_voila_the_slider_moves_the_picture_and_a_run_is_followed(
+    page, run, artifacts, tmp_path
+):
+    "Both widgets on a page without code, as a visitor sees them."
+    begun = Folder(tmp_path / "begun")
+    begun.path.mkdir()
+    settings = json.loads((run / "config.json").read_text()) | {"epochs": 2}
+    begun.file("config.json").write_text(json.dumps(settings))
+    say_status(begun, "running", -1)
+    write_notebook(
+        tmp_path / "page.ipynb",
+        f"from mshnet.show import explore, watch\nexplore({str(run)!r})",
+        f"watch({str(begun.path)!r}, seconds=1)",
+    )
+    with served(tmp_path, "voila", "page.ipynb", "--no-browser", "--port=PORT") as address:
+        page.goto(address)
+        move_slider(page, tmp_path, run, steps=31)
+        page.screenshot(path=artifacts / "voila_explore.png")
+        page.get_by_role("button", name="next").click()
+        until(page, still(tmp_path, f"explore({str(run)!r}, threshold=0.19, place=1)"))
+        until(page, still(tmp_path, f"watch({str(begun.path)!r})"), 1)
+        for epoch, loss in enumerate((0.9, 0.7)):
+            entry = {"epoch": epoch, "phase": "full", "loss": loss, "seconds": 1.0}
+            write_log(begun, entry)
+        shutil.copy(run / "last.pt", begun.path)
+        say_status(begun, "finished", 1, "all epochs done")
+        until(page, still(tmp_path, f"watch({str(begun.path)!r})"), 1)
+        page.get_by_text("finished: 2 of 2 epochs, all epochs done; seen at").wait_for()
+        page.screenshot(path=artifacts / "voila.png", full_page=True)
+
+
+def test_in_jupyterlab_the_slider_moves_the_picture(page, run, artifacts, tmp_path):
+    "In the notebook that people open."
+    write_notebook(
+        tmp_path / "lab.ipynb", f"from mshnet.show import explore\nexplore({str(run)!r})"
+    )
+    words = ("--no-browser", "--allow-root", "--port=PORT", "--IdentityProvider.token=")
+    quiet = (
+        "--LabApp.news_url=",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    )
+    with served(tmp_path, "jupyterlab", *words, *quiet) as address:
+        page.goto(f"{address}/lab/tree/lab.ipynb")
+        page.locator(".jp-CodeCell .cm-content").first.click()
+        page.get_by_text("Python 3 (ipykernel) | Idle").or_(
+            page.get_by_text("python3 | Idle")
+        ).first.wait_for()
+        page.keyboard.press("Control+Enter")
+        move_slider(page, tmp_path, run, steps=12)
+        page.screenshot(path=artifacts / "jupyterlab_explore.png")
