@@ -1,4 +1,4 @@
-"What several tests need: where real images lie, and a small data set to write."
+"What several tests need: where real images lie, a small data set and a run to write."
 
 import os
 from pathlib import Path
@@ -36,4 +36,39 @@ def make_dataset(folder: Path, train: int = 6, test: int = 4, size: int = 32) ->
             mask[row : row + 3, col : col + 3] = 255
             Image.fromarray(image).save(folder / "images" / f"{name}.png")
             Image.fromarray(mask).save(folder / "masks" / f"{name}.png")
+    return folder
+
+
+def make_run(folder: Path, **settings) -> Path:
+    """Write the folder of a run that was never trained, on synthetic scenes, with its scores.
+
+    The starting weights predict nearly the same everywhere. Here their last layer is stretched,
+    so that something is found, missed and invented, and something else at another threshold.
+    """
+    import torch
+
+    from mshnet.core import Config
+    from mshnet.device import open_device
+    from mshnet.evaluate import look_closely
+    from mshnet.run import Folder, say_status, write_json, write_log
+    from mshnet.task import Detection
+
+    small = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
+    config = Config(**{**small, "epochs": 2, **settings})
+    task, device, run = Detection(config), open_device("cpu"), Folder(folder)
+    model = task.model()
+    with torch.no_grad():
+        model.final.weight *= 150
+        model.final.bias.copy_(150 * (model.final.bias - 0.104) - 1)
+    folder.mkdir(parents=True)
+    write_json(folder / "config.json", config.model_dump())
+    for name in ("best.pt", "last.pt"):
+        torch.save({"state_dict": model.state_dict()}, folder / name)
+    seen = look_closely(task, model, task.splits()["test"], device, "full", "untrained")
+    seen.save(folder)
+    scores = {"split": "test", "line": str(seen.scores), "scores": seen.scores.as_dict()}
+    for epoch, loss in enumerate((0.9, 0.7)):
+        entry = {"epoch": epoch, "phase": "full", "loss": loss, "seconds": 30.0}
+        write_log(run, entry | scores)
+    say_status(run, "finished", 1, "all epochs done")
     return folder

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import make_dataset
+from conftest import make_dataset, make_run
 from PIL import Image
 
 from mshnet import show
@@ -18,17 +18,14 @@ from mshnet.core import Config, UserError
 from mshnet.run import Folder, say_status, write_log
 from mshnet.show import Picture, View, Watch, Watcher, explore, explored, verdict, watch
 from mshnet.task import Detection
-from mshnet.train import train
 
-SMALL = {"scenes": 12, "base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu"}
+SMALL = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    "The folder of a run of one epoch on synthetic scenes."
-    folder = tmp_path_factory.mktemp("explore") / "run"
-    config = Config(**SMALL, epochs=1, warm_epoch=-1, output_dir=str(folder))
-    return train(config).folder
+    "The folder of a run on synthetic scenes."
+    return make_run(tmp_path_factory.mktemp("explore") / "run", **SMALL)
 
 
 @pytest.fixture
