@@ -25,13 +25,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.ndimage import white_tophat
+from scipy.ndimage import find_objects, label, white_tophat
 from torch import Tensor, nn
 
 from mshnet.core import Config, UserError, as_user_error
 from mshnet.data import Batch, Split, ahead, pairs_of, read_dataset, squash
 from mshnet.device import DeviceSteps, open_device
-from mshnet.metrics import Found, Histogram, Scores, Tally, pd_fa, score
+from mshnet.metrics import (
+    BINS,
+    MATCH,
+    Found,
+    Histogram,
+    Objects,
+    Scores,
+    Tally,
+    in_turns,
+    objects,
+    pd_fa,
+    score,
+)
 from mshnet.model import MSHNet, load_weights
 from mshnet.places import installed, program_folder
 from mshnet.run import bar, write_json
@@ -163,7 +175,7 @@ def protocol(
 # %% [markdown]
 # ## All that is worth knowing of a split
 #
-# The final evaluation does more than an epoch's: the counts of each image (to find the worst), the pixels' histogram by probability (precision and recall at every threshold) and the objects at two dozen thresholds (Pd against Fa).
+# The final evaluation does more than an epoch's: the counts of each image and a record of each target (to find the worst, and to say why), the pixels' histogram by probability (precision and recall at every threshold, and whether the probabilities are true) and the objects at two dozen thresholds (Pd against Fa).
 
 # %%
 #| export
@@ -178,13 +190,207 @@ class Evaluation:
     protocol: dict[str, Any]
     images: list[dict[str, Any]]  # per image: name, pixels, targets, matched, false_pixels
     curves: dict[str, Any]  # lists: thresholds and what was counted there
+    targets: list[dict[str, Any]]  # of each target: image, place, area, contrast, how it was found
+    settings: dict[str, Any]  # with which it was scored
 
     def save(self, folder: Path) -> None:
         "Write scores.json and details.json."
         line = str(self.scores)
         scores = {"line": line, "scores": self.scores.as_dict(), "protocol": self.protocol}
-        write_json(folder / "details.json", {"images": self.images, "curves": self.curves})
+        details = {"images": self.images, "curves": self.curves, "targets": self.targets}
+        write_json(folder / "details.json", {**details, "settings": self.settings})
         write_json(folder / "scores.json", scores)
+
+
+# %% [markdown]
+# ### How much a target stands out
+#
+# The *signal-to-clutter ratio* says how far a target's mean grey level lies from that of its surroundings, in standard deviations of the surroundings:
+#
+# $$\mathrm{SCR} = \frac{|\mu_t - \mu_b|}{\sigma_b}$$
+#
+# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). What the surroundings are is a convention, and another one gives other values. Here they are the target's box with 20 pixels added on each side, without the pixels of any target. Grey levels are those of the image that is scored, so after the resize. In a perfectly flat background nothing deviates; then the deviation is taken that rounding to whole grey levels hides, $1/\sqrt{12}$.
+
+# %%
+#| export
+AROUND = 20  # pixels of surroundings on each side of a target's box
+FLAT = 12**-0.5  # grey levels; no deviation is taken to be less
+
+
+def signal_to_clutter(
+    grey: np.ndarray,  # [H,W] grey levels
+    target: np.ndarray,  # [H,W] bool; the target
+    mask: np.ndarray,  # [H,W] bool; all targets
+) -> float | None:  # None: there is nothing around it
+    "How many deviations of its surroundings a target lies from their mean."
+    [box] = find_objects(target.astype(np.int8))
+    near = tuple(slice(max(s.start - AROUND, 0), s.stop + AROUND) for s in box)
+    around = grey[near][~mask[near]].astype(np.float64)
+    if not around.size:
+        return None
+    apart = abs(float(grey[box][target[box]].mean(dtype=np.float64) - around.mean()))
+    return round(apart / max(float(around.std()), FLAT), 3)
+
+
+# %%
+rng = np.random.default_rng(0)
+grey, spot = rng.normal(100, 10, (64, 64)), np.zeros((64, 64), bool)
+spot[30:33, 30:33] = True
+grey[spot] = 150
+test_close(signal_to_clutter(grey, spot, spot), 5, eps=0.3)
+test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
+assert signal_to_clutter(grey, spot | True, spot | True) is None
+
+
+# %% [markdown]
+# ### What became of each target
+#
+# A prediction *touches* a target if they share a pixel, or if the rule paired them. With that every wrong pixel has an owner. A target's own missing pixels are its fault, and so are the pixels too many of a prediction that touches it (if it touches several: of the one it was paired with, else of the one it covers most). What touches no target is clutter. So the wrong pixels of all targets and of the clutter add up to those of the image, union less intersection, and none is counted twice.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Touching:
+    "Which predictions of an image touch which of its targets; both by their numbers, from 0."
+
+    pairs: dict[int, int]  # the prediction that the rule paired with a target
+    shared: dict[tuple[int, int], int]  # pixels that (target, prediction) have in common
+    predictions: dict[int, set[int]]  # that touch a target
+    targets: dict[int, set[int]]  # that share pixels with a prediction
+    inside: dict[int, int]  # pixels of a prediction in any target
+    owner: dict[int, int]  # the one target that answers for a prediction
+
+
+# %% [markdown]
+# Found in one pass over the pixels that both hold:
+
+# %%
+#| export
+def touching(
+    truth: np.ndarray,  # [S,S] number of the target in each pixel, from 1; 0: none
+    guess: np.ndarray,  # [S,S] number of the prediction in each pixel
+    pairs: Sequence[tuple[int, int]],  # from the rule
+) -> Touching:
+    "Find what touches what."
+    both = (truth > 0) & (guess > 0)
+    couples = np.stack([truth[both], guess[both]]) - 1
+    couples, counts = np.unique(couples, axis=1, return_counts=True)
+    shared = {(int(t), int(p)): int(n) for (t, p), n in zip(couples.T, counts, strict=True)}
+    owner = {p: t for t, p in pairs}
+    found = Touching(dict(pairs), shared, {t: {p} for t, p in pairs}, {}, {}, owner)
+    for (t, p), pixels in sorted(shared.items(), key=lambda item: -item[1]):
+        owner.setdefault(p, t)
+        found.predictions.setdefault(t, set()).add(p)
+        found.targets.setdefault(p, set()).add(t)
+        found.inside[p] = found.inside.get(p, 0) + pixels
+    return found
+
+
+# %% [markdown]
+# The record of a target, then: where it is, how large and how clear, whether it was found and how well it was covered, the highest probability in it, and what the error analysis needs. Its numbers are rounded to what means something.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class CloseUp:
+    "What is recorded of one image beside its counts."
+
+    targets: list[dict[str, Any]]
+    clutter: dict[str, int]  # number and pixels of the predictions that touch no target
+    tenths: np.ndarray  # [10] sum of the probabilities of each tenth of 0..1
+
+
+def close_up(
+    grey: np.ndarray,  # [S,S] grey levels
+    prob: np.ndarray,  # [S,S] 0..1
+    pred: np.ndarray,  # [S,S] bool
+    mask: np.ndarray,  # [S,S] bool
+    targets: Objects,  # of the mask
+    rule: str,
+) -> CloseUp:
+    "Look at an image target by target."
+    truth, guess = (label(m, np.ones((3, 3), bool))[0] for m in (mask, pred))
+    preds = objects(pred)
+    touch = touching(truth, guess, MATCH[rule](targets, preds))
+    records = []
+    for t in range(len(targets)):
+        own = truth == t + 1
+        place = [round(float(x), 2) for x in targets.centroid[t]]
+        contrast = signal_to_clutter(grey, own, mask)
+        area = int(targets.area[t])
+        records.append(
+            {"row": place[0], "col": place[1], "area": area, "scr": contrast}
+            | fate(t, touch, targets, preds)
+            | {"peak": round(float(prob[own].max()), 4)}
+        )
+    clutter = int(preds.area.sum() - preds.area[list(touch.owner)].sum())
+    return CloseUp(
+        records,
+        {"clutter": len(preds) - len(touch.owner), "clutter_pixels": clutter},
+        tenths(prob),
+    )
+
+
+# %% [markdown]
+# And how it was found:
+
+# %%
+#| export
+def fate(
+    t: int,  # number of the target
+    touch: Touching,
+    targets: Objects,
+    preds: Objects,
+) -> dict[str, Any]:
+    "Was a target found, how well, and by what was it touched?"
+    touched, area, iou = touch.predictions.get(t, set()), int(targets.area[t]), None
+    if t in touch.pairs:
+        p = touch.pairs[t]
+        inter = touch.shared.get((t, p), 0)
+        iou = round(inter / (area + int(preds.area[p]) - inter), 4)
+    own = [p for p in touched if touch.owner[p] == t]
+    return {
+        "matched": t in touch.pairs,
+        "iou": iou,  # with the prediction that found it; None: not found
+        "covered": sum(touch.shared.get((t, p), 0) for p in touched),  # of its pixels
+        "extra": sum(int(preds.area[p]) - touch.inside.get(p, 0) for p in own),
+        "parts": len(touched),  # predictions that touch it
+        "merged": any(touch.targets.get(p, set()) - {t} for p in touched),
+    }
+
+
+def tenths(
+    prob: np.ndarray,  # [...] 0..1
+) -> np.ndarray:  # [10] float64
+    "Sums of the probabilities below 0.1, below 0.2 .., in the steps of the histogram."
+    scaled, tenth = prob * BINS, BINS // 10
+    low = scaled < tenth  # almost all, and those need no sorting
+    steps = np.minimum(scaled[~low].astype(np.int64), BINS - 1) // tenth
+    sums = np.bincount(steps, prob[~low].astype(np.float64), 10)
+    sums[0] += prob[low].sum(dtype=np.float64)
+    return sums
+
+
+# %% [markdown]
+# Two targets of four pixels each, under one prediction of ten, and a speck of clutter. The centroid of the large prediction is near neither target, so both are missed, and both were merged:
+
+# %%
+truth, pred = np.zeros((2, 32, 32), bool)
+truth[4:6, 4:6] = truth[4:6, 12:14] = True
+pred[4, 4:14] = pred[20, 20] = True
+seen = close_up(pred * 100.0, pred * 0.9, pred, truth, objects(truth), "exact")
+assert isinstance(seen, CloseUp) and [t["merged"] for t in seen.targets] == [True, True]
+test_eq(
+    (seen.clutter, [t["matched"] for t in seen.targets]),
+    ({"clutter": 1, "clutter_pixels": 1}, [False] * 2),
+)
+wrong = sum(t["area"] - t["covered"] + t["extra"] for t in seen.targets) + 1
+test_eq(wrong, np.count_nonzero(truth ^ pred))
+test_close(tenths(np.array([0.05, 0.95, 1]))[[0, 9]], np.array([0.05, 1.95]))
+touch = touching(label(truth)[0], label(pred)[0], [])
+test_eq((touch.targets, touch.owner), ({0: {0, 1}}, {0: 0}))
+assert isinstance(touch, Touching) and fate(0, touch, objects(truth), objects(pred))["extra"] == 6
+seen.targets[0]
 
 
 # %% [markdown]
@@ -203,25 +409,56 @@ def look_closely(
 ) -> Evaluation:
     "Score a split with its curves and its images one by one."
     tally, histogram = task.tally(), Histogram()
-    found = [Found(0, 0, 0)] * len(THRESHOLDS)
+    found, seen = [Found(0, 0, 0)] * len(THRESHOLDS), list[CloseUp]()
 
     def count(logits: Tensor, batch: Batch) -> None:
         "Count a batch in all ways."
         targets = tally.add(logits, batch.mask, batch.real)
-        prob = torch.sigmoid(logits)[batch.real, 0].numpy()
-        histogram.add(prob, batch.mask[batch.real, 0].numpy() > 0)
+        prob, pred, mask = (
+            x[batch.real, 0].numpy() for x in (logits.sigmoid(), logits > 0, batch.mask > 0)
+        )
+        histogram.add(prob, mask)
+        grey = batch.image[batch.real].float().mean(1).numpy()
+        rules = [task.config.rule] * len(targets)
+        seen.extend(map(close_up, grey, prob, pred, mask, targets, rules))
         found[:] = add(found, pd_fa(prob, targets, THRESHOLDS, task.config.rule))
 
     count_predictions(count, task, model, split, device, phase)
-    tally.join(device.gather(tally), task.config.batch_size // device.processes)
+    share = task.config.batch_size // device.processes
+    tally.join(device.gather(tally), share)
     histogram.join(device.gather(histogram))
-    found = reduce(add, device.gather(found))
-    scores = tally.scores()
+    found, seen = reduce(add, device.gather(found)), in_turns(device.gather(seen), share)
+    return gathered(task.config, split, device, (tally, histogram, found, seen), chosen, seed)
+
+
+# %% [markdown]
+# What was counted is then brought into the form that is kept:
+
+# %%
+#| export
+def gathered(
+    config: Config,
+    split: Split,
+    device: DeviceSteps,
+    counted: tuple[Tally, Histogram, list[Found], list[CloseUp]],  # of all processes
+    chosen: str,
+    seed: int | None,
+) -> Evaluation:
+    "What was counted, as it is kept."
+    tally, histogram, found, seen = counted
+    scores, named = tally.scores(), list(zip(split.names, seen, strict=True))
+    rows = zip(per_image(tally, split), seen, strict=True)
     return Evaluation(
         scores,
-        protocol(task.config, split, scores, device, chosen, seed),
-        per_image(tally, split),
-        {"pixels": pixel_curve(histogram), "objects": object_curve(found, tally.pixels)},
+        protocol(config, split, scores, device, chosen, seed),
+        [{**row, **one.clutter} for row, one in rows],
+        {
+            "pixels": pixel_curve(histogram),
+            "objects": object_curve(found, tally.pixels),
+            "calibration": calibration_curve(histogram, [one.tenths for one in seen]),
+        },
+        [{"name": name, **target} for name, one in named for target in one.targets],
+        config.model_dump(),
     )
 
 
@@ -257,19 +494,42 @@ def object_curve(found: Sequence[Found], pixels: int) -> dict[str, list[Any]]:
     }
 
 
+# %% [markdown]
+# Is a pixel of probability 0.7 a target's in 7 of 10 cases? That is counted in ten steps: how many pixels there are, how many of them are a target's, and what was said of them on average.
+
 # %%
+#| export
+def calibration_curve(
+    histogram: Histogram,
+    sums: Sequence[np.ndarray],  # of each image, each [10], from `tenths`
+) -> dict[str, list[Any]]:
+    "Pixels, those of targets, and the mean probability (None: no pixel), by tenths of it."
+    target, other = (x.reshape(10, -1).sum(1) for x in (histogram.target, histogram.background))
+    total = np.sum([*sums, np.zeros(10)], axis=0)
+    means = [round(s / n, 6) if n else None for s, n in zip(total, target + other, strict=True)]
+    return {"pixels": (target + other).tolist(), "target": target.tolist(), "mean": means}
+
+
+# %%
+prob, histogram = np.array([0.02, 0.04, 0.97]), Histogram()
+histogram.add(prob, np.array([False, False, True]))
+test_eq(calibration_curve(histogram, [tenths(prob)])["mean"][0], 0.03)
 result = look_closely(task, model, parts["test"], device, "full", "untrained")
 test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
 assert isinstance(result, Evaluation)
 test_eq((len(result.images), result.protocol["rule"]), (3, "exact"))
+test_eq((len(result.targets), result.settings["rule"]), (result.scores.targets, "exact"))
+test_eq(sum(t["matched"] for t in result.targets), sum(i["matched"] for i in result.images))
 with tempfile.TemporaryDirectory() as tmp:
     result.save(Path(tmp))
     test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["details.json", "scores.json"])
 test_eq(object_curve(add([Found(2, 1, 3)] * 2, [Found(2, 1, 3)] * 2), 10**6)["pd"], [0.5, 0.5])
 assert protocol(config, parts["test"], result.scores, device, "x", None)["resize"] == RESIZE
 test_eq(len(pixel_curve(Histogram())["recall"]), 100)
+empty = (task.tally(), Histogram(), [Found(0, 0, 0)] * len(THRESHOLDS), [])
+test_eq(gathered(config, parts["test"].part("test", []), device, empty, "x", None).targets, [])
 test_eq(per_image(task.tally(), parts["test"].part("test", [])), [])
-result.images[0]
+result.images[0], result.targets[0]
 
 
 # %% [markdown]
