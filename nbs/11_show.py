@@ -319,14 +319,15 @@ def predict_some(
     split: Split,
     names: Sequence[str],
     config: Config,
-    weights: str = "best.pt",  # which of the run's
+    weights: Path | None = None,  # None: those that the run kept
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # images [N,S,S,3], probabilities, masks [N,S,S]
-    "Predict a few images of a split with weights of the run."
+    "Predict a few images of a split with a run's weights."
     rows = [split.names.index(name) for name in names]
     pairs = [squash(split.images[i], split.masks[i], config.base_size) for i in rows]
     batch = collate(pairs, [True] * len(pairs))
-    prob = predict(folder / weights, batch.image, "cpu")[:, 0].numpy()  # few: not worth a TPU
-    return batch.image.permute(0, 2, 3, 1).numpy(), prob, batch.mask[:, 0].numpy() > 0
+    found = predict(weights or folder / "best.pt", batch.image, "cpu")  # few: not worth a TPU
+    mask = batch.mask[:, 0].numpy() > 0
+    return batch.image.permute(0, 2, 3, 1).numpy(), found[:, 0].numpy(), mask
 
 
 # %%
@@ -1060,7 +1061,7 @@ class Watch:
         config = run_config(self.folder)
         self.split = self.split or part_of(config, judge_split(config))
         names = [self.split.names[i] for i in even_steps(len(self.split), self.count)]
-        return names, predict_some(self.folder, self.split, names, config, "last.pt"), config.rule
+        return names, predict_some(self.folder, self.split, names, config, self.folder / "last.pt"), config.rule
 
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # cli
 #
-# > `mshnet train | test | data | doctor | bench | export | pack`: the same settings as flags, and errors that say what to write.
+# > `mshnet train | test | data | doctor | bench | compare | export | pack`: the same settings as flags, and errors that say what to write.
 
 # %%
 #| default_exp cli
@@ -91,6 +91,10 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "write weights as a file for other programs, and check it (extra: export)",
         ["weight_path"],
     ),
+    "compare": (
+        "put runs side by side: scores, protocols, curves, and what went wrong",
+        [],
+    ),
     "pack": ("put a run into one file, to take it along", []),
 }
 PLACED: dict[
@@ -99,6 +103,10 @@ PLACED: dict[
     "data": (
         "folder",
         {"metavar": "DIR", "nargs": "?", "help": "folder or archive of it, or a name"},
+    ),
+    "compare": (
+        "runs",
+        {"metavar": "RUN", "nargs": "+", "help": "folder of a run, or of scores"},
     ),
     "pack": ("run", {"metavar": "RUN", "help": "folder of the run"}),
 }
@@ -147,13 +155,24 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 # %% [markdown]
-# Exporting and packing have two each:
+# Exporting, comparing and packing have two each:
 
 # %%
 #| export
 OWN["export"] = {
     "format": {"help": "onnx (default), pt2 (torch.export) or safetensors"},
     "output": {"help": "file to write (default: beside the weights, named after them)"},
+}
+OWN["compare"] = {
+    "output": {
+        "help": "FILE.png, FILE.md or FILE.json to write; a folder gets all three, and the worst "
+        "images with their causes"
+    },
+    "anyway": {
+        "action": "store_const",
+        "const": True,
+        "help": "compare what is not comparable, and say on the table and in the picture why not",
+    },
 }
 OWN["pack"] = {
     "format": {"help": "zip or tar.gz (default)"},
@@ -396,6 +415,23 @@ def do_bench(config: Config, **asked: Any) -> int:
 
 
 # %% [markdown]
+# One puts runs side by side. It reads what they left, so it needs neither their data nor a device, but for the pictures of the worst images.
+
+# %%
+#| export
+def do_compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
+    "Print runs side by side, and write it where that is asked for."
+    from mshnet.compare import as_text, compare, keep_comparison, output_place
+
+    place = output_place(output) if output else None
+    found = compare(runs, anyway)
+    print(as_text(found))
+    for line in keep_comparison(found, place) if place else ():
+        tell(line)
+    return 0
+
+
+# %% [markdown]
 # The last two make a file, of weights or of a run. All of them by name:
 
 # %%
@@ -431,6 +467,7 @@ DO: dict[str, Callable[..., int]] = {
     "doctor": do_doctor,
     "bench": do_bench,
     "export": do_export,
+    "compare": do_compare,
     "pack": do_pack,
 }
 
@@ -466,7 +503,7 @@ def main(
         command = ""
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
-            names = ["run", *OWN.get(command, {})]
+            names = ["run", "runs", *OWN.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
             run = str(written.get("weight_path", "")) if command == "test" else ""
             status = DO[command](configure(written, file, run), **own)
@@ -511,6 +548,8 @@ tell("a word")
 assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
 done = (do_train, do_test, do_data, do_doctor, do_bench, do_export, do_pack)
 assert [do.__name__ for do in done] == [f"do_{c}" for c in COMMANDS]
+shown = (do_train, do_test, do_data, do_doctor, do_bench, do_compare, do_pack)
+assert [do.__name__ for do in shown] == [f"do_{command}" for command in COMMANDS]
 assert isinstance(make_parser(), Parser)
 with tempfile.TemporaryDirectory() as tmp:
     assert result_folder(f"{tmp}/new").is_dir()

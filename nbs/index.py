@@ -63,6 +63,7 @@
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt          # scores, with their protocol
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST       # how fast, beside a plain script, on this machine
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt        # an ONNX file, checked (--format pt2, safetensors)
+# mshnet compare runs/NUAA-SIRST-*                             # runs side by side: scores, curves, what went wrong
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                         # the run in one file, to take along (--format zip)
 # ```
 #
@@ -199,6 +200,7 @@
 # | [12_doctor](12_doctor.ipynb) | what machine is this |
 # | [13_bench](13_bench.ipynb) | how fast, against the device's limits and a plain script |
 # | [14_export](14_export.ipynb) | ONNX, torch.export and safetensors files for other programs, checked |
+# | [16_compare](16_compare.ipynb) | runs side by side, small and dim targets, calibration, what goes wrong and why |
 # | [17_cli](17_cli.ipynb), [18_main](18_main.ipynb) | the commands |
 #
 # To change something, read [CONTRIBUTING](../CONTRIBUTING.md); what was tried is in [LOG](../LOG.md); what changed in [CHANGELOG](../CHANGELOG.md).

@@ -1,0 +1,447 @@
+"""Comparing runs: what is refused, what stands in the tables, and what the records add up to."""
+
+import json
+import math
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_dataset
+from PIL import Image
+
+from mshnet.cli import main
+from mshnet.compare import (
+    Calibration,
+    Target,
+    by_bins,
+    cause_of,
+    causes,
+    choice,
+    compare,
+    draw,
+    protocol_table,
+    read_scored,
+    seed_groups,
+    style,
+    tables,
+    trust,
+    verdicts,
+    wilson,
+    worst,
+)
+from mshnet.core import Config, UserError
+from mshnet.evaluate import close_up, evaluate, signal_to_clutter, tenths
+from mshnet.metrics import find, objects
+from mshnet.train import train
+
+SETTINGS = {"scenes": 16, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    "Two runs that differ in their seed alone."
+    place = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        folder = str(place / f"seed{seed}")
+        train(Config(**SETTINGS, seed=seed, epochs=2, warm_epoch=0, output_dir=folder))
+    return place
+
+
+@pytest.fixture
+def copies(runs, tmp_path):
+    "Folders with the scores of both, to be changed."
+    for name in ("seed0", "seed1"):
+        (tmp_path / name).mkdir()
+        for file in ("scores.json", "details.json", "config.json"):
+            (tmp_path / name / file).write_bytes((runs / name / file).read_bytes())
+    return tmp_path
+
+
+def change(folder, file, **values):
+    "Change what a JSON file says; None takes it away."
+    path = folder / file
+    content = json.loads(path.read_text())
+    part = content["protocol"] if file == "scores.json" else content
+    part.update(values)
+    for name in [name for name, value in values.items() if value is None]:
+        del part[name]
+    path.write_text(json.dumps(content))
+
+
+def call(capsys, *words):
+    "Status, output and errors of a command."
+    status = main(["compare", *map(str, words)])
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+def refused(capsys, *words):
+    "The one line that refuses a comparison."
+    status, out, err = call(capsys, *words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    return err
+
+
+def test_two_runs_make_a_table_with_their_mean(runs, capsys):
+    "Runs that differ in their seed alone have a mean and a deviation, computed here by hand."
+    status, out, _ = call(capsys, runs / "seed0", runs / "seed1")
+    ious = [read_scored(runs / name).scores.iou for name in ("seed0", "seed1")]
+    mean, deviation = np.mean(ious), abs(ious[0] - ious[1]) / math.sqrt(2)
+    assert status == 0
+    assert f"mean of n = 2 seeds (0, 1)  {mean:.3f} ± {deviation:.3f}" in out
+    assert "By contrast" in out
+    assert "NOT COMPARABLE" not in out
+
+
+def test_one_run_is_shown_alone(runs, capsys):
+    "Its own table needs no company."
+    status, out, _ = call(capsys, runs / "seed0")
+    assert status == 0
+    assert "mean of" not in out
+    assert "protocol: split_hash" in out
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("split_hash", "0123456789ab"),
+        ("images", 5),
+        ("targets", 5),
+        ("size", 128),
+        ("resize", "another"),
+        ("threshold", 0.3),
+        ("rule", "reference"),
+        ("chosen", "epoch 1, by iou on the TEST list itself"),
+        ("chosen", "weights x.pt; how they were chosen: not known"),
+        ("split_hash", None),
+    ],
+)
+def test_what_is_not_comparable_is_refused_and_shown_anyway(copies, capsys, field, value):
+    "The line names the field; with --anyway the text, the document, the data and picture warn."
+    change(copies / "seed1", "scores.json", **{field: value})
+    both, name = (copies / "seed0", copies / "seed1"), "choice" if field == "chosen" else field
+    line = refused(capsys, *both)
+    assert "cannot be compared" in line
+    assert f" {name} " in line
+    assert "--anyway" in line
+    status, out, _ = call(capsys, *both, "--anyway", "--output", copies / "x.md")
+    assert status == 0
+    assert out.startswith("NOT COMPARABLE")
+    assert f"{name} !" in out
+    assert "**NOT COMPARABLE" in (copies / "x.md").read_text()
+    assert "mean of" not in out
+    said = draw(compare(both, anyway=True)).get_suptitle()
+    assert name in said
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seed", 9),
+        ("device", "an A100"),
+        ("precision", "other"),
+        ("mshnet", "9"),
+        ("data", "other"),
+    ],
+)
+def test_what_only_needs_saying_has_a_column(copies, field, value):
+    "Another name of the same pixels, another machine: said, not refused."
+    change(copies / "seed1", "scores.json", **{field: value})
+    found = compare([copies / "seed0", copies / "seed1"])
+    assert found.forbids == {}
+    assert str(value) in found.differs[field]
+    assert field in protocol_table(found).head
+
+
+def test_last_and_held_out_are_both_honest():
+    "Neither looks at the test list, so they may be compared."
+    said = ["epoch 9, the last", "epoch 3, by iou on a held-out part of the training list"]
+    assert {choice(text) for text in said} == {"without the test list"}
+    assert choice("epoch 3, named by its file last.pt") == "not known"
+
+
+@pytest.mark.parametrize("field", ["precision", "torch"])
+def test_a_mean_is_of_seeds_alone(copies, field):
+    "Another precision or version is another experiment."
+    found = compare([copies / "seed0", copies / "seed1"])
+    assert len(seed_groups(found.runs)) == 1
+    change(copies / "seed1", "scores.json", **{field: "other"})
+    assert seed_groups(compare([copies / "seed0", copies / "seed1"]).runs) == []
+
+
+def test_another_recipe_is_no_other_seed(copies):
+    "Its settings are named, and no mean is made."
+    change(copies / "seed1", "config.json", lr=0.5)
+    found = compare([copies / "seed0", copies / "seed1"])
+    assert seed_groups(found.runs) == []
+    assert found.differs["lr"] == [str(Config().lr), "0.5"]
+
+
+def test_each_mistake_has_its_line(runs, copies, capsys):
+    "What is no run, has no scores, comes twice, or is damaged."
+    (copies / "empty").mkdir()
+    assert "no such folder" in refused(capsys, copies / "nowhere")
+    assert "no run (it has neither" in refused(capsys, copies / "empty")
+    assert "name its folder" in refused(capsys, copies / "seed0" / "scores.json")
+    twice = refused(capsys, copies / "seed0", copies / "seed1" / ".." / "seed0")
+    assert "named 2 times" in twice
+    (copies / "seed0" / "scores.json").unlink()
+    assert "train it first" in refused(capsys, copies / "seed0")
+    (copies / "seed0" / "best.pt").touch()
+    line = refused(capsys, copies / "seed0")
+    assert f"mshnet test --weight-path {copies / 'seed0'}/best.pt" in line
+    for text in ("{", "[]", '{"scores": {}, "protocol": {}}', '{"scores": 1}', "\0"):
+        (copies / "seed1" / "scores.json").write_text(text)
+        assert "scores.json" in refused(capsys, copies / "seed1")
+
+
+@pytest.mark.parametrize("text", ["{", "3", '{"images": [{}]}', '{"targets": 3}', '{"curves": {}}'])
+def test_damaged_details_are_one_line(copies, capsys, text):
+    "Anyone's file may be given."
+    (copies / "seed1" / "details.json").write_text(text)
+    assert "details.json" in refused(capsys, copies / "seed1")
+
+
+def test_a_scoring_without_records_of_targets_is_shown_and_says_how_to_get_them(copies, capsys):
+    "Folders from before keep their scores and their curves."
+    old = {
+        "images": [],
+        "curves": json.loads((copies / "seed0/details.json").read_text())["curves"],
+    }
+    del old["curves"]["calibration"]
+    (copies / "seed0" / "details.json").write_text(json.dumps(old))
+    (copies / "seed1" / "details.json").unlink()
+    out = copies / "out.png"
+    status, text, _ = call(capsys, copies / "seed0", copies / "seed1", "--output", out)
+    assert status == 0
+    assert text.count("score it again: mshnet test --weight-path") == 2
+    assert "By area" not in text
+    assert Image.open(out).width > 800
+    with pytest.raises(UserError, match="score it again"):
+        worst(read_scored(copies / "seed0"))
+
+
+def test_a_folder_gets_all_with_the_worst_images(runs, tmp_path, capsys):
+    "Text, data, picture, and the worst images of each run."
+    status, _, err = call(capsys, runs / "seed0", runs / "seed1", "--output", tmp_path / "new")
+    assert status == 0
+    names = ["compare.json", "compare.md", "compare.png", "worst-1-seed0.png", "worst-2-seed1.png"]
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == names
+    assert [Path(line).name in names for line in err.splitlines()] == [True] * 5
+    content = json.loads((tmp_path / "new" / "compare.json").read_text())
+    assert content["comparable"] is True
+    assert [run["name"] for run in content["runs"]] == ["seed0", "seed1"]
+
+
+def test_scores_in_a_folder_of_their_own_know_their_weights(runs, tmp_path):
+    "What `mshnet test --output-dir` writes is enough for the table and the worst images."
+    config = Config(**SETTINGS, weight_path=str(runs / "seed0" / "best.pt"))
+    (tmp_path / "scored").mkdir()
+    evaluate(config).save(tmp_path / "scored")
+    scored = read_scored(tmp_path / "scored")
+    assert scored.weights == runs / "seed0" / "best.pt"
+    assert len(seed_groups([scored, read_scored(runs / "seed1")])) == 1
+    assert len(worst(scored, 3).axes) == 9
+
+
+def test_images_that_are_gone_cost_their_picture_only(copies, capsys):
+    "The tables need no data."
+    change(copies / "seed0", "details.json", settings={"dataset_dir": str(copies / "gone")})
+    status, _, err = call(capsys, copies / "seed0", "--output", copies / "all")
+    assert status == 0
+    assert "no picture of the worst images of seed0" in err
+    assert (copies / "all" / "compare.md").exists()
+
+
+def test_another_test_set_is_not_drawn_as_the_scored_one(runs, tmp_path):
+    "Names may have stayed while pixels changed."
+    data = make_dataset(tmp_path / "data", test=4, size=64)
+    scored = read_scored(runs / "seed0")
+    settings = {**scored.details.settings, "dataset_dir": str(data)}
+    moved = replace(scored, details=scored.details.model_copy(update={"settings": settings}))
+    with pytest.raises(UserError, match="no longer those"):
+        worst(moved)
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "scores.json", "no.dir/x.txt"])
+def test_outputs_that_cannot_be(runs, tmp_path, capsys, name):
+    "Said before any work; and a run's own files are not overwritten."
+    assert "write" in refused(capsys, runs / "seed0", "--output", tmp_path / name)
+
+
+def test_an_output_in_no_folder_is_one_line(runs, tmp_path, capsys):
+    "A file stands where the folder should be."
+    (tmp_path / "file").touch()
+    status, _, err = call(capsys, runs / "seed0", "--output", tmp_path / "file" / "x.md")
+    assert status == 2
+    assert err.count("\n") == 1
+
+
+def drawn(rng, size=48):
+    "A mask and a prediction of random rectangles."
+    both = np.zeros((2, size, size), bool)
+    for k, _ in product(range(2), range(5)):
+        row, col = rng.integers(0, size - 8, 2)
+        high, wide = rng.integers(1, 8, 2)
+        both[k, row : row + high, col : col + wide] = True
+    return both
+
+
+@pytest.mark.parametrize("rule", ["exact", "reference"])
+def test_wrong_pixels_have_one_cause_each(rule):
+    "The causes' pixels add up to union less intersection, and found targets to those of Pd."
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        mask, pred = drawn(rng)
+        seen = close_up(pred * 50.0, pred * 0.9, pred, mask, objects(mask), rule)
+        owned = sum(t["area"] - t["covered"] + t["extra"] for t in seen.targets)
+        assert owned + seen.clutter["clutter_pixels"] == np.count_nonzero(mask ^ pred)
+        found = find(objects(mask), objects(pred), rule)
+        assert sum(t["matched"] for t in seen.targets) == found.matched
+        assert [t["iou"] is not None for t in seen.targets] == [t["matched"] for t in seen.targets]
+
+
+def test_a_record_is_of_the_target_at_its_place():
+    "Area, peak and contrast are those of the pixels at the centroid, counted here one by one."
+    rng = np.random.default_rng(1)
+    mask = np.zeros((64, 64), bool)
+    mask[5:8, 50:54] = mask[40:42, 3:9] = mask[42, 9] = mask[60:64, 60:64] = True
+    grey, prob = rng.random((64, 64)) * 255, rng.random((64, 64))
+    seen = close_up(grey, prob, prob > 0.5, mask, objects(mask), "exact")
+    pieces = [np.s_[5:8, 50:54], np.s_[60:64, 60:64]]
+    for piece in pieces:
+        rows, cols = np.mgrid[piece]
+        [record] = [t for t in seen.targets if (t["row"], t["col"]) == (rows.mean(), cols.mean())]
+        assert record["area"] == rows.size
+        assert record["peak"] == pytest.approx(prob[piece].max(), abs=1e-4)
+    assert sorted(t["area"] for t in seen.targets) == [12, 13, 16]
+
+
+def test_contrast_is_the_formula():
+    "|mean of target - mean around| / deviation around, over a box of 20 pixels more on each side."
+    rng = np.random.default_rng(2)
+    grey, mask = rng.normal(100, 7, (128, 128)), np.zeros((128, 128), bool)
+    mask[60:64, 60:66] = mask[70, 70] = True
+    target = mask.copy()
+    target[70, 70] = False
+    inside, around = [], []
+    for row, col in product(range(40, 84), range(40, 86)):
+        if target[row, col]:
+            inside.append(grey[row, col])
+        elif not mask[row, col]:
+            around.append(grey[row, col])
+    wanted = abs(np.mean(inside) - np.mean(around)) / np.std(around)
+    assert signal_to_clutter(grey, target, mask) == pytest.approx(wanted, abs=1e-3)
+
+
+def test_tenths_sum_all_probabilities():
+    "None is lost, and each is in the tenth of the histogram's bin."
+    prob = np.random.default_rng(3).random((7, 9)).astype(np.float32)
+    sums = tenths(prob)
+    assert sums.sum() == pytest.approx(prob.sum(dtype=np.float64))
+    for k in range(1, 10):
+        assert sums[k] == pytest.approx(prob[(prob >= k / 10) & (prob < (k + 1) / 10)].sum())
+
+
+TARGET = {"name": "a", "area": 20, "scr": 5.0, "matched": False, "iou": None, "covered": 0}
+TARGET |= {"extra": 0, "parts": 0, "merged": False}
+
+
+@pytest.mark.parametrize(
+    ("values", "cause"),
+    [
+        ({}, "missed: other"),
+        ({"area": 9}, "missed: small"),
+        ({"scr": 1.9}, "missed: dim"),
+        ({"area": 9, "scr": 1.9}, "missed: small and dim"),
+        ({"scr": None}, "missed: other"),
+        ({"parts": 1, "covered": 4}, "off centre"),
+        ({"parts": 2, "covered": 4}, "fragmented"),
+        ({"parts": 2, "covered": 4, "merged": True}, "merged"),
+        ({"parts": 1, "covered": 20, "matched": True, "iou": 1.0}, "outline"),
+        ({"parts": 1, "covered": 20, "matched": True, "iou": 1.0, "merged": True}, "outline"),
+        ({"parts": 2, "covered": 20, "matched": True, "iou": 0.9}, "fragmented"),
+    ],
+)
+def test_the_cause_follows_its_rule(values, cause):
+    "As the notebook's table has them."
+    assert cause_of(Target(**(TARGET | values))) == cause
+
+
+def test_every_record_of_a_run_has_its_place(runs):
+    "Bins hold every target once; causes every wrong pixel; images come from worst to best."
+    details = read_scored(runs / "seed0").details
+    for of in ("area", "scr"):
+        assert sum(b.targets for b in by_bins(details.targets, of)) == len(details.targets)
+    found = verdicts(details)
+    assert sum(row[2] for row in causes(found)) == sum(image.wrong for image in details.images)
+    ious = [verdict.image.iou for verdict in found]
+    assert ious == sorted(ious)
+
+
+def test_bins_count_their_edges():
+    "1-9, 10-25, 26-64, 65 and more."
+    areas = (1, 9, 10, 25, 26, 64, 65, 4000)
+    bins = by_bins([Target(**(TARGET | {"area": area})) for area in areas], "area")
+    assert [b.targets for b in bins] == [2, 2, 2, 2]
+    assert [b.rate[0] for b in bins] == [0] * 4
+
+
+def test_wilson_is_the_closed_form():
+    "Against the formula, and within 0..1 at both ends."
+    for found, n in ((0, 5), (5, 5), (3, 8), (90, 100)):
+        z, p = 1.959963984540054, found / n
+        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        assert wilson(found, n) == pytest.approx((max(middle - half, 0), min(middle + half, 1)))
+
+
+def test_calibration_error_is_the_mean_gap():
+    "By hand: two tenths, gaps 0.1 and 0.3."
+    curve = Calibration(
+        pixels=[60, *[0] * 8, 40], target=[12, *[0] * 8, 24], mean=[0.1, *[None] * 8, 0.9]
+    )
+    found = trust(curve)
+    assert found.all_pixels == pytest.approx(0.6 * 0.1 + 0.4 * 0.3)
+    assert found.upper == pytest.approx(0.3)
+    assert found.said == pytest.approx((6 + 36) / 36)
+
+
+def test_calibration_counts_every_pixel(runs):
+    "Of all images, once each."
+    scored = read_scored(runs / "seed0")
+    curve = scored.details.curves.calibration
+    assert sum(curve.pixels) == len(scored.details.images) * 64 * 64
+    assert sum(curve.target) == sum(image.mask for image in scored.details.images)
+
+
+def test_colours_are_of_the_palette_and_signs_differ():
+    "Okabe and Ito, told apart by more than colour."
+    palette = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9"]
+    looks = [style(place) for place in range(7)]
+    assert [look["color"] for look in looks] == palette
+    assert len({look["marker"] for look in looks}) == 7
+
+
+def test_a_run_without_targets_is_compared(tmp_path):
+    "Nothing to find: no Pd, no bins, no crash."
+    data = make_dataset(tmp_path / "data", size=32)
+    for mask in (data / "masks").glob("test_*"):
+        Image.fromarray(np.zeros((32, 32), np.uint8)).save(mask)
+    common = {"dataset_dir": str(data), "base_size": 32, "crop_size": 32, "choose": "last"}
+    train(
+        Config(
+            **common,
+            device="cpu",
+            epochs=1,
+            warm_epoch=-1,
+            batch_size=2,
+            output_dir=str(tmp_path / "run"),
+        )
+    )
+    found = compare([tmp_path / "run"])
+    assert "-" in tables(found)[0].rows[0]
+    draw(found)
+    worst(found.runs[0], 2)
