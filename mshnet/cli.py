@@ -312,11 +312,11 @@ def do_bench(config: Config, **asked: Any) -> int:
 # %% ../nbs/17_cli.ipynb #do_compare
 def do_compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write it where that is asked for."
-    from mshnet.compare import as_text, compare, keep_comparison, output_place
+    from mshnet.compare import compare, keep_comparison, output_place
 
     place = output_place(output) if output else None
     found = compare(runs, anyway)
-    print(as_text(found))
+    print(found)
     for line in keep_comparison(found, place) if place else ():
         tell(line)
     return 0

@@ -17,12 +17,13 @@ from fastcore.test import expect_fail, test_close, test_eq
 import io
 import json
 import math
+import os
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from mshnet.core import Config, UserError, read_json
+from mshnet.core import Config, UserError, one_line, read_json
 from mshnet.data import read_dataset
 from mshnet.metrics import fraction
 from mshnet.run import Folder, cannot_be_written, write_atomic
@@ -52,12 +53,16 @@ class Kept(BaseModel, extra="ignore", allow_inf_nan=False):
 
 
 T = TypeVar("T", bound=Kept)
+Count = Annotated[int, Field(ge=0, le=2**48)]
+Part = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(ge=0, le=1e12)]
+Tenths = Field(min_length=10, max_length=10)
 
 
 class Curve(Kept):
     "Lists of equal length."
 
-    threshold: list[float]
+    threshold: list[Part]
 
     @model_validator(mode="after")
     def of_one_length(self) -> Self:
@@ -72,15 +77,15 @@ class Curve(Kept):
 class PixelCurve(Curve):
     "Of pixels."
 
-    precision: list[float]
-    recall: list[float]
+    precision: list[Part]
+    recall: list[Part]
 
 
 class ObjectCurve(Curve):
     "Of objects."
 
-    pd: list[float | None]
-    fa: list[float]
+    pd: list[Part | None]
+    fa: list[Positive]
 
 
 # %% [markdown]
@@ -92,13 +97,13 @@ class ImageRow(Kept):
     "An image's counts, in pixels where nothing else is said."
 
     name: str
-    inter: int
-    pred: int
-    mask: int
-    targets: int  # number
-    matched: int  # number
-    clutter: int = 0  # number of predictions that touch no target
-    clutter_pixels: int = 0
+    inter: Count
+    pred: Count
+    mask: Count
+    targets: Count  # number
+    matched: Count  # number
+    clutter: Count = 0  # number of predictions that touch no target
+    clutter_pixels: Count = 0
 
     @property
     def wrong(self) -> int:
@@ -116,13 +121,13 @@ class Target(Kept):
     "A target, and what became of it."
 
     name: str  # of its image
-    area: int
-    scr: float | None  # how much it stands out
+    area: Count
+    scr: Positive | None  # how much it stands out
     matched: bool
-    iou: float | None  # with the prediction that found it
-    covered: int
-    extra: int
-    parts: int
+    iou: Part | None  # with the prediction that found it
+    covered: Count
+    extra: Count
+    parts: Count
     merged: bool
 
 
@@ -134,9 +139,9 @@ class Target(Kept):
 class Calibration(Kept):
     "By tenths of the probability: pixels, those of targets, mean probability."
 
-    pixels: list[int] = Field(min_length=10, max_length=10)
-    target: list[int] = Field(min_length=10, max_length=10)
-    mean: list[float | None] = Field(min_length=10, max_length=10)
+    pixels: list[Count] = Tenths
+    target: list[Count] = Tenths
+    mean: list[Part | None] = Tenths
 
 
 class Curves(Kept):
@@ -159,11 +164,11 @@ class Details(Kept):
 class Numbers(Kept):
     "Scores; None where there was nothing to divide by."
 
-    iou: float | None
-    niou: float | None
-    f1: float | None
-    pd: float | None
-    fa: float | None
+    iou: Part | None
+    niou: Part | None
+    f1: Part | None
+    pd: Part | None
+    fa: Positive | None
 
 
 class ScoresFile(Kept):
@@ -193,7 +198,7 @@ class Scored:
         "The weights that were scored."
         own = self.folder / "best.pt"
         named = str(self.details.settings.get("weight_path", ""))
-        return own if own.exists() or not named else Path(named).expanduser()
+        return own if os.path.exists(own) or not named else Path(os.path.expanduser(named))
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -204,8 +209,13 @@ class Scored:
 
     @property
     def again(self) -> str:
-        "The command that scores it again, with all that is recorded now."
-        return f"mshnet test --weight-path {self.weights} --output-dir {self.folder}-scores"
+        "What to do to have all recorded that is recorded now."
+        if not os.path.exists(self.weights):
+            return f"train it again: its weights are not at {self.weights}"
+        return (
+            f"score it again: mshnet test --weight-path {self.weights} "
+            f"--output-dir {self.folder}-scores"
+        )
 
 
 # %% [markdown]
@@ -217,23 +227,23 @@ def read_scored(
     folder: str | Path,  # a run, or what `mshnet test --output-dir` wrote
 ) -> Scored:
     "A folder with scores; UserError if it is none."
-    place = Path(folder).expanduser()
-    if not place.is_dir():
-        what = "a file; name its folder" if place.exists() else "there is no such folder"
+    place = Path(os.path.expanduser(folder))
+    if not os.path.isdir(place):  # unlike Path's: False for a name that cannot be
+        what = "a file; name its folder" if os.path.exists(place) else "there is no such folder"
         raise UserError(f"{folder}: {what} (a run, such as runs/NAME, or a folder of scores)")
-    if not (place / "scores.json").exists():
-        if (place / "best.pt").exists():
+    if not os.path.exists(place / "scores.json"):
+        if os.path.exists(place / "best.pt"):
             raise UserError(
                 f"{folder}: a run without scores; score it: mshnet test --weight-path "
                 f"{place}/best.pt --output-dir {place}-scores, and name that folder"
             )
-        if (place / "config.json").exists():
+        if os.path.exists(place / "config.json"):
             raise UserError(f"{folder}: a run without scores or weights; train it first")
         raise UserError(f"{folder}: no run (it has neither scores.json nor config.json)")
     file = checked(place / "scores.json", ScoresFile)
     path = place / "details.json"
-    details = checked(path, Details) if path.exists() else Details()
-    return Scored(place.resolve().name, place, file.scores, file.protocol, details)
+    details = checked(path, Details) if os.path.exists(path) else Details()
+    return Scored(one_line(place.resolve().name), place, file.scores, file.protocol, details)
 
 
 def checked(
@@ -304,7 +314,7 @@ def choice(
 
 def how_scored(run: Scored) -> dict[str, str]:
     "A run's protocol with the kind of its choice, as text."
-    known = {k: "not known" if v is None else str(v) for k, v in run.protocol.items()}
+    known = {k: one_line(str(v)) for k, v in run.protocol.items() if v is not None}
     known["choice"] = choice(known.get("chosen", ""))
     return {name: known.get(name, "not known") for name in (*MUST, *SAID)}
 
@@ -313,7 +323,7 @@ def differing(
     rows: Sequence[Mapping[str, Any]],  # of each run, with the same names
 ) -> dict[str, list[str]]:  # of each name: the value of each run
     "Where runs differ."
-    values = {name: [str(row[name]) for row in rows] for name in rows[0]}
+    values = {name: [one_line(str(row[name])) for row in rows] for name in rows[0]}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
 
 
@@ -346,7 +356,20 @@ class Comparison:
         names = ", ".join(self.forbids)
         return f"NOT COMPARABLE, shown anyway: {names} differ or are not known" if names else ""
 
+    def __str__(self) -> str:
+        "All tables."
+        return as_text(self)
 
+    def _repr_markdown_(self) -> str:
+        "All tables, in a notebook."
+        return as_markdown(self)
+
+
+# %% [markdown]
+# The refusal names each field with the value of each run, and the way out.
+
+# %%
+#| export
 def compare(
     folders: Sequence[str | Path],
     anyway: bool = False,  # compare even what is not comparable
@@ -836,7 +859,7 @@ def cause_table(comparison: Comparison) -> Table:
         found = causes(verdicts(run.details)) if run.details.targets is not None else []
         total = sum(pixels for _, _, pixels, _ in found)
         for cause, times, pixels, images in found:
-            share = f"{100 * pixels / total:.0f}%"
+            share = f"{number(100 * fraction(pixels, total), 0)}%"
             rows.append([run.name, cause, str(times), str(pixels), share, str(images)])
     head = ["run", "cause", "times", "wrong pixels", "share", "main cause of images"]
     return Table("What went wrong", head, rows)
@@ -867,7 +890,7 @@ def tables(comparison: Comparison) -> list[Table]:
 def remarks(comparison: Comparison) -> list[str]:
     "What is missing, and how to get it."
     return [
-        f"{run.name}: scored before targets were recorded one by one; score it again: {run.again}"
+        f"{run.name}: scored before targets were recorded one by one; {run.again}"
         for run in comparison.runs
         if run.details.targets is None
     ]
@@ -912,7 +935,7 @@ assert "By area" not in [table.title for table in tables(alone)]
 warned = replace(both, forbids={"size": ["64", "32"]})
 assert "**NOT COMPARABLE" in as_markdown(warned) and "size !" in as_text(warned)
 test_eq(json.loads(as_json(warned))["comparable"], False)
-print(as_text(alone))
+alone
 
 # %% [markdown]
 # ## The picture
@@ -1116,9 +1139,10 @@ def worst(
     config = scored_with(run)
     parts, findings = read_dataset(config, ["test"])
     findings.settle(config.on_bad_image)
-    if parts["test"].hash != run.protocol.get("split_hash"):
-        raise UserError(f"{run.name}: the test images are no longer those that were scored")
     names = [verdict.image.name for verdict in shown]
+    same = parts["test"].hash == run.protocol.get("split_hash")
+    if not same or not {*names} <= {*parts["test"].names}:
+        raise UserError(f"{run.name}: the test images are no longer those that were scored")
     images, prob, mask = predict_some(run.folder, parts["test"], names, config, run.weights)
     figure = Figure(figsize=(2.4 * len(shown), 7.9), layout="compressed")
     grid = figure.subplots(3, len(shown), squeeze=False)
@@ -1158,8 +1182,8 @@ def output_place(
     output: str,  # FILE.png, FILE.md, FILE.json, or a folder
 ) -> Path:
     "Where a comparison is written; UserError, before any work, if that cannot be."
-    path = Path(output).expanduser()
-    if path.is_dir() or not path.suffix:
+    path = Path(os.path.expanduser(output))
+    if os.path.isdir(path) or not path.suffix:
         return path
     if path.suffix not in (".png", *WAYS):
         raise UserError(
@@ -1191,9 +1215,9 @@ def keep_comparison(
     count: int = 6,  # of the worst images
 ) -> list[str]:  # what was written, and what could not be
     "Write a comparison."
-    if place.suffix == ".png" and not place.is_dir():
+    if place.suffix == ".png" and not os.path.isdir(place):
         return [str(keep_figure(draw(comparison), place).path)]
-    if place.suffix in WAYS and not place.is_dir():
+    if place.suffix in WAYS and not os.path.isdir(place):
         with cannot_be_written(place):
             place.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(place, WAYS[place.suffix](comparison))

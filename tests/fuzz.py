@@ -36,6 +36,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from mshnet.compare import as_json, as_markdown, compare, draw
 from mshnet.core import (
     ALIASES,
     PRESETS,
@@ -824,6 +825,61 @@ def run_folder(given: tuple[str, bytes], folder: Path) -> None:
         write_log(run, {"epoch": 7, "loss": 0.5})
         kept = [entry["epoch"] for entry in run.history()]
         assert 7 in kept, "a line after one that was cut off is lost with it"
+
+
+# Scores
+
+
+def whole_scores() -> list[tuple[str, bytes]]:
+    "Files of a scoring, each with its name."
+    scores = {"iou": 0.5, "niou": 0.5, "f1": None, "pd": 1.0, "fa": 0.1, "targets": 1}
+    protocol = {"data": "a", "split_hash": "0123456789ab", "size": 32, "rule": "exact", "seed": 3}
+    protocol |= {"chosen": "epoch 1, the last", "threshold": 0.5, "precision": None}
+    image = {"name": "a", "inter": 1, "pred": 2, "mask": 3, "targets": 1, "matched": 1}
+    target = {"name": "a", "area": 3, "scr": 2.5, "matched": True, "iou": 0.5, "covered": 1}
+    target |= {"extra": 1, "parts": 1, "merged": False}
+    step = {"threshold": [0, 0.5]}
+    curves = {
+        "pixels": {**step, "precision": [0.1, 0.5], "recall": [1, 0.5]},
+        "objects": {**step, "pd": [None, 0.5], "fa": [1.5, 0]},
+        "calibration": {"pixels": [9] * 10, "target": [1] * 10, "mean": [None, *[0.5] * 9]},
+    }
+    details = {"images": [image], "targets": [target], "curves": curves, "settings": {"a": 1}}
+    return [
+        ("scores.json", json.dumps({"scores": scores, "protocol": protocol}).encode()),
+        ("details.json", json.dumps(details).encode()),
+        ("config.json", json.dumps(Config().model_dump()).encode()),
+    ]
+
+
+def strange_scores() -> st.SearchStrategy[tuple[str, bytes]]:
+    "One of the files, damaged, or with a value changed."
+
+    def changed(file: tuple[str, bytes], path: list[int], value: Any) -> tuple[str, bytes]:
+        content = part = json.loads(file[1])
+        for turn, step in enumerate(path, 1):
+            keys = list(part) if isinstance(part, dict) else range(len(part))
+            key = keys[step % len(keys)]
+            if turn == len(path) or not isinstance(part[key], dict | list) or not part[key]:
+                part[key] = value
+                break
+            part = part[key]
+        return file[0], json.dumps(content).encode()
+
+    file = st.sampled_from(whole_scores())
+    bytes_ = file.flatmap(lambda f: files(f[1]).map(lambda data: (f[0], data)))
+    return bytes_ | st.builds(changed, file, st.lists(st.integers(0, 9), min_size=1), VALUES)
+
+
+@reader(strange_scores, whole_scores, room_mb=400)
+def files_of_scores(given: tuple[str, bytes], folder: Path) -> None:
+    "What `mshnet compare` makes of them."
+    for name, data in [*whole_scores(), given]:
+        (folder / name).write_bytes(data)
+    found = compare([folder])
+    assert json.loads(as_json(found))["runs"]
+    assert str(found) and as_markdown(found)
+    draw(found)
 
 
 # Running

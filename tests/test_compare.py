@@ -214,9 +214,11 @@ def test_a_scoring_without_records_of_targets_is_shown_and_says_how_to_get_them(
     (copies / "seed0" / "details.json").write_text(json.dumps(old))
     (copies / "seed1" / "details.json").unlink()
     out = copies / "out.png"
+    (copies / "seed0" / "best.pt").touch()
     status, text, _ = call(capsys, copies / "seed0", copies / "seed1", "--output", out)
     assert status == 0
-    assert text.count("score it again: mshnet test --weight-path") == 2
+    assert text.count("score it again: mshnet test --weight-path") == 1
+    assert text.count("train it again: its weights are not at") == 1
     assert "By area" not in text
     assert Image.open(out).width > 800
     with pytest.raises(UserError, match="score it again"):
