@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'MOST_PIXELS', 'DEEP', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'WHOLE', 'PLAIN', 'ahead', 'Split', 'pairs_of',
-           'hash_of', 'opened', 'trouble', 'read_image', 'read_mask', 'Layout', 'find_layout', 'find_list', 'Findings',
-           'bare_name', 'read_names', 'find_file', 'Reading', 'read_pair', 'BadImage', 'InFiles', 'read_split',
-           'read_dataset', 'pixel_count', 'complete', 'places_of', 'splits', 'clutter', 'blob', 'background', 'warm',
-           'target_places', 'scene', 'scenes', 'Draw', 'draw', 'order', 'Placement', 'placement', 'augment', 'squash',
-           'Batch', 'train_batches', 'score_batches', 'collate', 'training_batch', 'readable', 'scoring_batch',
-           'squash_once', 'Pixels', 'pixel_shape', 'pixel_bytes', 'store_pixels', 'resize_matrix', 'whole',
-           'box_weights', 'box_blur', 'nearest', 'batch_row', 'training_numbers', 'scoring_numbers', 'pick_masks',
-           'augment_batch', 'describe', 'report']
+           'hash_of', 'opened', 'refuse_size', 'trouble', 'one_channel', 'pixels_of', 'read_image', 'read_mask',
+           'Layout', 'find_layout', 'find_list', 'Findings', 'bare_name', 'read_names', 'find_file', 'Reading',
+           'read_pair', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'pixel_count', 'splits', 'clutter', 'blob',
+           'background', 'warm', 'target_places', 'scene', 'scenes', 'Draw', 'draw', 'order', 'Placement', 'placement',
+           'augment', 'squash', 'Batch', 'train_batches', 'score_batches', 'collate', 'training_batch', 'readable',
+           'scoring_batch', 'squash_once', 'Pixels', 'pixel_shape', 'pixel_bytes', 'store_pixels', 'resize_matrix',
+           'whole', 'box_weights', 'box_blur', 'nearest', 'batch_row', 'training_numbers', 'scoring_numbers',
+           'pick_masks', 'augment_batch', 'describe', 'report']
 
 # %% ../nbs/05_data.ipynb #c-import-contextlib
 import contextlib
@@ -69,7 +69,6 @@ class Split:
     images: Sequence[np.ndarray]  # each [H,W] grey or [H,W,3], uint8
     masks: Sequence[np.ndarray]  # each [H,W] uint8, 0 or 1
     source: str  # data set's name
-    listed: tuple[str, ...] = ()  # names as listed, with those that cannot be read; empty: names
     stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -122,27 +121,64 @@ MOST_PIXELS = 8192 * 8192
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
+def opened(
+    path: Path,
+    most: int = MOST_PIXELS,
+) -> Iterator[Image.Image]:
     "An image file, its pixels not read yet. Raises one of Pillow's many errors if it is none."
     with Image.open(path, formats=KINDS) as file:
-        if file.width * file.height > MOST_PIXELS:
-            raise Image.DecompressionBombError(f"more than {MOST_PIXELS:,} pixels")
-        if not file.width * file.height:
-            raise OSError("an image without pixels")
+        refuse_size(file, most)
         yield file
+
+
+def refuse_size(
+    file: Image.Image,
+    most: int = MOST_PIXELS,
+) -> None:
+    "Raise an error for an image, or a page of one, that is too large to be read, or empty."
+    if file.width * file.height > most:
+        raise Image.DecompressionBombError(f"more than {most:,} pixels")
+    if not file.width * file.height:
+        raise OSError("an image without pixels")
 
 # %% ../nbs/05_data.ipynb #trouble
 def trouble(
     error: Exception,  # of Pillow's
     what: str,  # "image" or "mask"
+    most: int = MOST_PIXELS,
 ) -> str:
     "What is wrong with an image file, by what reading it raised."
     if isinstance(error, Image.DecompressionBombError):
-        return f"{what} of more than {MOST_PIXELS:,} pixels"
+        return f"{what} of more than {most:,} pixels"
     return f"unreadable {what}"
 
-# %% ../nbs/05_data.ipynb #read_image
+# %% ../nbs/05_data.ipynb #one_channel
 DEEP = ("I", "F")  # beginnings of Pillow's modes with more than 8 bits
+
+
+def one_channel(
+    rgb: np.ndarray,  # [H,W,3]
+) -> np.ndarray:  # [H,W] where the three agree, else as it was
+    "Grey pixels are kept once, and not three times."
+    red = rgb[..., 0]
+    grey = all(np.array_equal(red, rgb[..., k]) for k in (1, 2))
+    return np.ascontiguousarray(red if grey else rgb)
+
+
+def pixels_of(
+    file: Image.Image,  # opened, at one of its pages
+) -> np.ndarray:  # [H,W] or [H,W,3] uint8
+    "The pixels of an image file as 8-bit grey or colour."
+    if not file.mode.startswith(DEEP):
+        return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
+    values = np.array(file, np.float64)
+    low, high = values.min(), values.max()
+    if not np.isfinite(high - low):
+        raise OSError("pixels that are not numbers")
+    values -= low  # in place: these are eight bytes a pixel
+    values *= 255
+    values /= max(high - low, 1)
+    return values.round(out=values).astype(np.uint8)
 
 
 def read_image(
@@ -150,20 +186,9 @@ def read_image(
 ) -> tuple[np.ndarray, str]:  # [H,W] or [H,W,3] uint8; the file's mode, such as "L" or "RGBA"
     "Read an image as 8-bit grey or colour. Raises one of Pillow's many errors if it is none."
     with opened(path) as file:
-        if file.mode.startswith(DEEP):
-            values = np.array(file, np.float64)
-            low, high = values.min(), values.max()
-            if not np.isfinite(high - low):
-                raise OSError("pixels that are not numbers")
-            values -= low  # in place: these are eight bytes a pixel
-            values *= 255
-            values /= max(high - low, 1)
-            return values.round(out=values).astype(np.uint8), file.mode
-        rgb, mode = np.asarray(file.convert("RGB")), file.mode
-    grey = (rgb == rgb[..., :1]).all()
-    return np.ascontiguousarray(rgb[..., 0] if grey else rgb), mode
+        return pixels_of(file), file.mode
 
-
+# %% ../nbs/05_data.ipynb #read_mask
 def read_mask(
     path: Path,
     size: tuple[int, int],  # height and width of its image
@@ -271,11 +296,11 @@ class Findings:
         left_out = {k: v for k, v in self.errors.items() if "list" not in k}
         if on_bad_image == "skip" and len(left_out) == len(self.errors):
             for line in self.lines(left_out):
-                warnings.warn(f"skipped: {line}", stacklevel=2)
+                warnings.warn(f"left out: {line}", stacklevel=2)
         elif self.errors:
             first, *rest = self.lines(self.errors)
             more = f"; {len(rest)} more kinds of errors" if rest else ""
-            skip = ", or mend them, or write --on-bad-image skip" if left_out else ""
+            skip = ", --on-bad-image skip leaves them out" if left_out else ""
             raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
         for line in self.lines(self.warnings):
             warnings.warn(line, stacklevel=2)
@@ -421,7 +446,7 @@ def read_split(
         tuple(pair[i] for pair in kept) if used <= room else InFiles(layout, tuple(good), i)
         for i in (0, 1)
     )
-    return Split(part, tuple(good), images, masks, layout.root.resolve().name, tuple(names))
+    return Split(part, tuple(good), images, masks, layout.root.resolve().name)
 
 # %% ../nbs/05_data.ipynb #read_dataset
 def read_dataset(
@@ -450,35 +475,6 @@ def pixel_count(split: Split) -> int:
     "Bytes of a split's images and masks."
     return sum(image.nbytes + mask.nbytes for image, mask in pairs_of(split))
 
-# %% ../nbs/05_data.ipynb #complete
-def complete(split: Split) -> bool:
-    "Whether every image that is listed is here, in its place."
-    return split.listed in ((), split.names)
-
-
-def places_of(
-    split: Split,  # as read: with gaps where an image cannot be read
-    name: str,
-    places: Sequence[int],  # in the list
-    stand_in: bool = False,  # False: what cannot be read is left out
-) -> Split:
-    "The images at these places of the list, as a split of its own."
-    listed = split.listed or split.names
-    there = set(split.names)
-    index = {p: i for i, p in enumerate(p for p, n in enumerate(listed) if n in there)}
-    if not index.keys() & set(places):
-        raise UserError(f"{split.source}: no {name} image can be read")
-    rows = []
-    for k, place in enumerate(places):
-        if place in index:
-            rows.append(index[place])
-        elif stand_in:
-            rows.append(next(index[p] for p in (*places[k:], *places[:k]) if p in index))
-    part = replace(split.part(name, rows), listed=tuple(listed[p] for p in places))
-    if missing := set(part.listed) - set(part.names):
-        part.stores["replaced"] = missing
-    return part
-
 # %% ../nbs/05_data.ipynb #splits
 def splits(
     config: Config,
@@ -486,18 +482,16 @@ def splits(
     "The splits of a run; UserError if the data cannot be used as configured."
     parts, findings = read_dataset(config)
     findings.settle(config.on_bad_image)
+    if empty := [name for name, split in parts.items() if not len(split)]:
+        raise UserError(f"dataset_dir={config.dataset_dir!r}: no {empty[0]} image can be read")
     train = parts["train"]
-    places: Sequence[int] = range(len(train.listed or train.names))
-    tested = parts["test"].listed or parts["test"].names
-    parts["test"] = places_of(parts["test"], "test", range(len(tested)))
     if config.choose == "val":
-        if len(places) < 2:
+        if len(train) < 2:
             raise UserError("choose='val': one training image cannot be parted; write last instead")
-        order = np.random.default_rng(config.seed).permutation(len(places)).tolist()
-        held = min(max(1, round(config.val_fraction * len(places))), len(places) - 1)
-        parts["val"] = places_of(train, "val", sorted(order[:held]))
-        places = sorted(order[held:])
-    parts["train"] = places_of(train, "train", places, stand_in=True)
+        order = np.random.default_rng(config.seed).permutation(len(train)).tolist()
+        held = min(max(1, round(config.val_fraction * len(train))), len(train) - 1)
+        parts["val"] = train.part("val", sorted(order[:held]))
+        parts["train"] = train.part("train", sorted(order[held:]))
     count = len(parts["train"])
     if count < config.batch_size:
         raise UserError(

@@ -169,14 +169,25 @@ MOST_PIXELS = 8192 * 8192
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
+def opened(
+    path: Path,
+    most: int = MOST_PIXELS,
+) -> Iterator[Image.Image]:
     "An image file, its pixels not read yet. Raises one of Pillow's many errors if it is none."
     with Image.open(path, formats=KINDS) as file:
-        if file.width * file.height > MOST_PIXELS:
-            raise Image.DecompressionBombError(f"more than {MOST_PIXELS:,} pixels")
-        if not file.width * file.height:
-            raise OSError("an image without pixels")
+        refuse_size(file, most)
         yield file
+
+
+def refuse_size(
+    file: Image.Image,
+    most: int = MOST_PIXELS,
+) -> None:
+    "Raise an error for an image, or a page of one, that is too large to be read, or empty."
+    if file.width * file.height > most:
+        raise Image.DecompressionBombError(f"more than {most:,} pixels")
+    if not file.width * file.height:
+        raise OSError("an image without pixels")
 
 
 # %% [markdown]
@@ -187,10 +198,11 @@ def opened(path: Path) -> Iterator[Image.Image]:
 def trouble(
     error: Exception,  # of Pillow's
     what: str,  # "image" or "mask"
+    most: int = MOST_PIXELS,
 ) -> str:
     "What is wrong with an image file, by what reading it raised."
     if isinstance(error, Image.DecompressionBombError):
-        return f"{what} of more than {MOST_PIXELS:,} pixels"
+        return f"{what} of more than {most:,} pixels"
     return f"unreadable {what}"
 
 
@@ -202,25 +214,44 @@ def trouble(
 DEEP = ("I", "F")  # beginnings of Pillow's modes with more than 8 bits
 
 
+def one_channel(
+    rgb: np.ndarray,  # [H,W,3]
+) -> np.ndarray:  # [H,W] where the three agree, else as it was
+    "Grey pixels are kept once, and not three times."
+    red = rgb[..., 0]
+    grey = all(np.array_equal(red, rgb[..., k]) for k in (1, 2))
+    return np.ascontiguousarray(red if grey else rgb)
+
+
+def pixels_of(
+    file: Image.Image,  # opened, at one of its pages
+) -> np.ndarray:  # [H,W] or [H,W,3] uint8
+    "The pixels of an image file as 8-bit grey or colour."
+    if not file.mode.startswith(DEEP):
+        return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
+    values = np.array(file, np.float64)
+    low, high = values.min(), values.max()
+    if not np.isfinite(high - low):
+        raise OSError("pixels that are not numbers")
+    values -= low  # in place: these are eight bytes a pixel
+    values *= 255
+    values /= max(high - low, 1)
+    return values.round(out=values).astype(np.uint8)
+
+
 def read_image(
     path: Path,
 ) -> tuple[np.ndarray, str]:  # [H,W] or [H,W,3] uint8; the file's mode, such as "L" or "RGBA"
     "Read an image as 8-bit grey or colour. Raises one of Pillow's many errors if it is none."
     with opened(path) as file:
-        if file.mode.startswith(DEEP):
-            values = np.array(file, np.float64)
-            low, high = values.min(), values.max()
-            if not np.isfinite(high - low):
-                raise OSError("pixels that are not numbers")
-            values -= low  # in place: these are eight bytes a pixel
-            values *= 255
-            values /= max(high - low, 1)
-            return values.round(out=values).astype(np.uint8), file.mode
-        rgb, mode = np.asarray(file.convert("RGB")), file.mode
-    grey = (rgb == rgb[..., :1]).all()
-    return np.ascontiguousarray(rgb[..., 0] if grey else rgb), mode
+        return pixels_of(file), file.mode
 
 
+# %% [markdown]
+# A mask is labels, not grey levels:
+
+# %%
+#| export
 def read_mask(
     path: Path,
     size: tuple[int, int],  # height and width of its image
@@ -254,6 +285,11 @@ with tempfile.TemporaryDirectory() as tmp:
     Image.new("1", (10_000, 8000)).save(path)
     with expect_fail(Image.DecompressionBombError, contains="more than"), opened(path):
         pass
+    with opened(path, 10_000 * 8000) as file:
+        refuse_size(file, 10_000 * 8000)
+colour = np.dstack([pixels, pixels, pixels])
+test_eq(one_channel(colour), pixels)
+test_eq(pixels_of(Image.fromarray(colour)), pixels)
 test_eq(trouble(OSError("broken"), "mask"), "unreadable mask")
 trouble(Image.DecompressionBombError(), "image"), done
 

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # cli
 #
-# > `mshnet train | test | data | doctor | bench | compare | export | pack`: the same settings as flags, and errors that say what to write.
+# > `mshnet train | test | predict | data | doctor | bench | compare | export | pack`: the same settings as flags, and errors that say what to write.
 
 # %%
 #| default_exp cli
@@ -55,6 +55,7 @@ READING = ["dataset_dir", "train_list", "test_list"]
 DEVICE = ["device", "precision", "num_devices"]
 SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
 SCORING += ["scenes", "on_bad_image"]
+PREDICTING = ["weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"]
 LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -77,6 +78,10 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "test": (
         "score weights on the test list",
         [*READING, *DEVICE, *SCORING],
+    ),
+    "predict": (
+        "find targets in images and videos: masks, tables, pictures with the detections marked",
+        PREDICTING,
     ),
     "data": ("report what a data set holds and what is wrong with it", READING),
     "doctor": (
@@ -109,6 +114,10 @@ PLACED: dict[
         {"metavar": "RUN", "nargs": "+", "help": "folder of a run, or of scores"},
     ),
     "pack": ("run", {"metavar": "RUN", "help": "folder of the run"}),
+    "predict": (
+        "inputs",
+        {"metavar": "INPUT", "nargs": "*", "help": "image, video, folder, or glob in quotes"},
+    ),
 }
 
 # %% [markdown]
@@ -155,7 +164,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 # %% [markdown]
-# Exporting, comparing and packing have two each:
+# Exporting, comparing, packing and predicting have two each:
 
 # %%
 #| export
@@ -178,6 +187,17 @@ OWN["pack"] = {
     "format": {"help": "zip or tar.gz (default)"},
     "output": {"help": "file to write (default: beside the run, named after it)"},
 }
+OWN["predict"] = {
+    "tile": {
+        "type": int,
+        "help": "longest side predicted in one piece, in pixels; larger frames are cut into tiles "
+        "that overlap (a multiple of 16, 128 to 8192, default 1024)",
+    },
+    "save": {
+        "help": "pictures to write: some of masks,overlays,probabilities (default: the first two), "
+        "or none"
+    },
+}
 
 # %% [markdown]
 # Below its flags a command may have a last word, such as what its exit status means.
@@ -188,6 +208,8 @@ LAST_WORDS = {
     "train": f"presets: {', '.join(PRESETS)}",
     "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
     "the flags",
+    "predict": "results: predictions/NAME, or --output-dir; status: 0 all is predicted; 1 a file "
+    "could not be read and was skipped; 2 a mistake",
 }
 
 
@@ -283,6 +305,9 @@ def parse(
     parsed, rest = make_parser().parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
+    if "inputs" in written:  # flags may stand between them
+        written["inputs"] += [word for word in rest if not word.startswith("-")]
+        rest = [word for word in rest if word.startswith("-")]
     if rest:
         flag, name = rest[0], rest[0].lstrip("-").split("=")[0].replace("-", "_")
         if not flag.startswith("-"):
@@ -352,6 +377,22 @@ def do_test(config: Config) -> int:
         result.save(folder)
     print(result.scores)
     return 0
+
+
+# %% [markdown]
+# Predicting reads what it is given and goes on to the next where it cannot:
+
+# %%
+#| export
+def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
+    "Predict files, and say where the results are; status 1 if one could not be read."
+    from mshnet.predict import predict_files
+
+    names = ("output_dir", "device", "precision", "batch_size", "num_workers")
+    settings = {name: getattr(config, name) for name in names}
+    summary = predict_files(config.weight_path, inputs, **settings, **how)
+    print(f"{summary}\nresults  {summary.folder}")
+    return summary.status
 
 
 # %% [markdown]
@@ -463,6 +504,7 @@ def do_pack(config: Config, run: str, **how: Any) -> int:
 DO: dict[str, Callable[..., int]] = {
     "train": do_train,
     "test": do_test,
+    "predict": do_predict,
     "data": do_data,
     "doctor": do_doctor,
     "bench": do_bench,
@@ -489,6 +531,9 @@ def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+ENDS = {"train": STOPPED, "predict": "stopped; what is written is whole"}  # when it is interrupted
+
+
 # %% [markdown]
 # Every command ends here, with a status for scripts:
 
@@ -503,7 +548,7 @@ def main(
         command = ""
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
-            names = ["run", "runs", *OWN.get(command, {})]
+            names = ["run", "runs", "inputs", *OWN.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
             run = str(written.get("weight_path", "")) if command == "test" else ""
             status = DO[command](configure(written, file, run), **own)
@@ -515,7 +560,7 @@ def main(
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped knows its signal
             if first_process():
-                tell(f"mshnet: {STOPPED if command == 'train' else 'stopped'}")
+                tell(f"mshnet: {ENDS.get(command, 'stopped')}")
             number = getattr(stopped, "number", 2)  # 0: its time was over, as planned
             return 128 + number if number else 0
         except OSError as error:
@@ -546,10 +591,8 @@ for line in (
 show_warning("a warning")
 tell("a word")
 assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
-done = (do_train, do_test, do_data, do_doctor, do_bench, do_export, do_pack)
-assert [do.__name__ for do in done] == [f"do_{c}" for c in COMMANDS]
-shown = (do_train, do_test, do_data, do_doctor, do_bench, do_compare, do_pack)
-assert [do.__name__ for do in shown] == [f"do_{command}" for command in COMMANDS]
+done = (do_train, do_test, do_predict, do_data, do_doctor, do_bench, do_compare, do_export, do_pack)
+assert {do.__name__ for do in done} == {f"do_{c}" for c in COMMANDS}
 assert isinstance(make_parser(), Parser)
 with tempfile.TemporaryDirectory() as tmp:
     assert result_folder(f"{tmp}/new").is_dir()

@@ -61,6 +61,7 @@
 # mshnet data data/NUAA-SIRST                                  # what is in a data set, and everything wrong with it
 # mshnet train --dataset-dir data/NUAA-SIRST                   # 400 epochs; the same command goes on
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt          # scores, with their protocol
+# mshnet predict --weight-path runs/NAME/best.pt images/ '*.tif'   # masks, tables and marked pictures of your own images
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST       # how fast, beside a plain script, on this machine
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt        # an ONNX file, checked (--format pt2, safetensors)
 # mshnet compare runs/NUAA-SIRST-*                             # runs side by side: scores, curves, what went wrong
@@ -201,6 +202,7 @@
 # | [13_bench](13_bench.ipynb) | how fast, against the device's limits and a plain script |
 # | [14_export](14_export.ipynb) | ONNX, torch.export and safetensors files for other programs, checked |
 # | [16_compare](16_compare.ipynb) | runs side by side, small and dim targets, calibration, what goes wrong and why |
+# | [15_predict](15_predict.ipynb) | from files of any size to masks, tables and marked pictures |
 # | [17_cli](17_cli.ipynb), [18_main](18_main.ipynb) | the commands |
 #
 # To change something, read [CONTRIBUTING](../CONTRIBUTING.md); what was tried is in [LOG](../LOG.md); what changed in [CHANGELOG](../CHANGELOG.md).

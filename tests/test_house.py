@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 OPTIONAL = {"torch_xla", "tensorboard", "ipywidgets", "onnx", "papermill", "IPython"}
 OPTIONAL |= {"google", "gdown", "kagglehub", "safetensors", "onnxruntime", "onnxscript"}
+OPTIONAL |= {"imageio", "av"}
 COMMON = {"root", "localhost", "runner", "user", "admin", "ubuntu", "debian", "jovyan", "colab"}
 PLACE = re.compile(r"(?<![\w./~-])/(content|kaggle)\b")
 FOLDERS = "home|root|Users|work|content|kaggle|tmp|mnt|var|opt"
