@@ -6,12 +6,12 @@
 __all__ = ['KINDS', 'MOST_PIXELS', 'DEEP', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'WHOLE', 'PLAIN', 'ahead', 'Split', 'pairs_of',
            'hash_of', 'opened', 'refuse_size', 'trouble', 'one_channel', 'pixels_of', 'read_image', 'read_mask',
            'Layout', 'find_layout', 'find_list', 'Findings', 'bare_name', 'read_names', 'find_file', 'Reading',
-           'read_pair', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'pixel_count', 'splits', 'clutter', 'blob',
-           'background', 'warm', 'target_places', 'scene', 'scenes', 'Draw', 'draw', 'order', 'Placement', 'placement',
-           'augment', 'squash', 'Batch', 'train_batches', 'score_batches', 'collate', 'training_batch', 'readable',
-           'scoring_batch', 'squash_once', 'Pixels', 'pixel_shape', 'pixel_bytes', 'store_pixels', 'resize_matrix',
-           'whole', 'box_weights', 'box_blur', 'nearest', 'batch_row', 'training_numbers', 'scoring_numbers',
-           'pick_masks', 'augment_batch', 'describe', 'report']
+           'read_pair', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'pixel_count', 'complete', 'places_of',
+           'splits', 'clutter', 'blob', 'background', 'warm', 'target_places', 'scene', 'scenes', 'Draw', 'draw',
+           'order', 'Placement', 'placement', 'augment', 'squash', 'Batch', 'train_batches', 'score_batches', 'collate',
+           'training_batch', 'readable', 'scoring_batch', 'squash_once', 'Pixels', 'pixel_shape', 'pixel_bytes',
+           'store_pixels', 'resize_matrix', 'whole', 'box_weights', 'box_blur', 'nearest', 'batch_row',
+           'training_numbers', 'scoring_numbers', 'pick_masks', 'augment_batch', 'describe', 'report']
 
 # %% ../nbs/05_data.ipynb #c-import-contextlib
 import contextlib
@@ -69,6 +69,7 @@ class Split:
     images: Sequence[np.ndarray]  # each [H,W] grey or [H,W,3], uint8
     masks: Sequence[np.ndarray]  # each [H,W] uint8, 0 or 1
     source: str  # data set's name
+    listed: tuple[str, ...] = ()  # names as listed, with those that cannot be read; empty: names
     stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -296,11 +297,11 @@ class Findings:
         left_out = {k: v for k, v in self.errors.items() if "list" not in k}
         if on_bad_image == "skip" and len(left_out) == len(self.errors):
             for line in self.lines(left_out):
-                warnings.warn(f"left out: {line}", stacklevel=2)
+                warnings.warn(f"skipped: {line}", stacklevel=2)
         elif self.errors:
             first, *rest = self.lines(self.errors)
             more = f"; {len(rest)} more kinds of errors" if rest else ""
-            skip = ", --on-bad-image skip leaves them out" if left_out else ""
+            skip = ", or mend them, or write --on-bad-image skip" if left_out else ""
             raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
         for line in self.lines(self.warnings):
             warnings.warn(line, stacklevel=2)
@@ -446,7 +447,7 @@ def read_split(
         tuple(pair[i] for pair in kept) if used <= room else InFiles(layout, tuple(good), i)
         for i in (0, 1)
     )
-    return Split(part, tuple(good), images, masks, layout.root.resolve().name)
+    return Split(part, tuple(good), images, masks, layout.root.resolve().name, tuple(names))
 
 # %% ../nbs/05_data.ipynb #read_dataset
 def read_dataset(
@@ -475,6 +476,35 @@ def pixel_count(split: Split) -> int:
     "Bytes of a split's images and masks."
     return sum(image.nbytes + mask.nbytes for image, mask in pairs_of(split))
 
+# %% ../nbs/05_data.ipynb #complete
+def complete(split: Split) -> bool:
+    "Whether every image that is listed is here, in its place."
+    return split.listed in ((), split.names)
+
+
+def places_of(
+    split: Split,  # as read: with gaps where an image cannot be read
+    name: str,
+    places: Sequence[int],  # in the list
+    stand_in: bool = False,  # False: what cannot be read is left out
+) -> Split:
+    "The images at these places of the list, as a split of its own."
+    listed = split.listed or split.names
+    there = set(split.names)
+    index = {p: i for i, p in enumerate(p for p, n in enumerate(listed) if n in there)}
+    if not index.keys() & set(places):
+        raise UserError(f"{split.source}: no {name} image can be read")
+    rows = []
+    for k, place in enumerate(places):
+        if place in index:
+            rows.append(index[place])
+        elif stand_in:
+            rows.append(next(index[p] for p in (*places[k:], *places[:k]) if p in index))
+    part = replace(split.part(name, rows), listed=tuple(listed[p] for p in places))
+    if missing := set(part.listed) - set(part.names):
+        part.stores["replaced"] = missing
+    return part
+
 # %% ../nbs/05_data.ipynb #splits
 def splits(
     config: Config,
@@ -482,16 +512,18 @@ def splits(
     "The splits of a run; UserError if the data cannot be used as configured."
     parts, findings = read_dataset(config)
     findings.settle(config.on_bad_image)
-    if empty := [name for name, split in parts.items() if not len(split)]:
-        raise UserError(f"dataset_dir={config.dataset_dir!r}: no {empty[0]} image can be read")
     train = parts["train"]
+    places: Sequence[int] = range(len(train.listed or train.names))
+    tested = parts["test"].listed or parts["test"].names
+    parts["test"] = places_of(parts["test"], "test", range(len(tested)))
     if config.choose == "val":
-        if len(train) < 2:
+        if len(places) < 2:
             raise UserError("choose='val': one training image cannot be parted; write last instead")
-        order = np.random.default_rng(config.seed).permutation(len(train)).tolist()
-        held = min(max(1, round(config.val_fraction * len(train))), len(train) - 1)
-        parts["val"] = train.part("val", sorted(order[:held]))
-        parts["train"] = train.part("train", sorted(order[held:]))
+        order = np.random.default_rng(config.seed).permutation(len(places)).tolist()
+        held = min(max(1, round(config.val_fraction * len(places))), len(places) - 1)
+        parts["val"] = places_of(train, "val", sorted(order[:held]))
+        places = sorted(order[held:])
+    parts["train"] = places_of(train, "train", places, stand_in=True)
     count = len(parts["train"])
     if count < config.batch_size:
         raise UserError(

@@ -6,15 +6,15 @@
 __all__ = ['RESIZE', 'THRESHOLDS', 'AROUND', 'FLAT', 'predictions', 'count_predictions', 'score_split', 'protocol', 'Evaluation',
            'signal_to_clutter', 'Touching', 'touching', 'CloseUp', 'close_up', 'fate', 'tenths', 'look_closely',
            'gathered', 'add', 'per_image', 'pixel_curve', 'object_curve', 'calibration_curve', 'chosen_by', 'Trained',
-           'trained_model', 'evaluate', 'top_hat_filter', 'TopHat', 'responses', 'top_hat', 'Detector', 'logits_of',
-           'predict']
+           'trained_model', 'evaluate', 'top_hat_filter', 'TopHat', 'responses', 'top_hat', 'Detector', 'expect_bytes',
+           'logits_of', 'predict']
 
 # %% ../nbs/09_evaluate.ipynb #c-import-copy
 import copy
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -387,6 +387,8 @@ def chosen_by(
     "Which epoch was kept, and by what."
     if config["choose"] == "last":
         return f"epoch {best['epoch']}, the last"
+    if best["name"] is None:
+        return f"epoch {best['epoch']}, the last one, as the one that was chosen is damaged"
     where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
     return f"epoch {best['epoch']}, by {best['name']} on {where[config['choose']]}"
 
@@ -399,6 +401,7 @@ class Trained:
     phase: str  # the phase it was trained to
     chosen: str  # which epoch, by what
     seed: int | None  # None: not known
+    said: dict[str, Any] = field(default_factory=dict)  # the checkpoint's own words; {}: published
 
 
 def trained_model(
@@ -413,13 +416,14 @@ def trained_model(
             model, "full", f"weights {Path(path).name}; how they were chosen: not known", None
         )
     try:
-        phase, best = content["phase"], content["best"]
-        chosen, seed = chosen_by(content["config"], best), int(content["config"]["seed"])
-        if content["epoch"] != best["epoch"]:
-            chosen = f"epoch {content['epoch']}, named by its file {Path(path).name}"
+        said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
+        best, config = said["best"], said["config"]
+        chosen, seed = chosen_by(config, best), int(config["seed"])
+        if said["epoch"] != best["epoch"]:
+            chosen = f"epoch {said['epoch']}, named by its file {Path(path).name}"
     except (KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
-    return Trained(model, str(phase), chosen, seed)
+    return Trained(model, str(said["phase"]), chosen, seed, said)
 
 # %% ../nbs/09_evaluate.ipynb #evaluate
 def evaluate(
@@ -509,6 +513,7 @@ class Detector:
         precision: str = "auto",
     ) -> None:
         self.device, self.deep = open_device(device, precision), True
+        self.why = self.device.why  # the device and its precision, in words
         if isinstance(weights, MSHNet):
             self.name, model = type(weights).__name__, copy.deepcopy(weights)
         else:
@@ -517,21 +522,13 @@ class Detector:
             self.deep = trained.phase == "full"
         self.model = self.device.begin("predicting", self.device.place(model).eval())
 
-    @property
-    def why(self) -> str:
-        "The device and its precision, in words."
-        return self.device.why
-
     def __call__(
         self,
         images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
         batch_size: int = 4,  # images computed at once
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target."
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-            raise ValueError(
-                f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
-            )
+        expect_bytes(images)
         size = -(-batch_size // self.device.world) * self.device.world
         return torch.cat([self.part(rows, size) for rows in images.split(size)])
 
@@ -541,6 +538,14 @@ class Detector:
         sent = self.device.send(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
         logits = self.device.predict(partial(logits_of, self.model, sent, self.deep))
         return torch.sigmoid(logits)[: len(rows)]
+
+# %% ../nbs/09_evaluate.ipynb #expect_bytes
+def expect_bytes(images: Tensor) -> None:
+    "ValueError unless these are images as a detector takes them."
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(
+            f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
+        )
 
 
 def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32

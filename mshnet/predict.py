@@ -39,6 +39,7 @@ from .core import UserError, did_you_mean, shown
 from .data import SUFFIXES, ahead, one_channel, opened, pixels_of, refuse_size, trouble
 from .device import NO_MEMORY
 from .evaluate import Detector
+from .export import OnnxDetector, open_detector
 from .metrics import Objects, crop, match_exact
 from .places import where
 from mshnet.run import (
@@ -79,9 +80,9 @@ def open_weights(
     weights: str | Path,
     device: str = "auto",
     precision: str = "auto",
-) -> Detector:
-    "The detector that a file of weights makes; UserError if it makes none."
-    return Detector(weights_file(weights), device, precision)
+) -> Detector | OnnxDetector:
+    "The detector that a file of weights, or an exported ONNX file, makes; UserError if it is none."
+    return open_detector(weights_file(weights), device, precision)
 
 # %% ../nbs/15_predict.ipynb #can_be_read
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")

@@ -1056,12 +1056,14 @@ class Watch:
 
     def predictions(self) -> tuple[list[str], tuple[np.ndarray, ...], str]:
         "Names, images with probabilities and masks, and the rule; UserError if there are none."
-        if not (self.folder / "last.pt").exists():
+        last = self.folder / "last.pt"
+        if not last.exists():
             raise UserError("no checkpoint yet: the first one comes after the first epoch")
         config = run_config(self.folder)
         self.split = self.split or part_of(config, judge_split(config))
         names = [self.split.names[i] for i in even_steps(len(self.split), self.count)]
-        return names, predict_some(self.folder, self.split, names, config, self.folder / "last.pt"), config.rule
+        found = predict_some(self.folder, self.split, names, config, last)
+        return names, found, config.rule
 
 
 # %%

@@ -40,6 +40,7 @@ from mshnet.core import UserError, did_you_mean, shown
 from mshnet.data import SUFFIXES, ahead, one_channel, opened, pixels_of, refuse_size, trouble
 from mshnet.device import NO_MEMORY
 from mshnet.evaluate import Detector
+from mshnet.export import OnnxDetector, open_detector
 from mshnet.metrics import Objects, crop, match_exact
 from mshnet.places import where
 from mshnet.run import (
@@ -88,9 +89,9 @@ def open_weights(
     weights: str | Path,
     device: str = "auto",
     precision: str = "auto",
-) -> Detector:
-    "The detector that a file of weights makes; UserError if it makes none."
-    return Detector(weights_file(weights), device, precision)
+) -> Detector | OnnxDetector:
+    "The detector that a file of weights, or an exported ONNX file, makes; UserError if it is none."
+    return open_detector(weights_file(weights), device, precision)
 
 
 # %%

@@ -102,6 +102,12 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     ),
     "pack": ("put a run into one file, to take it along", []),
 }
+
+# %% [markdown]
+# Some are told their main thing without a flag:
+
+# %%
+#| export
 PLACED: dict[
     str, tuple[str, dict[str, Any]]
 ] = {  # what is written without a flag: its name, how it is shown, and how often
