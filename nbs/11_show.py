@@ -155,6 +155,7 @@ def mark(
         linewidths=1.6,
         edgecolors=kind["color"],
         marker=kind["marker"],
+        clip_on=False,  # whole at the edge too
     )
 
 
@@ -207,6 +208,9 @@ def draw_curves(
     history: Sequence[dict[str, Any]],  # a run's log
 ) -> None:
     "Loss above, scores below, by epoch."
+    if not history:
+        figure.text(0.5, 0.5, "no epoch yet", ha="center", va="center")
+        return
     top, below = figure.subplots(2, 1, sharex=True)
     top.plot([e["epoch"] for e in history], [e["loss"] for e in history], color="#0072B2")
     top.set_ylabel("training loss")

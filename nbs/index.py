@@ -82,6 +82,20 @@
 # prob = predict(run.folder / "best.pt", images)  # uint8 [B,3,H,W] -> probability [B,1,H,W]
 # ```
 #
+# ## Look at it
+#
+# ```python
+# from mshnet.show import explore, watch
+#
+# explore("runs/NUAA-SIRST-1f0c2a9b")            # its test images, worst first; or any folder of images
+# explore("runs/NUAA-SIRST-1f0c2a9b", "frames")
+# watch("runs/NUAA-SIRST-1f0c2a9b")              # a run that trains in another process: curves, predictions, time left
+# ```
+#
+# ![A widget: lists of images and targets, a threshold slider, and the image, its truth, the probability, hits, misses and false alarms, all of it and from near](images/explore.png)
+#
+# In a notebook these are widgets (`pip install ipywidgets`); headless or without it the same calls make still pictures in `RUN/figures`. A test moves the slider in Chromium, in JupyterLab and on a page of Voila, and compares the picture with the still one. Colab's and Kaggle's own front ends were not at hand.
+#
 # ## When a session ends
 #
 # Run the same command, or the same notebook, again. What is promised:

@@ -81,6 +81,20 @@
 # prob = predict(run.folder / "best.pt", images)  # uint8 [B,3,H,W] -> 概率 [B,1,H,W]
 # ```
 #
+# ## 查看结果
+#
+# ```python
+# from mshnet.show import explore, watch
+#
+# explore("runs/NUAA-SIRST-1f0c2a9b")            # 它的测试图像，由差到好；也可以是任何图像文件夹
+# explore("runs/NUAA-SIRST-1f0c2a9b", "frames")
+# watch("runs/NUAA-SIRST-1f0c2a9b")              # 另一个进程中的训练：曲线、预测、剩余时间
+# ```
+#
+# ![控件：图像与目标的列表、阈值滑块，以及图像、真值、概率、命中、漏检与虚警，全图与近景](images/explore.png)
+#
+# 在笔记本中它们是控件（`pip install ipywidgets`）；无人值守或没有安装它时，同样的调用生成静态图片，放在 `RUN/figures`。测试在 Chromium 中移动滑块（JupyterLab 与 Voila 页面），并把显示的图片与静态图片比较。Colab 和 Kaggle 自己的前端没有条件试用。
+#
 # ## 会话中断时
 #
 # 再执行一次同样的命令或同一个笔记本。保证如下：

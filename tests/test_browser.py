@@ -64,7 +64,7 @@ def page():
 
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM)
-        page = browser.new_page(viewport={"width": 1280, "height": 1500})
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.set_default_timeout(PATIENCE)
         yield page
         browser.close()
@@ -182,6 +182,7 @@ def test_in_voila_the_slider_moves_the_picture_and_a_run_is_followed(
         f"watch({str(begun.path)!r}, seconds=1)",
     )
     with served(tmp_path, "voila", "page.ipynb", "--no-browser", "--port=PORT") as address:
+        page.set_viewport_size({"width": 1280, "height": 1560})
         page.goto(address)
         move_slider(page, tmp_path, run, steps=31)
         page.screenshot(path=artifacts / "voila_explore.png")
@@ -194,7 +195,7 @@ def test_in_voila_the_slider_moves_the_picture_and_a_run_is_followed(
         say_status(begun, "finished", 1, "all epochs done")
         until(page, still(tmp_path, f"watch({str(begun.path)!r})"), 1)
         page.get_by_text("finished: 2 of 2 epochs, all epochs done; seen at").wait_for()
-        page.screenshot(path=artifacts / "voila.png", full_page=True)
+        page.screenshot(path=artifacts / "voila.png")
 
 
 def test_in_jupyterlab_the_slider_moves_the_picture(page, run, artifacts, tmp_path):
@@ -212,5 +213,7 @@ def test_in_jupyterlab_the_slider_moves_the_picture(page, run, artifacts, tmp_pa
         ).first.wait_for()
         page.keyboard.press("Control+Enter")
         move_slider(page, tmp_path, run, steps=12)
-        page.get_by_role("button", name="No", exact=True).click()  # its question about news
+        news = page.get_by_role("button", name="No", exact=True)  # whether it may fetch some
+        news.click()
+        news.wait_for(state="hidden")
         page.screenshot(path=artifacts / "jupyterlab_explore.png")
