@@ -369,8 +369,10 @@ class OnnxDetector:
     @property
     def why(self) -> str:
         "The device and its precision, in words."
+        import onnxruntime
+
         kind = self.session.get_providers()[0].removesuffix("ExecutionProvider").lower()
-        return f"{kind}, fp32: onnxruntime {installed('onnxruntime') or ''}".rstrip()
+        return f"{kind}, fp32: onnxruntime {onnxruntime.__version__}"
 
     def __call__(
         self,
@@ -571,7 +573,8 @@ def compare(
     worst = {"probability": 0.0, "logits": 0.0}
     for size in SIZES:
         images = pictures(*size)
-        one, other = found(images), want(images)
+        with torch.no_grad():
+            one, other = found(images), want(images)
         if not other["logits"].isfinite().all():
             raise UserError("weights that predict no number (NaN); take an earlier checkpoint")
         worst = {k: max(v, beyond(one[k], other[k])) for k, v in worst.items()}
@@ -609,6 +612,8 @@ def target(
     if format not in FORMATS:
         hint = did_you_mean(format, list(FORMATS))
         raise UserError(f"format={format!r} is not possible: write {', '.join(FORMATS)}{hint}")
+    if source.is_dir():
+        raise UserError(f"{source}: is a folder; name a file such as best.pt")
     suffix = FORMATS[format]
     path = Path(output).expanduser() if output else source.parent / f"{source.stem}{suffix}"
     if path.suffix != suffix:

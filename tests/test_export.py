@@ -165,7 +165,7 @@ def test_torch_export_agrees_and_tells_the_same(run, tmp_path):
         open_detector(done.path)
 
 
-def test_safetensors_is_scored_as_the_run_is(run, tmp_path):
+def test_safetensors_is_scored_as_the_run_is(run, tmp_path, capsys):
     "With its phase and epoch; safetensors alone reads what is said of the rest."
     from safetensors import safe_open
 
@@ -178,6 +178,9 @@ def test_safetensors_is_scored_as_the_run_is(run, tmp_path):
     result = evaluate(run.config.model_copy(update={"weight_path": str(path)}))
     assert str(result.scores) == run.scores["line"]
     assert result.protocol["chosen"] == run.scores["protocol"]["chosen"]
+    path.write_bytes(path.read_bytes()[:1000])
+    assert main(["test", "--weight-path", str(path), "--device", "cpu"]) == 2
+    assert "or a damaged one" in told(capsys)
 
 
 def test_weights_of_the_warm_up_leave_with_their_single_head(tmp_path):

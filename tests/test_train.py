@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mshnet.cli import main
 from mshnet.core import Config, UserError, run_name
 from mshnet.device import open_device
 from mshnet.evaluate import count_predictions, evaluate, predictions, score_split
@@ -320,18 +319,6 @@ def test_train_saves_what_test_loads_with_the_same_scores(whole):
     assert str(result.scores) == whole.scores["line"]
     for key in ("split_hash", "chosen", "seed"):
         assert result.protocol[key] == whole.scores["protocol"][key]
-
-
-def test_weights_leave_as_safetensors_and_come_back(whole, tmp_path, capsys):
-    "With their phase and epoch: the scores and the protocol are those of the run."
-    file = tmp_path / "weights.safetensors"
-    assert main(["pack", str(whole.folder), "--format", "safetensors", "--output", str(file)]) == 0
-    result = evaluate(whole.config.model_copy(update={"weight_path": str(file)}))
-    assert str(result.scores) == whole.scores["line"]
-    assert result.protocol["chosen"] == whole.scores["protocol"]["chosen"]
-    file.write_bytes(file.read_bytes()[:1000])
-    assert main(["test", "--weight-path", str(file), "--device", "cpu"]) == 2
-    assert "or a damaged one" in capsys.readouterr().err
 
 
 def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):
