@@ -6,8 +6,8 @@
 __all__ = ['KIND', 'VERSION', 'FORMATS', 'EXAMPLE', 'Answers', 'NEEDS', 'BLANK', 'TOLERANCE', 'SIZES', 'Program', 'capture',
            'quiet', 'example', 'sample', 'network', 'about', 'own_words', 'result_of', 'expect_packages', 'importable',
            'onnx_bytes', 'sealed', 'is_intact', 'pt2_bytes', 'safetensors_bytes', 'OnnxDetector', 'read_bytes',
-           'open_session', 'as_damaged', 'read_note', 'beyond', 'expect_example', 'pictures', 'answers_of', 'compare',
-           'target', 'content', 'Exported', 'export', 'open_detector']
+           'expect_sealed', 'open_session', 'as_refused', 'read_note', 'beyond', 'expect_example', 'pictures',
+           'answers_of', 'compare', 'target', 'content', 'Exported', 'export', 'open_detector']
 
 # %% ../nbs/14_export.ipynb #c-import-contextlib
 import contextlib
@@ -18,6 +18,7 @@ import io
 import json
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -245,19 +246,17 @@ class OnnxDetector:
     ) -> None:
         if precision not in ("auto", "fp32"):
             raise UserError(f"precision={precision}: an ONNX file computes in fp32; leave it out")
-        self.name = Path(path).name
         data = read_bytes(Path(path))
+        expect_sealed(data, path)
         self.session = open_session(data, path, device)
-        self.note = read_note(self.session, data, path)
+        self.name, self.note = Path(path).name, read_note(self.session, path)
         expect_example(self, path)
 
     @property
     def why(self) -> str:
         "The device and its precision, in words."
-        import onnxruntime
-
         kind = self.session.get_providers()[0].removesuffix("ExecutionProvider").lower()
-        return f"{kind}, fp32: onnxruntime {onnxruntime.__version__}"
+        return f"{kind}, fp32: onnxruntime"
 
     def __call__(
         self,
@@ -288,6 +287,15 @@ def read_bytes(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
+def expect_sealed(data: bytes, path: str | Path) -> None:
+    "UserError unless an ONNX file is one of ours, as it was written."
+    found = re.findall(rb"sha256\x12@([0-9a-f]{64})", data)  # as protobuf writes a pair of texts
+    if KIND.encode() not in data or not found:
+        raise UserError(f"{path}: no ONNX file of mshnet export; another program's, or cut off")
+    if not is_intact(data, found[-1].decode()):
+        raise UserError(f"{path}: damaged, or changed since it was written; export it again")
+
+# %% ../nbs/14_export.ipynb #open_session
 def open_session(
     data: bytes,  # of the file
     path: str | Path,  # its name
@@ -311,32 +319,30 @@ def open_session(
     providers: list[Any] = ["CPUExecutionProvider"]
     if here and kind != "cpu":
         providers.insert(0, (cuda, {"device_id": int(number or 0)}))
-    with as_damaged(path):
+    with as_refused(path):
         session = onnxruntime.InferenceSession(data, options, providers)
     if kind == "cuda" and cuda not in session.get_providers():
         raise UserError(f"device={device}: onnxruntime cannot use it; write --device cpu")
     return session
 
-# %% ../nbs/14_export.ipynb #as_damaged
+# %% ../nbs/14_export.ipynb #as_refused
 @contextlib.contextmanager
-def as_damaged(path: str | Path) -> Iterator[None]:
-    "Turn what onnxruntime raises for bytes that make no sense into one line."
+def as_refused(path: str | Path) -> Iterator[None]:
+    "Turn what onnxruntime raises for a file that makes no sense into one line."
     try:
         yield
     except Exception as error:  # it has an exception for every kind of mistake
         kind = type(error).__name__
-        raise UserError(f"{path}: not an ONNX file, or a damaged one ({kind})") from None
+        raise UserError(f"{path}: onnxruntime cannot read or run it ({kind})") from None
 
 
 def read_note(
     session: Any,  # an onnxruntime.InferenceSession
-    data: bytes,  # that it was made from
     path: str | Path,
 ) -> dict[str, Any]:
     "What an ONNX file says of itself; UserError if it is not one of ours."
-    said = session.get_modelmeta().custom_metadata_map
     try:
-        note = json.loads(said["mshnet"])
+        note = json.loads(session.get_modelmeta().custom_metadata_map["mshnet"])
         ours = note["kind"] == KIND
     except (KeyError, TypeError, ValueError, RecursionError):
         ours = False
@@ -346,8 +352,6 @@ def read_note(
     if type(version) is not int or version > VERSION:
         newer = f"written by a newer mshnet (version {shown(version)})"
         raise UserError(f"{path}: {newer}; update mshnet")
-    if not is_intact(data, said.get("sha256", "")):
-        raise UserError(f"{path}: damaged, or changed since it was written; export it again")
     return dict(note)
 
 # %% ../nbs/14_export.ipynb #beyond
@@ -366,7 +370,7 @@ def beyond(
 
 def expect_example(detector: OnnxDetector, path: str | Path) -> None:
     "UserError unless a file computes the example that was written into it."
-    with as_damaged(path):
+    with as_refused(path):
         want = torch.tensor(detector.note["example"]["logits every 8 pixels"])
         worst = beyond(torch.tensor(sample(detector.run("logits", example()))), want)
     if worst > 1:

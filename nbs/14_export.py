@@ -23,6 +23,7 @@ import io
 import json
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -345,7 +346,7 @@ if all(map(importable, NEEDS["onnx"])):
 # %% [markdown]
 # ## Reading ONNX
 #
-# `OnnxDetector` is called like a `Detector` and answers alike, so whatever predicts with the one predicts with the other. It needs onnxruntime and no network of ours. A file must say that it is ours, in a version that is known, and must compute its own example.
+# `OnnxDetector` is called like a `Detector` and answers alike, so whatever predicts with the one predicts with the other. It needs onnxruntime and no network of ours. A file must say that it is ours, in a version that is known, and must compute its own example. One that is damaged, or of another program, is refused by its bytes, before onnxruntime takes them apart.
 
 # %%
 #| export
@@ -360,19 +361,17 @@ class OnnxDetector:
     ) -> None:
         if precision not in ("auto", "fp32"):
             raise UserError(f"precision={precision}: an ONNX file computes in fp32; leave it out")
-        self.name = Path(path).name
         data = read_bytes(Path(path))
+        expect_sealed(data, path)
         self.session = open_session(data, path, device)
-        self.note = read_note(self.session, data, path)
+        self.name, self.note = Path(path).name, read_note(self.session, path)
         expect_example(self, path)
 
     @property
     def why(self) -> str:
         "The device and its precision, in words."
-        import onnxruntime
-
         kind = self.session.get_providers()[0].removesuffix("ExecutionProvider").lower()
-        return f"{kind}, fp32: onnxruntime {onnxruntime.__version__}"
+        return f"{kind}, fp32: onnxruntime"
 
     def __call__(
         self,
@@ -408,6 +407,20 @@ def read_bytes(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
+def expect_sealed(data: bytes, path: str | Path) -> None:
+    "UserError unless an ONNX file is one of ours, as it was written."
+    found = re.findall(rb"sha256\x12@([0-9a-f]{64})", data)  # as protobuf writes a pair of texts
+    if KIND.encode() not in data or not found:
+        raise UserError(f"{path}: no ONNX file of mshnet export; another program's, or cut off")
+    if not is_intact(data, found[-1].decode()):
+        raise UserError(f"{path}: damaged, or changed since it was written; export it again")
+
+
+# %% [markdown]
+# onnxruntime:
+
+# %%
+#| export
 def open_session(
     data: bytes,  # of the file
     path: str | Path,  # its name
@@ -431,7 +444,7 @@ def open_session(
     providers: list[Any] = ["CPUExecutionProvider"]
     if here and kind != "cpu":
         providers.insert(0, (cuda, {"device_id": int(number or 0)}))
-    with as_damaged(path):
+    with as_refused(path):
         session = onnxruntime.InferenceSession(data, options, providers)
     if kind == "cuda" and cuda not in session.get_providers():
         raise UserError(f"device={device}: onnxruntime cannot use it; write --device cpu")
@@ -439,29 +452,27 @@ def open_session(
 
 
 # %% [markdown]
-# Is it a sound file, and ours?
+# What it raises, and what the file says:
 
 # %%
 #| export
 @contextlib.contextmanager
-def as_damaged(path: str | Path) -> Iterator[None]:
-    "Turn what onnxruntime raises for bytes that make no sense into one line."
+def as_refused(path: str | Path) -> Iterator[None]:
+    "Turn what onnxruntime raises for a file that makes no sense into one line."
     try:
         yield
     except Exception as error:  # it has an exception for every kind of mistake
         kind = type(error).__name__
-        raise UserError(f"{path}: not an ONNX file, or a damaged one ({kind})") from None
+        raise UserError(f"{path}: onnxruntime cannot read or run it ({kind})") from None
 
 
 def read_note(
     session: Any,  # an onnxruntime.InferenceSession
-    data: bytes,  # that it was made from
     path: str | Path,
 ) -> dict[str, Any]:
     "What an ONNX file says of itself; UserError if it is not one of ours."
-    said = session.get_modelmeta().custom_metadata_map
     try:
-        note = json.loads(said["mshnet"])
+        note = json.loads(session.get_modelmeta().custom_metadata_map["mshnet"])
         ours = note["kind"] == KIND
     except (KeyError, TypeError, ValueError, RecursionError):
         ours = False
@@ -471,8 +482,6 @@ def read_note(
     if type(version) is not int or version > VERSION:
         newer = f"written by a newer mshnet (version {shown(version)})"
         raise UserError(f"{path}: {newer}; update mshnet")
-    if not is_intact(data, said.get("sha256", "")):
-        raise UserError(f"{path}: damaged, or changed since it was written; export it again")
     return dict(note)
 
 
@@ -496,7 +505,7 @@ def beyond(
 
 def expect_example(detector: OnnxDetector, path: str | Path) -> None:
     "UserError unless a file computes the example that was written into it."
-    with as_damaged(path):
+    with as_refused(path):
         want = torch.tensor(detector.note["example"]["logits every 8 pixels"])
         worst = beyond(torch.tensor(sample(detector.run("logits", example()))), want)
     if worst > 1:
@@ -520,9 +529,11 @@ if "onnx" in made:
         onnx = OnnxDetector(path, "cpu")
         expect_example(onnx, path)
         data = read_bytes(path)
-        test_eq(read_note(open_session(data, path, "cpu"), data, path)["threshold"], 0.5)
-        with expect_fail(UserError, contains="damaged"), as_damaged(path):
-            open_session(data[:10_000], path, "cpu")
+        test_eq(read_note(open_session(data, path, "cpu"), path)["threshold"], 0.5)
+        with expect_fail(UserError, contains="cut off"):
+            expect_sealed(data[:10_000], path)
+        with expect_fail(UserError, contains="cannot read or run"), as_refused(path):
+            onnx.run("logits", images.float())
     test_close(onnx(images), Detector(model, "cpu", "fp32")(images), eps=1e-4)
     print(onnx.name, onnx.why, tuple(onnx(images[:, :, :16, :16]).shape))
 
