@@ -9,9 +9,9 @@ __all__ = ['T', 'Count', 'Part', 'Positive', 'Tenths', 'MUST', 'SAID', 'AREAS', 
            'checked', 'choice', 'how_scored', 'differing', 'Comparison', 'compare', 'distinct', 'other_differences',
            'short', 'wilson', 'mean_interval', 'Bin', 'by_bins', 'Trust', 'calibration_error', 'trust', 'cause_of',
            'Verdict', 'verdicts', 'causes', 'seed_groups', 'spread', 'Table', 'number', 'score_table', 'protocol_table',
-           'bin_table', 'trust_table', 'cause_table', 'tables', 'remarks', 'as_text', 'as_markdown', 'as_json', 'style',
-           'draw_curves', 'draw_bins', 'draw_trust', 'draw', 'worst', 'scored_with', 'output_place', 'keep_figure',
-           'keep_comparison']
+           'with_interval', 'bin_table', 'trust_table', 'cause_table', 'tables', 'remarks', 'as_text', 'as_markdown',
+           'as_json', 'style', 'draw_curves', 'draw_bins', 'draw_trust', 'draw', 'worst', 'scored_with', 'output_place',
+           'keep_figure', 'keep_comparison']
 
 # %% ../nbs/16_compare.ipynb #c-import-io
 import io
@@ -271,7 +271,7 @@ class Comparison:
     def warning(self) -> str:
         "What stands above everything that is shown; empty if all is well."
         names = ", ".join(self.forbids)
-        return f"NOT COMPARABLE, shown anyway: {names} differ or are not known" if names else ""
+        return f"NOT COMPARABLE, shown anyway; different or not known: {names}" if names else ""
 
     def __str__(self) -> str:
         "All tables."
@@ -323,7 +323,8 @@ def other_differences(
     recipes = [run.recipe for run in runs]
     known = [name for name in recipes[0] if all(name in recipe for recipe in recipes)]
     trained = differing([{name: recipe[name] for name in known} for recipe in recipes])
-    return said | {k: v for k, v in trained.items() if k not in (*MUST, *SAID)}
+    known_already = (*MUST, *SAID, "base_size")
+    return said | {k: v for k, v in trained.items() if k not in known_already}
 
 
 def short(text: str, most: int = 30) -> str:
@@ -559,8 +560,7 @@ def score_table(comparison: Comparison) -> Table:
     for group in seed_groups(comparison.runs):
         both = [(*spread(group, key), 1 if key == "fa" else 3) for key, _ in SCORES]
         cells = [f"{number(m, d)} \u00b1 {number(s, d)}" for m, s, d in both]
-        seeds = ", ".join(str(run.protocol["seed"]) for run in group)
-        rows.append([f"mean of n = {len(group)} seeds ({seeds})", *cells])
+        rows.append([f"mean of n = {len(group)} seeds like {group[0].name}", *cells])
     note = "\u00b1: standard deviation of a sample" if len(rows) > len(comparison.runs) else ""
     return Table("Scores", ["run", *(name for _, name in SCORES)], rows, note)
 
@@ -582,15 +582,21 @@ def protocol_table(comparison: Comparison) -> Table:
     return Table("Protocol", ["run", *columns], rows if columns else [], note)
 
 
+def with_interval(
+    found: tuple[float, float, float],  # a value and its interval
+) -> tuple[str, str]:
+    "A value and its interval, as shown."
+    value, low, high = found
+    return number(value), "-" if math.isnan(low) else f"{number(low)}-{number(high)}"
+
+
 def bin_table(comparison: Comparison, of: str) -> Table:
     "Detection by size or contrast."
     rows = []
     for run in comparison.runs:
         for b in by_bins(run.details.targets or [], of) if run.details.targets else []:
-            rate, low, high = map(number, b.rate)
-            mean, least, most = map(number, b.iou)
-            cells = [b.name, str(b.targets), str(b.found), rate, f"{low}-{high}"]
-            rows.append([run.name, *cells, mean, f"{least}-{most}"])
+            cells = [b.name, str(b.targets), str(b.found)]
+            rows.append([run.name, *cells, *with_interval(b.rate), *with_interval(b.iou)])
     what = {"area": "area, pixels", "scr": "contrast, SCR"}[of]
     head = ["run", what, "targets", "found", "Pd", "95%", "IoU of the found", "95%"]
     return Table(f"By {what.split(',')[0]}", head, rows)
@@ -693,9 +699,12 @@ def draw_curves(
         if not run.details.curves:
             continue
         curve: Any = getattr(run.details.curves, of)
+        across = np.array(getattr(curve, x))
+        up = np.array([math.nan if v is None else v for v in getattr(curve, y)])
         some = np.array(curve.threshold) > 0  # at 0 everything is predicted
-        across = np.array(getattr(curve, x))[some]
-        up = np.array([math.nan if v is None else v for v in getattr(curve, y)])[some]
+        if of == "pixels":
+            up[across == 0] = math.nan  # nothing is predicted
+        across, up = across[some], up[some]
         look = style(place)
         dot = int(np.argmin(np.abs(np.array(curve.threshold)[some] - 0.5)))
         axes.plot(across, up, look["linestyle"], color=look["color"], linewidth=1.4)
@@ -740,6 +749,7 @@ def draw_bins(
         same = all(count == counts[0] for count in counts)
         names = [b.name + (f"\nn = {b.targets}" if same else "") for b in known[0][1]]
         axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(-0.5, len(names) - 0.5)
     else:
         axes.text(0.5, 0.5, "no records of targets", ha="center", transform=axes.transAxes)
     axes.set(ylim=(-0.03, 1.03), ylabel="Pd" if what == "rate" else "mean IoU of the found")
@@ -766,6 +776,7 @@ def draw_trust(
         below.plot(middle[some], pixels[some], **look, markersize=4, linewidth=0.8)
     above.set(ylim=(-0.03, 1.03), ylabel="part that is a target's")
     below.set(xlabel="probability of a pixel", ylabel="pixels", xlim=(-0.03, 1.03), yscale="log")
+    below.set_ylim(bottom=0.5)
     above.tick_params(labelbottom=False)
     for axes in (above, below):
         axes.grid(alpha=0.3)

@@ -90,7 +90,7 @@ def test_two_runs_make_a_table_with_their_mean(runs, capsys):
     ious = [read_scored(runs / name).scores.iou for name in ("seed0", "seed1")]
     mean, deviation = np.mean(ious), abs(ious[0] - ious[1]) / math.sqrt(2)
     assert status == 0
-    assert f"mean of n = 2 seeds (0, 1)  {mean:.3f} ± {deviation:.3f}" in out
+    assert f"mean of n = 2 seeds like seed0  {mean:.3f} ± {deviation:.3f}" in out
     assert "By contrast" in out
     assert "NOT COMPARABLE" not in out
 
