@@ -178,8 +178,8 @@ LAST_WORDS = {
     "train": f"presets: {', '.join(PRESETS)}",
     "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
     "the flags",
-    "predict": "results: predictions/NAME, or --output-dir; status: 0 all is predicted; 1 a file "
-    "could not be read and was skipped; 2 a mistake",
+    "predict": "results: predictions/NAME, or --output-dir; no result depends on --batch-size; "
+    "status: 0 all is predicted; 1 a file could not be read and was skipped; 2 a mistake",
 }
 
 # %% ../nbs/17_cli.ipynb #Parser

@@ -224,7 +224,10 @@ class PlaceFields(SafetyFields, MachineFields):
         description="data set: its folder, its archive (.zip, .tar, .tar.gz, .tgz) or a name to be "
         "fetched (NUAA-SIRST, IRSTD-1k, NUDT-SIRST); empty: synthetic scenes",
     )
-    weight_path: str = Field("", description="weights to start from (train) or to score (test)")
+    weight_path: str = Field(
+        "",
+        description="weights to start from (train), to score (test) or to predict with (predict)",
+    )
     output_dir: str = Field("", description="folder of the run; empty: named after the recipe")
     resume: str = Field("", description="checkpoint or run folder to go on from")
     device: str = Field(
