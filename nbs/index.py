@@ -211,12 +211,12 @@
 # | [08_task](08_task.ipynb) | all that the loop knows of a problem |
 # | [09_evaluate](09_evaluate.ipynb) | scoring, protocol, the top-hat yardstick, prediction |
 # | [10_train](10_train.ipynb) | the loop |
-# | [11_show](11_show.ipynb) | pictures |
+# | [11_show](11_show.ipynb) | pictures; widgets to explore images and watch a run |
 # | [12_doctor](12_doctor.ipynb) | what machine is this |
 # | [13_bench](13_bench.ipynb) | how fast, against the device's limits and a plain script |
 # | [14_export](14_export.ipynb) | ONNX, torch.export and safetensors files for other programs, checked |
-# | [16_compare](16_compare.ipynb) | runs side by side, small and dim targets, calibration, what goes wrong and why |
 # | [15_predict](15_predict.ipynb) | from files of any size to masks, tables and marked pictures |
+# | [16_compare](16_compare.ipynb) | runs side by side, small and dim targets, calibration, what goes wrong and why |
 # | [17_cli](17_cli.ipynb), [18_main](18_main.ipynb) | the commands |
 #
 # To change something, read [CONTRIBUTING](../CONTRIBUTING.md); what was tried is in [LOG](../LOG.md); what changed in [CHANGELOG](../CHANGELOG.md).
