@@ -63,7 +63,10 @@
 # mshnet data data/NUAA-SIRST                                  # 数据集里有什么，以及其中的所有问题
 # mshnet train --dataset-dir data/NUAA-SIRST                   # 400 个 epoch；再执行一次就继续
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt          # 分数及其评测协议
+# mshnet predict --weight-path runs/NAME/best.pt images/ '*.tif'   # 对自己的图像：掩膜、检测表和标注图
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST       # 在这台机器上有多快，并与普通脚本对比
+# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt        # 导出并核对 ONNX 文件（--format pt2、safetensors）
+# mshnet compare runs/NUAA-SIRST-*                             # 多次训练并排比较：分数、曲线、错在哪里
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                         # 把一次训练打包成一个文件带走（--format zip）
 # ```
 #
@@ -102,7 +105,7 @@
 # | 发生了什么 | 会丢失什么 | 怎么办 |
 # |---|---|---|
 # | SIGTERM、终端被关闭（SIGHUP）、Ctrl-C、笔记本的停止按钮；会话时间用完（`max_hours`：Colab 为 11.5，Kaggle 为 11.5 或 8.5，其他地方不限） | 什么都不丢：写下 epoch 内的位置，评测最好的 epoch，完成镜像。连续要求两次则立即停止 | 再执行一次 |
-# | kill -9、断电、内核崩溃 | 正在进行的 epoch；如果检查点恰好正在写入（在这里是十分之一秒），再加上前一个 epoch | 再执行一次 |
+# | kill -9、断电、内核崩溃 | 正在进行的 epoch；如果检查点恰好正在写入（本地磁盘上是零点几秒，慢速磁盘更久），再加上前一个 epoch | 再执行一次 |
 # | 机器连同磁盘都没有了 | 尚未进入镜像的部分（`--mirror-dir DIR`，在 Colab 中用 `drive`：后台复制并校验，速度不超过 `mirror_rate` MB/s）；在 Kaggle 上把上一次的输出添加为输入 | 在那里再执行一次 |
 # | `last.pt` 损坏 | 一个 epoch：改用 `previous.pt`，并给出警告 | 无需处理 |
 # | 磁盘满、文件夹只读、镜像失效 | 什么都不丢；有一行文字说明是哪一种。镜像失效不会中止训练 | 修好后再执行一次 |
@@ -210,9 +213,12 @@
 # | [08_task](08_task.ipynb) | 训练循环对问题所知道的一切 |
 # | [09_evaluate](09_evaluate.ipynb) | 评测、协议、作为对照的 top-hat 滤波、预测 |
 # | [10_train](10_train.ipynb) | 训练循环 |
-# | [11_show](11_show.ipynb) | 图片 |
+# | [11_show](11_show.ipynb) | 图片；查看图像、跟踪训练的控件 |
 # | [12_doctor](12_doctor.ipynb) | 这是一台什么机器 |
 # | [13_bench](13_bench.ipynb) | 有多快，与设备的极限和普通脚本对比 |
+# | [14_export](14_export.ipynb) | 供其他程序使用并经过核对的 ONNX、torch.export 和 safetensors 文件 |
+# | [15_predict](15_predict.ipynb) | 从任意大小的文件到掩膜、检测表和标注图 |
+# | [16_compare](16_compare.ipynb) | 多次训练并排、小目标与弱目标、校准、错误及其原因 |
 # | [17_cli](17_cli.ipynb)、[18_main](18_main.ipynb) | 命令 |
 #
 # 想要修改，请读 [CONTRIBUTING](../CONTRIBUTING.md)；试过什么，见 [LOG](../LOG.md)；改了什么，见 [CHANGELOG](../CHANGELOG.md)。
