@@ -139,7 +139,7 @@ def judge(
 def panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
     "One image without ticks."
     axes.imshow(image, cmap="gray", **how)
-    axes.set_title(title, fontsize=9)
+    axes.set_title(title, fontsize=9, pad=8)  # above a sign at the edge
     axes.set_axis_off()
 
 # %% ../nbs/11_show.ipynb #draw_curves
@@ -557,7 +557,7 @@ def views_of(
         return Views(images.names, images.pair, detector, size)
     if images not in ("train", "val", "test"):
         return Views(*images_in(Path(images).expanduser()), detector, size)
-    if not (weights.parent / "config.json").exists():
+    if not Folder(weights.parent).read_json("config.json"):
         raise UserError(f"{weights}: lies in no run's folder; name a folder of images")
     split = part_of(config, str(images))
     return Views(split.names, split.pair, detector, size)

@@ -207,8 +207,11 @@ def test_weights_outside_a_run_need_a_folder_of_images(run, tmp_path):
     "Their data is not known; their picture goes where it is wanted."
     loose = tmp_path / "loose.pt"
     loose.write_bytes((run / "best.pt").read_bytes())
-    with pytest.raises(UserError, match="name a folder of images"):
-        explore(loose)
+    for settings in (None, "half a {"):
+        if settings:
+            (tmp_path / "config.json").write_text(settings)
+        with pytest.raises(UserError, match="name a folder of images"):
+            explore(loose)
     folder = make_dataset(tmp_path / "set", train=2, test=1)
     picture = explore(loose, folder, output=tmp_path / "out")
     assert picture.path == tmp_path / "out" / "figures" / "explore.png"
