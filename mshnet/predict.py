@@ -67,7 +67,7 @@ def weights_file(
     "The file of weights; UserError if there is none."
     if not str(weights):
         raise UserError(f"weight_path is empty: {WHERE_FROM}")
-    path = Path(weights).expanduser()
+    path = Path(os.path.expanduser(weights))
     if os.path.isdir(path) and os.path.isfile(path / "best.pt"):
         return path / "best.pt"
     if not os.path.isfile(path):  # unlike Path's: False for a name that cannot be
@@ -97,14 +97,14 @@ def files_of(
     text: str,  # a file, a folder or a glob
 ) -> list[Path]:  # at least one
     "The images and videos that an input means; UserError if it means none."
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     if not text:
         raise UserError("an input is empty: name images, videos, folders or globs")
     if os.path.isdir(path):
         with as_unreadable(text):
             files = sorted(p for p in path.iterdir() if can_be_read(p))
-        below = next((p.name for p in sorted(path.glob("*/")) if any(path.glob(f"{p.name}/*"))), "")
-        hint = f"; did you mean {path / below}?" if below else ""
+            below = [p for p in sorted(path.glob("*/")) if any(map(can_be_read, p.iterdir()))]
+        hint = f"; did you mean {below[0]}?" if below else ""
     elif os.path.isfile(path):
         files, hint = [path] * can_be_read(path), ""
     elif glob.has_magic(text):
@@ -653,7 +653,7 @@ def output_folder(
 ) -> Path:
     "Where results go."
     if output_dir:
-        return Path(output_dir).expanduser()
+        return Path(os.path.expanduser(output_dir))
     in_run = weights.stem in ("best", "last", "previous")
     return where().runs.with_name("predictions") / (
         weights.resolve().parent.name if in_run else weights.stem

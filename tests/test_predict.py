@@ -447,6 +447,9 @@ def test_unreadable_files_among_good_ones_are_skipped_and_counted(
 MISTAKES = {
     "nothing": ([], "no input"),
     "missing": (["{dir}/none.png"], "there is no such file"),
+    "empty name": ([""], "an input is empty"),
+    "no such user": (["~nobody-here/a.png"], "there is no such file"),
+    "no name": (["a\0b.png"], "there is no such file"),
     "empty folder": (["{dir}/empty"], "no image and no video"),
     "no images": (["{dir}/texts"], "no image and no video"),
     "no hits": (["{dir}/*.bmp"], "no image and no video"),
