@@ -21,12 +21,12 @@
 #
 # | what it says | why | what to do |
 # |---|---|---|
-# | this machine has no TPU | the session has another accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
-# | torch and torch_xla do not belong together | something was installed over the image's torch | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
-# | the TPU is held by process N | one program at a time can use a TPU | stop the other notebook, or restart its kernel |
-# | the runtime waits for other workers | two variables of an older kind of TPU are set; where they are known to be stale they are removed for you | restart the kernel and, before anything else, `os.environ.pop` both `TPU_PROCESS_ADDRESSES` and `CLOUD_TPU_TASK_ID` |
-# | PJRT_DEVICE=CUDA is another kind of runtime | left over from another guide | remove it |
-# | this process has trained on another device before | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
+# | `this machine has no TPU` | the session has another accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
+# | `torch ... and torch_xla ... do not belong together` | something was installed over the image's torch | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
+# | `the TPU is held by ...` | one program at a time can use a TPU | stop the other notebook, or restart its kernel |
+# | `the runtime waits for other workers` | two variables of an older kind of TPU are set; where they are known to be stale they are removed for you | restart the kernel and, before anything else, `os.environ.pop` both `TPU_PROCESS_ADDRESSES` and `CLOUD_TPU_TASK_ID` |
+# | `PJRT_DEVICE=... is another kind of runtime` | left over from another guide | remove it |
+# | `this process has trained on another device before` | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
 #
 # What older guides say and no longer works: `cloud-tpu-client`, `xm.xrt_world_size`, `xmp.spawn(nprocs=8)` (an error since torch_xla 2.6), `xm.xla_device`, `xm.mark_step`. None of it is needed here: one process drives all chips.
 #

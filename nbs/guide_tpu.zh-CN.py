@@ -21,12 +21,12 @@
 #
 # | 提示 | 原因 | 怎么办 |
 # |---|---|---|
-# | this machine has no TPU | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
-# | torch and torch_xla do not belong together | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
-# | the TPU is held by process N | 同一时间只有一个程序能使用 TPU | 停止另一个笔记本，或重启它的内核 |
-# | the runtime waits for other workers | 设置了旧式 TPU 的两个变量；确知已经过时的会自动为你删除 | 重启内核，并在做任何其他事情之前，用 `os.environ.pop` 删除 `TPU_PROCESS_ADDRESSES` 和 `CLOUD_TPU_TASK_ID` |
-# | PJRT_DEVICE=CUDA is another kind of runtime | 别的教程留下的 | 删除它 |
-# | this process has trained on another device before | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
+# | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
+# | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
+# | `the TPU is held by ...` | 同一时间只有一个程序能使用 TPU | 停止另一个笔记本，或重启它的内核 |
+# | `the runtime waits for other workers` | 设置了旧式 TPU 的两个变量；确知已经过时的会自动为你删除 | 重启内核，并在做任何其他事情之前，用 `os.environ.pop` 删除 `TPU_PROCESS_ADDRESSES` 和 `CLOUD_TPU_TASK_ID` |
+# | `PJRT_DEVICE=... is another kind of runtime` | 别的教程留下的 | 删除它 |
+# | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
 #
 # 旧教程中所说、如今已经失效的：`cloud-tpu-client`、`xm.xrt_world_size`、`xmp.spawn(nprocs=8)`（自 torch_xla 2.6 起报错）、`xm.xla_device`、`xm.mark_step`。这里都不需要：一个进程驱动全部芯片。
 #
