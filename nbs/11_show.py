@@ -9,6 +9,7 @@
 # %%
 #| hide
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 from fastcore.test import expect_fail, test_eq
@@ -1152,7 +1153,8 @@ if find_spec("ipywidgets"):
     eyes = Watcher(watching, seconds=0.01)
     eyes.look()
     test_eq(eyes.picture.value, watching.png())
-    asyncio.new_event_loop().run_until_complete(eyes.follow())  # ends at once: the run has ended
+    with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
+        pool.submit(asyncio.run, eyes.follow()).result()  # ends at once: the run has ended
     print(eyes.line.value)
 
 
