@@ -123,7 +123,7 @@ def quiet() -> Iterator[None]:
 with quiet():
     warnings.warn("nobody hears this", stacklevel=1)
 captured = capture(program)
-test_eq(captured.module()(images)["logits"], out["logits"])
+test_close(captured.module()(images)["logits"], out["logits"], eps=1e-4)  # by other sums
 len(captured.graph.nodes)
 
 # %% [markdown]
@@ -715,7 +715,7 @@ if importable("safetensors"):
         data = content(source, trained_model(source), "safetensors")
         test_eq(len(data), done.path.stat().st_size)
         again = answers_of(done.path, "safetensors")(images)
-        test_eq(again["logits"], network(trained)(images)["logits"])
+        test_close(again["logits"], network(trained)(images)["logits"], eps=1e-4)
         print(done)
 
 
