@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from mshnet import export as exporting
 from mshnet.cli import main
@@ -430,3 +431,25 @@ def test_the_trained_model_is_left_as_it_was():
     assert model.encoder_0[0].by_hand
     assert isinstance(model.encoder_0[0].bn1, torch.nn.BatchNorm2d)
     assert exporting.network(Trained(model, "full", "x", None))
+
+
+def test_mshnet_predict_takes_the_onnx_file(run, onnx_file, tmp_path, capsys):
+    "With the detections of the weights it was made from; a damaged one is one line."
+    rng = np.random.default_rng(0)
+    for number in range(2):
+        noise = rng.integers(0, 256, (50, 70), dtype=np.uint8)
+        (tmp_path / "in").mkdir(exist_ok=True)
+        Image.fromarray(noise).save(tmp_path / "in" / f"{number}.png")
+    masks = []
+    for weights in (run.folder / "best.pt", onnx_file):
+        out = tmp_path / weights.suffix
+        words = [f"--weight-path={weights}", f"--output-dir={out}", "--device=cpu"]
+        assert main(["predict", *words, "--precision=fp32", str(tmp_path / "in")]) == 0
+        masks.append([np.asarray(Image.open(p)) for p in sorted((out / "masks").iterdir())])
+    assert len(masks[0]) == len(masks[1]) == 2
+    for one, other in zip(*masks, strict=True):
+        assert (one != other).mean() < 1e-3  # a logit of 0 to rounding may be either
+    (tmp_path / "bad.onnx").write_bytes(onnx_file.read_bytes()[:1000])
+    capsys.readouterr()
+    assert main(["predict", f"--weight-path={tmp_path / 'bad.onnx'}", str(tmp_path / "in")]) == 2
+    assert "bad.onnx" in told(capsys)
