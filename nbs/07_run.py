@@ -833,8 +833,8 @@ with Stop() as stop:
     test_eq(stop.reason, "")
     signal.raise_signal(signal.SIGTERM)
     test_eq(stop.reason, "SIGTERM")
-    with expect_fail(Interrupted, contains="SIGINT"):
-        signal.raise_signal(signal.SIGINT)
+    with expect_fail(Interrupted, contains="SIGTERM"):
+        signal.raise_signal(signal.SIGTERM)
 test_eq(Stop(seconds=-1).reason, "the time is over")
 Stopped("SIGTERM", 15)._render_traceback_()
 

@@ -1,6 +1,7 @@
 "What several tests need: where real images lie, a small data set and a run to write."
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,10 @@ from PIL import Image
 
 TOP = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("MSHNET_SHARED", TOP.parent / "shared"))
+
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a script's background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
