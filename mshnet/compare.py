@@ -501,7 +501,7 @@ def seed_groups(
     groups = defaultdict(list)
     for run in runs:
         how, recipe = how_scored(run), run.recipe
-        same = [how[k] for k in (*MUST, "precision", "mshnet", "torch")]
+        same = [how[k] for k in (*MUST, "data", "precision", "mshnet", "torch")]
         if recipe and how["seed"] != "not known":
             groups[str([same, *(v for k, v in recipe.items() if k != "seed")])].append(run)
     many = [group for group in groups.values() if len(group) > 1]

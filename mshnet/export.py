@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['KIND', 'VERSION', 'FORMATS', 'EXAMPLE', 'Answers', 'NEEDS', 'BLANK', 'TOLERANCE', 'SIZES', 'Program', 'capture',
            'quiet', 'example', 'sample', 'network', 'about', 'own_words', 'result_of', 'expect_packages', 'importable',
-           'onnx_bytes', 'sealed', 'is_intact', 'pt2_bytes', 'safetensors_bytes', 'OnnxDetector', 'read_bytes',
-           'expect_sealed', 'open_session', 'as_refused', 'read_note', 'beyond', 'expect_example', 'pictures',
-           'answers_of', 'compare', 'target', 'content', 'Exported', 'export', 'open_detector']
+           'onnx_bytes', 'sealed', 'is_intact', 'pt2_bytes', 'safetensors_bytes', 'as_failed', 'OnnxDetector',
+           'read_bytes', 'expect_sealed', 'open_session', 'as_refused', 'read_note', 'beyond', 'expect_example',
+           'pictures', 'answers_of', 'compare', 'target', 'content', 'Exported', 'export', 'open_detector']
 
 # %% ../nbs/14_export.ipynb #c-import-contextlib
 import contextlib
@@ -234,6 +234,19 @@ def safetensors_bytes(model: nn.Module, note: Mapping[str, Any]) -> bytes:
     said["checksum"] = checksum({**said, "model": weights})
     return save(weights, {"format": "pt", "mshnet": json.dumps(said)})
 
+# %% ../nbs/14_export.ipynb #as_failed
+@contextlib.contextmanager
+def as_failed(name: str) -> Iterator[None]:
+    "Turn what onnxruntime raises, which is of no kind of Python's, into a kind that it is."
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        if "alloc" in text.lower() or "memory" in text.lower():
+            raise MemoryError(text) from None
+        reason = next((x.strip() for x in text.splitlines() if x.strip()), "no reason")
+        raise UserError(f"{name}: onnxruntime fails ({reason})") from None
+
 # %% ../nbs/14_export.ipynb #OnnxDetector
 class OnnxDetector:
     "An ONNX file of `mshnet export`: called with images it gives each pixel's probability."
@@ -265,15 +278,15 @@ class OnnxDetector:
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target."
         expect_bytes(images)
-        height, width = images.shape[-2:]
-        if height % 16 or width % 16:
-            size = f"{height}x{width}; height and width must be multiples of 16"
-            raise ValueError(f"{self.name}: image of {size}")
+        if any(side % 16 for side in images.shape[-2:]):
+            size = "x".join(map(str, images.shape[-2:])) + "; height and width must be multiples"
+            raise ValueError(f"{self.name}: image of {size} of 16")
         return torch.cat([self.run("probability", rows) for rows in images.split(batch_size)])
 
     def run(self, output: str, images: Tensor) -> Tensor:
         "One of the outputs for one batch."
-        (found,) = self.session.run([output], {"image": images.cpu().numpy()})
+        with as_failed(self.name):
+            (found,) = self.session.run([output], {"image": images.cpu().numpy()})
         return torch.from_numpy(found)
 
 # %% ../nbs/14_export.ipynb #read_bytes
@@ -318,7 +331,7 @@ def open_session(
     options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
     providers: list[Any] = ["CPUExecutionProvider"]
     if here and kind != "cpu":
-        providers.insert(0, (cuda, {"device_id": int(number or 0)}))
+        providers.insert(0, (cuda, {"device_id": int(number or 0), "use_tf32": 0}))
     with as_refused(path):
         session = onnxruntime.InferenceSession(data, options, providers)
     if kind == "cuda" and cuda not in session.get_providers():
@@ -479,6 +492,8 @@ def export(
     format, path = target(source, format, output)
     expect_packages(f"format={format}", *NEEDS[format])
     trained = trained_model(source)
+    if not network(trained)(example())["logits"].isfinite().all():
+        raise UserError(f"{source}: predicts no number (NaN); take an earlier checkpoint")
     half = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         write_atomic(half, content(source, trained, format))

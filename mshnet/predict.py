@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['WHERE_FROM', 'VIDEOS', 'MOST', 'NOTHING', 'UNIT', 'TILE', 'STEPS', 'HALF', 'TOP', 'TOGETHER', 'COLOUR', 'Box',
            'PICTURES', 'TABLES', 'COLUMNS', 'FRAME_COLUMNS', 'SUMMARY', 'OURS', 'TOLD', 'weights_file', 'open_weights',
-           'can_be_read', 'files_of', 'as_unreadable', 'find_files', 'Frame', 'pages', 'pictures', 'frames_of',
-           'read_ahead', 'along', 'check_tile', 'in_levels', 'weights_along', 'Tiling', 'pad', 'blend', 'at_once',
-           'levels_of', 'predict_frame', 'Detections', 'bounds', 'detections', 'apart', 'write_beside', 'overlay',
-           'Names', 'save_picture', 'flat_row', 'open_text', 'Writer', 'writing', 'write_frame', 'kinds_to_save',
-           'output_folder', 'check_folder', 'clear_folder', 'Summary', 'in_batches', 'predict_batch', 'predict_into',
-           'protocol', 'recorded', 'predict_files', 'Difference', 'against_one_pass']
+           'as_unreadable', 'can_be_read', 'inside', 'hint_below', 'files_of', 'find_files', 'Frame', 'pages',
+           'pictures_expected', 'pictures', 'frames_of', 'read_ahead', 'along', 'check_tile', 'in_levels',
+           'weights_along', 'Tiling', 'pad', 'blend', 'at_once', 'levels_of', 'predict_frame', 'Detections', 'bounds',
+           'detections', 'apart', 'write_beside', 'overlay', 'Names', 'save_picture', 'flat_row', 'open_text', 'Writer',
+           'writing', 'write_frame', 'kinds_to_save', 'output_folder', 'check_folder', 'clear_folder', 'Summary',
+           'in_batches', 'predict_batch', 'predict_into', 'protocol', 'recorded', 'predict_files', 'Difference',
+           'against_one_pass']
 
 # %% ../nbs/15_predict.ipynb #c-import-contextlib
 import contextlib
@@ -57,7 +58,7 @@ from mshnet.run import (
 # %% ../nbs/15_predict.ipynb #weights_file
 WHERE_FROM = (
     "name trained weights: RUN/best.pt of a run of `mshnet train` (`make demo` makes demo/run, on "
-    "synthetic scenes), or a published file of the official repository (MSHNet, CVPR 2024)"
+    "synthetic scenes), or a published file (README of github.com/Lliu666/MSHNet, Weights)"
 )
 
 
@@ -84,39 +85,6 @@ def open_weights(
     "The detector that a file of weights, or an exported ONNX file, makes; UserError if it is none."
     return open_detector(weights_file(weights), device, precision)
 
-# %% ../nbs/15_predict.ipynb #can_be_read
-VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
-
-
-def can_be_read(path: str | Path) -> bool:
-    "Whether a file's name says that it is an image or a video."
-    return Path(path).suffix.lower() in (*SUFFIXES, *VIDEOS) and os.path.isfile(path)
-
-
-def files_of(
-    text: str,  # a file, a folder or a glob
-) -> list[Path]:  # at least one
-    "The images and videos that an input means; UserError if it means none."
-    path = Path(os.path.expanduser(text))
-    if not text:
-        raise UserError("an input is empty: name images, videos, folders or globs")
-    if os.path.isdir(path):
-        with as_unreadable(text):
-            files = sorted(p for p in path.iterdir() if can_be_read(p))
-            below = [p for p in sorted(path.glob("*/")) if any(map(can_be_read, p.iterdir()))]
-        hint = f"; did you mean {below[0]}?" if below else ""
-    elif os.path.isfile(path):
-        files, hint = [path] * can_be_read(path), ""
-    elif glob.has_magic(text):
-        found = sorted(glob.glob(str(path), recursive=True))
-        files, hint = [Path(p) for p in found if can_be_read(p)], ""
-    else:
-        raise UserError(f"{shown(text)}: there is no such file or folder")
-    if not files:
-        known = " ".join((*SUFFIXES, *VIDEOS))
-        raise UserError(f"{shown(text)}: no image and no video ({known}){hint}")
-    return files
-
 # %% ../nbs/15_predict.ipynb #as_unreadable
 @contextlib.contextmanager
 def as_unreadable(text: str) -> Iterator[None]:
@@ -127,6 +95,53 @@ def as_unreadable(text: str) -> Iterator[None]:
         raise UserError(f"{shown(text)}: cannot be read ({error.strerror})") from None
 
 
+VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+
+
+def can_be_read(path: str | Path) -> bool:
+    "Whether a file's name says that it is an image or a video."
+    return Path(path).suffix.lower() in (*SUFFIXES, *VIDEOS) and os.path.isfile(path)
+
+
+def inside(folder: Path) -> list[Path]:
+    "The images and videos of a folder; not the hidden ones, which a Mac leaves on a disk."
+    with as_unreadable(str(folder)):
+        return sorted(p for p in folder.iterdir() if p.name[0] != "." and can_be_read(p))
+
+
+def hint_below(folder: Path) -> str:
+    "The first folder below that has images, as a question."
+    for path in sorted(folder.glob("*/")):
+        with contextlib.suppress(UserError):  # closed to us, such as lost+found
+            if inside(path):
+                return f"; did you mean {path}?"
+    return ""
+
+# %% ../nbs/15_predict.ipynb #files_of
+def files_of(
+    text: str,  # a file, a folder or a glob
+) -> list[Path]:  # at least one
+    "The images and videos that an input means; UserError if it means none."
+    path = Path(os.path.expanduser(text))
+    if not text:
+        raise UserError("an input is empty: name images, videos, folders or globs")
+    if os.path.isdir(path):
+        files, hint = inside(path), "" if inside(path) else hint_below(path)
+    elif os.path.isfile(path):
+        files, hint = [path] * can_be_read(path), ""
+    elif glob.has_magic(text):
+        found = sorted(glob.glob(str(path), recursive=True))
+        files, hint = [Path(p) for p in found if can_be_read(p)], ""
+        if not files:  # it may mean folders, as the shell makes folders of it
+            files = [p for f in found if os.path.isdir(f) for p in inside(Path(f))]
+    else:
+        raise UserError(f"{shown(text)}: there is no such file or folder")
+    if not files:
+        known = " ".join((*SUFFIXES, *VIDEOS))
+        raise UserError(f"{shown(text)}: no image and no video ({known}){hint}")
+    return files
+
+# %% ../nbs/15_predict.ipynb #find_files
 def find_files(
     inputs: str | Path | Sequence[str | Path],
     without: Path | None = None,  # a folder whose files are left out
@@ -174,6 +189,17 @@ def pages(
             refuse_size(image, MOST)
             yield pixels_of(image), count == 1
 
+# %% ../nbs/15_predict.ipynb #pictures_expected
+def pictures_expected(file: Path) -> int:
+    "How many pictures a video says it has, at least."
+    import av
+
+    with av.open(str(file)) as held:
+        stream = held.streams.video[0]
+        rate = float(stream.average_rate or 0)
+        seconds = (held.duration or 0) / 1_000_000
+        return stream.frames or int(0.9 * seconds * rate) - 1  # some say their length alone
+
 
 def pictures(
     file: Path,
@@ -183,8 +209,12 @@ def pictures(
         raise UserError("videos need two packages more; run: pip install imageio av")
     from imageio.v3 import imiter
 
+    count = 0
     for rgb in imiter(file, plugin="pyav"):
         yield one_channel(rgb), False
+        count += 1
+    if count < pictures_expected(file):
+        raise OSError("it breaks off")
 
 # %% ../nbs/15_predict.ipynb #frames_of
 def frames_of(

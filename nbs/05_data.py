@@ -203,6 +203,8 @@ def trouble(
     "What is wrong with an image file, by what reading it raised."
     if isinstance(error, Image.DecompressionBombError):
         return f"{what} of more than {most:,} pixels"
+    if isinstance(error, UserError):
+        return f"{what}: {error}"
     return f"unreadable {what}"
 
 
@@ -228,6 +230,10 @@ def pixels_of(
 ) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     "The pixels of an image file as 8-bit grey or colour."
     if not file.mode.startswith(DEEP):
+        parts = [part[3] for part in getattr(file, "tile", ())]
+        forms = [str(part[0] if isinstance(part, tuple) else part) for part in parts]
+        if any(form.startswith(("RGB", "LA")) and ";16" in form for form in forms):
+            raise UserError("16 bits in several channels: save one of them, or 8 bits")
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = np.array(file, np.float64)
     low, high = values.min(), values.max()

@@ -87,7 +87,7 @@ with torch.no_grad():
 
 
 # %% [markdown]
-# torch.export follows the program once and writes down its operations, with the number of images, of rows and of columns left open. It proves that nothing depends on the sizes that it was shown. torch's older way to ONNX, tracing, was five times as fast and gave the same numbers here, but torch keeps it no longer, and it proves nothing.
+# torch.export follows the program once and writes down its operations, with the number of images, of rows and of columns left open. It proves that nothing depends on the sizes that it was shown. torch's older way to ONNX, tracing, was faster and gave the same numbers here, but torch keeps it no longer, and it proves nothing.
 #
 # Where a line stands in somebody's folder is written down too. That is nobody's business who gets the file.
 
@@ -350,6 +350,24 @@ if all(map(importable, NEEDS["onnx"])):
 
 # %%
 #| export
+@contextlib.contextmanager
+def as_failed(name: str) -> Iterator[None]:
+    "Turn what onnxruntime raises, which is of no kind of Python's, into a kind that it is."
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        if "alloc" in text.lower() or "memory" in text.lower():
+            raise MemoryError(text) from None
+        reason = next((x.strip() for x in text.splitlines() if x.strip()), "no reason")
+        raise UserError(f"{name}: onnxruntime fails ({reason})") from None
+
+
+# %% [markdown]
+# The detector itself:
+
+# %%
+#| export
 class OnnxDetector:
     "An ONNX file of `mshnet export`: called with images it gives each pixel's probability."
 
@@ -380,15 +398,15 @@ class OnnxDetector:
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target."
         expect_bytes(images)
-        height, width = images.shape[-2:]
-        if height % 16 or width % 16:
-            size = f"{height}x{width}; height and width must be multiples of 16"
-            raise ValueError(f"{self.name}: image of {size}")
+        if any(side % 16 for side in images.shape[-2:]):
+            size = "x".join(map(str, images.shape[-2:])) + "; height and width must be multiples"
+            raise ValueError(f"{self.name}: image of {size} of 16")
         return torch.cat([self.run("probability", rows) for rows in images.split(batch_size)])
 
     def run(self, output: str, images: Tensor) -> Tensor:
         "One of the outputs for one batch."
-        (found,) = self.session.run([output], {"image": images.cpu().numpy()})
+        with as_failed(self.name):
+            (found,) = self.session.run([output], {"image": images.cpu().numpy()})
         return torch.from_numpy(found)
 
 
@@ -443,7 +461,7 @@ def open_session(
     options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
     providers: list[Any] = ["CPUExecutionProvider"]
     if here and kind != "cpu":
-        providers.insert(0, (cuda, {"device_id": int(number or 0)}))
+        providers.insert(0, (cuda, {"device_id": int(number or 0), "use_tf32": 0}))
     with as_refused(path):
         session = onnxruntime.InferenceSession(data, options, providers)
     if kind == "cuda" and cuda not in session.get_providers():
@@ -486,7 +504,7 @@ def read_note(
 
 
 # %% [markdown]
-# Arithmetic in another order is rounded otherwise, so equal means: within a thousandth, of a logit or, where that is larger than 1, of its size. Weights trained on real images came within a tenth of that, and no probability was off by more than 0.00003.
+# Arithmetic in another order is rounded otherwise, so equal means: within a thousandth, of a logit or, where that is larger than 1, of its size.
 
 # %%
 #| export
@@ -686,6 +704,8 @@ def export(
     format, path = target(source, format, output)
     expect_packages(f"format={format}", *NEEDS[format])
     trained = trained_model(source)
+    if not network(trained)(example())["logits"].isfinite().all():
+        raise UserError(f"{source}: predicts no number (NaN); take an earlier checkpoint")
     half = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         write_atomic(half, content(source, trained, format))
@@ -749,6 +769,8 @@ with tempfile.TemporaryDirectory() as tmp:
 test_close(detector(images), out["probability"], eps=1e-4)
 with expect_fail(UserError, contains="no such file"):
     open_detector("none.onnx")
+with expect_fail(MemoryError), as_failed("best.onnx"):
+    raise Exception("Failed to allocate memory")
 
 # %% [markdown]
 # A reader without this library, in Python:

@@ -66,7 +66,7 @@ from mshnet.run import (
 #| export
 WHERE_FROM = (
     "name trained weights: RUN/best.pt of a run of `mshnet train` (`make demo` makes demo/run, on "
-    "synthetic scenes), or a published file of the official repository (MSHNet, CVPR 2024)"
+    "synthetic scenes), or a published file (README of github.com/Lliu666/MSHNet, Weights)"
 )
 
 
@@ -126,6 +126,7 @@ sights = [scene(np.random.default_rng(seed), 160) for seed in (1, 2, 3, 4)]
 print(network.name, "on", network.why.split(":")[0])
 Image.fromarray(np.hstack([image for image, _ in sights]))
 
+
 # %% [markdown]
 # ## Which files
 #
@@ -133,6 +134,15 @@ Image.fromarray(np.hstack([image for image, _ in sights]))
 
 # %%
 #| export
+@contextlib.contextmanager
+def as_unreadable(text: str) -> Iterator[None]:
+    "Turn the system's refusal to list a folder into a UserError."
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{shown(text)}: cannot be read ({error.strerror})") from None
+
+
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 
@@ -141,6 +151,26 @@ def can_be_read(path: str | Path) -> bool:
     return Path(path).suffix.lower() in (*SUFFIXES, *VIDEOS) and os.path.isfile(path)
 
 
+def inside(folder: Path) -> list[Path]:
+    "The images and videos of a folder; not the hidden ones, which a Mac leaves on a disk."
+    with as_unreadable(str(folder)):
+        return sorted(p for p in folder.iterdir() if p.name[0] != "." and can_be_read(p))
+
+
+def hint_below(folder: Path) -> str:
+    "The first folder below that has images, as a question."
+    for path in sorted(folder.glob("*/")):
+        with contextlib.suppress(UserError):  # closed to us, such as lost+found
+            if inside(path):
+                return f"; did you mean {path}?"
+    return ""
+
+
+# %% [markdown]
+# The inputs one by one:
+
+# %%
+#| export
 def files_of(
     text: str,  # a file, a folder or a glob
 ) -> list[Path]:  # at least one
@@ -149,15 +179,14 @@ def files_of(
     if not text:
         raise UserError("an input is empty: name images, videos, folders or globs")
     if os.path.isdir(path):
-        with as_unreadable(text):
-            files = sorted(p for p in path.iterdir() if can_be_read(p))
-            below = [p for p in sorted(path.glob("*/")) if any(map(can_be_read, p.iterdir()))]
-        hint = f"; did you mean {below[0]}?" if below else ""
+        files, hint = inside(path), "" if inside(path) else hint_below(path)
     elif os.path.isfile(path):
         files, hint = [path] * can_be_read(path), ""
     elif glob.has_magic(text):
         found = sorted(glob.glob(str(path), recursive=True))
         files, hint = [Path(p) for p in found if can_be_read(p)], ""
+        if not files:  # it may mean folders, as the shell makes folders of it
+            files = [p for f in found if os.path.isdir(f) for p in inside(Path(f))]
     else:
         raise UserError(f"{shown(text)}: there is no such file or folder")
     if not files:
@@ -171,15 +200,6 @@ def files_of(
 
 # %%
 #| export
-@contextlib.contextmanager
-def as_unreadable(text: str) -> Iterator[None]:
-    "Turn the system's refusal to list a folder into a UserError."
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{shown(text)}: cannot be read ({error.strerror})") from None
-
-
 def find_files(
     inputs: str | Path | Sequence[str | Path],
     without: Path | None = None,  # a folder whose files are left out
@@ -209,6 +229,7 @@ for night in ("one", "two"):
 test_eq(len(find_files(here / "one")), 2)
 test_eq(len(find_files([here / "one", f"{here}/**/0.png"], without=here / "run")), 3)
 test_eq([p.name for p in files_of(f"{here}/one/[0-9].png")], ["0.png", "1.png"])
+test_eq((len(inside(here / "one")), hint_below(here)), (2, f"; did you mean {here / 'one'}?"))
 assert can_be_read(here / "one" / "0.png") and not can_be_read(here / "run" / "best.pt")
 with expect_fail(UserError, contains="did you mean"):
     files_of(str(here))
@@ -253,6 +274,22 @@ def pages(
             yield pixels_of(image), count == 1
 
 
+# %% [markdown]
+# A decoder gives what it finds and does not say that a video breaks off. But most files say how many pictures they have, or how long they are.
+
+# %%
+#| export
+def pictures_expected(file: Path) -> int:
+    "How many pictures a video says it has, at least."
+    import av
+
+    with av.open(str(file)) as held:
+        stream = held.streams.video[0]
+        rate = float(stream.average_rate or 0)
+        seconds = (held.duration or 0) / 1_000_000
+        return stream.frames or int(0.9 * seconds * rate) - 1  # some say their length alone
+
+
 def pictures(
     file: Path,
 ) -> Iterator[tuple[np.ndarray, bool]]:
@@ -261,8 +298,12 @@ def pictures(
         raise UserError("videos need two packages more; run: pip install imageio av")
     from imageio.v3 import imiter
 
+    count = 0
     for rgb in imiter(file, plugin="pyav"):
         yield one_channel(rgb), False
+        count += 1
+    if count < pictures_expected(file):
+        raise OSError("it breaks off")
 
 
 # %% [markdown]
@@ -324,6 +365,7 @@ if importlib.util.find_spec("av"):
     colour = [np.dstack([image] * 3) for image, _ in sights]
     imwrite(here / "clip.mp4", colour, plugin="pyav", codec="mpeg4", fps=5)
     test_eq([p.shape[:2] for p, _ in pictures(here / "clip.mp4")], [(160, 160)] * 4)
+    test_eq(pictures_expected(here / "clip.mp4"), 4)
 else:
     test_eq([f.error[:11] for f in frames_of(here / "clip.mp4")], ["videos need"])
 
@@ -512,7 +554,7 @@ slope[0, 70:140:10]
 # %% [markdown]
 # ### The same result in any company
 #
-# On a CPU, torch may take another program for four images than for one, and then the last bits differ. Computing four at once gains nothing there (4% in our measurements), so each image is computed by itself, and no result depends on what else is predicted with it. Other devices gain by batches. There every batch has four images, the last one filled up with copies, so that again the program is one and the same (tried on a CPU only; on a TPU each size of frame is a program of its own, so frames of one size are best there). `batch_size` is the number of frames that are held together; no result depends on it.
+# On a CPU, torch may take another program for four images than for one, and then the last bits differ. Computing four at once gains nothing there (scoring in batches of 8 or 16 gained 4%, as the log says), so each image is computed by itself, and no result depends on what else is predicted with it. Other devices gain by batches. There every batch has four images, the last one filled up with copies, so that again the program is one and the same (tried on a CPU only; on a TPU each size of frame is a program of its own, so frames of one size are best there). `batch_size` is the number of frames that are held together; no result depends on it.
 
 # %%
 #| export

@@ -45,7 +45,7 @@
 #
 # ## Published weights
 #
-# Files of the official repository (`.tar`), with or without the prefix of several GPUs, load as they are:
+# The [official repository](https://github.com/Lliu666/MSHNet) links its weights in the column Weights of its README (IRSTD-1k and NUDT-SIRST; none for NUAA-SIRST). Its files (`.tar`), with or without the prefix of several GPUs, load as they are:
 #
 # ```bash
 # mshnet test --weight-path MSHNet.tar --dataset-dir data/NUAA-SIRST --rule reference

@@ -95,9 +95,10 @@
 # ![A widget: lists of images and targets, a threshold slider, and the image, its truth, the probability, hits, misses and false alarms, all of it and from near](images/explore.png)
 #
 # In a notebook these are widgets (`pip install ipywidgets`); headless or without it the same calls make still pictures in `RUN/figures`. A test moves the slider in Chromium, in JupyterLab and on a page of Voila, and compares the picture with the still one. Colab's and Kaggle's own front ends were not at hand.
+#
 # ## Find targets in your own images
 #
-# `mshnet predict --weight-path W INPUT...` takes images, folders, globs, multi-page TIFFs and videos (`pip install imageio av`), of any size, in 8 or 16 bits, and writes into `predictions/NAME` a mask and a picture with the detections marked for each frame, and `detections.csv` and `detections.jsonl` with place, box, area, peak and mean probability of each detection. A file that cannot be read is named, skipped and counted (exit status 1). Trained weights are not shipped: `W` is a run's folder (`make demo` makes `demo/run`), or a file of the official repository. What tiles and padding change is measured in [15_predict](15_predict.ipynb).
+# `mshnet predict --weight-path W INPUT...` takes images, folders, globs, multi-page TIFFs and videos (`pip install imageio av`), of any size, in 8 or 16 bits, and writes into `predictions/NAME` a mask and a picture with the detections marked for each frame, and `detections.csv` and `detections.jsonl` with place, box, area, peak and mean probability of each detection. A file that cannot be read is named, skipped and counted (exit status 1). Trained weights are not shipped: `W` is a run's folder (`make demo` makes `demo/run`), or a published file of the [official repository](https://github.com/Lliu666/MSHNet) (the column Weights of its README: IRSTD-1k and NUDT-SIRST, none for NUAA-SIRST). What tiles and padding change is measured in [15_predict](15_predict.ipynb).
 #
 # ## When a session ends
 #

@@ -98,6 +98,10 @@
 #
 # 在笔记本中它们是控件（`pip install ipywidgets`）；无人值守或没有安装它时，同样的调用生成静态图片，放在 `RUN/figures`。测试在 Chromium 中移动滑块（JupyterLab 与 Voila 页面），并把显示的图片与静态图片比较。Colab 和 Kaggle 自己的前端没有条件试用。
 #
+# ## 在自己的图像中找目标
+#
+# `mshnet predict --weight-path W INPUT...` 接受图像、文件夹、通配符、多页 TIFF 和视频（`pip install imageio av`），大小不限，8 位或 16 位；对每一帧在 `predictions/NAME` 中写出掩膜和标出检测结果的图，并把每个检测的位置、边框、面积、最高概率和平均概率写入 `detections.csv` 与 `detections.jsonl`。读不出来的文件会被指出、跳过并计数（退出状态为 1）。本项目不附带训练好的权重：`W` 是一次训练的文件夹（`make demo` 生成 `demo/run`），或[官方仓库](https://github.com/Lliu666/MSHNet)发布的文件（其 README 的 Weights 一列：IRSTD-1k 和 NUDT-SIRST，没有 NUAA-SIRST）。分块和填充带来的差别在 [15_predict](15_predict.ipynb) 中有测量。
+#
 # ## 会话中断时
 #
 # 再执行一次同样的命令或同一个笔记本。保证如下：

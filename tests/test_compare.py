@@ -162,7 +162,7 @@ def test_last_and_held_out_are_both_honest():
     assert choice("epoch 3, named by its file last.pt") == "not known"
 
 
-@pytest.mark.parametrize("field", ["precision", "torch"])
+@pytest.mark.parametrize("field", ["data", "precision", "torch"])
 def test_a_mean_is_of_seeds_alone(copies, field):
     "Another precision or version is another experiment."
     found = compare([copies / "seed0", copies / "seed1"])

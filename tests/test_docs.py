@@ -420,6 +420,13 @@ def test_the_site_is_made_from_executed_copies(project, capsys):
     assert 'href="../guide_a.html"' in (project / "_docs/run/local.html").read_text()
 
 
+def test_the_pages_of_this_repository_have_no_broken_link(tmp_path, capsys):
+    "Every page of the preview, with its anchors; without their outputs, which takes minutes."
+    words = ["docs", "--no-execute", "--output", str(tmp_path / "site")]
+    assert nbs.main(words, root=ROOT) == 0
+    assert "no broken links" in capsys.readouterr().out
+
+
 def test_a_broken_link_of_the_site_is_named(project, capsys):
     "A heading that is not there, in the page it should be on."
     text = (

@@ -348,7 +348,8 @@ def test_a_run_in_another_process_is_watched(tmp_path):
     process = subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, cwd=tmp_path)
     seen = set()
     try:
-        while process.poll() is None:
+        ends = time.monotonic() + 300
+        while process.poll() is None and time.monotonic() < ends:
             if (folder / "status.json").exists():
                 seen.add(watch(folder).path.read_bytes())
     finally:
