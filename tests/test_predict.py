@@ -461,7 +461,7 @@ MISTAKES = {
     "tile": (["{dir}/a.png", "--tile", "1000"], "a multiple of 16"),
     "no tile": (["{dir}/a.png", "--tile", "big"], "invalid int"),
     "no weights": (["{dir}/a.png", "--weight-path", ""], "make demo"),
-    "missing weights": (["{dir}/a.png", "--weight-path", "{dir}/x.pt"], "official repository"),
+    "missing weights": (["{dir}/a.png", "--weight-path", "{dir}/x.pt"], "github.com"),
     "other weights": (["{dir}/a.png", "--weight-path", "{dir}/other.pt"], "another model"),
     "no weights in it": (["{dir}/a.png", "--weight-path", "{dir}/a.png"], "not a torch file"),
     "flag": (["{dir}/a.png", "--tyle", "128"], "tyle"),
