@@ -906,7 +906,7 @@ def best_checkpoint_damaged(this: Round) -> None:
     this.expect(told != mended, f"nothing said: {end.said[-300:]!r}")
     if not mended:
         chosen = found["scores"].get("protocol", {}).get("chosen", "")
-        this.expect("best.pt is damaged" in chosen, f"chosen: {chosen}")
+        this.expect("is damaged" in chosen, f"chosen: {chosen}")
 
 
 class Evil:
@@ -1090,7 +1090,8 @@ def dangerous_archive(this: Round) -> None:
     this.one_line(go(this.box, words), name, "refused")
     escaped = [p for p in this.box.parent.rglob("escaped.txt")]
     this.expect(not escaped and not list(target.iterdir()), "it wrote outside")
-    this.expect(not list(this.box.glob("data/*/*")), "it wrote something")
+    written = [p for p in this.box.glob("data/**/*") if p.is_file() and p.suffix != ".lock"]
+    this.expect(not written, "it wrote something")
     this.expect(not this.run.exists(), "a refused run left a folder")
 
 
