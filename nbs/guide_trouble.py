@@ -97,6 +97,16 @@
 # | `...: weights of another model: ...` | not MSHNet's, or another version of it; the first differences are named |
 # | `...: not a torch file of weights, or a damaged one` | often a download that broke off, or a web page |
 # | `...: refused, it would run code when loaded` | it is not plain weights. Do not load it by other means unless you know who made it |
+#
+# ## Predicting, comparing, exporting
+#
+# | it says | what to do |
+# |---|---|
+# | `...: no image and no video (...)` | the list names the file types; of a folder the images in it count, not those below it |
+# | `no memory for a piece of ...: write a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
+# | status 1, and files are counted as skipped | they could not be read: `summary.json` names each with its reason, the others are done |
+# | `these scores cannot be compared: ...` | the test sets or the measures differ, as it says. Score both alike, or `--anyway`, and the table says what differs |
+# | `...: does not compute its own example, so this onnxruntime or file is wrong` | try another version of onnxruntime; export again |
 
 # %% [markdown]
 # If none of this helps, these three say most about a fault:
