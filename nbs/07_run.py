@@ -462,11 +462,11 @@ def load(
         content = read_file(path)
     if not isinstance(content, dict) or "optimizer" not in content or "data" not in content:
         raise UserError(f"{path}: not a checkpoint to resume from (weights go to --weight-path)")
-    if type(content.get("format")) is int and content["format"] > FORMAT:
-        raise UserError(
-            f"{path}: written by a newer mshnet (format {shown(content['format'])}); update mshnet"
-        )
-    if content.get("format") == 1:
+    form = content.get("format")
+    form = form if type(form) is int else 0  # a tensor, even, which is not to be compared
+    if form > FORMAT:
+        raise UserError(f"{path}: written by a newer mshnet (format {shown(form)}); update mshnet")
+    if form == 1:
         content["random"] = []  # only needed within an epoch, which that format did not know
     try:
         return Content.model_validate(content).model_dump()

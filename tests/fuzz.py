@@ -609,6 +609,7 @@ def checkpoint_bombs() -> list[bytes]:
         script,
         own + bytes(70_000),
         saved(strange),
+        saved({**content(), "format": torch.ones(2)}),
         saved({**content(), "config": nested, "data": nested}),
         saved({**content(), "config": {**Config().model_dump(), "lr": nested}}),
         b"",
