@@ -115,7 +115,7 @@
 #
 # The resumed run ends with the weights of an undisturbed one, to the last bit: on a CPU with the same torch (`--deterministic` stores the number of threads too). In the background: `nohup mshnet train ... &` goes on when the terminal is closed, and `tail -f RUN/train.log` shows it; without `nohup` a closed terminal is SIGHUP. `RUN/status.json` says how it is to whoever runs it headless: state, epochs done, reason, where the results are. The exit status is 0, 2 for a mistake or a disk that cannot be written, 128 + the number of a signal.
 #
-# `make faults` shows it: runs are killed at every point at which they write, starved, asked to stop and lied to, and each one, started again, is compared with an undisturbed one to the last bit; readers are given thousands of damaged inputs. A round of each fault is among the tests; the figures of a full run are still to come.
+# `make faults` shows it: runs are killed at every point at which they write, starved, asked to stop and lied to, and each one, started again, is compared with an undisturbed one to the last bit; readers are given thousands of damaged inputs. A round of each fault is among the tests. [Once](../results/faults) in full: 326 rounds, 200 of them killed, and 20,195 inputs for 10 readers; nothing was lost. One input ended in an error that no user should see, and was mended.
 #
 # A real Drive, Colab and Kaggle were not at hand: mirror, mounting and bringing back were tried with folders that hang, vanish and fill up.
 #
