@@ -12,8 +12,10 @@ TOP = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("MSHNET_SHARED", TOP.parent / "shared"))
 
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a script's background
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for name, usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+    number = getattr(signal, name, None)  # ignored in a script's background, or under nohup
+    if number and signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")
