@@ -626,8 +626,8 @@ def test_a_run_whose_images_were_damaged_goes_on_without_them(tmp_path, images, 
     with pytest.warns(UserWarning, match="skipped: unreadable image"):
         run = run_it(config.model_copy(update={"on_bad_image": "skip"}))
     assert run.ended == "all epochs done"
-    scored = run.scores["protocol"]["images"]  # val: its best epoch was scored before
-    assert scored == (1 if choose == "last" else 2)
+    scored = run.scores["protocol"]["images"]  # val: its best epoch may be one scored before
+    assert scored in ((1,) if choose == "last" else (1, 2))
     with pytest.warns(UserWarning, match="skipped"):
         after = Small(config.model_copy(update={"on_bad_image": "skip"})).splits()
     for name in before:
