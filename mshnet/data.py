@@ -6,11 +6,11 @@
 __all__ = ['KINDS', 'MOST_PIXELS', 'DEEP', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'WHOLE', 'PLAIN', 'ahead', 'Split', 'pairs_of',
            'hash_of', 'opened', 'refuse_size', 'trouble', 'one_channel', 'pixels_of', 'read_image', 'read_mask',
            'Layout', 'find_layout', 'find_list', 'Findings', 'bare_name', 'read_names', 'find_file', 'Reading',
-           'read_pair', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'pixel_count', 'complete', 'places_of',
-           'splits', 'clutter', 'blob', 'background', 'warm', 'target_places', 'scene', 'scenes', 'Draw', 'draw',
-           'order', 'Placement', 'placement', 'augment', 'squash', 'Batch', 'train_batches', 'score_batches', 'collate',
-           'training_batch', 'readable', 'scoring_batch', 'squash_once', 'Pixels', 'pixel_shape', 'pixel_bytes',
-           'store_pixels', 'resize_matrix', 'whole', 'box_weights', 'box_blur', 'nearest', 'batch_row',
+           'read_pair', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'pixel_count', 'listed_names', 'complete',
+           'places_of', 'splits', 'clutter', 'blob', 'background', 'warm', 'target_places', 'scene', 'scenes', 'Draw',
+           'draw', 'order', 'Placement', 'placement', 'augment', 'squash', 'Batch', 'train_batches', 'score_batches',
+           'collate', 'training_batch', 'readable', 'scoring_batch', 'squash_once', 'Pixels', 'pixel_shape',
+           'pixel_bytes', 'store_pixels', 'resize_matrix', 'whole', 'box_weights', 'box_blur', 'nearest', 'batch_row',
            'training_numbers', 'scoring_numbers', 'pick_masks', 'augment_batch', 'describe', 'report']
 
 # %% ../nbs/05_data.ipynb #c-import-contextlib
@@ -482,10 +482,15 @@ def pixel_count(split: Split) -> int:
     "Bytes of a split's images and masks."
     return sum(image.nbytes + mask.nbytes for image, mask in pairs_of(split))
 
-# %% ../nbs/05_data.ipynb #complete
+# %% ../nbs/05_data.ipynb #listed_names
+def listed_names(split: Split) -> tuple[str, ...]:
+    "The names of a split's list, those of images that cannot be read too."
+    return split.listed or split.names
+
+
 def complete(split: Split) -> bool:
     "Whether every image that is listed is here, in its place."
-    return split.listed in ((), split.names)
+    return listed_names(split) == split.names
 
 
 def places_of(
@@ -495,8 +500,7 @@ def places_of(
     stand_in: bool = False,  # False: what cannot be read is left out
 ) -> Split:
     "The images at these places of the list, as a split of its own."
-    listed = split.listed or split.names
-    there = set(split.names)
+    there, listed = set(split.names), listed_names(split)
     index = {p: i for i, p in enumerate(p for p, n in enumerate(listed) if n in there)}
     if not index.keys() & set(places):
         raise UserError(f"{split.source}: no {name} image can be read")
@@ -519,9 +523,9 @@ def splits(
     parts, findings = read_dataset(config)
     findings.settle(config.on_bad_image)
     train = parts["train"]
-    places: Sequence[int] = range(len(train.listed or train.names))
-    tested = parts["test"].listed or parts["test"].names
-    parts["test"] = places_of(parts["test"], "test", range(len(tested)))
+    places: Sequence[int] = range(len(listed_names(train)))
+    tested = range(len(listed_names(parts["test"])))
+    parts["test"] = places_of(parts["test"], "test", tested)
     if config.choose == "val":
         if len(places) < 2:
             raise UserError("choose='val': one training image cannot be parted; write last instead")

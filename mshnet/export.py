@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from .core import Config, UserError, did_you_mean, shown
+from .core import Config, UserError, did_you_mean, first_line, shown
 from .data import scene
 from .evaluate import Detector, Trained, expect_bytes, logits_of, trained_model
 from .model import Block, MSHNet, UNet, checksum, fold
@@ -244,8 +244,7 @@ def as_failed(name: str) -> Iterator[None]:
         text = str(error)
         if "alloc" in text.lower() or "memory" in text.lower():
             raise MemoryError(text) from None
-        reason = next((x.strip() for x in text.splitlines() if x.strip()), "no reason")
-        raise UserError(f"{name}: onnxruntime fails ({reason})") from None
+        raise UserError(f"{name}: onnxruntime fails ({first_line(text)})") from None
 
 # %% ../nbs/14_export.ipynb #OnnxDetector
 class OnnxDetector:
@@ -429,8 +428,6 @@ def compare(
         images = pictures(*size)
         with torch.no_grad():
             one, other = found(images), want(images)
-        if not other["logits"].isfinite().all():
-            raise UserError("weights that predict no number (NaN); take an earlier checkpoint")
         worst = {k: max(v, beyond(one[k], other[k])) for k, v in worst.items()}
     return worst
 
@@ -481,7 +478,7 @@ class Exported:
         worst = max(self.difference.values()) * TOLERANCE
         return f"{self.format}, differs from PyTorch by {worst:.1e} at most ({TOLERANCE} allowed)"
 
-
+# %% ../nbs/14_export.ipynb #export
 def export(
     weights: str | Path,  # a run's checkpoint or published weights
     format: str = "",  # onnx (default), pt2 or safetensors
@@ -492,12 +489,15 @@ def export(
     format, path = target(source, format, output)
     expect_packages(f"format={format}", *NEEDS[format])
     trained = trained_model(source)
-    if not network(trained)(example())["logits"].isfinite().all():
-        raise UserError(f"{source}: predicts no number (NaN); take an earlier checkpoint")
+    want = network(trained)
+    if not want(example())["logits"].isfinite().all():
+        raise UserError(
+            f"{source}: weights that predict no number (NaN); take an earlier checkpoint"
+        )
     half = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         write_atomic(half, content(source, trained, format))
-        difference = compare(answers_of(half, format), network(trained))
+        difference = compare(answers_of(half, format), want)
         if not max(difference.values()) <= 1:
             raise UserError(
                 f"{path}: not kept, it differs from PyTorch by {max(difference.values()):.2g} "

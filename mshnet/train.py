@@ -34,7 +34,7 @@ import torch
 
 # %% ../nbs/10_train.ipynb #c-from-mshnet-core-import-of-its-machine
 from .core import OF_ITS_MACHINE, STOPPED, Config, UserError, as_user_error
-from .data import Split, complete
+from .data import Split, complete, listed_names
 from mshnet.device import (
     DeviceSteps,
     TooLarge,
@@ -439,9 +439,7 @@ def accompany(started: subprocess.Popen[str], run: Folder) -> tuple[list[str], S
         try:
             mistakes = pass_on(without_its_signal(started.stdout or ()), asked)
         except BaseException:
-            started.terminate()
-            for _ in started.stdout or ():  # it must not wait for a reader
-                pass
+            started.terminate()  # nobody waits for its processes, which end after their step
             ended(run, KeyboardInterrupt())
             raise
         started.wait()
@@ -661,7 +659,7 @@ def identity(
     "What a resumed run must agree on besides its recipe: pixels, starting weights, arithmetic."
     same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
     for name, split in parts.items():
-        listed = "\n".join(split.listed or split.names)
+        listed = "\n".join(listed_names(split))
         same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
     start = Path(config.weight_path)
     if config.weight_path and start.is_file():

@@ -55,6 +55,11 @@ def one_line(
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def first_line(error: object) -> str:
+    "The first line of what an error of somebody else's says."
+    return next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason given")
+
+
 STOPPED = "stopped; the same command goes on"  # how a command ends that was asked to stop
 
 
@@ -72,6 +77,7 @@ class UserError(ValueError):
 # %%
 test_eq(one_line("a\nb\x1b[2J\ud800"), r"a\nb\x1b[2J\ud800")
 test_eq(str(UserError("x" * 9999)), one_line("x" * 9999))
+test_eq([first_line("\n  it broke\nhere"), first_line("")], ["it broke", "no reason given"])
 UserError("epochs=0: write a whole number of at least 1")._render_traceback_()
 
 

@@ -680,9 +680,14 @@ def pixel_count(split: Split) -> int:
 
 # %%
 #| export
+def listed_names(split: Split) -> tuple[str, ...]:
+    "The names of a split's list, those of images that cannot be read too."
+    return split.listed or split.names
+
+
 def complete(split: Split) -> bool:
     "Whether every image that is listed is here, in its place."
-    return split.listed in ((), split.names)
+    return listed_names(split) == split.names
 
 
 def places_of(
@@ -692,8 +697,7 @@ def places_of(
     stand_in: bool = False,  # False: what cannot be read is left out
 ) -> Split:
     "The images at these places of the list, as a split of its own."
-    listed = split.listed or split.names
-    there = set(split.names)
+    there, listed = set(split.names), listed_names(split)
     index = {p: i for i, p in enumerate(p for p, n in enumerate(listed) if n in there)}
     if not index.keys() & set(places):
         raise UserError(f"{split.source}: no {name} image can be read")
@@ -714,6 +718,7 @@ gap = replace(dots, listed=("a", "x", "b"))
 test_eq(places_of(gap, "train", [0, 1, 2], stand_in=True).names, ("a", "b", "b"))
 test_eq(places_of(gap, "val", [0, 1, 2]).names, ("a", "b"))
 test_eq(places_of(gap, "train", [1, 0], stand_in=True).stores["replaced"], {"x"})
+test_eq(listed_names(gap), ("a", "x", "b"))
 assert complete(dots) and not complete(places_of(gap, "val", [1, 2]))
 with expect_fail(UserError, contains="no val image"):
     places_of(gap, "val", [1])
@@ -731,9 +736,9 @@ def splits(
     parts, findings = read_dataset(config)
     findings.settle(config.on_bad_image)
     train = parts["train"]
-    places: Sequence[int] = range(len(train.listed or train.names))
-    tested = parts["test"].listed or parts["test"].names
-    parts["test"] = places_of(parts["test"], "test", range(len(tested)))
+    places: Sequence[int] = range(len(listed_names(train)))
+    tested = range(len(listed_names(parts["test"])))
+    parts["test"] = places_of(parts["test"], "test", tested)
     if config.choose == "val":
         if len(places) < 2:
             raise UserError("choose='val': one training image cannot be parted; write last instead")

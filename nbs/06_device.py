@@ -37,7 +37,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, first_line
 from mshnet.model import fold
 from mshnet.places import forget_stale_tpu, free_memory, installed, program_folder, where
 
@@ -184,7 +184,7 @@ class Compiled:
         except Exception as error:  # the compilers raise many kinds, all from their own modules
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
-            line = next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason")
+            line = first_line(error)
             if self.must:
                 raise UserError(f"compile=on: {line}; write --compile off") from None
             warnings.warn(f"torch.compile cannot compile here ({line}): done without", stacklevel=2)
@@ -723,8 +723,10 @@ def runtime_trouble(
             "the runtime waits for other workers: restart the kernel and, before anything else, "
             "remove TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID with os.environ.pop"
         )
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
-    return f"the TPU runtime does not start: {line}; restart the session, then see `mshnet doctor`"
+    return (
+        f"the TPU runtime does not start: {first_line(text)}; "
+        "restart the session, then see `mshnet doctor`"
+    )
 
 
 # %%

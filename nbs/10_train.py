@@ -40,7 +40,7 @@ import torch
 # %%
 #| export
 from mshnet.core import OF_ITS_MACHINE, STOPPED, Config, UserError, as_user_error
-from mshnet.data import Split, complete
+from mshnet.data import Split, complete, listed_names
 from mshnet.device import (
     DeviceSteps,
     TooLarge,
@@ -609,9 +609,7 @@ def accompany(started: subprocess.Popen[str], run: Folder) -> tuple[list[str], S
         try:
             mistakes = pass_on(without_its_signal(started.stdout or ()), asked)
         except BaseException:
-            started.terminate()
-            for _ in started.stdout or ():  # it must not wait for a reader
-                pass
+            started.terminate()  # nobody waits for its processes, which end after their step
             ended(run, KeyboardInterrupt())
             raise
         started.wait()
@@ -913,7 +911,7 @@ def identity(
     "What a resumed run must agree on besides its recipe: pixels, starting weights, arithmetic."
     same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
     for name, split in parts.items():
-        listed = "\n".join(split.listed or split.names)
+        listed = "\n".join(listed_names(split))
         same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
     start = Path(config.weight_path)
     if config.weight_path and start.is_file():

@@ -179,7 +179,8 @@ def files_of(
     if not text:
         raise UserError("an input is empty: name images, videos, folders or globs")
     if os.path.isdir(path):
-        files, hint = inside(path), "" if inside(path) else hint_below(path)
+        files = inside(path)
+        hint = "" if files else hint_below(path)
     elif os.path.isfile(path):
         files, hint = [path] * can_be_read(path), ""
     elif glob.has_magic(text):

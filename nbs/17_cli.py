@@ -597,8 +597,8 @@ for line in (
 show_warning("a warning")
 tell("a word")
 assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
-done = (do_train, do_test, do_predict, do_data, do_doctor, do_bench, do_compare, do_export, do_pack)
-assert {do.__name__ for do in done} == {f"do_{c}" for c in COMMANDS}
+done = (do_train, do_test, do_predict, do_data, do_doctor, do_bench, do_export, do_compare, do_pack)
+assert [do.__name__ for do in done] == [f"do_{c}" for c in COMMANDS]
 assert isinstance(make_parser(), Parser)
 with tempfile.TemporaryDirectory() as tmp:
     assert result_folder(f"{tmp}/new").is_dir()

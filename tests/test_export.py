@@ -461,7 +461,7 @@ def test_weights_that_are_no_numbers_are_named_as_such(tmp_path, form):
     weights = MSHNet().state_dict()
     next(iter(weights.values())).fill_(torch.nan)
     torch.save(weights, tmp_path / "nan.pt")
-    with pytest.raises(UserError, match=r"nan\.pt: predicts no number"):
+    with pytest.raises(UserError, match=r"nan\.pt: weights that predict no number"):
         export(tmp_path / "nan.pt", form)
     assert [p.name for p in tmp_path.iterdir()] == ["nan.pt"]
 
