@@ -47,7 +47,7 @@ from torch.nn import functional as F
 from .core import Config, UserError
 from .data import Draw, Split, draw
 from .device import DeviceSteps, device_for, hold_memory, open_device
-from .evaluate import look_closely, predictions, score_split, trained_model
+from .evaluate import Origin, look_closely, predictions, score_split, trained_model
 from .model import Block, ChannelAttention, MSHNet, SpatialAttention, UNet
 from .places import run_folder
 from .run import Folder, State, duration, environment, write_json
@@ -589,7 +589,7 @@ def compare_scores(
     theirs = plain_model(copy.deepcopy(model)).to(device.name).eval()
     mine = device.place(copy.deepcopy(model))
     write_copies(split, range(len(split)), folder)
-    closely = look_closely(task, mine, split, device, phase, "bench")
+    closely = look_closely(task, mine, split, device, phase, Origin("bench"))
     quickly = score_split(task, mine, split, device, phase)
     batches = predictions(task, mine, split, device, phase)
     logits = torch.cat([logits[batch.real, 0] for logits, batch in batches])
@@ -780,7 +780,7 @@ def scoring_rows(
     mine = device.place(copy.deepcopy(model))
     ways: dict[str, Callable[[int], Any]] = {
         "scores": lambda turn: score_split(task, mine, split, device, phase),
-        "curves": lambda turn: look_closely(task, mine, split, device, phase, "bench"),
+        "curves": lambda turn: look_closely(task, mine, split, device, phase, Origin("bench")),
     }
     if bed.options.baseline:
         write_copies(split, range(len(split)), bed.folder)

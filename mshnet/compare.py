@@ -231,7 +231,7 @@ def checked(
 
 # %% ../nbs/16_compare.ipynb #choice
 MUST = ("split_hash", "images", "targets", "size", "resize", "threshold", "rule", "choice")
-SAID = ("data", "split", "chosen", "seed", "precision", "device", "mshnet", "torch")
+SAID = ("data", "split", "chosen", "seed", "trained_on", "precision", "device", "mshnet", "torch")
 
 
 def choice(
@@ -501,8 +501,8 @@ def seed_groups(
     groups = defaultdict(list)
     for run in runs:
         how, recipe = how_scored(run), run.recipe
-        same = [how[k] for k in (*MUST, "data", "precision", "mshnet", "torch")]
-        if recipe and how["seed"] != "not known":
+        same = [how[k] for k in (*MUST, "data", "trained_on", "precision", "mshnet", "torch")]
+        if recipe and "not known" not in (how["seed"], how["trained_on"]):
             groups[str([same, *(v for k, v in recipe.items() if k != "seed")])].append(run)
     many = [group for group in groups.values() if len(group) > 1]
     return [g for g in many if len({run.protocol["seed"] for run in g}) == len(g)]

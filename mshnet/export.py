@@ -32,7 +32,7 @@ from torch.export import Dim, ExportedProgram
 
 from .core import Config, UserError, did_you_mean, first_line, shown
 from .data import scene
-from .evaluate import Detector, Trained, expect_bytes, logits_of, trained_model
+from .evaluate import Detector, Origin, Trained, expect_bytes, logits_of, trained_model
 from .model import Block, MSHNet, UNet, checksum, fold
 from .places import installed
 from .run import Folder, cannot_be_written, write_atomic
@@ -133,7 +133,7 @@ def about(
         "torch": torch.__version__,
         "weights": path.name,
         "phase": trained.phase,
-        "chosen": trained.chosen,
+        "chosen": trained.origin.chosen,
         "image": "uint8 [batch,3,height,width], RGB 0..255; height and width multiples of 16",
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
@@ -154,7 +154,7 @@ def result_of(path: Path, trained: Trained) -> dict[str, Any] | None:
     "Scores and protocol of the run, if they are those of these weights."
     result = Folder(path.parent).read_json("scores.json")
     protocol = result.get("protocol")
-    ours = isinstance(protocol, dict) and protocol.get("chosen") == trained.chosen
+    ours = isinstance(protocol, dict) and protocol.get("chosen") == trained.origin.chosen
     return result if ours and trained.said else None
 
 # %% ../nbs/14_export.ipynb #expect_packages

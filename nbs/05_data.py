@@ -77,6 +77,17 @@ for workers in (0, 1, 3):
 
 # %%
 #| export
+def at_places(values: Any, indices: Sequence[int]) -> Any:
+    "Those of a tuple at these places; of pixels in files, their files."
+    kept = isinstance(values, tuple)
+    return tuple(values[i] for i in indices) if kept else values.part(indices)
+
+
+# %% [markdown]
+# And the split:
+
+# %%
+#| export
 @dataclass(frozen=True)
 class Split:
     "Images and masks of one part of a data set, as 8-bit pixels, in list order."
@@ -95,13 +106,8 @@ class Split:
 
     def part(self, name: str, indices: Sequence[int]) -> "Split":
         "The images at these places, as a split of its own."
-
-        def chosen(pixels: Any) -> Any:
-            kept = self.in_memory
-            return tuple(pixels[i] for i in indices) if kept else pixels.part(indices)
-
-        names = tuple(self.names[i] for i in indices)
-        return Split(name, names, chosen(self.images), chosen(self.masks), self.source)
+        parts = [at_places(x, indices) for x in (self.names, self.images, self.masks)]
+        return Split(name, parts[0], parts[1], parts[2], self.source)
 
     @property
     def in_memory(self) -> bool:
@@ -114,13 +120,18 @@ class Split:
         return (images[index], self.masks[index]) if self.in_memory else images.pair(index)
 
     @cached_property
+    def hashes(self) -> tuple[str, frozenset[bytes]]:
+        "What stands for the names and every pixel: of all in list order, and of each image."
+        return hashes_of(self)
+
+    @property
     def hash(self) -> str:
         "Twelve digits that stand for the names and every pixel, in list order."
-        return hash_of(self)
+        return self.hashes[0]
 
 
 # %% [markdown]
-# A run's data is known by its hash, not by the name of its folder:
+# A run's data is known by its hash, not by the name of its folder.
 
 # %%
 #| export
@@ -129,14 +140,27 @@ def pairs_of(split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     yield from ahead(split.pair, range(len(split)), 4)
 
 
-def hash_of(split: Split) -> str:
-    "Twelve digits that stand for the names and every pixel of a split, in list order."
-    digest = hashlib.sha256()
+# %% [markdown]
+# Which seed holds which images out does not matter to what a recipe was trained on. So there is a digest for each image too.
+
+# %%
+#| export
+def hashes_of(split: Split) -> tuple[str, frozenset[bytes]]:
+    "Twelve digits for the names and pixels of a split in list order; a digest for each image."
+    whole, single = hashlib.sha256(), set()
     for name, (image, mask) in zip(split.names, pairs_of(split), strict=True):
-        digest.update(f"{name}{image.shape}{mask.shape}".encode())
-        digest.update(image.tobytes())
-        digest.update(mask.tobytes())
-    return digest.hexdigest()[:12]
+        one = hashlib.sha256()
+        for part in (f"{name}{image.shape}{mask.shape}".encode(), image.tobytes(), mask.tobytes()):
+            whole.update(part)
+            one.update(part)
+        single.add(one.digest())
+    return whole.hexdigest()[:12], frozenset(single)
+
+
+def hash_of_all(parts: Iterable[Split]) -> str:
+    "Twelve digits for the images of all parts, whichever part an image is in."
+    single = frozenset[bytes]().union(*(split.hashes[1] for split in parts))
+    return hashlib.sha256(b"".join(sorted(single))).hexdigest()[:12]
 
 
 # %%
@@ -148,9 +172,11 @@ dots = Split(
     "dots",
 )
 test_eq((len(dots), dots.part("val", [1]).names), (2, ("b",)))
-assert (
-    hash_of(dots) == dots.hash == dots.part("train", [0, 1]).hash != dots.part("train", [1, 0]).hash
-)
+test_eq(at_places(dots.names, [1, 0]), ("b", "a"))
+back = dots.part("train", [1, 0])
+assert hashes_of(dots)[0] == dots.hash == dots.part("train", [0, 1]).hash != back.hash
+test_eq(hash_of_all([back]), hash_of_all(dots.part("val", [i]) for i in range(2)))
+assert hash_of_all([back]) != hash_of_all([dots.part("val", [1])])
 test_eq(len(list(pairs_of(dots))), 2)
 dots.hash
 

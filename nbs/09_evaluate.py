@@ -18,7 +18,7 @@ import copy
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -134,10 +134,25 @@ count_predictions(
 test_eq(shapes, first)
 print(score_split(task, model, parts["test"], device, "full"))
 
+
 # %% [markdown]
 # ## The protocol
 #
-# Everything a reader needs to know whether two numbers can be compared. `chosen` says which epoch it is and by what it was chosen: a number whose epoch was chosen on the test list is better than it should be, and says so here.
+# Everything a reader needs to know whether two numbers can be compared. `chosen` says which epoch it is and by what it was chosen: a number whose epoch was chosen on the test list is better than it should be, and says so here. What is known of the weights' past comes along with them:
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Origin:
+    "How weights came about; None: not known."
+
+    chosen: str  # such as "epoch 399, the last"
+    seed: int | None = None
+    trained_on: str | None = None  # digits that stand for the training list's names and pixels
+
+
+# %% [markdown]
+# And the protocol:
 
 # %%
 #| export
@@ -149,8 +164,7 @@ def protocol(
     split: Split,
     scores: Scores,
     device: DeviceSteps,
-    chosen: str,  # such as "epoch 399, the last"
-    seed: int | None,  # of the weights, where it is known
+    weights: Origin,
 ) -> dict[str, Any]:
     "How a score came about."
     return {
@@ -163,8 +177,9 @@ def protocol(
         "resize": RESIZE,
         "threshold": 0.5,
         "rule": scores.rule,
-        "chosen": chosen,
-        "seed": seed,
+        "chosen": weights.chosen,
+        "seed": weights.seed,
+        "trained_on": weights.trained_on,
         "device": device.why,
         "precision": device.precision,
         "mshnet": installed("mshnet"),
@@ -404,8 +419,7 @@ def look_closely(
     split: Split,
     device: DeviceSteps,
     phase: str,
-    chosen: str,
-    seed: int | None = None,
+    weights: Origin,
 ) -> Evaluation:
     "Score a split with its curves and its images one by one."
     tally, histogram = task.tally(), Histogram()
@@ -428,7 +442,7 @@ def look_closely(
     tally.join(device.gather(tally), share)
     histogram.join(device.gather(histogram))
     found, seen = reduce(add, device.gather(found)), in_turns(device.gather(seen), share)
-    return gathered(task.config, split, device, (tally, histogram, found, seen), chosen, seed)
+    return gathered(task.config, split, device, (tally, histogram, found, seen), weights)
 
 
 # %% [markdown]
@@ -441,8 +455,7 @@ def gathered(
     split: Split,
     device: DeviceSteps,
     counted: tuple[Tally, Histogram, list[Found], list[CloseUp]],  # of all processes
-    chosen: str,
-    seed: int | None,
+    weights: Origin,
 ) -> Evaluation:
     "What was counted, as it is kept."
     tally, histogram, found, seen = counted
@@ -450,7 +463,7 @@ def gathered(
     rows = zip(per_image(tally, split), seen, strict=True)
     return Evaluation(
         scores,
-        protocol(config, split, scores, device, chosen, seed),
+        protocol(config, split, scores, device, weights),
         [{**row, **one.clutter} for row, one in rows],
         {
             "pixels": pixel_curve(histogram),
@@ -514,7 +527,7 @@ def calibration_curve(
 prob, histogram = np.array([0.02, 0.04, 0.97]), Histogram()
 histogram.add(prob, np.array([False, False, True]))
 test_eq(calibration_curve(histogram, [tenths(prob)])["mean"][0], 0.03)
-result = look_closely(task, model, parts["test"], device, "full", "untrained")
+result = look_closely(task, model, parts["test"], device, "full", Origin("untrained"))
 test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
 assert isinstance(result, Evaluation)
 test_eq((len(result.images), result.protocol["rule"]), (3, "exact"))
@@ -524,10 +537,10 @@ with tempfile.TemporaryDirectory() as tmp:
     result.save(Path(tmp))
     test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["details.json", "scores.json"])
 test_eq(object_curve(add([Found(2, 1, 3)] * 2, [Found(2, 1, 3)] * 2), 10**6)["pd"], [0.5, 0.5])
-assert protocol(config, parts["test"], result.scores, device, "x", None)["resize"] == RESIZE
+assert protocol(config, parts["test"], result.scores, device, Origin("x"))["resize"] == RESIZE
 test_eq(len(pixel_curve(Histogram())["recall"]), 100)
 empty = (task.tally(), Histogram(), [Found(0, 0, 0)] * len(THRESHOLDS), [])
-test_eq(gathered(config, parts["test"].part("test", []), device, empty, "x", None).targets, [])
+test_eq(gathered(config, parts["test"].part("test", []), device, empty, Origin("x")).targets, [])
 test_eq(per_image(task.tally(), parts["test"].part("test", [])), [])
 result.images[0], result.targets[0]
 
@@ -552,6 +565,15 @@ def chosen_by(
     return f"epoch {best['epoch']}, by {best['name']} on {where[config['choose']]}"
 
 
+def origin_of(
+    checkpoint: dict[str, Any],
+) -> Origin:
+    "How a checkpoint's best epoch came about."
+    config, data = checkpoint["config"], checkpoint["data"]
+    chosen = chosen_by(config, checkpoint["best"])
+    return Origin(chosen, int(config["seed"]), data.get("training list"))
+
+
 # %% [markdown]
 # A checkpoint of ours knows that of itself. Published weights know nothing, and have been trained to the end.
 
@@ -563,8 +585,7 @@ class Trained:
 
     model: MSHNet  # on the CPU
     phase: str  # the phase it was trained to
-    chosen: str  # which epoch, by what
-    seed: int | None  # None: not known
+    origin: Origin
     said: dict[str, Any] = field(default_factory=dict)  # the checkpoint's own words; {}: published
 
 
@@ -576,18 +597,18 @@ def trained_model(
     with as_user_error():
         content = load_weights(model, path)
     if not isinstance(content, dict) or not content.get("best"):
-        return Trained(
-            model, "full", f"weights {Path(path).name}; how they were chosen: not known", None
-        )
+        origin = Origin(f"weights {Path(path).name}; how they were chosen: not known")
+        return Trained(model, "full", origin)
     try:
         said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
-        best, config = said["best"], said["config"]
-        chosen, seed = chosen_by(config, best), int(config["seed"])
-        if said["epoch"] != best["epoch"]:
+        said["data"] = content.get("data", {})  # exported weights of before have none
+        origin = origin_of(said)
+        if said["epoch"] != said["best"]["epoch"]:
             chosen = f"epoch {said['epoch']}, named by its file {Path(path).name}"
-    except (KeyError, TypeError, ValueError, RuntimeError):
+            origin = replace(origin, chosen=chosen)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
-    return Trained(model, str(said["phase"]), chosen, seed, said)
+    return Trained(model, str(said["phase"]), origin, said)
 
 
 # %% [markdown]
@@ -615,9 +636,7 @@ def evaluate(
     parts, findings = read_dataset(config, ["test"])
     findings.settle(config.on_bad_image)
     model = device.place(trained.model)
-    return look_closely(
-        task, model, parts["test"], device, trained.phase, trained.chosen, trained.seed
-    )
+    return look_closely(task, model, parts["test"], device, trained.phase, trained.origin)
 
 
 # %%
@@ -625,13 +644,15 @@ with tempfile.TemporaryDirectory() as tmp:
     path = f"{tmp}/best.pt"
     torch.save({"state_dict": model.state_dict()}, path)
     trained = trained_model(path)
-    assert isinstance(trained, Trained) and trained.phase == "full" and trained.seed is None
+    assert isinstance(trained, Trained) and trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
 test_eq(again.scores.images, 3)
 with expect_fail(UserError, contains="name the weights"):
     evaluate(config)
 print(again.scores, "|", again.protocol["chosen"])
-chosen_by({"choose": "test"}, {"epoch": 7, "name": "iou"})
+past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}}
+test_eq(origin_of({**past, "data": {}}), Origin(chosen_by(past["config"], past["best"]), 3))
+origin_of({**past, "data": {"training list": "0123456789ab"}})
 
 
 # %% [markdown]

@@ -40,7 +40,7 @@ import torch
 # %%
 #| export
 from mshnet.core import OF_ITS_MACHINE, STOPPED, Config, UserError, as_user_error
-from mshnet.data import Split, complete, listed_names
+from mshnet.data import Split, complete, hash_of_all, listed_names
 from mshnet.device import (
     DeviceSteps,
     TooLarge,
@@ -49,7 +49,7 @@ from mshnet.device import (
     open_device,
     started_processes,
 )
-from mshnet.evaluate import chosen_by, look_closely, score_split
+from mshnet.evaluate import chosen_by, look_closely, origin_of, score_split
 from mshnet.model import load_weights
 from mshnet.places import (
     Mirror,
@@ -910,6 +910,9 @@ def identity(
 ) -> dict[str, str]:
     "What a resumed run must agree on besides its recipe: pixels, starting weights, arithmetic."
     same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
+    trained = [parts[name] for name in ("train", "val") if name in parts]
+    if all(map(complete, trained)):
+        same["training list"] = hash_of_all(trained)  # the same with every seed
     for name, split in parts.items():
         listed = "\n".join(listed_names(split))
         same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
@@ -1045,19 +1048,17 @@ def finish(
     scores = device.once(lambda: folder.read_json("scores.json"))
     scored = scores.get("protocol", {}).get("chosen")
     best = device.once(lambda: best_or_last(folder, scored))
-    chosen = chosen_by(task.config.model_dump(), best["best"])
-    if scored != chosen:
+    origin = origin_of(best)
+    if scored != origin.chosen:
         model = task.model()
         model.load_state_dict(best["model"])
         model = device.place(model)
-        seen = look_closely(
-            task, model, parts["test"], device, best["phase"], chosen, task.config.seed
-        )
+        seen = look_closely(task, model, parts["test"], device, best["phase"], origin)
         device.once(lambda: seen.save(folder.path))
         scores = device.once(lambda: folder.read_json("scores.json"))
     if report := device.report():
         print(f"device  {report}")
-    print(f"test    {chosen}, rule {scores['protocol']['rule']}")
+    print(f"test    {origin.chosen}, rule {scores['protocol']['rule']}")
     print(scores["line"])
 
 

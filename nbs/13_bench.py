@@ -39,7 +39,7 @@ from torch.nn import functional as F
 from mshnet.core import Config, UserError
 from mshnet.data import Draw, Split, draw
 from mshnet.device import DeviceSteps, device_for, hold_memory, open_device
-from mshnet.evaluate import look_closely, predictions, score_split, trained_model
+from mshnet.evaluate import Origin, look_closely, predictions, score_split, trained_model
 from mshnet.model import Block, ChannelAttention, MSHNet, SpatialAttention, UNet
 from mshnet.places import run_folder
 from mshnet.run import Folder, State, duration, environment, write_json
@@ -826,7 +826,7 @@ def compare_scores(
     theirs = plain_model(copy.deepcopy(model)).to(device.name).eval()
     mine = device.place(copy.deepcopy(model))
     write_copies(split, range(len(split)), folder)
-    closely = look_closely(task, mine, split, device, phase, "bench")
+    closely = look_closely(task, mine, split, device, phase, Origin("bench"))
     quickly = score_split(task, mine, split, device, phase)
     batches = predictions(task, mine, split, device, phase)
     logits = torch.cat([logits[batch.real, 0] for logits, batch in batches])
@@ -1096,7 +1096,7 @@ def scoring_rows(
     mine = device.place(copy.deepcopy(model))
     ways: dict[str, Callable[[int], Any]] = {
         "scores": lambda turn: score_split(task, mine, split, device, phase),
-        "curves": lambda turn: look_closely(task, mine, split, device, phase, "bench"),
+        "curves": lambda turn: look_closely(task, mine, split, device, phase, Origin("bench")),
     }
     if bed.options.baseline:
         write_copies(split, range(len(split)), bed.folder)

@@ -37,7 +37,7 @@ from torch.export import Dim, ExportedProgram
 
 from mshnet.core import Config, UserError, did_you_mean, first_line, shown
 from mshnet.data import scene
-from mshnet.evaluate import Detector, Trained, expect_bytes, logits_of, trained_model
+from mshnet.evaluate import Detector, Origin, Trained, expect_bytes, logits_of, trained_model
 from mshnet.model import Block, MSHNet, UNet, checksum, fold
 from mshnet.places import installed
 from mshnet.run import Folder, cannot_be_written, write_atomic
@@ -168,7 +168,7 @@ def network(trained: Trained) -> Answers:
 
 # %%
 test_eq(tuple(example().shape), (1, 3, 32, 32))
-trained = Trained(model, "full", "published weights", None)
+trained = Trained(model, "full", Origin("published weights"))
 sample(network(trained)(example())["logits"])[:4]
 
 
@@ -193,7 +193,7 @@ def about(
         "torch": torch.__version__,
         "weights": path.name,
         "phase": trained.phase,
-        "chosen": trained.chosen,
+        "chosen": trained.origin.chosen,
         "image": "uint8 [batch,3,height,width], RGB 0..255; height and width multiples of 16",
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
@@ -214,7 +214,7 @@ def result_of(path: Path, trained: Trained) -> dict[str, Any] | None:
     "Scores and protocol of the run, if they are those of these weights."
     result = Folder(path.parent).read_json("scores.json")
     protocol = result.get("protocol")
-    ours = isinstance(protocol, dict) and protocol.get("chosen") == trained.chosen
+    ours = isinstance(protocol, dict) and protocol.get("chosen") == trained.origin.chosen
     return result if ours and trained.said else None
 
 
@@ -615,7 +615,7 @@ compare(program, network(trained))
 # Another network is far beyond:
 
 # %%
-far = compare(network(Trained(MSHNet(), "full", "untrained", None)), network(trained))
+far = compare(network(Trained(MSHNet(), "full", Origin("untrained"))), network(trained))
 assert far["logits"] > 10
 far
 

@@ -56,7 +56,7 @@ def make_run(folder: Path, **settings) -> Path:
 
     from mshnet.core import Config
     from mshnet.device import open_device
-    from mshnet.evaluate import look_closely
+    from mshnet.evaluate import Origin, look_closely
     from mshnet.run import Folder, say_status, write_json, write_log
     from mshnet.task import Detection
 
@@ -71,7 +71,7 @@ def make_run(folder: Path, **settings) -> Path:
     write_json(folder / "config.json", config.model_dump())
     for name in ("best.pt", "last.pt"):
         torch.save({"state_dict": model.state_dict()}, folder / name)
-    seen = look_closely(task, model, task.splits()["test"], device, "full", "untrained")
+    seen = look_closely(task, model, task.splits()["test"], device, "full", Origin("untrained"))
     seen.save(folder)
     scores = {"split": "test", "line": str(seen.scores), "scores": seen.scores.as_dict()}
     for epoch, loss in enumerate((0.9, 0.7)):

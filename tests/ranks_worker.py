@@ -12,7 +12,7 @@ import torch
 
 from mshnet.core import Config
 from mshnet.device import open_device
-from mshnet.evaluate import look_closely, score_split
+from mshnet.evaluate import Origin, look_closely, score_split
 from mshnet.run import State
 from mshnet.task import Detection
 from mshnet.train import train, train_epoch
@@ -81,7 +81,7 @@ def compare_scores(device):
     for count in (28, 27, 26, 25):  # remainders that leave the last process less, or nothing
         part = split.part("some", list(range(count)))
         scores = [score_split(task, model, part, d, "full").as_dict() for d in (device, one)]
-        close = [look_closely(task, model, part, d, "full", "x") for d in (device, one)]
+        close = [look_closely(task, model, part, d, "full", Origin("x")) for d in (device, one)]
         same = all(equal(*(getattr(one, name) for one in close)) for name in LISTS)
         seen.append(scores[0] == scores[1] and same and scores[0]["images"] == count)
     return seen

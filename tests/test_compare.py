@@ -32,9 +32,11 @@ from mshnet.compare import (
     worst,
 )
 from mshnet.core import Config, UserError
+from mshnet.data import splits
+from mshnet.device import open_device
 from mshnet.evaluate import close_up, evaluate, signal_to_clutter, tenths
 from mshnet.metrics import find, objects
-from mshnet.train import train
+from mshnet.train import identity, train
 
 SETTINGS = {"scenes": 16, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
 
@@ -162,13 +164,34 @@ def test_last_and_held_out_are_both_honest():
     assert choice("epoch 3, named by its file last.pt") == "not known"
 
 
-@pytest.mark.parametrize("field", ["data", "precision", "torch"])
+@pytest.mark.parametrize("field", ["data", "trained_on", "precision", "torch"])
 def test_a_mean_is_of_seeds_alone(copies, field):
-    "Another precision or version is another experiment."
+    "Other training images, another precision or version are another experiment."
     found = compare([copies / "seed0", copies / "seed1"])
     assert len(seed_groups(found.runs)) == 1
     change(copies / "seed1", "scores.json", **{field: "other"})
     assert seed_groups(compare([copies / "seed0", copies / "seed1"]).runs) == []
+
+
+def test_a_mean_needs_known_training_images(copies):
+    "Two runs of before they were recorded may be of different ones."
+    for name in ("seed0", "seed1"):
+        change(copies / name, "scores.json", trained_on=None)
+    assert seed_groups(compare([copies / "seed0", copies / "seed1"]).runs) == []
+
+
+def test_training_images_are_the_same_with_every_seed(tmp_path):
+    "Though each seed holds other images out; and other masks under the same names are others."
+    config = Config(scenes=12, base_size=32, crop_size=32, batch_size=2, choose="val")
+    device = open_device("cpu", "fp32")
+
+    parts = [splits(config.model_copy(update={"seed": seed})) for seed in (0, 1)]
+    first, second = (identity(config, each, device) for each in parts)
+    assert first["training list"] == second["training list"]
+    assert first["train data"] != second["train data"]
+    masks = tuple(1 - mask for mask in parts[0]["train"].masks)
+    other = parts[0] | {"train": replace(parts[0]["train"], masks=masks)}
+    assert identity(config, other, device)["training list"] != first["training list"]
 
 
 def test_another_recipe_is_no_other_seed(copies):

@@ -13,7 +13,7 @@ from PIL import Image
 from mshnet import export as exporting
 from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.evaluate import Detector, Trained, evaluate, trained_model
+from mshnet.evaluate import Detector, Origin, Trained, evaluate, trained_model
 from mshnet.export import (
     KIND,
     TOLERANCE,
@@ -208,7 +208,7 @@ def test_published_weights_know_no_scores(tmp_path):
     done = export(tmp_path / "weights.tar", "safetensors")
     assert done.path.name == "weights.safetensors"
     trained = trained_model(done.path)
-    assert (trained.phase, trained.seed) == ("full", None)
+    assert (trained.phase, trained.origin.seed) == ("full", None)
     note = exporting.about(tmp_path / "weights.tar", trained_model(tmp_path / "weights.tar"), True)
     assert note["result"] is None
     assert "how they were chosen: not known" in note["chosen"]
@@ -218,7 +218,7 @@ def test_another_epoch_has_no_scores_of_the_best(run, tmp_path):
     "The scores beside it are of the epoch that was kept."
     trained = trained_model(run.folder / "best.pt")
     assert exporting.result_of(run.folder / "best.pt", trained)
-    other = replace(trained, chosen="epoch 0, named by its file last.pt")
+    other = replace(trained, origin=Origin("epoch 0, named by its file last.pt"))
     assert exporting.result_of(run.folder / "last.pt", other) is None
 
 
@@ -430,7 +430,7 @@ def test_the_trained_model_is_left_as_it_was():
     exporting.Program(model, True)
     assert model.encoder_0[0].by_hand
     assert isinstance(model.encoder_0[0].bn1, torch.nn.BatchNorm2d)
-    assert exporting.network(Trained(model, "full", "x", None))
+    assert exporting.network(Trained(model, "full", Origin("x")))
 
 
 def test_mshnet_predict_takes_the_onnx_file(run, onnx_file, tmp_path, capsys):

@@ -50,7 +50,7 @@ def test_a_run_leaves_everything_a_reader_needs(whole):
     assert not [name for name in files if name.endswith(".tmp")]
     assert json.loads((whole.folder / "status.json").read_text())["state"] == "finished"
     protocol = whole.scores["protocol"]
-    asked = "data split split_hash images targets size resize threshold rule chosen seed device"
+    asked = "data split split_hash images targets size resize threshold rule chosen seed trained_on device"
     assert set(asked.split()) <= protocol.keys()
     assert (protocol["images"], protocol["chosen"]) == (2, "epoch 2, the last")
 
@@ -317,7 +317,7 @@ def test_train_saves_what_test_loads_with_the_same_scores(whole):
     config = whole.config.model_copy(update={"weight_path": str(whole.folder / "best.pt")})
     result = evaluate(config)
     assert str(result.scores) == whole.scores["line"]
-    for key in ("split_hash", "chosen", "seed"):
+    for key in ("split_hash", "chosen", "seed", "trained_on"):
         assert result.protocol[key] == whole.scores["protocol"][key]
 
 
