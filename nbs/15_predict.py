@@ -1357,4 +1357,4 @@ test_eq(Difference.of(corner, corner * 0).lost, 1)
 #
 # Single pixels, at the edge of an object or of one that is gained or lost, differ by nearly 1 in all of them. Padding matters little. Small tiles do matter: cut into pieces of 256 and less, frames gain a fifth more detections, so a tile is no smaller than the memory asks for. 1024 is the default; `--tile 2048` takes four times the memory.
 #
-# How long does a large frame take? One of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.5 GB of memory at most ([folder](../results/predict-large)).
+# How long does a large frame take? One of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most ([folder](../results/predict-large)).

@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -635,3 +636,19 @@ def test_a_large_frame_takes_less_than_sixty_bytes_a_pixel(tmp_path):
     assert done.returncode == 0, done.stderr
     kilobytes = int(done.stdout.splitlines()[-1])
     assert 9_000 < kilobytes < 60 * 9_000
+
+
+def test_the_notebooks_figures_are_those_that_were_measured():
+    "The table of tiles and padding, and the time and memory of the large frame."
+    place = Path(__file__).resolve().parents[1]
+    prose = (place / "nbs" / "15_predict.py").read_text(encoding="utf-8")
+    rows = re.findall(r"^# \|.*\| (0\.\d+) \| (\d+) \| (\d+) \| (\d+) \|$", prose, re.M)
+    tiles = json.loads((place / "results" / "predict-tiles" / "summary.json").read_text())
+    kept = [tiles["nuaa-sirst"][f"tile {n}"] for n in (512, 256)]
+    kept += [tiles["scenes"][f"tile {n}"] for n in (1024, 512)]
+    names = ("before", "lost", "gained")
+    assert rows == [(f"{k['mean']:.6f}", *(str(k[n]) for n in names)) for k in kept]
+    large = json.loads((place / "results" / "predict-large" / "summary.json").read_text())
+    seconds, peak = (large["measured"][name] for name in ("seconds", "peak resident MiB"))
+    took = f"took {seconds:.0f} seconds on two otherwise idle cores and {peak * 2**20 / 1e9:.1f} GB"
+    assert took in prose
