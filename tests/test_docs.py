@@ -24,7 +24,7 @@ FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```")
 GUIDES = sorted(p.stem for p in (ROOT / "nbs").glob("guide_*.py"))
 COMMAND = re.compile(r"^(?:!|nohup |python -m |\.venv/bin/|[A-Z_]+=\S+ )*(?=mshnet\b|papermill\b)")
 OTHERS = {"pip", "python3", "py", "git", "cd", "conda", "make", "gcloud", "torchrun", "tail"}
-OTHERS |= {".venv/bin/pip", ".venv/bin/jupyter", ".venv\\Scripts\\activate"}
+OTHERS |= {"source", "jupyter", ".venv\\Scripts\\activate"}
 
 
 # What the checks look at
