@@ -8,6 +8,8 @@
 #
 # ## 1. The machine
 #
+# Install `mshnet` first: [on your own machine](guide_local.ipynb), or by the first cell of a runner in [Colab](guide_colab.ipynb) or on [Kaggle](guide_kaggle.ipynb), where each command takes a `!` in front.
+#
 # ```bash
 # mshnet doctor
 # ```
@@ -25,6 +27,8 @@
 # What to expect: IoU 0.59 and Pd 0.88 in [the run that was kept](../results/scenes-quick/scores.json), and not the same on your machine. So few epochs are a lottery; a score that rises from epoch to epoch is the point.
 #
 # ## 3. Your data, without training
+#
+# `data/NUAA-SIRST` stands for the folder of your data set, here and below.
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
