@@ -38,7 +38,7 @@
 # | epoch that is kept | the best on the **test** list | the best on a held-out fifth of the training list (`--choose val`) | chosen on the test list a score looks better than it is. `--choose test` does it the old way and says so beside the number |
 # | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels decides nothing. `--rule reference` repeats the script |
 # | Fa | a false alarm as large as some hit is not counted | all are counted | see [how the scores are defined](guide_scores.ipynb) |
-# | arithmetic | float32 | bfloat16 where the chip has it | faster; `--precision fp32` for the other |
+# | arithmetic | float32 | bfloat16 where the chip has it, float16 on a T4 or V100 | faster; `--precision fp32` for the other |
 # | a run | weights in a folder by date | a folder named after its settings, with everything to go on from | sessions end |
 #
 # Two things are *not* different although one might wish it: both sides of an image are squashed to the same size, and the end of the warm-up can kill the prediction for many epochs, with the paper's own recipe. Training says so when it happens.
@@ -48,7 +48,7 @@
 # The [official repository](https://github.com/Lliu666/MSHNet) links its weights in the column Weights of its README (IRSTD-1k and NUDT-SIRST; none for NUAA-SIRST). Its files (`.tar`), with or without the prefix of several GPUs, load as they are:
 #
 # ```bash
-# mshnet test --weight-path MSHNet.tar --dataset-dir data/NUAA-SIRST --rule reference
+# mshnet test --weight-path MSHNet.tar --dataset-dir data/IRSTD-1k --rule reference
 # ```
 #
 # **What was tried:** files of that form, made here, and the official network's own parameter names. The published files themselves were not at hand, and neither this suite nor this page downloads them. A file is read without running code in it; one that would is refused.
