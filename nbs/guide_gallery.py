@@ -4,7 +4,7 @@
 # > What the suite draws, from runs in this repository.
 
 # %% [markdown]
-# The pictures of infrared scenes are synthetic: those of data sets are not ours to publish, and `mshnet train` draws them for your run in its folder `figures`. The curves are of real runs. Each picture stands beside the settings and scores it belongs to, in [results](../results/README.md).
+# The pictures of infrared scenes are synthetic: those of data sets are not ours to publish. For your run `mshnet train` draws `gallery`, `learning_curves` and `trade_offs` into its folder `figures`; a runner draws all. The curves are of real runs. Each picture stands beside the settings and scores it belongs to, in [results](../results/README.md).
 #
 # ## What was trained on
 #
@@ -17,6 +17,12 @@
 # `gallery`: test images from the worst to the best. Image, probability, hits, misses and false alarms.
 #
 # ![Test scenes from worst to best](../results/scenes-quick/figures/gallery.png)
+#
+# ## One image, at any threshold
+#
+# `explore`: a list of images, worst first, a slider for the threshold, and a look from near.
+#
+# ![A widget: lists of images and targets, a threshold slider, and the image, its truth, the probability, hits, misses and false alarms, all of it and from near](images/explore.png)
 #
 # ## Beside a classical filter
 #
@@ -49,6 +55,8 @@
 # `mshnet bench --baseline`, on 2 CPU cores, beside a plain script:
 #
 # ![Times and memory beside a plain script](../results/bench-cpu/bench.png)
+#
+# Not shown here: `watch` (a run while it trains), `mshnet compare RUN RUN --output DIR` (runs side by side, and the worst images with their causes) and `mshnet predict` (your own images with the detections marked).
 
 # %% [markdown]
 # A picture is made from a run's folder by a function of [show](11_show.ipynb), in a notebook or from a script:
