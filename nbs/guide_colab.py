@@ -19,7 +19,7 @@
 #
 # ## 2. Run all
 #
-# Runtime, Run all. The first cell installs `mshnet` and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. Colab asks for permission to use your Drive, because the runners copy results there; if you refuse, training goes on and says that results stay on the session's disk.
+# Runtime, Run all. The first cell installs `mshnet` and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. With the runners' own presets that is the full 400 epochs; for a first look write `epochs = 20` in the settings before (the same run goes on when you write more). Colab asks for permission to use your Drive, because the runners copy results there; if you refuse, training goes on and says that results stay on the session's disk.
 #
 # ## 3. Your data
 #
@@ -38,12 +38,12 @@
 #
 # ## 5. Take the results along
 #
-# Everything is in `MyDrive/mshnet`, in one folder for each run: `best.pt`, the scores, the pictures, the log. One file for download, in a cell of its own, with the name of your run:
+# Everything is in `MyDrive/mshnet`, in one folder for each run: `best.pt`, the scores, the pictures, the log. One file for download, in a cell of its own, with the name of your run (training prints it in the line `folder`):
 #
 # ```python
 # from mshnet.places import pack
 #
-# pack("/content/runs/NUAA-SIRST-1f0c2a9b", "zip")
+# pack("/content/runs/NUAA-SIRST.zip-1f0c2a9b", "zip")
 # ```
 #
 # ## Commands
@@ -54,7 +54,7 @@
 # mshnet doctor
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
 # mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
-# mshnet test --weight-path /content/runs/NUAA-SIRST-1f0c2a9b/best.pt
+# mshnet test --weight-path /content/runs/NUAA-SIRST.zip-1f0c2a9b/best.pt
 # ```
 #
 # ## When it goes wrong

@@ -19,7 +19,7 @@
 #
 # ## 2. 全部运行
 #
-# Runtime，Run all。第一个单元格安装 `mshnet`，并保留 Colab 自带的 torch 和 numpy；请不要在那里执行 `pip install torch`。没有数据集时用合成场景训练，所以第一次试用什么都不需要准备。Colab 会请求访问你的 Drive，因为笔记本要把结果复制到那里；如果拒绝，训练照常进行，并说明结果留在会话的磁盘上。
+# Runtime，Run all。第一个单元格安装 `mshnet`，并保留 Colab 自带的 torch 和 numpy；请不要在那里执行 `pip install torch`。没有数据集时用合成场景训练，所以第一次试用什么都不需要准备。使用笔记本自带的预设时，要训练完整的 400 个 epoch；第一次试用请先在设置中写 `epochs = 20`（之后写更大的数，同一次训练会继续）。Colab 会请求访问你的 Drive，因为笔记本要把结果复制到那里；如果拒绝，训练照常进行，并说明结果留在会话的磁盘上。
 #
 # ## 3. 你的数据
 #
@@ -38,12 +38,12 @@
 #
 # ## 5. 带走结果
 #
-# 一切都在 `MyDrive/mshnet` 中，每次训练一个文件夹：`best.pt`、分数、图片、日志。若要下载为一个文件，另开一个单元格，写上你那次训练的名称：
+# 一切都在 `MyDrive/mshnet` 中，每次训练一个文件夹：`best.pt`、分数、图片、日志。若要下载为一个文件，另开一个单元格，写上你那次训练的名称（训练时打印在 `folder` 一行）：
 #
 # ```python
 # from mshnet.places import pack
 #
-# pack("/content/runs/NUAA-SIRST-1f0c2a9b", "zip")
+# pack("/content/runs/NUAA-SIRST.zip-1f0c2a9b", "zip")
 # ```
 #
 # ## 命令
@@ -54,7 +54,7 @@
 # mshnet doctor
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
 # mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
-# mshnet test --weight-path /content/runs/NUAA-SIRST-1f0c2a9b/best.pt
+# mshnet test --weight-path /content/runs/NUAA-SIRST.zip-1f0c2a9b/best.pt
 # ```
 #
 # ## 出问题时

@@ -15,11 +15,11 @@
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | GPU T4 x2；一块也可以 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) | TPU v5e-8 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
 #
-# 在会话选项中打开 Internet：第一个单元格要安装 `mshnet`。（没有 Internet 时，添加一个含有其 wheel 文件的数据集；该单元格先在那里查找。此时 wheel 的依赖必须已在 Kaggle 的镜像中。）
+# 在会话选项中打开 Internet：第一个单元格要安装 `mshnet`。（Kaggle 只向验证过手机号的账户提供 Internet 和加速器。没有 Internet 时，添加一个含有其 wheel 文件的数据集；该单元格先在那里查找。此时 wheel 的依赖必须已在 Kaggle 的镜像中。）
 #
 # ## 2. 全部运行
 #
-# 没有数据集时用合成场景训练。有两块 T4 时，每批由两个进程分担，结果与一块 GPU、同样的 `batch_size` 相同。
+# 没有数据集时用合成场景训练：`kaggle_gpu` 中是十一个短的 epoch（预设 `quick`），`kaggle_tpu` 中则是 400 个，第一次试用请在设置中写 `epochs = 20`。有两块 T4 时，每批由两个进程分担，结果与一块 GPU、同样的 `batch_size` 相同。
 #
 # ## 3. 你的数据
 #
