@@ -19,6 +19,8 @@
 # | `... is no setting; did you mean ...?` | a misspelt name. `mshnet train --help` lists all; the same names go to a notebook's settings cell and to papermill's `-p` |
 # | `...=... is not possible: write ...` | the value is outside its range, which the line names |
 # | `... is retired: write ...` | a flag of the official script; the line has today's |
+# | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name |
+# | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](guide_local.ipynb)) |
 # | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are paper, quick, a100 and tpu |
 #
@@ -104,6 +106,7 @@
 # |---|---|
 # | `...: no image and no video (...)` | the list names the file types; of a folder the images in it count, not those below it |
 # | `no memory for a piece of ...: write a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
+# | `explore` or `watch` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | they could not be read: `summary.json` names each with its reason, the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the measures differ, as it says. Score both alike, or `--anyway`, and the table says what differs |
 # | `...: does not compute its own example, so this onnxruntime or file is wrong` | try another version of onnxruntime; export again |
