@@ -3,24 +3,26 @@
 #
 # [中文](index.zh-CN.ipynb)
 #
-# Find infrared small targets: a few bright pixels in a sky, on a sea, against the ground. This is a suite of notebooks, and the library they export, that trains, scores and shows [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on a TPU, NVIDIA GPUs, an Apple chip or a plain CPU, from one text.
+# Find infrared small targets: a few bright pixels in a sky, on a sea, against the ground. This is a suite of notebooks, and the library they export, that trains, scores and shows [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on a TPU, NVIDIA GPUs, an Apple chip or a plain CPU, with the same code.
 #
 # ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)
 #
 # - **Right.** Forward pass, losses, gradients, transforms and scores equal the official code's numbers, to the last pixel where they are whole and to float32 rounding where they are not ([tests](../tests/test_golden.py)). Scores carry their protocol, so that two numbers can be compared.
 # - **Nothing lost.** A run is a folder. The same command again goes on where it was, bit for bit on the same CPU, on a new machine too if it has a mirror.
-# - **It teaches.** The library is the notebooks: each says why, shows what, looks at the result, and tries the edge.
+# - **It teaches.** The library is the notebooks: each says why, shows what, looks at the result, and tries the edge cases.
 #
 # ## Two commands
 #
-# With Python 3.11 or newer and nothing else:
+# On Linux or macOS, with git, make, and Python 3.11 or newer:
 #
 # ```bash
+# git clone https://github.com/{{repo}}
+# cd mshnet
 # make demo        # trains the full-size network on synthetic scenes on the CPU and says where the pictures are
 # make test-all    # everything that a change must pass
 # ```
 #
-# They make their own environments: `.venv` and, for the part that runs the TPU code without a TPU, `.venv-xla` (torch_xla, 7 GB; Linux on x86-64, skipped elsewhere). `make test` leaves that part out. On Linux the usual torch brings CUDA along (several GB); to save them, make `.venv` yourself (`python3 -m venv .venv`) and install the CPU build of the torch version in `constraints.txt` into it first.
+# There is no `make` on Windows: see [On your own machine](guide_local.ipynb). The two commands make their own environments: `.venv` and, for the part that runs the TPU code without a TPU, `.venv-xla` (torch_xla, 7 GB; Linux on x86-64, skipped elsewhere). `make test` leaves that part out. On Linux the usual torch brings CUDA along (several GB); to save them, make `.venv` yourself (`python3 -m venv .venv`) and install the CPU build of the torch version in `constraints.txt` into it first.
 #
 # ## Open a runner
 #
@@ -34,7 +36,7 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) | Kaggle with a TPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle with one or two GPUs | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 #
-# Headless: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting may be given; a name that is none is refused. The runners were executed on a CPU under papermill. What could not be tried for want of the machines: a TPU, an NVIDIA GPU of any kind, an Apple chip, a real Colab or Kaggle session.
+# Headless, in a clone with `pip install -e '.[notebook]'`: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting may be given; a name that is none is refused. The runners were executed on a CPU under papermill. What could not be tried for want of the machines: a TPU, an NVIDIA GPU of any kind, an Apple chip, macOS, Windows, a real Colab or Kaggle session, a real Google Drive.
 #
 # ## Guides
 #
@@ -51,7 +53,7 @@
 # | [Troubleshooting](guide_trouble.ipynb) | by symptom |
 # | [Gallery](guide_gallery.ipynb) | what the suite draws |
 #
-# `make docs` makes a site of all notebooks, with their outputs, in `_docs/`.
+# `make docs` makes a site of all notebooks, with their outputs, in `_docs/`: with Quarto where that is installed (never tried with a real one), elsewhere a plain preview.
 #
 # ## Install and use
 #
@@ -68,9 +70,11 @@
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                         # the run in one file, to take along (--format zip)
 # ```
 #
+# A run's folder is named after its data and its settings; training prints it in the line `folder`. Where `*` fits several runs, and on Windows, write the name. ONNX needs `pip install onnx onnxruntime onnxscript` too, and safetensors `pip install safetensors`. `mshnet COMMAND --help` lists all settings.
+#
 # A data set is a folder with `images/` and `masks/` (or IRSTD-1k's folder names) and lists of names: `trainval.txt` and `test.txt`, `train.txt` and `val.txt`, or `img_idx/train_*.txt`. Without one, `mshnet train` takes synthetic scenes and says so.
 #
-# It may also be a `.zip`, `.tar`, `.tar.gz` or `.tgz` of one (here, on Drive, or attached on Kaggle), which is unpacked once to the local disk and refused if it would write elsewhere; or a name, `NUAA-SIRST`, `IRSTD-1k` or `NUDT-SIRST`, which is fetched. The downloads themselves could not be tried.
+# It may also be a `.zip`, `.tar`, `.tar.gz` or `.tgz` of one (here, on Drive, or attached on Kaggle), which is unpacked once to the local disk and refused if it would write elsewhere; or a name, `NUAA-SIRST`, `IRSTD-1k` or `NUDT-SIRST`, which is fetched. If no lists are found in the NUAA-SIRST that was fetched, name its authors' own: `--train-list idx_427/trainval.txt --test-list idx_427/test.txt` (not the 213 and 214 images of most papers). The downloads themselves could not be tried.
 #
 # ```python
 # from mshnet.core import Config

@@ -15,14 +15,16 @@
 #
 # ## 两条命令
 #
-# 只需要 Python 3.11 或更新的版本：
+# 在 Linux 或 macOS 上，需要 git、make 和 Python 3.11 或更新的版本：
 #
 # ```bash
+# git clone https://github.com/{{repo}}
+# cd mshnet
 # make demo        # 在 CPU 上用合成场景训练完整大小的网络，并告诉你图片在哪里
 # make test-all    # 任何修改都必须通过的全部检查
 # ```
 #
-# 它们自己建立环境：`.venv`；以及用于在没有 TPU 的机器上运行 TPU 代码的 `.venv-xla`（torch_xla，7 GB；仅限 x86-64 的 Linux，其他系统跳过）。`make test` 不含后一部分。在 Linux 上，默认的 torch 会带上 CUDA（数 GB）。如果不需要，请自己先建 `.venv`（`python3 -m venv .venv`），并在其中安装 `constraints.txt` 所写版本的 CPU 版 torch。
+# Windows 上没有 `make`：见[在自己的机器上](guide_local.ipynb)（英文）。这两条命令自己建立环境：`.venv`；以及用于在没有 TPU 的机器上运行 TPU 代码的 `.venv-xla`（torch_xla，7 GB；仅限 x86-64 的 Linux，其他系统跳过）。`make test` 不含后一部分。在 Linux 上，默认的 torch 会带上 CUDA（数 GB）。如果不需要，请自己先建 `.venv`（`python3 -m venv .venv`），并在其中安装 `constraints.txt` 所写版本的 CPU 版 torch。
 #
 # ## 打开运行笔记本
 #
@@ -36,7 +38,7 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) | Kaggle 的 TPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle 的一块或两块 GPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 #
-# 无人值守：`papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`。任何设置都可以这样给出；不存在的名称会被拒绝。这些笔记本已用 papermill 在 CPU 上执行过。由于没有相应的机器，以下未能验证：TPU、任何型号的 NVIDIA GPU、Apple 芯片，以及真实的 Colab 或 Kaggle 会话。
+# 无人值守，在克隆的仓库中先执行 `pip install -e '.[notebook]'`：`papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`。任何设置都可以这样给出；不存在的名称会被拒绝。这些笔记本已用 papermill 在 CPU 上执行过。由于没有相应的机器，以下未能验证：TPU、任何型号的 NVIDIA GPU、Apple 芯片、macOS、Windows、真实的 Colab 或 Kaggle 会话，以及真实的 Google Drive。
 #
 # ## 指南
 #
@@ -53,7 +55,7 @@
 # | [故障排查](guide_trouble.ipynb)（英文） | 按现象查找 |
 # | [图集](guide_gallery.ipynb)（英文） | 本项目会画哪些图 |
 #
-# `make docs` 把所有笔记本连同输出做成网站，放在 `_docs/`。
+# `make docs` 把所有笔记本连同输出做成网站，放在 `_docs/`：安装了 Quarto 时用它生成（从未用真实的 Quarto 试过），否则生成简单的预览。
 #
 # ## 安装与使用
 #
@@ -70,9 +72,11 @@
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                         # 把一次训练打包成一个文件带走（--format zip）
 # ```
 #
+# 一次训练的文件夹以其数据和设置命名；训练时打印在 `folder` 一行。`*` 匹配到多次训练时，以及在 Windows 上，请写出完整名称。ONNX 还需要 `pip install onnx onnxruntime onnxscript`，safetensors 还需要 `pip install safetensors`。`mshnet COMMAND --help` 列出全部设置。
+#
 # 数据集是一个文件夹，含有 `images/` 和 `masks/`（或 IRSTD-1k 的文件夹名），以及名称列表：`trainval.txt` 与 `test.txt`，`train.txt` 与 `val.txt`，或 `img_idx/train_*.txt`。没有数据集时，`mshnet train` 使用合成场景并会说明。
 #
-# 数据集也可以是 `.zip`、`.tar`、`.tar.gz` 或 `.tgz` 压缩包（在本机、在 Drive 上，或在 Kaggle 上添加的），它只向本地磁盘解压一次，若会写到别处则被拒绝；还可以是名称 `NUAA-SIRST`、`IRSTD-1k` 或 `NUDT-SIRST`，此时会自动下载。下载本身未能验证。
+# 数据集也可以是 `.zip`、`.tar`、`.tar.gz` 或 `.tgz` 压缩包（在本机、在 Drive 上，或在 Kaggle 上添加的），它只向本地磁盘解压一次，若会写到别处则被拒绝；还可以是名称 `NUAA-SIRST`、`IRSTD-1k` 或 `NUDT-SIRST`，此时会自动下载。如果在下载的 NUAA-SIRST 中找不到列表，请写明原作者的列表：`--train-list idx_427/trainval.txt --test-list idx_427/test.txt`（不是多数论文所用的 213 张和 214 张）。下载本身未能验证。
 #
 # ```python
 # from mshnet.core import Config
@@ -96,7 +100,7 @@
 #
 # ![控件：图像与目标的列表、阈值滑块，以及图像、真值、概率、命中、漏检与虚警，全图与近景](images/explore.png)
 #
-# 在笔记本中它们是控件（`pip install ipywidgets`）；无人值守或没有安装它时，同样的调用生成静态图片，放在 `RUN/figures`。测试在 Chromium 中移动滑块（JupyterLab 与 Voila 页面），并把显示的图片与静态图片比较。Colab 和 Kaggle 自己的前端没有条件试用。
+# 在笔记本中它们是控件（`pip install ipywidgets`）；没有界面或没有安装它时，同样的调用生成静态图片，放在 `RUN/figures`。测试在 Chromium 中移动滑块（JupyterLab 与 Voila 页面），并把显示的图片与静态图片比较。Colab 和 Kaggle 自己的前端没有条件试用。
 #
 # ## 在自己的图像中找目标
 #
@@ -108,12 +112,12 @@
 #
 # | 发生了什么 | 会丢失什么 | 怎么办 |
 # |---|---|---|
-# | SIGTERM、终端被关闭（SIGHUP）、Ctrl-C、笔记本的停止按钮；会话时间用完（`max_hours`：Colab 为 11.5，Kaggle 为 11.5 或 8.5，其他地方不限） | 什么都不丢：写下 epoch 内的位置，评测最好的 epoch，完成镜像。连续要求两次则立即停止 | 再执行一次 |
+# | SIGTERM、终端被关闭（SIGHUP）、Ctrl-C、笔记本的停止按钮；会话时间用完（`max_hours`：Colab 为 11.5，Kaggle 为 11.5 或 8.5，其他地方不限） | 什么都不丢：写下 epoch 内的位置，评测最好的 epoch，完成镜像。再次要求则立即停止 | 再执行一次 |
 # | kill -9、断电、内核崩溃 | 正在进行的 epoch；如果检查点恰好正在写入（本地磁盘上是零点几秒，慢速磁盘更久），再加上前一个 epoch | 再执行一次 |
 # | 机器连同磁盘都没有了 | 尚未进入镜像的部分（`--mirror-dir DIR`，在 Colab 中用 `drive`：后台复制并校验，速度不超过 `mirror_rate` MB/s）；在 Kaggle 上把上一次的输出添加为输入 | 在那里再执行一次 |
 # | `last.pt` 损坏 | 一个 epoch：改用 `previous.pt`，并给出警告 | 无需处理 |
 # | 磁盘满、文件夹只读、镜像失效 | 什么都不丢；有一行文字说明是哪一种。镜像失效不会中止训练 | 修好后再执行一次 |
-# | 损失不是数、图像读不出来、批放不进显存 | 正在进行的 epoch；用一行文字指出 | `--clip-grad`、`--on-bad-image skip`、`--on-out-of-memory halve` |
+# | 损失为 NaN 或无穷大、图像读不出来、一批数据放不进显存 | 正在进行的 epoch；用一行文字指出 | `--clip-grad`、`--on-bad-image skip`、`--on-out-of-memory halve` |
 #
 # 继续训练所得的权重与未中断时逐位相同：前提是在 CPU 上且 torch 相同（`--deterministic` 还会保存线程数）。后台运行：`nohup mshnet train ... &` 在终端关闭后继续，用 `tail -f RUN/train.log` 查看；没有 `nohup` 时，关闭终端就是 SIGHUP。`RUN/status.json` 供程序查询：状态、完成的 epoch 数、原因、结果所在位置。退出状态为 0；用户错误或磁盘无法写入为 2；被信号终止为 128 加信号编号。
 #
@@ -154,11 +158,11 @@
 # | 种子 | 算术精度 | 第 20-29 个 epoch 的平均测试 IoU | 第 29 个 epoch 的测试 IoU | |
 # |---|---|---|---|---|
 # | [6](../results/nuaa-sirst-paper) | bf16 | 0.541 | 0.61 | 上面的训练 |
-# | [0](../results/nuaa-sirst-paper-seed0) | float32 | 0.262 | 0.43 | 从预热结束到第 22 个 epoch 预测为空，之后正常 |
-# | [1](../results/nuaa-sirst-paper-seed1) | bf16 | 0.001 | 0.00 | 从预热结束直到最后，预测全满 |
+# | [0](../results/nuaa-sirst-paper-seed0) | float32 | 0.262 | 0.43 | 从预热结束到第 22 个 epoch 预测为空，之后恢复正常 |
+# | [1](../results/nuaa-sirst-paper-seed1) | bf16 | 0.001 | 0.00 | 从预热结束直到最后，几乎整幅图像都被预测为目标 |
 # | [12](../results/nuaa-sirst-paper-seed12) | bf16 | | | 与种子 6 同时运行，因测试分数落后，在第 3 个 epoch 后停止 |
 #
-# 预热结束时，融合输出可能在许多个 epoch 内失效，使用论文自己的设置也会如此。原因与对策见[日志](../LOG.md)；发生时训练会提示。
+# 预热结束可能使融合输出在许多个 epoch 内失效，使用论文自己的设置也会如此。原因与对策见[日志](../LOG.md)；发生时训练会提示。
 #
 # ![各 epoch 的损失与分数](../results/nuaa-sirst-paper/figures/learning.png)
 #
@@ -166,7 +170,7 @@
 #
 # **速度，2 个 CPU 核，与普通 float32 脚本对比**（[文件夹](../results/bench-cpu)）。NUAA-SIRST，256x256，五轮并排测量取中位数；事先验证两者的损失与计数相同：
 #
-# | | 本项目，毫秒/图 | 普通脚本，毫秒/图 | 倍数 | 目标 |
+# | | 本项目，毫秒/图 | 普通脚本，毫秒/图 | 倍数 | 期望值 |
 # |---|---|---|---|---|
 # | 训练，批大小 4 | 104 | 241 | 2.3 | 3 |
 # | 训练，批大小 16 | 107 | 682 | 6.4 | 3 |
@@ -176,7 +180,7 @@
 # | 批大小 16 时的峰值内存，MiB | 2895 | 4555 | 0.64 | 0.6 |
 # | 启动后第一步，批大小 4，秒 | 5.0 | 6.1 | | 15 以内 |
 #
-# 其中四项没有达到目标。一步训练含 36 GFLOP 的卷积，仅 torch 的卷积就占去 62% 的时间：这台机器的 bf16 乘法最快为 0.80 TFLOP/s。其余时间花在哪里见[日志](../LOG.md)。**加速器没有测量**：没有 GPU，也没有 TPU；torch.compile、float16 和把像素放在设备上，都只在 CPU 上运行过。
+# 其中四项没有达到期望值。一步训练含 36 GFLOP 的卷积，仅 torch 的卷积就占去 62% 的时间：这台机器的 bf16 乘法最快为 0.80 TFLOP/s。其余时间花在哪里见[日志](../LOG.md)。**加速器没有测量**：没有 GPU，也没有 TPU；torch.compile、float16 和把像素放在设备上，都只在 CPU 上运行过。
 #
 # **bf16 与 float32 对比**（[文件夹](../results/bf16-beside-fp32)）。同样的数据，160x160，13 个 epoch，学习率 0.005，各三个种子；最后五个 epoch 的平均测试 IoU：
 #
@@ -210,10 +214,10 @@
 # | [01_places](01_places.ipynb) | Colab、Kaggle 还是本机，各用哪些文件夹 |
 # | [02_model](02_model.ipynb) | 网络，以及安全地加载已发布的权重 |
 # | [03_loss](03_loss.ipynb) | 对尺度和位置敏感的损失 |
-# | [04_metrics](04_metrics.ipynb) | IoU、nIoU、F1、检测概率 Pd、虚警率 Fa，以及为什么各论文的数值不同 |
+# | [04_metrics](04_metrics.ipynb) | 交并比 IoU、nIoU、F1、检测率 Pd、虚警率 Fa，以及为什么各论文的数值不同 |
 # | [05_data](05_data.ipynb) | 查找、读取、检查、划分、增广、组批；合成场景 |
 # | [06_device](06_device.ipynb) | CPU、CUDA、MPS、TPU、多进程，由一个小类统一 |
-# | [07_run](07_run.ipynb) | 训练的文件夹、检查点、继续训练 |
+# | [07_run](07_run.ipynb) | 训练的文件夹、检查点、断点续训 |
 # | [08_task](08_task.ipynb) | 训练循环对问题所知道的一切 |
 # | [09_evaluate](09_evaluate.ipynb) | 评测、协议、作为对照的 top-hat 滤波、预测 |
 # | [10_train](10_train.ipynb) | 训练循环 |
