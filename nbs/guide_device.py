@@ -20,7 +20,7 @@
 #
 # What to think of before you pay:
 #
-# - On a **P100** this library computes in float32: 14 to 55 minutes where a T4 takes 2.7 to 11, both estimated. If Kaggle offers both, take the T4s.
+# - On a **P100** this library computes in float32: 14 to 55 minutes where a T4 takes 2.7 to 11, both estimated. Newer builds of torch may not support a P100 at all; the doctor's line `build` would say so. If Kaggle offers both, take the T4s.
 # - On a **TPU** the first look takes longest: programs are compiled, a minute or so each, before anything is seen.
 # - An **A100 or larger** may wait for its host rather than for itself, even with batches of 16 (by the poor end of the estimate). Among these a larger one may gain nothing.
 
