@@ -6,7 +6,7 @@
 # %% [markdown]
 # **What was tried:** Linux on x86-64, on a CPU. Windows, macOS, NVIDIA GPUs and Apple chips were not at hand; what is said of them below follows from the code and the documentation of torch.
 #
-# Python 3.11 or newer and git are needed; where Python is older, [conda](#with-conda) brings one. An environment of its own keeps torch apart from other projects.
+# Python 3.11 or newer and git are needed; where Python is older, conda brings one (below). An environment of its own keeps torch apart from other projects.
 #
 # ## Linux
 #
