@@ -102,7 +102,7 @@
 #
 # ## Find targets in your own images
 #
-# `mshnet predict --weight-path W INPUT...` takes images, folders, globs, multi-page TIFFs and videos (`pip install imageio av`), of any size, in 8 or 16 bits, and writes into `predictions/NAME` a mask and a picture with the detections marked for each frame, and `detections.csv` and `detections.jsonl` with place, box, area, peak and mean probability of each detection. A file that cannot be read is named, skipped and counted (exit status 1). Trained weights are not shipped: `W` is a run's folder (`make demo` makes `demo/run`), or a published file of the [official repository](https://github.com/Lliu666/MSHNet) (the column Weights of its README: IRSTD-1k and NUDT-SIRST, none for NUAA-SIRST). What tiles and padding change is measured in [15_predict](15_predict.ipynb).
+# `mshnet predict --weight-path W INPUT...` takes images, folders, globs, multi-page TIFFs and videos (`pip install imageio av`), of any size, in 8 or 16 bits, and writes into `predictions/NAME` a mask and a picture with the detections marked for each frame, and `detections.csv` and `detections.jsonl` with place, box, area, peak and mean probability of each detection. A file that cannot be read is named, skipped and counted (exit status 1). Trained weights are not shipped: `W` is a run's folder (`make demo` makes `demo/run`), or a published file of the [official repository](https://github.com/Lliu666/MSHNet) (the column Weights of its README: IRSTD-1k and NUDT-SIRST, none for NUAA-SIRST), or an ONNX file of `mshnet export`. What tiles and padding change is measured in [15_predict](15_predict.ipynb).
 #
 # ## When a session ends
 #
@@ -115,7 +115,7 @@
 # | the machine is gone with its disk | what was not yet in the mirror (`--mirror-dir DIR`, `drive` in Colab: copied in the background, verified, at most `mirror_rate` MB/s); on Kaggle attach the last output as input | the same again, there |
 # | `last.pt` is damaged | one epoch: `previous.pt` is taken, with a warning | nothing |
 # | the disk is full, the folder read-only, the mirror dead | nothing; one line says which. A dead mirror does not stop a run | mend it, the same again |
-# | a loss that is no number, an image that cannot be read, a batch that does not fit | the epoch in progress; named in one line | `--clip-grad`, `--on-bad-image skip`, `--on-out-of-memory halve` |
+# | a loss that is no number (NaN or infinite), an image that cannot be read, a batch that does not fit | the epoch in progress; named in one line | `--clip-grad`, `--on-bad-image skip`, `--on-out-of-memory halve` |
 #
 # The resumed run ends with the weights of an undisturbed one, to the last bit: on a CPU with the same torch (`--deterministic` stores the number of threads too). In the background: `nohup mshnet train ... &` goes on when the terminal is closed, and `tail -f RUN/train.log` shows it; without `nohup` a closed terminal is SIGHUP. `RUN/status.json` says how it is to whoever runs it headless: state, epochs done, reason, where the results are. The exit status is 0, 2 for a mistake or a disk that cannot be written, 128 + the number of a signal.
 #

@@ -104,7 +104,7 @@
 #
 # ## 在自己的图像中找目标
 #
-# `mshnet predict --weight-path W INPUT...` 接受图像、文件夹、通配符、多页 TIFF 和视频（`pip install imageio av`），大小不限，8 位或 16 位；对每一帧在 `predictions/NAME` 中写出掩膜和标出检测结果的图，并把每个检测的位置、边框、面积、最高概率和平均概率写入 `detections.csv` 与 `detections.jsonl`。读不出来的文件会被指出、跳过并计数（退出状态为 1）。本项目不附带训练好的权重：`W` 是一次训练的文件夹（`make demo` 生成 `demo/run`），或[官方仓库](https://github.com/Lliu666/MSHNet)发布的文件（其 README 的 Weights 一列：IRSTD-1k 和 NUDT-SIRST，没有 NUAA-SIRST）。分块和填充带来的差别在 [15_predict](15_predict.ipynb) 中有测量。
+# `mshnet predict --weight-path W INPUT...` 接受图像、文件夹、通配符、多页 TIFF 和视频（`pip install imageio av`），大小不限，8 位或 16 位；对每一帧在 `predictions/NAME` 中写出掩膜和标出检测结果的图，并把每个检测的位置、边框、面积、最高概率和平均概率写入 `detections.csv` 与 `detections.jsonl`。读不出来的文件会被指出、跳过并计数（退出状态为 1）。本项目不附带训练好的权重：`W` 是一次训练的文件夹（`make demo` 生成 `demo/run`），或[官方仓库](https://github.com/Lliu666/MSHNet)发布的文件（其 README 的 Weights 一列：IRSTD-1k 和 NUDT-SIRST，没有 NUAA-SIRST），或 `mshnet export` 导出的 ONNX 文件。分块和填充带来的差别在 [15_predict](15_predict.ipynb) 中有测量。
 #
 # ## 会话中断时
 #
@@ -117,7 +117,7 @@
 # | 机器连同磁盘都没有了 | 尚未进入镜像的部分（`--mirror-dir DIR`，在 Colab 中用 `drive`：后台复制并校验，速度不超过 `mirror_rate` MB/s）；在 Kaggle 上把上一次的输出添加为输入 | 在那里再执行一次 |
 # | `last.pt` 损坏 | 一个 epoch：改用 `previous.pt`，并给出警告 | 无需处理 |
 # | 磁盘满、文件夹只读、镜像失效 | 什么都不丢；有一行文字说明是哪一种。镜像失效不会中止训练 | 修好后再执行一次 |
-# | 损失为 NaN 或无穷大、图像读不出来、一批数据放不进显存 | 正在进行的 epoch；用一行文字指出 | `--clip-grad`、`--on-bad-image skip`、`--on-out-of-memory halve` |
+# | 损失不是有限数（NaN 或无穷大）、图像读不出来、一批数据放不进显存 | 正在进行的 epoch；用一行文字指出 | `--clip-grad`、`--on-bad-image skip`、`--on-out-of-memory halve` |
 #
 # 继续训练所得的权重与未中断时逐位相同：前提是在 CPU 上且 torch 相同（`--deterministic` 还会保存线程数）。后台运行：`nohup mshnet train ... &` 在终端关闭后继续，用 `tail -f RUN/train.log` 查看；没有 `nohup` 时，关闭终端就是 SIGHUP。`RUN/status.json` 供程序查询：状态、完成的 epoch 数、原因、结果所在位置。退出状态为 0；用户错误或磁盘无法写入为 2；被信号终止为 128 加信号编号。
 #
@@ -145,7 +145,7 @@
 #
 # 每个数字在 [results](../results/README.md) 中都有自己的文件夹，含设置、机器、日志和评测协议。
 #
-# **NUAA-SIRST，论文的训练设置，30 个 epoch，2 个 CPU 核**（[文件夹](../results/nuaa-sirst-paper)）。全部 213 张训练图像（不留验证部分），批大小 4，bf16，种子 6，取最后一个 epoch（29）；在 214 张测试图像（263 个目标）上以 256x256、阈值 0.5 评测。训练在第 3 个 epoch 之后被中断并继续。
+# **NUAA-SIRST，论文的训练设置，30 个 epoch，2 个 CPU 核**（[文件夹](../results/nuaa-sirst-paper)）。全部 213 张训练图像（不留出验证集），批大小 4，bf16，种子 6，取最后一个 epoch（29）；在 214 张测试图像（263 个目标）上以 256x256、阈值 0.5 评测。训练在第 3 个 epoch 之后被中断并继续。
 #
 # | | IoU | nIoU | F1 | Pd | Fa | 第 20-29 个 epoch 的平均 IoU |
 # |---|---|---|---|---|---|---|
@@ -203,7 +203,7 @@
 # | `--if-checkpoint True` | 不需要：同样的命令会继续；`--resume RUN` 指定另一次训练 |
 # | `--multi-gpus True` | `--num-devices N`，或 `torchrun` |
 # | TPU 教程中的 `--use-tpu --num-cores 8 --global-batch-size 64` | 相同（现在的名称：`--device xla --num-devices 8 --batch-size 64`） |
-# | 用测试列表选最好的 epoch，且不说明 | `--choose val`（默认，留出的部分）、`last` 或 `test`，写在分数旁边 |
+# | 用测试列表选最好的 epoch，且不说明 | `--choose val`（默认，从训练列表中留出的部分）、`last` 或 `test`，写在分数旁边 |
 # | 按脚本的算法计算 Pd 和 Fa | `--rule reference`；默认规则取最佳配对，并计入每一个虚警 |
 #
 # ## 笔记本
