@@ -1235,7 +1235,8 @@ def predict_files(
     kinds, path = kinds_to_save(save), weights_file(weights)
     folder = output_folder(path, output_dir)
     named = [inputs] if isinstance(inputs, str | Path) else inputs
-    asked = {"weights": str(path), "inputs": [str(text) for text in named]}
+    find_files(named)  # a mistyped input is told first, whatever the folder holds
+    asked = {"weights": str(path), "inputs": [os.path.normpath(text) for text in named]}
     check_folder(folder, asked)
     files = find_files(named, folder)
     detector = open_weights(path, device, precision)

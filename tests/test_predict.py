@@ -405,15 +405,18 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path, weights, by_pix
     Image.fromarray(noise(20, 20)).save(tmp_path / "b.png")
     out = tmp_path / "out"
     predict_files(weights, tmp_path / "a.png", out)
+    predict_files(weights, f"{tmp_path}//a.png", out)  # the same, written otherwise
     with pytest.raises(UserError, match="another prediction"):
         predict_files(weights, tmp_path / "b.png", out)
+    with pytest.raises(UserError, match="no such file"):  # not the fault of the folder
+        predict_files(weights, tmp_path / "c.png", out)
     (out / "thesis.tex").touch()
     with pytest.raises(UserError, match=r"thesis\.tex"):
         predict_files(weights, tmp_path / "a.png", out)
     with pytest.raises(UserError, match="which is no result"):
         predict_files(weights, tmp_path / "a.png", tmp_path)
     assert (out / "masks" / "a.png").exists()
-    assert len(by_pixels) == 1  # refused before the weights were read
+    assert len(by_pixels) == 2  # refused before the weights were read
 
 
 # Bad input
