@@ -775,8 +775,10 @@ def overlay(
     how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
     picture = Image.fromarray(pixels).resize((size[0], size[1]), how).convert("RGB")
     draw = ImageDraw.Draw(picture)
+    wide, high = picture.width - 1, picture.height - 1  # at an edge the box stays in the picture
     boxes = [
-        (left - 5, top - 5, right + 4, bottom + 4) for top, left, bottom, right in found.box * scale
+        (max(left - 5, 0), max(top - 5, 0), min(right + 4, wide), min(bottom + 4, high))
+        for top, left, bottom, right in found.box * scale
     ]
     for box in boxes:
         draw.rectangle(box, outline=COLOUR)

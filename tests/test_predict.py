@@ -371,6 +371,11 @@ def test_overlays_are_readable_at_any_size():
     assert (
         max(overlay(np.zeros((50, 9000), np.uint8), detections(np.zeros((50, 9000)))).size) == 4096
     )
+    edges = np.zeros((60, 60), np.uint16)
+    edges[0, :], edges[:, 0], edges[-1, :], edges[:, -1] = (65535,) * 4
+    ring = np.asarray(overlay(np.zeros((60, 60), np.uint8), detections(edges)))
+    for side in (ring[0, 90:], ring[-1], ring[90:, 0], ring[:, -1]):  # not where the text is
+        assert (side == (0xE6, 0x9F, 0x00)).all(), "the box is cut off"
     crowd, places = spots(400, 400, every=12)
     assert len(places) > 200
     overlay(crowd, detections(in_levels((crowd / 255).astype(np.float32))))
