@@ -1068,7 +1068,8 @@ def report(
 ) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
     "Counts, sizes, modes, target areas of a data set, and every problem found in it."
     parts, findings = read_dataset(config)
-    lines = [line for split in parts.values() for line in describe(split)]
+    lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
+    lines += [line for split in parts.values() for line in describe(split)]
     if findings.modes:
         modes = ", ".join(f"{count} {mode}" for mode, count in findings.modes.most_common())
         lines.append(f"file modes: {modes}")
