@@ -988,7 +988,8 @@ def find_dataset(
         return bring(published, place.local)
     near: list[str] = []
     with contextlib.suppress(OSError, ValueError):
-        near = [path.name for path in written.parent.iterdir()]
+        near = [path.name for path in written.parent.iterdir() if path.name != written.name]
+    near += [published.name for published in KNOWN]
     kind = "there is no such folder"
     if os.path.isfile(written):
         kind = f"is a file, not a folder or an archive ({', '.join(ARCHIVES)})"

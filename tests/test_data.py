@@ -90,7 +90,14 @@ def test_a_missing_folder_is_refused_with_a_guess(folder):
 
 def test_a_file_in_place_of_a_folder_is_refused(folder):
     "Someone names the archive instead of what was in it."
-    assert "is a file, not a folder" in refusal(folder / "test.txt")
+    line = refusal(folder / "test.txt")
+    assert "is a file, not a folder" in line
+    assert "mean test.txt?" not in line
+
+
+def test_a_misspelt_name_of_a_published_data_set_is_guessed():
+    "Nothing is fetched for a name that is nearly one."
+    assert refusal("NUAA-SIRTS").endswith("did you mean NUAA-SIRST?")
 
 
 def test_an_unknown_layout_is_refused_with_those_that_are_known(tmp_path):
