@@ -555,6 +555,11 @@ class Detector:
 # %% ../nbs/09_evaluate.ipynb #expect_bytes
 def expect_bytes(images: Tensor) -> None:
     "ValueError unless these are images as a detector takes them."
+    if not isinstance(images, Tensor):
+        kind = type(images).__name__
+        raise ValueError(
+            f"predict: images are a {kind}, not a tensor; write torch.as_tensor(images)"
+        )
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(
             f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"

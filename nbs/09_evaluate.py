@@ -779,6 +779,11 @@ class Detector:
 #| export
 def expect_bytes(images: Tensor) -> None:
     "ValueError unless these are images as a detector takes them."
+    if not isinstance(images, Tensor):
+        kind = type(images).__name__
+        raise ValueError(
+            f"predict: images are a {kind}, not a tensor; write torch.as_tensor(images)"
+        )
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(
             f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
@@ -814,5 +819,7 @@ detector = Detector(model, "cpu")
 test_close(detector(images[2:]), probs[2:], eps=1e-2)
 with expect_fail(ValueError, contains="not uint8"):
     predict(model, images.float())
+with expect_fail(ValueError, contains="not a tensor"):
+    predict(model, images.numpy())
 expect_bytes(images)
 detector.name, detector.why, tuple(probs.shape)
