@@ -17,7 +17,7 @@ import json
 import os
 import reprlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -332,14 +332,17 @@ def explain(
         return unknown(name)
     return f"{name}={shown(error['input'])} is not possible: write {expects(name)}"
 
-
+# %% ../nbs/00_core.ipynb #unknown
 def unknown(
     name: str,  # what was written
+    known: Sequence[str] = (),  # what could have been written; empty: all settings
+    otherwise: str = "",  # the end of the line if nothing is close
 ) -> str:  # one line
     "A name that is no setting, in one line."
     if name in RETIRED:
         return f"{name} {RETIRED[name]}"
-    return f"{name} is no setting{did_you_mean(name, list(Config.model_fields))}"
+    hint = did_you_mean(name, list(known or Config.model_fields))
+    return f"{name} is no setting{hint or otherwise}"
 
 # %% ../nbs/00_core.ipynb #translate
 RETIRED = {

@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import errno
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -300,7 +301,7 @@ print(shown.getvalue()[:900])
 
 
 # %% [markdown]
-# A flag that is not known is answered with what was meant, and retired ones with what replaced them. A known flag that another command takes is named as such.
+# Names of several words are written with dashes or, as in a notebook, with underscores. A flag that is not known is answered with what was meant, and retired ones with what replaced them. A known flag that another command takes is named as such.
 
 # %%
 #| export
@@ -308,6 +309,7 @@ def parse(
     words: Sequence[str],  # as on the command line, without the program's name
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
     "Read the command line; UserError for a mistake."
+    words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
     parsed, rest = make_parser().parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
@@ -320,7 +322,8 @@ def parse(
             raise UserError(f"{flag!r} is one word too many; see mshnet {command} --help")
         if name in Config.model_fields:
             raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
-        raise UserError(unknown(name))
+        known = [*OWN.get(command, {}), *COMMANDS[command][1]]
+        raise UserError(unknown(name, known, f"; see mshnet {command} --help"))
     if folder := written.pop("folder", ""):
         written["dataset_dir"] = folder
     return command, written, file
