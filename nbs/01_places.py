@@ -1511,6 +1511,8 @@ def output_file(
         raise UserError(f"{what}: write a name that ends in {' or '.join(endings)}")
     if path.exists() and Path(os.path.realpath(path)).is_relative_to(run.resolve()):
         raise UserError(f"{what}: is a file of the run itself, write another name")
+    if not path.parent.is_dir():
+        raise UserError(f"{what}: there is no folder {path.parent}; make it first")
     return path
 
 

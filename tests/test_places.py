@@ -1378,7 +1378,10 @@ def test_a_file_that_vanishes_meanwhile_is_left_out(run, monkeypatch):
         ("pack set-1f0c2a9b/figures", "is no run, it has no config.json"),
         ("pack set-1f0c2a9b/config.json", "is no run"),
         ("pack set-1f0c2a9b --format rar", "write zip or tar.gz"),
-        ("pack set-1f0c2a9b --output no/such/file.tar.gz", "cannot be filled"),
+        (
+            "pack set-1f0c2a9b --output no/such/file.tar.gz",
+            "there is no folder no/such; make it first",
+        ),
         ("pack set-1f0c2a9b --output set-1f0c2a9b", "is a folder"),
         ("pack set-1f0c2a9b --output .", "is a folder"),
         ("pack set-1f0c2a9b --output /", "is a folder"),
