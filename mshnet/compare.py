@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['T', 'Count', 'Part', 'Positive', 'Tenths', 'MUST', 'SAID', 'AREAS', 'CONTRASTS', 'SMALL', 'DIM', 'CAUSES', 'SCORES',
            'COLORS', 'LINES', 'SIGNS', 'WIDE', 'WAYS', 'OF_A_RUN', 'Kept', 'Curve', 'PixelCurve', 'ObjectCurve',
-           'ImageRow', 'Target', 'Calibration', 'Curves', 'Details', 'Numbers', 'ScoresFile', 'Scored', 'read_scored',
-           'checked', 'choice', 'how_scored', 'differing', 'Comparison', 'compare', 'distinct', 'other_differences',
-           'short', 'wilson', 'mean_interval', 'Bin', 'by_bins', 'Trust', 'calibration_error', 'trust', 'cause_of',
-           'Verdict', 'verdicts', 'causes', 'seed_groups', 'spread', 'Table', 'number', 'score_table', 'protocol_table',
-           'with_interval', 'bin_table', 'trust_table', 'cause_table', 'tables', 'remarks', 'as_text', 'as_markdown',
-           'as_json', 'style', 'draw_curves', 'draw_bins', 'draw_trust', 'draw', 'worst', 'scored_with', 'output_place',
-           'keep_figure', 'keep_comparison']
+           'ImageRow', 'Target', 'Calibration', 'Curves', 'Details', 'Numbers', 'ScoresFile', 'Scored', 'scoring',
+           'read_scored', 'checked', 'choice', 'how_scored', 'differing', 'Comparison', 'compare', 'distinct',
+           'other_differences', 'short', 'wilson', 'mean_interval', 'Bin', 'by_bins', 'Trust', 'calibration_error',
+           'trust', 'cause_of', 'Verdict', 'verdicts', 'causes', 'seed_groups', 'spread', 'Table', 'number',
+           'score_table', 'protocol_table', 'with_interval', 'bin_table', 'trust_table', 'cause_table', 'tables',
+           'remarks', 'as_text', 'as_markdown', 'as_json', 'style', 'draw_curves', 'draw_bins', 'draw_trust', 'draw',
+           'worst', 'scored_with', 'output_place', 'keep_figure', 'keep_comparison']
 
 # %% ../nbs/16_compare.ipynb #c-import-io
 import io
@@ -188,10 +188,16 @@ class Scored:
         "What to do to have all recorded that is recorded now."
         if not os.path.exists(self.weights):
             return f"train it again: its weights are not at {self.weights}"
-        return (
-            f"score it again: mshnet test --weight-path {self.weights} "
-            f"--output-dir {self.folder}-scores"
-        )
+        return f"score it again: {scoring(self.weights, self.folder)}"
+
+# %% ../nbs/16_compare.ipynb #scoring
+def scoring(
+    weights: Path,
+    folder: Path,  # of the run, or of its scores
+) -> str:
+    "The command that scores weights into a folder beside this one."
+    paths = [f'"{path}"' if " " in path else path for path in (str(weights), f"{folder}-scores")]
+    return f"mshnet test --weight-path {paths[0]} --output-dir {paths[1]}"
 
 # %% ../nbs/16_compare.ipynb #read_scored
 def read_scored(
@@ -205,8 +211,8 @@ def read_scored(
     if not os.path.exists(place / "scores.json"):
         if os.path.exists(place / "best.pt"):
             raise UserError(
-                f"{folder}: a run without scores; score it: mshnet test --weight-path "
-                f"{place}/best.pt --output-dir {place}-scores, and name that folder"
+                f"{folder}: a run without scores; score it: {scoring(place / 'best.pt', place)}, "
+                "and name that folder"
             )
         if os.path.exists(place / "config.json"):
             raise UserError(f"{folder}: a run without scores or weights; train it first")
@@ -903,5 +909,6 @@ def keep_comparison(
         try:
             said.append(str(keep_figure(worst(run, count), path).path))
         except UserError as error:
-            said.append(f"no picture of the worst images of {run.name}: {error}")
+            why = str(error).removeprefix(f"{run.name}: ")
+            said.append(f"no picture of the worst images of {run.name}: {why}")
     return said

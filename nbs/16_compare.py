@@ -212,14 +212,22 @@ class Scored:
         "What to do to have all recorded that is recorded now."
         if not os.path.exists(self.weights):
             return f"train it again: its weights are not at {self.weights}"
-        return (
-            f"score it again: mshnet test --weight-path {self.weights} "
-            f"--output-dir {self.folder}-scores"
-        )
+        return f"score it again: {scoring(self.weights, self.folder)}"
 
 
 # %% [markdown]
-# Each mistake has its own line:
+# A command that is said can be copied as it is: a path with a space is quoted. Each mistake has its own line:
+
+# %%
+#| export
+def scoring(
+    weights: Path,
+    folder: Path,  # of the run, or of its scores
+) -> str:
+    "The command that scores weights into a folder beside this one."
+    paths = [f'"{path}"' if " " in path else path for path in (str(weights), f"{folder}-scores")]
+    return f"mshnet test --weight-path {paths[0]} --output-dir {paths[1]}"
+
 
 # %%
 #| export
@@ -234,8 +242,8 @@ def read_scored(
     if not os.path.exists(place / "scores.json"):
         if os.path.exists(place / "best.pt"):
             raise UserError(
-                f"{folder}: a run without scores; score it: mshnet test --weight-path "
-                f"{place}/best.pt --output-dir {place}-scores, and name that folder"
+                f"{folder}: a run without scores; score it: {scoring(place / 'best.pt', place)}, "
+                "and name that folder"
             )
         if os.path.exists(place / "config.json"):
             raise UserError(f"{folder}: a run without scores or weights; train it first")
@@ -938,6 +946,7 @@ def as_json(comparison: Comparison) -> str:
 # %%
 old = replace(run, details=Details(images=run.details.images, curves=run.details.curves))
 alone = Comparison([old], {}, {})
+assert scoring(Path("a b/best.pt"), Path("c")).split(" --")[1] == 'weight-path "a b/best.pt"'
 assert "score it again: mshnet test" in as_text(alone) and remarks(both) == []
 assert "By area" not in [table.title for table in tables(alone)]
 warned = replace(both, forbids={"size": ["64", "32"]})
@@ -1243,7 +1252,8 @@ def keep_comparison(
         try:
             said.append(str(keep_figure(worst(run, count), path).path))
         except UserError as error:
-            said.append(f"no picture of the worst images of {run.name}: {error}")
+            why = str(error).removeprefix(f"{run.name}: ")
+            said.append(f"no picture of the worst images of {run.name}: {why}")
     return said
 
 

@@ -242,6 +242,12 @@ def test_a_scoring_without_records_of_targets_is_shown_and_says_how_to_get_them(
     assert status == 0
     assert text.count("score it again: mshnet test --weight-path") == 1
     assert text.count("train it again: its weights are not at") == 1
+    spaced = copies / "a seed"
+    (copies / "seed0").rename(spaced)
+    _, text, err = call(capsys, spaced, "--output", copies / "all")
+    assert f'--weight-path "{spaced}/best.pt" --output-dir "{spaced}-scores"' in text
+    assert "no picture of the worst images of a seed: scored before" in err
+    spaced.rename(copies / "seed0")
     assert "By area" not in text
     assert Image.open(out).width > 800
     with pytest.raises(UserError, match="score it again"):
