@@ -317,9 +317,14 @@ class PlaceFields(SafetyFields, MachineFields):
     )
     weight_path: str = Field(
         "",
-        description="weights to start from (train), to score (test) or to predict with (predict)",
+        description="weights to start from (train), to score (test), to predict with (predict) or "
+        "to write for other programs (export)",
     )
-    output_dir: str = Field("", description="folder of the run; empty: named after the recipe")
+    output_dir: str = Field(
+        "",
+        description="folder of the run, or of the results; empty: named after the recipe (train) "
+        "or the weights (predict), runs/bench (bench), or none (test)",
+    )
     resume: str = Field("", description="checkpoint or run folder to go on from")
     device: str = Field(
         "auto",
