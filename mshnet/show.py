@@ -501,7 +501,8 @@ def images_in(
     images = inside[0] if inside else folder
     masks = images.parent / dict(FOLDERS).get(images.name, "no masks")
     try:
-        files = sorted(p for p in images.iterdir() if p.suffix.lower() in SUFFIXES)
+        seen = sorted(p for p in images.iterdir() if p.name[0] != ".")  # no ._1.png of a Mac
+        files = [p for p in seen if p.suffix.lower() in SUFFIXES]
     except OSError as error:
         raise UserError(f"{images}: cannot be read ({error.strerror}); name a folder") from None
     if not files:

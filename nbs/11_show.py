@@ -711,7 +711,8 @@ def images_in(
     images = inside[0] if inside else folder
     masks = images.parent / dict(FOLDERS).get(images.name, "no masks")
     try:
-        files = sorted(p for p in images.iterdir() if p.suffix.lower() in SUFFIXES)
+        seen = sorted(p for p in images.iterdir() if p.name[0] != ".")  # no ._1.png of a Mac
+        files = [p for p in seen if p.suffix.lower() in SUFFIXES]
     except OSError as error:
         raise UserError(f"{images}: cannot be read ({error.strerror}); name a folder") from None
     if not files:
@@ -737,6 +738,7 @@ with tempfile.TemporaryDirectory() as tmp:
     for folder, pixels in (("images", view.image), ("masks", 255 * truth.astype(np.uint8))):
         (Path(tmp) / folder).mkdir()
         Image.fromarray(pixels).save(Path(tmp) / folder / "a.png")
+    (Path(tmp) / "images" / "._0.png").write_bytes(b"of a Mac")
     names, pair = images_in(Path(tmp))
     image, mask = pair(0)
     test_eq((names, mask.sum()), (["a.png"], 13))
