@@ -298,6 +298,7 @@ def do_test(config: Config) -> int:
         print(f"{key:12}{value}")
     if folder and first_process():
         result.save(folder)
+        print(f"{'results':12}{folder}")
     print(result.scores)
     return 0
 

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['STOPPED', 'RETIRED', 'ALIASES', 'SWITCHES', 'PRESETS', 'OF_ITS_MACHINE', 'LARGEST_TEXT', 'one_line', 'first_line',
-           'UserError', 'shown', 'as_user_error', 'did_you_mean', 'DataFields', 'TrainingFields', 'ScoringFields',
-           'RecipeFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'can_be_a_name', 'Config', 'expects',
-           'explain', 'unknown', 'translate', 'configure', 'settings_of', 'read_text', 'read_json', 'read_settings',
-           'skipped', 'from_notebook', 'run_name']
+           'counted', 'UserError', 'shown', 'as_user_error', 'did_you_mean', 'DataFields', 'TrainingFields',
+           'ScoringFields', 'RecipeFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'can_be_a_name', 'Config',
+           'expects', 'explain', 'unknown', 'translate', 'configure', 'settings_of', 'read_text', 'read_json',
+           'read_settings', 'skipped', 'from_notebook', 'run_name']
 
 # %% ../nbs/00_core.ipynb #c-import-contextlib
 import contextlib
@@ -44,6 +44,11 @@ def one_line(
 def first_line(error: object) -> str:
     "The first line of what an error of somebody else's says."
     return next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason given")
+
+
+def counted(count: int, what: str) -> str:
+    "A number of things, such as 1 frame and 2 frames."
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 STOPPED = "stopped; the same command goes on"  # how a command ends that was asked to stop

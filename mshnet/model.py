@@ -6,8 +6,8 @@
 __all__ = ['MOST_VALUES', 'ChannelAttention', 'sum_of', 'SpatialAttention', 'on_cpu', 'rows_of', 'image_of', 'spread',
            'channel_sum', 'weigh_channels', 'channel_gradients', 'weigh_pixels', 'pixel_gradients', 'AttendOnCpu',
            'attend', 'Block', 'stage', 'enlarge', 'enlarging_matrix', 'enlarge_by_matrix', 'JoinOnCpu', 'join', 'UNet',
-           'MSHNet', 'fold', 'swells', 'one_word', 'read_file', 'load_any', 'read_safetensors', 'numpy_scalars',
-           'checksum', 'find_weights', 'fit_weights', 'load_weights']
+           'MSHNet', 'fold', 'swells', 'one_word', 'weights_file', 'read_file', 'load_any', 'read_safetensors',
+           'numpy_scalars', 'checksum', 'find_weights', 'fit_weights', 'load_weights']
 
 # %% ../nbs/02_model.ipynb #c-import-copy
 import copy
@@ -403,6 +403,15 @@ def one_word(name: str) -> str:
     "A name from a file that may be damaged, fit for the line of an error."
     return name if name.isprintable() and len(name) < 100 else f"{name[:100]!a}.."
 
+# %% ../nbs/02_model.ipynb #weights_file
+def weights_file(
+    weights: str | Path,  # a file, or the folder of a run
+) -> Path:
+    "The file of weights that is meant; it need not exist."
+    path = Path(os.path.expanduser(weights))
+    best = path / "best.pt"
+    return best if os.path.isfile(best) else path
+
 # %% ../nbs/02_model.ipynb #read_file
 def read_file(
     path: str | Path,  # a file written by torch.save
@@ -425,7 +434,7 @@ def read_file(
     except PermissionError:
         raise ValueError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
-        raise ValueError(f"{path}: is a folder; name a file such as best.pt") from None
+        raise ValueError(f"{path}: is a folder without best.pt; name a file of weights") from None
     except ModuleNotFoundError as error:
         raise ValueError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WHERE_FROM', 'VIDEOS', 'MOST', 'NOTHING', 'UNIT', 'TILE', 'STEPS', 'HALF', 'TOP', 'TOGETHER', 'COLOUR', 'Box',
-           'PICTURES', 'TABLES', 'COLUMNS', 'FRAME_COLUMNS', 'SUMMARY', 'OURS', 'TOLD', 'weights_file', 'open_weights',
+           'PICTURES', 'TABLES', 'COLUMNS', 'FRAME_COLUMNS', 'SUMMARY', 'OURS', 'TOLD', 'existing', 'open_weights',
            'as_unreadable', 'can_be_read', 'inside', 'hint_below', 'files_of', 'find_files', 'Frame', 'pages',
            'pictures_expected', 'pictures', 'frames_of', 'read_ahead', 'along', 'check_tile', 'in_levels',
            'weights_along', 'Tiling', 'pad', 'blend', 'at_once', 'levels_of', 'predict_frame', 'Detections', 'bounds',
@@ -36,12 +36,14 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
 from torch import Tensor
 
-from .core import UserError, did_you_mean, shown
+# %% ../nbs/15_predict.ipynb #c-from-mshnet-core-import-usererror
+from .core import UserError, counted, did_you_mean, shown
 from .data import SUFFIXES, ahead, one_channel, opened, pixels_of, refuse_size, trouble
 from .device import NO_MEMORY
 from .evaluate import Detector
 from .export import OnnxDetector, open_detector
 from .metrics import Objects, crop, match_exact
+from .model import weights_file
 from .places import where
 from mshnet.run import (
     Folder,
@@ -55,22 +57,20 @@ from mshnet.run import (
     write_json,
 )
 
-# %% ../nbs/15_predict.ipynb #weights_file
+# %% ../nbs/15_predict.ipynb #existing
 WHERE_FROM = (
     "name trained weights: RUN/best.pt of a run of `mshnet train` (`make demo` makes demo/run, on "
     "synthetic scenes), or a published file (README of github.com/Lliu666/MSHNet, Weights)"
 )
 
 
-def weights_file(
+def existing(
     weights: str | Path,  # a file, or the folder of a run
 ) -> Path:
     "The file of weights; UserError if there is none."
     if not str(weights):
         raise UserError(f"weight_path is empty: {WHERE_FROM}")
-    path = Path(os.path.expanduser(weights))
-    if os.path.isdir(path) and os.path.isfile(path / "best.pt"):
-        return path / "best.pt"
+    path = weights_file(weights)
     if not os.path.isfile(path):  # unlike Path's: False for a name that cannot be
         what = "a folder without best.pt" if os.path.isdir(path) else "there is no such file"
         raise UserError(f"weight_path={shown(str(weights))}: {what}; {WHERE_FROM}")
@@ -83,7 +83,7 @@ def open_weights(
     precision: str = "auto",
 ) -> Detector | OnnxDetector:
     "The detector that a file of weights, or an exported ONNX file, makes; UserError if it is none."
-    return open_detector(weights_file(weights), device, precision)
+    return open_detector(existing(weights), device, precision)
 
 # %% ../nbs/15_predict.ipynb #as_unreadable
 @contextlib.contextmanager
@@ -744,8 +744,8 @@ class Summary:
         "One line."
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
         return (
-            f"{self.frames} frames of {self.files} files{skipped}: {self.detections} detections in "
-            f"{duration(self.seconds)}"
+            f"{counted(self.frames, 'frame')} of {counted(self.files, 'file')}{skipped}: "
+            f"{counted(self.detections, 'detection')} in {duration(self.seconds)}"
         )
 
     def skip(self, frame: Frame) -> None:
@@ -880,7 +880,7 @@ def predict_files(
 ) -> Summary:
     "Predict files, and write masks, tables and overlays."
     check_tile(tile)
-    kinds, path = kinds_to_save(save), weights_file(weights)
+    kinds, path = kinds_to_save(save), existing(weights)
     folder = output_folder(path, output_dir)
     named = [inputs] if isinstance(inputs, str | Path) else inputs
     find_files(named)  # a mistyped input is told first, whatever the folder holds

@@ -51,6 +51,7 @@ from mshnet.data import (
 )
 from .evaluate import Detector, predict, top_hat, top_hat_filter
 from .metrics import MATCH, find, objects, score
+from .model import weights_file
 from .places import interactive
 from .run import Folder, bar, cannot_be_written, duration, watched, write_atomic
 from .task import Detection
@@ -653,7 +654,7 @@ def explore(
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: is a probability; write 0 to 1")
     path = Path(weights).expanduser()
-    file = path / "best.pt" if path.is_dir() else path
+    file = weights_file(path)
     run, test = file.parent, images == "test"
     config = run_config(run)
     views = views_of(file, images, config, device)

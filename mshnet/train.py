@@ -44,7 +44,7 @@ from mshnet.device import (
     started_processes,
 )
 from .evaluate import chosen_by, look_closely, origin_of, score_split
-from .model import load_weights
+from .model import load_weights, weights_file
 from mshnet.places import (
     Mirror,
     bring_back,
@@ -644,7 +644,7 @@ def beginning(
         restore(state, old)
     elif config.weight_path:
         with as_user_error():
-            load_weights(model, config.weight_path)
+            load_weights(model, weights_file(config.weight_path))
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # it goes on as it went
     state.micro = device.micro
@@ -664,7 +664,7 @@ def identity(
     for name, split in parts.items():
         listed = "\n".join(listed_names(split))
         same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
-    start = Path(config.weight_path)
+    start = weights_file(config.weight_path)
     if config.weight_path and start.is_file():
         same["starting weights"] = hashlib.sha256(start.read_bytes()).hexdigest()[:12]
     return same | {"precision": device.precision}

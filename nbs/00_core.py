@@ -60,6 +60,11 @@ def first_line(error: object) -> str:
     return next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason given")
 
 
+def counted(count: int, what: str) -> str:
+    "A number of things, such as 1 frame and 2 frames."
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 STOPPED = "stopped; the same command goes on"  # how a command ends that was asked to stop
 
 
@@ -78,6 +83,7 @@ class UserError(ValueError):
 test_eq(one_line("a\nb\x1b[2J\ud800"), r"a\nb\x1b[2J\ud800")
 test_eq(str(UserError("x" * 9999)), one_line("x" * 9999))
 test_eq([first_line("\n  it broke\nhere"), first_line("")], ["it broke", "no reason given"])
+test_eq([counted(n, "frame") for n in (0, 1, 2)], ["0 frames", "1 frame", "2 frames"])
 UserError("epochs=0: write a whole number of at least 1")._render_traceback_()
 
 

@@ -612,6 +612,27 @@ one_word("conv.weight"), one_word("a\nb")
 
 
 # %% [markdown]
+# Whoever names a run means the weights it kept.
+
+# %%
+#| export
+def weights_file(
+    weights: str | Path,  # a file, or the folder of a run
+) -> Path:
+    "The file of weights that is meant; it need not exist."
+    path = Path(os.path.expanduser(weights))
+    best = path / "best.pt"
+    return best if os.path.isfile(best) else path
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "best.pt").touch()
+    test_eq(weights_file(tmp), Path(tmp) / "best.pt")
+test_eq(weights_file("weights.tar"), Path("weights.tar"))
+
+
+# %% [markdown]
 # Reading a file:
 
 # %%
@@ -637,7 +658,7 @@ def read_file(
     except PermissionError:
         raise ValueError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
-        raise ValueError(f"{path}: is a folder; name a file such as best.pt") from None
+        raise ValueError(f"{path}: is a folder without best.pt; name a file of weights") from None
     except ModuleNotFoundError as error:
         raise ValueError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense

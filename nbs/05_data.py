@@ -32,7 +32,7 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from mshnet.core import Config, UserError, one_line, read_text
+from mshnet.core import Config, UserError, counted, one_line, read_text
 from mshnet.metrics import objects
 from mshnet.places import find_dataset, free_memory
 
@@ -1591,9 +1591,9 @@ def describe(
         (areas.min(), areas.max(), int(np.median(areas))) if len(areas) else (0, 0, 0)
     )
     return [
-        f"{split.name}: {len(split)} images, {len(areas)} targets, {empty} images without, "
-        f"hash {split.hash}",
-        f"  {len(sizes)} sizes, {min(widths)}..{max(widths)} wide, "
+        f"{split.name}: {counted(len(split), 'image')}, {counted(len(areas), 'target')}, "
+        f"{counted(empty, 'image')} without, hash {split.hash}",
+        f"  {counted(len(sizes), 'size')}, {min(widths)}..{max(widths)} wide, "
         f"{min(heights)}..{max(heights)} high; {grey} grey, {len(split) - grey} colour",
         f"  target areas {small}..{large} px, median {middle} px",
     ]

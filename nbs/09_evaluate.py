@@ -44,7 +44,7 @@ from mshnet.metrics import (
     pd_fa,
     score,
 )
-from mshnet.model import MSHNet, load_weights
+from mshnet.model import MSHNet, load_weights, weights_file
 from mshnet.places import installed, program_folder
 from mshnet.run import bar, write_json
 from mshnet.task import Detection, Task, normalise
@@ -590,21 +590,21 @@ class Trained:
 
 
 def trained_model(
-    path: str | Path,  # a run's checkpoint or published weights
+    path: str | Path,  # a run's folder or checkpoint, or published weights
 ) -> Trained:
     "A model with weights from a file; UserError if that cannot be."
-    model = MSHNet()
+    model, path = MSHNet(), weights_file(path)
     with as_user_error():
         content = load_weights(model, path)
     if not isinstance(content, dict) or not content.get("best"):
-        origin = Origin(f"weights {Path(path).name}; how they were chosen: not known")
+        origin = Origin(f"weights {path.name}; how they were chosen: not known")
         return Trained(model, "full", origin)
     try:
         said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
         said["data"] = content.get("data", {})  # exported weights of before have none
         origin = origin_of(said)
         if said["epoch"] != said["best"]["epoch"]:
-            chosen = f"epoch {said['epoch']}, named by its file {Path(path).name}"
+            chosen = f"epoch {said['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None

@@ -60,6 +60,7 @@ from mshnet.data import (
 )
 from mshnet.evaluate import Detector, predict, top_hat, top_hat_filter
 from mshnet.metrics import MATCH, find, objects, score
+from mshnet.model import weights_file
 from mshnet.places import interactive
 from mshnet.run import Folder, bar, cannot_be_written, duration, watched, write_atomic
 from mshnet.task import Detection
@@ -934,7 +935,7 @@ def explore(
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: is a probability; write 0 to 1")
     path = Path(weights).expanduser()
-    file = path / "best.pt" if path.is_dir() else path
+    file = weights_file(path)
     run, test = file.parent, images == "test"
     config = run_config(run)
     views = views_of(file, images, config, device)

@@ -38,7 +38,7 @@ from torch.export import Dim, ExportedProgram
 from mshnet.core import Config, UserError, did_you_mean, first_line, shown
 from mshnet.data import scene
 from mshnet.evaluate import Detector, Origin, Trained, expect_bytes, logits_of, trained_model
-from mshnet.model import Block, MSHNet, UNet, checksum, fold
+from mshnet.model import Block, MSHNet, UNet, checksum, fold, weights_file
 from mshnet.places import installed
 from mshnet.run import Folder, cannot_be_written, write_atomic
 from mshnet.task import DEVIATION, MEAN, normalise
@@ -639,7 +639,7 @@ def target(
         hint = did_you_mean(format, list(FORMATS))
         raise UserError(f"format={format!r} is not possible: write {', '.join(FORMATS)}{hint}")
     if source.is_dir():
-        raise UserError(f"{source}: is a folder; name a file such as best.pt")
+        raise UserError(f"{source}: is a folder without best.pt; name a file of weights")
     suffix = FORMATS[format]
     path = Path(output).expanduser() if output else source.parent / f"{source.stem}{suffix}"
     if path.suffix != suffix:
@@ -697,12 +697,12 @@ class Exported:
 # %%
 #| export
 def export(
-    weights: str | Path,  # a run's checkpoint or published weights
+    weights: str | Path,  # a run's folder or checkpoint, or published weights
     format: str = "",  # onnx (default), pt2 or safetensors
     output: str | Path = "",  # file to write; empty: beside the weights, named after them
 ) -> Exported:
     "Write weights as a file for other programs, and check it; UserError if that cannot be."
-    source = Path(weights).expanduser()
+    source = weights_file(weights)
     format, path = target(source, format, output)
     expect_packages(f"format={format}", *NEEDS[format])
     trained = trained_model(source)

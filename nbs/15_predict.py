@@ -36,12 +36,18 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
 from torch import Tensor
 
-from mshnet.core import UserError, did_you_mean, shown
+# %% [markdown]
+# From the notebooks before this one:
+
+# %%
+#| export
+from mshnet.core import UserError, counted, did_you_mean, shown
 from mshnet.data import SUFFIXES, ahead, one_channel, opened, pixels_of, refuse_size, trouble
 from mshnet.device import NO_MEMORY
 from mshnet.evaluate import Detector
 from mshnet.export import OnnxDetector, open_detector
 from mshnet.metrics import Objects, crop, match_exact
+from mshnet.model import weights_file
 from mshnet.places import where
 from mshnet.run import (
     Folder,
@@ -70,15 +76,13 @@ WHERE_FROM = (
 )
 
 
-def weights_file(
+def existing(
     weights: str | Path,  # a file, or the folder of a run
 ) -> Path:
     "The file of weights; UserError if there is none."
     if not str(weights):
         raise UserError(f"weight_path is empty: {WHERE_FROM}")
-    path = Path(os.path.expanduser(weights))
-    if os.path.isdir(path) and os.path.isfile(path / "best.pt"):
-        return path / "best.pt"
+    path = weights_file(weights)
     if not os.path.isfile(path):  # unlike Path's: False for a name that cannot be
         what = "a folder without best.pt" if os.path.isdir(path) else "there is no such file"
         raise UserError(f"weight_path={shown(str(weights))}: {what}; {WHERE_FROM}")
@@ -91,12 +95,12 @@ def open_weights(
     precision: str = "auto",
 ) -> Detector | OnnxDetector:
     "The detector that a file of weights, or an exported ONNX file, makes; UserError if it is none."
-    return open_detector(weights_file(weights), device, precision)
+    return open_detector(existing(weights), device, precision)
 
 
 # %%
 with expect_fail(UserError, contains="name trained weights"):
-    weights_file("")
+    existing("")
 with expect_fail(UserError, contains="there is no such file"):
     open_weights("runs/none/best.pt")
 
@@ -1069,8 +1073,8 @@ class Summary:
         "One line."
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
         return (
-            f"{self.frames} frames of {self.files} files{skipped}: {self.detections} detections in "
-            f"{duration(self.seconds)}"
+            f"{counted(self.frames, 'frame')} of {counted(self.files, 'file')}{skipped}: "
+            f"{counted(self.detections, 'detection')} in {duration(self.seconds)}"
         )
 
     def skip(self, frame: Frame) -> None:
@@ -1234,7 +1238,7 @@ def predict_files(
 ) -> Summary:
     "Predict files, and write masks, tables and overlays."
     check_tile(tile)
-    kinds, path = kinds_to_save(save), weights_file(weights)
+    kinds, path = kinds_to_save(save), existing(weights)
     folder = output_folder(path, output_dir)
     named = [inputs] if isinstance(inputs, str | Path) else inputs
     find_files(named)  # a mistyped input is told first, whatever the folder holds

@@ -35,6 +35,7 @@ from scipy.stats import t as student
 from mshnet.core import Config, UserError, one_line, read_json
 from mshnet.data import read_dataset
 from mshnet.metrics import fraction
+from mshnet.model import weights_file
 from mshnet.run import Folder, cannot_be_written, write_atomic
 from mshnet.show import Picture, judge, panel, predict_some, signs
 
@@ -198,7 +199,7 @@ class Scored:
         "The weights that were scored."
         own = self.folder / "best.pt"
         named = str(self.details.settings.get("weight_path", ""))
-        return own if os.path.exists(own) or not named else Path(os.path.expanduser(named))
+        return own if os.path.exists(own) or not named else weights_file(named)
 
     @property
     def recipe(self) -> dict[str, Any]:

@@ -207,6 +207,9 @@ def test_published_weights_know_no_scores(tmp_path):
     (tmp_path / "scores.json").write_text('{"protocol": {"chosen": "epoch 3, the last"}}')
     done = export(tmp_path / "weights.tar", "safetensors")
     assert done.path.name == "weights.safetensors"
+    (tmp_path / "weights.tar").rename(tmp_path / "best.pt")
+    assert export(tmp_path, "safetensors").path == tmp_path / "best.safetensors"
+    (tmp_path / "best.pt").rename(tmp_path / "weights.tar")
     trained = trained_model(done.path)
     assert (trained.phase, trained.origin.seed) == ("full", None)
     note = exporting.about(tmp_path / "weights.tar", trained_model(tmp_path / "weights.tar"), True)

@@ -317,6 +317,8 @@ def test_train_saves_what_test_loads_with_the_same_scores(whole):
     config = whole.config.model_copy(update={"weight_path": str(whole.folder / "best.pt")})
     result = evaluate(config)
     assert str(result.scores) == whole.scores["line"]
+    by_folder = evaluate(config.model_copy(update={"weight_path": str(whole.folder)}))
+    assert by_folder.protocol == result.protocol
     for key in ("split_hash", "chosen", "seed", "trained_on"):
         assert result.protocol[key] == whole.scores["protocol"][key]
 
