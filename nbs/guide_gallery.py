@@ -56,7 +56,27 @@
 #
 # ![Times and memory beside a plain script](../results/bench-cpu/bench.png)
 #
-# Not shown here: `watch` (a run while it trains), `mshnet compare RUN RUN --output DIR` (runs side by side, and the worst images with their causes) and `mshnet predict` (your own images with the detections marked).
+# ## Your own images
+#
+# `mshnet predict`: each detection with its number and its peak probability. A part of a [large frame](../results/predict-large) put together from synthetic scenes:
+#
+# ![A frame with eight detections marked, each with a number and a probability](../results/predict-large/part.png)
+#
+# ## Runs side by side
+#
+# `mshnet compare RUN RUN --output DIR`: the demo beside [the same recipe of five epochs](../results/scenes-five-epochs). Trade-offs, calibration, detection by size and contrast with 95% intervals, and what the scores rest on:
+#
+# ![Two runs compared: Pd against Fa, precision against recall, calibration, Pd by area and contrast, IoU by area, scores and protocol](../results/scenes-five-epochs/figures/compare.png)
+#
+# and for each run the worst images with the main cause of their error:
+#
+# ![The six worst images, their probability, and what was hit, missed and falsely found](../results/scenes-five-epochs/figures/worst.png)
+#
+# ## A run while it trains
+#
+# `watch`: where it stands, its curves, and the same three images after each epoch. Here at the end:
+#
+# ![Training loss, scores by epoch, and three images with hits and misses](../results/scenes-quick/figures/watch.png)
 
 # %% [markdown]
 # A picture is made from a run's folder by a function of [show](11_show.ipynb), in a notebook or from a script:
