@@ -26,7 +26,7 @@ test: $(MADE)
 
 # Both halves at once: compiling for XLA keeps one core busy. The last lines are the main tests'.
 test-all:
-	$(MAKE) -j2 test test-xla-aside
+	@$(MAKE) --no-print-directory -j2 test test-xla-aside
 
 test-xla-aside:
 	@log=$$(mktemp); $(MAKE) --no-print-directory test-xla >$$log 2>&1; status=$$?; \

@@ -445,6 +445,8 @@ def target(
         raise UserError(f"format={format!r} is not possible: write {', '.join(FORMATS)}{hint}")
     if source.is_dir():
         raise UserError(f"{source}: is a folder without best.pt; name a file of weights")
+    if source.suffix in (".onnx", ".pt2"):
+        raise UserError(f"{source}: is exported already; name its weights, such as best.pt")
     suffix = FORMATS[format]
     path = Path(output).expanduser() if output else source.parent / f"{source.stem}{suffix}"
     if path.suffix != suffix:

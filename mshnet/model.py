@@ -440,7 +440,8 @@ def read_file(
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
-        raise ValueError(f"{path}: not a torch file of weights, or a damaged one") from None
+        onnx = "; `mshnet predict` takes ONNX files" if Path(path).suffix == ".onnx" else ""
+        raise ValueError(f"{path}: not a torch file of weights, or a damaged one{onnx}") from None
 
 
 def load_any(path: str | Path) -> Any:

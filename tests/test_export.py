@@ -354,6 +354,8 @@ def test_what_an_onnx_file_cannot_do_is_said(onnx_file, monkeypatch, device, pre
         ("export --weight-path none.pt", "there is no such file"),
         ("export --weight-path .", "is a folder"),
         ("export --weight-path bad.pt", "not a torch file of weights"),
+        ("export --weight-path old.onnx", "is exported already"),
+        ("test --weight-path old.onnx", "`mshnet predict` takes ONNX files"),
         ("export --weight-path other.pt", "weights of another model"),
         ("export --weight-path w.pt --format tflite", "write onnx, pt2, safetensors"),
         ("export --weight-path w.pt --format onx", "did you mean onnx?"),
@@ -374,6 +376,7 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, 
     torch.save({k: v * float("nan") for k, v in weights.items()}, "nan.pt")
     torch.save({"conv.weight": torch.ones(1)}, "other.pt")
     Path("bad.pt").write_text("no weights")
+    Path("old.onnx").write_text("no weights")
     if "w.safetensors" in line:
         export("w.pt", output="w.safetensors")
     before = {p.name for p in tmp_path.iterdir()}
