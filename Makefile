@@ -1,7 +1,7 @@
 # make demo      the whole path on synthetic scenes, on the CPU   make build  notebooks, library and README
 # make test      everything but XLA                               make check  is all of that as built? (seconds)
 # make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
-# make docs      the site in _docs/: executed copies (ten minutes and more), links checked
+# make docs      the site in _docs/: executed copies (six to ten minutes), links checked
 # make faults    200 runs killed, other faults, 2,000 invented inputs for each reader (a quarter of an hour)
 # Environments in this folder: .venv, and .venv-xla (torch_xla, 7 GB). Another Python: make PYTHON=python3.12 ...
 
@@ -24,12 +24,13 @@ test: $(MADE)
 	$(BIN)/python tools/nbs.py test
 	$(BIN)/python -m pytest
 
-# Both halves at once: compiling for XLA keeps one core busy. The last lines are the main tests'.
+# Both halves at once, XLA's on the time that is left. Its words come when it ends; the main tests'
+# are the last lines.
 test-all:
 	@$(MAKE) --no-print-directory -j2 test test-xla-aside
 
 test-xla-aside:
-	@log=$$(mktemp); $(MAKE) --no-print-directory test-xla >$$log 2>&1; status=$$?; \
+	@log=$$(mktemp); nice $(MAKE) --no-print-directory test-xla >$$log 2>&1; status=$$?; \
 	if [ $$status = 0 ]; then tail -n 1 $$log; else cat $$log; fi; rm -f $$log; exit $$status
 
 test-xla: export OMP_WAIT_POLICY = PASSIVE
