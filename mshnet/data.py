@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['KINDS', 'MOST_PIXELS', 'DEEP', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'WHOLE', 'PLAIN', 'ahead', 'at_places',
            'Split', 'pairs_of', 'hashes_of', 'hash_of_all', 'opened', 'refuse_size', 'trouble', 'one_channel',
-           'pixels_of', 'read_image', 'read_mask', 'Layout', 'find_layout', 'find_list', 'Findings', 'bare_name',
-           'read_names', 'find_file', 'Reading', 'read_pair', 'BadImage', 'InFiles', 'read_split', 'read_dataset',
-           'pixel_count', 'listed_names', 'complete', 'places_of', 'splits', 'clutter', 'blob', 'background', 'warm',
-           'target_places', 'scene', 'scenes', 'Draw', 'draw', 'order', 'Placement', 'placement', 'augment', 'squash',
-           'Batch', 'train_batches', 'score_batches', 'collate', 'training_batch', 'readable', 'scoring_batch',
-           'squash_once', 'Pixels', 'pixel_shape', 'pixel_bytes', 'store_pixels', 'resize_matrix', 'whole',
-           'box_weights', 'box_blur', 'nearest', 'batch_row', 'training_numbers', 'scoring_numbers', 'pick_masks',
-           'augment_batch', 'describe', 'report']
+           'pixels_of', 'read_image', 'read_mask', 'visible', 'Layout', 'find_layout', 'find_list', 'Findings',
+           'bare_name', 'read_names', 'find_file', 'Reading', 'read_pair', 'BadImage', 'InFiles', 'read_split',
+           'read_dataset', 'pixel_count', 'listed_names', 'complete', 'places_of', 'splits', 'clutter', 'blob',
+           'background', 'warm', 'target_places', 'scene', 'scenes', 'Draw', 'draw', 'order', 'Placement', 'placement',
+           'augment', 'squash', 'Batch', 'train_batches', 'score_batches', 'collate', 'training_batch', 'readable',
+           'scoring_batch', 'squash_once', 'Pixels', 'pixel_shape', 'pixel_bytes', 'store_pixels', 'resize_matrix',
+           'whole', 'box_weights', 'box_blur', 'nearest', 'batch_row', 'training_numbers', 'scoring_numbers',
+           'pick_masks', 'augment_batch', 'describe', 'report']
 
 # %% ../nbs/05_data.ipynb #c-import-contextlib
 import contextlib
@@ -228,6 +228,11 @@ def read_mask(
     if not np.isin(values, (0, 255)).all():
         done.add("grey mask, cut at half of 255")
     return (values > 127).astype(np.uint8), done
+
+# %% ../nbs/05_data.ipynb #visible
+def visible(folder: Path) -> list[Path]:
+    "What is in a folder, sorted; not what is hidden, such as the files a Mac leaves on a disk."
+    return sorted(path for path in folder.iterdir() if path.name[0] != ".")
 
 # %% ../nbs/05_data.ipynb #Layout
 FOLDERS = [("images", "masks"), ("IRSTD1k_Img", "IRSTD1k_Label")]

@@ -33,7 +33,7 @@ from torch.export import Dim, ExportedProgram
 from .core import Config, UserError, did_you_mean, first_line, shown
 from .data import scene
 from .evaluate import Detector, Origin, Trained, expect_bytes, logits_of, trained_model
-from .model import Block, MSHNet, UNet, checksum, fold, weights_file
+from .model import Block, MSHNet, UNet, checksum, expect_size, fold, weights_file
 from .places import installed
 from .run import Folder, cannot_be_written, write_atomic
 from .task import DEVIATION, MEAN, normalise
@@ -277,9 +277,7 @@ class OnnxDetector:
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target."
         expect_bytes(images)
-        if any(side % 16 for side in images.shape[-2:]):
-            size = "x".join(map(str, images.shape[-2:])) + "; height and width must be multiples"
-            raise ValueError(f"{self.name}: image of {size} of 16")
+        expect_size(self.name, images)
         return torch.cat([self.run("probability", rows) for rows in images.split(batch_size)])
 
     def run(self, output: str, images: Tensor) -> Tensor:

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['MOST_VALUES', 'ChannelAttention', 'sum_of', 'SpatialAttention', 'on_cpu', 'rows_of', 'image_of', 'spread',
            'channel_sum', 'weigh_channels', 'channel_gradients', 'weigh_pixels', 'pixel_gradients', 'AttendOnCpu',
-           'attend', 'Block', 'stage', 'enlarge', 'enlarging_matrix', 'enlarge_by_matrix', 'JoinOnCpu', 'join', 'UNet',
-           'MSHNet', 'fold', 'swells', 'one_word', 'weights_file', 'read_file', 'load_any', 'read_safetensors',
-           'numpy_scalars', 'checksum', 'find_weights', 'fit_weights', 'load_weights']
+           'attend', 'Block', 'stage', 'enlarge', 'enlarging_matrix', 'enlarge_by_matrix', 'JoinOnCpu', 'join',
+           'expect_size', 'UNet', 'MSHNet', 'fold', 'swells', 'one_word', 'weights_file', 'read_file', 'load_any',
+           'read_safetensors', 'numpy_scalars', 'checksum', 'find_weights', 'fit_weights', 'load_weights']
 
 # %% ../nbs/02_model.ipynb #c-import-copy
 import copy
@@ -306,6 +306,17 @@ def join(
         return JoinOnCpu.apply(beside, below)
     return torch.cat([beside, enlarge(below)], 1)
 
+# %% ../nbs/02_model.ipynb #expect_size
+def expect_size(
+    name: str,  # of what computes
+    image: Tensor,  # [...,H,W]
+) -> None:
+    "ValueError unless height and width are multiples of 16."
+    height, width = image.shape[-2:]
+    if height % 16 or width % 16:
+        size = f"{height}x{width}"
+        raise ValueError(f"{name}: image of {size}; height and width must be multiples of 16")
+
 # %% ../nbs/02_model.ipynb #UNet
 class UNet(nn.Module):
     """The encoder and decoder of MSHNet.
@@ -330,9 +341,7 @@ class UNet(nn.Module):
 
     def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
         "Features of the decoder, from the finest to the coarsest."
-        if image.shape[-1] % 16 or image.shape[-2] % 16:
-            size = f"{image.shape[-2]}x{image.shape[-1]}"
-            raise ValueError(f"MSHNet: image of {size}; height and width must be multiples of 16")
+        expect_size("MSHNet", image)
         e0 = self.encoder_0(self.conv_init(image))
         e1 = self.encoder_1(F.max_pool2d(e0, 2))
         e2 = self.encoder_2(F.max_pool2d(e1, 2))

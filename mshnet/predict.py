@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['WHERE_FROM', 'VIDEOS', 'MOST', 'NOTHING', 'UNIT', 'TILE', 'STEPS', 'HALF', 'TOP', 'TOGETHER', 'COLOUR', 'Box',
            'PICTURES', 'TABLES', 'COLUMNS', 'FRAME_COLUMNS', 'SUMMARY', 'OURS', 'TOLD', 'existing', 'open_weights',
-           'as_unreadable', 'can_be_read', 'inside', 'hint_below', 'files_of', 'find_files', 'Frame', 'pages',
-           'pictures_expected', 'pictures', 'frames_of', 'read_ahead', 'along', 'check_tile', 'in_levels',
+           'as_unreadable', 'can_be_read', 'inside', 'hint_below', 'files_of', 'outside', 'find_files', 'Frame',
+           'pages', 'pictures_expected', 'pictures', 'frames_of', 'read_ahead', 'along', 'check_tile', 'in_levels',
            'weights_along', 'Tiling', 'pad', 'blend', 'at_once', 'levels_of', 'predict_frame', 'Detections', 'bounds',
            'detections', 'apart', 'write_beside', 'overlay', 'Names', 'save_picture', 'flat_row', 'open_text', 'Writer',
            'writing', 'write_frame', 'kinds_to_save', 'output_folder', 'check_folder', 'clear_folder', 'Summary',
@@ -38,7 +38,16 @@ from torch import Tensor
 
 # %% ../nbs/15_predict.ipynb #c-from-mshnet-core-import-usererror
 from .core import UserError, counted, did_you_mean, shown
-from .data import SUFFIXES, ahead, one_channel, opened, pixels_of, refuse_size, trouble
+from mshnet.data import (
+    SUFFIXES,
+    ahead,
+    one_channel,
+    opened,
+    pixels_of,
+    refuse_size,
+    trouble,
+    visible,
+)
 from .device import NO_MEMORY
 from .evaluate import Detector
 from .export import OnnxDetector, open_detector
@@ -104,9 +113,9 @@ def can_be_read(path: str | Path) -> bool:
 
 
 def inside(folder: Path) -> list[Path]:
-    "The images and videos of a folder; not the hidden ones, which a Mac leaves on a disk."
+    "The images and videos of a folder."
     with as_unreadable(str(folder)):
-        return sorted(p for p in folder.iterdir() if p.name[0] != "." and can_be_read(p))
+        return [path for path in visible(folder) if can_be_read(path)]
 
 
 def hint_below(folder: Path) -> str:
@@ -142,10 +151,21 @@ def files_of(
         raise UserError(f"{shown(text)}: no image and no video ({known}){hint}")
     return files
 
-# %% ../nbs/15_predict.ipynb #find_files
+# %% ../nbs/15_predict.ipynb #outside
+def outside(
+    files: Sequence[Path],
+    folder: Path,
+) -> list[Path]:
+    "The files that are not in a folder; UserError if none is left."
+    within = os.path.join(os.path.realpath(folder), "")
+    left = [path for path in files if not os.path.realpath(path).startswith(within)]
+    if not left:
+        raise UserError("no input but what is in the output folder: name other images")
+    return left
+
+
 def find_files(
     inputs: str | Path | Sequence[str | Path],
-    without: Path | None = None,  # a folder whose files are left out
 ) -> list[Path]:  # each once
     "The images and videos that the inputs mean; UserError if one of them means none."
     if isinstance(inputs, str | Path):
@@ -156,11 +176,6 @@ def find_files(
     for text in inputs:
         for path in files_of(str(text)):
             found.setdefault(os.path.realpath(path), path)
-    if without:
-        inside = os.path.join(os.path.realpath(without), "")
-        found = {real: path for real, path in found.items() if not real.startswith(inside)}
-    if not found:
-        raise UserError("no input but what is in the output folder: name other images")
     return list(found.values())
 
 # %% ../nbs/15_predict.ipynb #Frame
@@ -883,10 +898,10 @@ def predict_files(
     kinds, path = kinds_to_save(save), existing(weights)
     folder = output_folder(path, output_dir)
     named = [inputs] if isinstance(inputs, str | Path) else inputs
-    find_files(named)  # a mistyped input is told first, whatever the folder holds
+    found = find_files(named)  # a mistyped input is told first, whatever the folder holds
     asked = {"weights": str(path), "inputs": [os.path.normpath(text) for text in named]}
     check_folder(folder, asked)
-    files = find_files(named, folder)
+    files = outside(found, folder)
     detector = open_weights(path, device, precision)
     summary, several = Summary(folder, len(files)), (*VIDEOS, ".tif", ".tiff")
     total = 0 if any(file.suffix.lower() in several for file in files) else len(files)

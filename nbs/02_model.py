@@ -442,6 +442,28 @@ assert torch.autograd.gradcheck(JoinOnCpu.apply, inputs)
 
 
 # %% [markdown]
+# The image is halved four times, so its sides are multiples of 16.
+
+# %%
+#| export
+def expect_size(
+    name: str,  # of what computes
+    image: Tensor,  # [...,H,W]
+) -> None:
+    "ValueError unless height and width are multiples of 16."
+    height, width = image.shape[-2:]
+    if height % 16 or width % 16:
+        size = f"{height}x{width}"
+        raise ValueError(f"{name}: image of {size}; height and width must be multiples of 16")
+
+
+# %%
+expect_size("MSHNet", torch.zeros(1, 3, 32, 48))
+with expect_fail(ValueError, contains="MSHNet: image of 40x48; height and width must be multiples"):
+    expect_size("MSHNet", torch.zeros(1, 3, 40, 48))
+
+
+# %% [markdown]
 # The U is a class of its own, so that it can be read apart from what is predicted from it.
 
 # %%
@@ -469,9 +491,7 @@ class UNet(nn.Module):
 
     def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
         "Features of the decoder, from the finest to the coarsest."
-        if image.shape[-1] % 16 or image.shape[-2] % 16:
-            size = f"{image.shape[-2]}x{image.shape[-1]}"
-            raise ValueError(f"MSHNet: image of {size}; height and width must be multiples of 16")
+        expect_size("MSHNet", image)
         e0 = self.encoder_0(self.conv_init(image))
         e1 = self.encoder_1(F.max_pool2d(e0, 2))
         e2 = self.encoder_2(F.max_pool2d(e1, 2))

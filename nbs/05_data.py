@@ -325,9 +325,26 @@ test_eq(pixels_of(Image.fromarray(colour)), pixels)
 test_eq(trouble(OSError("broken"), "mask"), "unreadable mask")
 trouble(Image.DecompressionBombError(), "image"), done
 
+
 # %% [markdown]
 # ## Finding
 #
+# Whoever names a folder means what a listing shows.
+
+# %%
+#| export
+def visible(folder: Path) -> list[Path]:
+    "What is in a folder, sorted; not what is hidden, such as the files a Mac leaves on a disk."
+    return sorted(path for path in folder.iterdir() if path.name[0] != ".")
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for name in ("b.png", "a.png", "._a.png"):
+        (Path(tmp) / name).touch()
+    test_eq([path.name for path in visible(Path(tmp))], ["a.png", "b.png"])
+
+# %% [markdown]
 # The layouts in use differ in folder and list names, nothing else. A data set is recognised by what is in its folder; anything ambiguous is an error that says how to decide.
 
 # %%

@@ -57,6 +57,7 @@ from mshnet.data import (
     read_mask,
     squash,
     trouble,
+    visible,
 )
 from mshnet.evaluate import Detector, predict, top_hat, top_hat_filter
 from mshnet.metrics import MATCH, find, objects, score
@@ -712,8 +713,7 @@ def images_in(
     images = inside[0] if inside else folder
     masks = images.parent / dict(FOLDERS).get(images.name, "no masks")
     try:
-        seen = sorted(p for p in images.iterdir() if p.name[0] != ".")  # no ._1.png of a Mac
-        files = [p for p in seen if p.suffix.lower() in SUFFIXES]
+        files = [p for p in visible(images) if p.suffix.lower() in SUFFIXES]
     except OSError as error:
         raise UserError(f"{images}: cannot be read ({error.strerror}); name a folder") from None
     if not files:

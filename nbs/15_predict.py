@@ -42,7 +42,16 @@ from torch import Tensor
 # %%
 #| export
 from mshnet.core import UserError, counted, did_you_mean, shown
-from mshnet.data import SUFFIXES, ahead, one_channel, opened, pixels_of, refuse_size, trouble
+from mshnet.data import (
+    SUFFIXES,
+    ahead,
+    one_channel,
+    opened,
+    pixels_of,
+    refuse_size,
+    trouble,
+    visible,
+)
 from mshnet.device import NO_MEMORY
 from mshnet.evaluate import Detector
 from mshnet.export import OnnxDetector, open_detector
@@ -156,9 +165,9 @@ def can_be_read(path: str | Path) -> bool:
 
 
 def inside(folder: Path) -> list[Path]:
-    "The images and videos of a folder; not the hidden ones, which a Mac leaves on a disk."
+    "The images and videos of a folder."
     with as_unreadable(str(folder)):
-        return sorted(p for p in folder.iterdir() if p.name[0] != "." and can_be_read(p))
+        return [path for path in visible(folder) if can_be_read(path)]
 
 
 def hint_below(folder: Path) -> str:
@@ -205,9 +214,20 @@ def files_of(
 
 # %%
 #| export
+def outside(
+    files: Sequence[Path],
+    folder: Path,
+) -> list[Path]:
+    "The files that are not in a folder; UserError if none is left."
+    within = os.path.join(os.path.realpath(folder), "")
+    left = [path for path in files if not os.path.realpath(path).startswith(within)]
+    if not left:
+        raise UserError("no input but what is in the output folder: name other images")
+    return left
+
+
 def find_files(
     inputs: str | Path | Sequence[str | Path],
-    without: Path | None = None,  # a folder whose files are left out
 ) -> list[Path]:  # each once
     "The images and videos that the inputs mean; UserError if one of them means none."
     if isinstance(inputs, str | Path):
@@ -218,11 +238,6 @@ def find_files(
     for text in inputs:
         for path in files_of(str(text)):
             found.setdefault(os.path.realpath(path), path)
-    if without:
-        inside = os.path.join(os.path.realpath(without), "")
-        found = {real: path for real, path in found.items() if not real.startswith(inside)}
-    if not found:
-        raise UserError("no input but what is in the output folder: name other images")
     return list(found.values())
 
 
@@ -232,8 +247,10 @@ for night in ("one", "two"):
     for number, (image, _) in enumerate(sights[:2]):
         Image.fromarray(image).save(here / night / f"{number}.png")
 test_eq(len(find_files(here / "one")), 2)
-test_eq(len(find_files([here / "one", f"{here}/**/0.png"], without=here / "run")), 3)
+test_eq(len(outside(find_files([here / "one", f"{here}/**/0.png"]), here / "run")), 3)
 test_eq([p.name for p in files_of(f"{here}/one/[0-9].png")], ["0.png", "1.png"])
+with expect_fail(UserError, contains="no input but what is in the output folder"):
+    outside(find_files(here / "one"), here)
 test_eq((len(inside(here / "one")), hint_below(here)), (2, f"; did you mean {here / 'one'}?"))
 assert can_be_read(here / "one" / "0.png") and not can_be_read(here / "run" / "best.pt")
 with expect_fail(UserError, contains="did you mean"):
@@ -1241,10 +1258,10 @@ def predict_files(
     kinds, path = kinds_to_save(save), existing(weights)
     folder = output_folder(path, output_dir)
     named = [inputs] if isinstance(inputs, str | Path) else inputs
-    find_files(named)  # a mistyped input is told first, whatever the folder holds
+    found = find_files(named)  # a mistyped input is told first, whatever the folder holds
     asked = {"weights": str(path), "inputs": [os.path.normpath(text) for text in named]}
     check_folder(folder, asked)
-    files = find_files(named, folder)
+    files = outside(found, folder)
     detector = open_weights(path, device, precision)
     summary, several = Summary(folder, len(files)), (*VIDEOS, ".tif", ".tiff")
     total = 0 if any(file.suffix.lower() in several for file in files) else len(files)

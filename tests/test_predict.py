@@ -40,6 +40,7 @@ from mshnet.predict import (
     in_batches,
     in_levels,
     open_weights,
+    outside,
     overlay,
     pad,
     predict_batch,
@@ -304,7 +305,7 @@ def test_inputs_are_found_once_in_order(tmp_path):
     here = str(tmp_path)
 
     def names(*inputs):
-        return [p.name for p in find_files(inputs, tmp_path / "out")]
+        return [p.name for p in outside(find_files(inputs), tmp_path / "out")]
 
     assert names(here) == ["a.PNG", "b.png"]
     assert names(f"{here}/b.png", here) == ["b.png", "a.PNG"]
