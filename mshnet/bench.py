@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'RATES', 'SIDES', 'MEGABYTES', 'STEPS', 'SAME', 'LATER', 'COUNTS', 'EPOCHS', 'LOOKS', 'PROTOCOL',
-           'DATA_SETS', 'SIDE', 'CHIPS', 'GOOD', 'POOR', 'Options', 'read_rates', 'settle', 'seconds', 'take_turns',
-           'best', 'matrix_rate', 'copy_rate', 'network_cost', 'Limits', 'measure_limits', 'write_copies',
+           'MEASURED', 'DATA_SETS', 'SIDE', 'CHIPS', 'GOOD', 'POOR', 'Options', 'read_rates', 'settle', 'seconds',
+           'take_turns', 'best', 'matrix_rate', 'copy_rate', 'network_cost', 'Limits', 'measure_limits', 'write_copies',
            'plain_augment', 'plain_sample', 'plain_batch', 'plain_location', 'plain_loss', 'PlainChannelAttention',
            'PlainSpatialAttention', 'plain_model', 'Plain', 'plain_objects', 'PlainScores', 'plain_scoring',
            'noisy_model', 'SomeSteps', 'full_epoch', 'compare_losses', 'loss_difference', 'compare_scores',
@@ -44,7 +44,7 @@ from skimage.measure import label, regionprops
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .core import Config, UserError
+from .core import FIRST_DEFAULTS, Config, UserError
 from .data import Draw, Split, draw
 from .device import DeviceSteps, device_for, hold_memory, open_device
 from .evaluate import Origin, look_closely, predictions, score_split, trained_model
@@ -317,7 +317,7 @@ def plain_batch(
     "One training batch, image by image."
     pairs = []
     for i in rows:
-        drawn = draw(config.seed, epoch, i, config.base_size)
+        drawn = draw(config, epoch, i)
         pairs.append(plain_sample(folder, name, i, config.crop_size, drawn))
     return torch.stack([image for image, _ in pairs]), torch.stack([mask for _, mask in pairs])
 
@@ -917,8 +917,7 @@ def largest_text(rows: list[dict[str, Any]], config: Config) -> str:
         for row in rows
     ]
     best = max(row["batch"] for row in rows if "error" not in row)
-    grown = config.model_copy(update={"batch_size": best, "lr_rule": "sqrt"})
-    rate = Detection(grown).rate(max(config.warm_epoch, 0))  # when the warm-up is over
+    rate = config.lr * (best / 4) ** 0.5
     return "\n".join(
         [*lines, f"write --batch-size {best}; with --lr-rule sqrt its learning rate is {rate:.3g}"]
     )
@@ -1130,13 +1129,17 @@ PROTOCOL = {
 }
 
 # %% ../nbs/13_bench.ipynb #make_bed
+MEASURED = {k: v for k, v in FIRST_DEFAULTS.items() if k not in ("choose", "epochs")}
+
+
 def make_bed(
     config: Config,
     options: Options,
     folder: Path,  # for the copies
 ) -> Bed:
     "Read the data and open the device; UserError if something cannot be measured."
-    config = config.model_copy(update={"log_every": 1_000_000, "clip_grad": 0.0, "resume": ""})
+    own = {"crop_size": config.base_size, "log_every": 1_000_000, "resume": ""}
+    config = config.model_copy(update=MEASURED | own)
     if options.weights == "trained" and not config.weight_path:
         raise UserError("weights=trained: name the weights with --weight-path")
     device = device_for(config)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['READING', 'DEVICE', 'SCORING', 'PREDICTING', 'LOOKED_AT', 'NOT_BENCHED', 'COMMANDS', 'PLACED', 'OWN', 'LAST_WORDS',
-           'DO', 'ENDS', 'Parser', 'add_setting', 'make_parser', 'parse', 'do_train', 'do_test', 'do_predict',
-           'result_folder', 'do_data', 'do_doctor', 'do_bench', 'do_compare', 'do_export', 'do_pack', 'show_warning',
-           'tell', 'main']
+           'DO', 'ENDS', 'Parser', 'add_setting', 'make_parser', 'parse', 'do_train', 'do_test', 'which_weights',
+           'do_predict', 'result_folder', 'do_data', 'do_doctor', 'do_bench', 'do_compare', 'do_export', 'do_pack',
+           'show_warning', 'tell', 'main']
 
 # %% ../nbs/17_cli.ipynb #c-import-argparse
 import argparse
@@ -27,6 +27,7 @@ from mshnet.core import (
     STOPPED,
     SWITCHES,
     Config,
+    OptimizerFields,
     PlaceFields,
     UserError,
     configure,
@@ -46,8 +47,10 @@ LOOKED_AT = [
     *("output_dir", "resume", "mirror_dir", "max_hours"),
 ]
 NOT_BENCHED = [
-    *("epochs", "clip_grad", "resume", "num_devices", "log_every", "debug_xla", "profile"),
-    *("lr_rule", "max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
+    *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
+    *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
+    *OptimizerFields.model_fields,
+    *("loss", "head_bias", "fusion_start", "warm_epoch", "augment", "crop", "target_share"),
 ]
 
 # %% ../nbs/17_cli.ipynb #c-commands-dict-str-tuple-str-list-str
@@ -294,13 +297,23 @@ def do_test(config: Config) -> int:
 
     folder = result_folder(config.output_dir) if config.output_dir else None
     result = evaluate(config)
+    print(f"{'weights':25}{which_weights(config)}")
     for key, value in result.protocol.items():
-        print(f"{key:12}{value}")
+        print(f"{key:25}{value}")
     if folder and first_process():
         result.save(folder)
-        print(f"{'results':12}{folder}")
+        print(f"{'results':25}{folder}")
     print(result.scores)
     return 0
+
+# %% ../nbs/17_cli.ipynb #which_weights
+def which_weights(config: Config) -> str:
+    "The weights that are used, and where their card is."
+    from mshnet.model import PRETRAINED, weights_file
+
+    if config.weight_path not in ("", PRETRAINED):
+        return config.weight_path
+    return f"pretrained; their card: {weights_file(PRETRAINED).with_suffix('.md')}"
 
 # %% ../nbs/17_cli.ipynb #do_predict
 def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
@@ -310,7 +323,7 @@ def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
     names = ("output_dir", "device", "precision", "batch_size", "num_workers")
     settings = {name: getattr(config, name) for name in names}
     summary = predict_files(config.weight_path, inputs, **settings, **how)
-    print(f"{summary}\nresults  {summary.folder}")
+    print(f"{summary}\nweights  {which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
 # %% ../nbs/17_cli.ipynb #result_folder
@@ -383,7 +396,8 @@ def do_export(config: Config, **how: str) -> int:
 
     if not config.weight_path:
         raise UserError(
-            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt"
+            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or "
+            "pretrained"
         )
     done = export(config.weight_path, **how)
     print(f"{done.path}  {megabytes(done.path.stat().st_size)}  {done}")

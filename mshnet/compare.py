@@ -32,7 +32,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from .core import Config, UserError, one_line, read_json
+from .core import Config, UserError, of_first_release, one_line, read_json
 from .data import read_dataset
 from .metrics import fraction
 from .model import weights_file
@@ -853,7 +853,8 @@ def worst(
 def scored_with(run: Scored) -> Config:
     "The settings of a scoring."
     known = run.details.settings or Folder(run.folder).read_json("config.json")
-    return Config(**{k: v for k, v in known.items() if k in Config.model_fields})
+    known = {k: v for k, v in known.items() if k in Config.model_fields}
+    return Config(**of_first_release(known))
 
 # %% ../nbs/16_compare.ipynb #output_place
 WAYS = {".md": as_markdown, ".json": as_json}

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['LEVELS', 'UNNAMED', 'NEEDS', 'KEPT', 'FIXED', 'QUESTIONS', 'Line', 'Report', 'Nvidia', 'first_line', 'number',
            'find_nvidia', 'find_driver', 'count_by_library', 'Patient', 'machine', 'container_limit', 'place',
-           'accelerator', 'gpu_build', 'batch', 'runs_on', 'unsupported_gpu', 'old_driver', 'driver', 'unseen_gpu',
-           'translated', 'unfit_xla', 'build', 'mismatch', 'versions', 'needed', 'memory', 'nearest', 'no_writing',
-           'disk', 'drive', 'mirror', 'time', 'data', 'ask', 'doctor']
+           'neighbours', 'accelerator', 'gpu_build', 'batch', 'runs_on', 'unsupported_gpu', 'old_driver', 'driver',
+           'unseen_gpu', 'translated', 'unfit_xla', 'build', 'mismatch', 'versions', 'needed', 'memory', 'nearest',
+           'no_writing', 'disk', 'drive', 'mirror', 'time', 'data', 'ask', 'doctor']
 
 # %% ../nbs/12_doctor.ipynb #c-import-contextlib
 import contextlib
@@ -27,9 +27,9 @@ from pathlib import Path
 
 import torch
 
-from .core import Config, UserError
+from .core import Config, UserError, counted
 from .data import report
-from .device import XLA_PACKAGES, DeviceSteps, open_device, tpu_chips, why_no_xla
+from .device import XLA_PACKAGES, Cores, DeviceSteps, open_device, tpu_chips, why_no_xla
 from mshnet.places import (
     installed,
     is_mounted,
@@ -214,6 +214,19 @@ def place(patient: Patient) -> Line:
     "Colab, Kaggle or here."
     return Line("ok", "place", where().note)
 
+# %% ../nbs/12_doctor.ipynb #neighbours
+def neighbours(patient: Patient) -> Line:
+    "How busy other programs keep the cores."
+    cores = Cores()
+    taken = cores.others(least=0.3)
+    text = f"other programs keep {taken:.1f} of {counted(cores.count, 'core')} busy"
+    if taken < 0.5:
+        return Line("ok", "neighbours", text)
+    if not patient.device or patient.device.kind != "cpu":
+        return Line("ok", "neighbours", text)
+    slow = "training is slower beside them, and its steps may stall; stop them, or wait"
+    return Line("warning", "neighbours", f"{text}; {slow}")
+
 # %% ../nbs/12_doctor.ipynb #accelerator
 def accelerator(patient: Patient) -> Line:
     "The device that a run would take, and why it is none better."
@@ -230,7 +243,7 @@ def accelerator(patient: Patient) -> Line:
         )
     if device.kind == "cpu" and patient.config.device == "auto":
         built = "torch finds no GPU" if gpu_build() else "torch is built without CUDA"
-        hint = f"{device.why} ({built}; 400 epochs take a GPU, a first look does not)"
+        hint = f"{device.why} ({built}; a first look needs none)"
         return Line("ok", "accelerator", hint)
     return Line("ok", "accelerator", device.why)
 
@@ -401,7 +414,7 @@ def versions(patient: Patient) -> Line:
 
 # %% ../nbs/12_doctor.ipynb #needed
 KEPT = {"bf16": 1540, "fp16": 1540, "fp32": 2970}  # bytes per pixel, for the backward pass
-FIXED = 55 * 2**20  # bytes: the weights, their gradients and Adagrad's sums
+FIXED = 55 * 2**20  # bytes: weights, gradients, Adagrad's sums (33 MB more with AdamW and averages)
 
 
 def needed(
@@ -536,6 +549,7 @@ def data(patient: Patient) -> Line:
 # %% ../nbs/12_doctor.ipynb #ask
 QUESTIONS: tuple[Callable[[Patient], Line], ...] = (
     machine,
+    neighbours,
     place,
     accelerator,
     build,

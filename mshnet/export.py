@@ -33,7 +33,16 @@ from torch.export import Dim, ExportedProgram
 from .core import Config, UserError, did_you_mean, first_line, shown
 from .data import scene
 from .evaluate import Detector, Origin, Trained, expect_bytes, logits_of, trained_model
-from .model import Block, MSHNet, UNet, checksum, expect_size, fold, weights_file
+from mshnet.model import (
+    Block,
+    MSHNet,
+    UNet,
+    checksum,
+    expect_size,
+    fold,
+    reinstall,
+    weights_file,
+)
 from .places import installed
 from .run import Folder, cannot_be_written, write_atomic
 from .task import DEVIATION, MEAN, normalise
@@ -137,7 +146,7 @@ def about(
         "image": "uint8 [batch,3,height,width], RGB 0..255; height and width multiples of 16",
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
-        "threshold": 0.5,  # of the probability; 0 of the logits
+        "threshold": trained.threshold,  # of the probability
         "example": {"image": EXAMPLE, "logits every 8 pixels": values},
         "result": result_of(path, trained),
     }
@@ -262,6 +271,7 @@ class OnnxDetector:
         expect_sealed(data, path)
         self.session = open_session(data, path, device)
         self.name, self.note = Path(path).name, read_note(self.session, path)
+        self.threshold = float(self.note.get("threshold", 0.5))  # of the probability
         expect_example(self, path)
 
     @property
@@ -446,7 +456,8 @@ def target(
     if source.suffix in (".onnx", ".pt2"):
         raise UserError(f"{source}: is exported already; name its weights, such as best.pt")
     suffix = FORMATS[format]
-    path = Path(output).expanduser() if output else source.parent / f"{source.stem}{suffix}"
+    beside = Path() if reinstall(source) else source.parent  # not into the installed library
+    path = Path(output).expanduser() if output else beside / f"{source.stem}{suffix}"
     if path.suffix != suffix:
         raise UserError(f"output={str(output)!r}: a file of format {format} ends in {suffix}")
     if not path.parent.is_dir():

@@ -19,6 +19,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import shutil
 import signal
 import sys
@@ -37,7 +38,14 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from .core import Config, UserError, as_user_error, read_json, shown
+from mshnet.core import (
+    Config,
+    UserError,
+    as_user_error,
+    of_first_release,
+    read_json,
+    shown,
+)
 from .device import XLA_PACKAGES
 from .model import checksum, find_weights, fit_weights, read_file
 from .places import first_process, installed, interactive, to_disk
@@ -192,7 +200,7 @@ def environment(
     }
 
 # %% ../nbs/07_run.ipynb #State
-FORMAT = 2  # of checkpoints; raised when an older release could not read them
+FORMAT = 3  # of checkpoints; raised when an older release could not read them
 
 
 @dataclass
@@ -202,6 +210,7 @@ class State:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler | None = None  # of the device
+    ema: nn.Module | None = None  # the averaged weights; None: there are none
     epoch: int = -1  # the last one that is complete
     phase: str = ""  # of that epoch
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
@@ -209,6 +218,11 @@ class State:
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
     random: list[dict[str, Any]] = field(default_factory=list)  # where each one's numbers stood
     micro: int = 0  # images computed at once, where the memory ended; 0: the whole batch
+
+    @property
+    def scored(self) -> nn.Module:
+        "The model that is scored and kept: the averaged one, if there is one."
+        return self.model if self.ema is None else self.ema
 
 # %% ../nbs/07_run.ipynb #each_tensor
 def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -235,7 +249,8 @@ def snapshot(
         "epoch": state.epoch,
         "phase": state.phase,
         "best": state.best,
-        "model": state.model.state_dict(),
+        "model": state.scored.state_dict(),
+        "trained": {} if state.ema is None else state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict() if state.scaler else {},
         "step": state.step,
@@ -319,6 +334,7 @@ class Content(BaseModel):
     phase: str
     best: dict[str, str | int | float | None] | None
     model: dict[str, Tensor]
+    trained: dict[str, Tensor] = {}
     optimizer: dict[str, Any]
     scaler: dict[str, Any] = {}
     step: int = Field(0, ge=0)
@@ -356,14 +372,20 @@ def restore(
     "Put a checkpoint into the state of a run; UserError if it is of another model or optimizer."
     groups = state.optimizer.param_groups
     rates = [group.get("initial_lr", group["lr"]) for group in groups]
+    own = [{k: g[k] for k in ("capturable", "foreach", "fused") if k in g} for g in groups]
     try:
-        state.optimizer.load_state_dict(content["optimizer"])
-        sizes = [(p.shape, s["sum"].shape) for p, s in state.optimizer.state.items() if "sum" in s]
-        if any(size != of_sum for size, of_sum in sizes):
-            raise ValueError("its sums have other shapes")
+        old = content["optimizer"]["param_groups"]
+        saved = [g | mine for g, mine in zip(old, own, strict=True)]  # of this device
+        state.optimizer.load_state_dict({**content["optimizer"], "param_groups": saved})
+        for weight, values in state.optimizer.state.items():
+            if any(v.dim() and v.shape != weight.shape for v in values.values()):
+                raise ValueError("its sums have other shapes")
         if state.scaler and content["scaler"]:
             state.scaler.load_state_dict(content["scaler"])
-        fit_weights(state.model, find_weights(content))
+        scored = find_weights(content)
+        fit_weights(state.model, content["trained"] or scored)
+        if state.ema is not None:
+            fit_weights(state.ema, scored)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise UserError(f"checkpoint: {error}") from None
     for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
@@ -379,10 +401,12 @@ def differences(
     new: Config,
 ) -> list[str]:  # such as "lr 0.05 -> 0.1"
     "Recipe settings in which a run would change."
-    fields = type(new).model_fields  # a setting that a run does not know had its default
-    names = [n for n in new.recipe_names() if n not in ("epochs", "precision")]
-    pairs = [(n, old.get(n, fields[n].default), getattr(new, n)) for n in names]
-    return [f"{n} {shown(a)} -> {shown(b)}" for n, a, b in pairs if a != b]
+    old = type(new)().recipe() | of_first_release(old)  # what a run does not know was the default
+    may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
+    names = [n for n in new.recipe_names() if n not in may_differ]
+    pairs = [(n, old[n], getattr(new, n)) for n in names]
+    why = {"epochs": " with schedule=cosine, which ends where its run ends"}
+    return [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
 
 # %% ../nbs/07_run.ipynb #earlier
 def earlier(
@@ -395,14 +419,15 @@ def earlier(
     if not old:
         return None
     changed = differences(old["config"], config)
-    both = sorted(old["data"].keys() & data.keys())
+    both = sorted((old["data"].keys() & data.keys()) - {"training images"})  # the list says it
     if config.precision == "auto":  # it goes on in its own
         both = [name for name in both if name != "precision"]
     changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed:
+        takes = f" (--resume {shlex.quote(str(folder.path))} takes them)"
         raise UserError(
             f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
-            "write its settings or another --output-dir"
+            f"write its settings{'' if config.resume else takes} or another --output-dir"
         )
     if config.epochs <= old["epoch"]:
         done = old["epoch"] + 1

@@ -34,7 +34,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 
 # %% ../nbs/11_show.ipynb #c-from-mshnet-core-import-config
-from .core import Config, UserError
+from .core import Config, UserError, of_first_release
 from mshnet.data import (
     FOLDERS,
     SUFFIXES,
@@ -257,7 +257,7 @@ def run_config(
     folder: Path,  # of a run
 ) -> Config:
     "The configuration of a run."
-    return Config(**Folder(folder).read_json("config.json"))
+    return Config(**of_first_release(Folder(folder).read_json("config.json")))
 
 
 def signs(

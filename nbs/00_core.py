@@ -154,7 +154,7 @@ test_eq(did_you_mean("learning", ["epochs", "seed"]), "")
 #
 # There are two kinds, and the difference decides what a resumed run may change. A **recipe** setting changes the result: data, model, optimiser, batch, seed, sizes, precision. A **place** setting changes where and how conveniently the same result is computed. Two classes hold them, so the kind of a setting is where it stands and nothing has to keep a list.
 #
-# Every setting has a default, a range and a description with its unit. The defaults are the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366), with three differences: the epoch to keep is chosen on a validation part held out of the training list (the literature chooses it on the test list, which makes published numbers look better than they are), arithmetic is bfloat16 where the chip has it, and objects are matched exactly (see the metrics notebook).
+# Every setting has a default, a range and a description with its unit. The defaults are the recipe `steady`: it starts from a nearly empty prediction, supervises all five outputs from the first step by soft IoU and cross-entropy, and keeps averaged weights of the last epoch, so no epoch has to be chosen. The task notebook shows why it cannot die. The paper's own recipe (Liu et al., CVPR 2024, arXiv:2403.19366) is `--preset paper`.
 
 # %%
 #| export
@@ -166,10 +166,10 @@ class DataFields(BaseModel):
     scenes: int = Field(
         240, ge=4, le=100_000, description="synthetic training scenes, where there is no data set"
     )
-    choose: Literal["val", "last", "test"] = Field(
-        "val",
-        description="which epoch is kept: the best on a held-out part of the training list (val), "
-        "the last one, or the best on the test list (as the literature does)",
+    choose: Literal["last", "val", "test"] = Field(
+        "last",
+        description="which epoch is kept: the last one, the best on a held-out part of the "
+        "training list (val), or the best on the test list (as the literature does)",
     )
     val_fraction: float = Field(
         0.2, ge=0.01, le=0.9, description="part of the training list held out by choose=val"
@@ -178,7 +178,34 @@ class DataFields(BaseModel):
         256, ge=32, le=4096, multiple_of=16, description="side of the scored image in pixels"
     )
     crop_size: int = Field(
-        256, ge=32, le=4096, multiple_of=16, description="side of the training crop in pixels"
+        128, ge=32, le=4096, multiple_of=16, description="side of the training crop in pixels"
+    )
+
+
+# %% [markdown]
+# How a training image is made from them (the data notebook shows each):
+
+# %%
+#| export
+class AugmentFields(BaseModel):
+    "Recipe settings of the training crop."
+
+    crop: Literal["native", "resize"] = Field(
+        "native",
+        description="training crops are cut from the image at 0.7 to 1.5 times its own size "
+        "(native), or with its long side resized to 0.5 to 2 times base_size (resize)",
+    )
+    target_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share of the crops that must hold a target, if their image has one",
+    )
+    augment: Literal["flips", "paper", "robust"] = Field(
+        "flips",
+        description="what else changes: mirrored left to right and blurred (paper); mirrored and "
+        "turned in all eight ways and blurred (flips); also wider scales, contrast, brightness, "
+        "noise and sensor faults (robust, for images of other cameras)",
     )
 
 
@@ -190,19 +217,95 @@ class DataFields(BaseModel):
 class TrainingFields(BaseModel):
     "Recipe settings that say how."
 
-    epochs: int = Field(400, ge=1, le=1_000_000, description="passes over the training images")
+    epochs: int = Field(200, ge=1, le=1_000_000, description="passes over the training images")
     warm_epoch: int = Field(
-        5, ge=-1, le=1_000_000, description="last epoch of the single-head warm-up; -1: none"
+        -1,
+        ge=-1,
+        le=1_000_000,
+        description="last epoch that trains and scores the full-size head alone; -1: all five "
+        "outputs from the first step",
     )
     batch_size: int = Field(4, ge=1, le=65_536, description="images per step, over all devices")
-    lr: float = Field(0.05, gt=0, le=10, description="learning rate of Adagrad")
+    loss: Literal["soft_iou+bce", "soft_iou", "bce", "sls"] = Field(
+        "soft_iou+bce",
+        description="loss of each output: soft IoU, binary cross-entropy, their sum, or the scale "
+        "and location sensitive loss of the paper",
+    )
+    head_bias: float = Field(
+        -4.0,
+        ge=-20,
+        le=20,
+        description="added to the starting bias of the four heads; -4: 2% of the pixels, 0: half "
+        "of them are predicted at first",
+    )
+    fusion_start: Literal["full_size", "random"] = Field(
+        "full_size",
+        description="how the fusing convolution starts: as a copy of the full-size head, or at "
+        "random",
+    )
+
+
+# %% [markdown]
+# The optimizer and its learning rate:
+
+# %%
+#| export
+class OptimizerFields(BaseModel):
+    "Recipe settings of the optimizer."
+
+    optimizer: Literal["adamw", "adam", "adagrad"] = Field(
+        "adamw", description="how gradients become steps"
+    )
+    lr: float = Field(0.001, gt=0, le=10, description="learning rate")
     lr_rule: Literal["fixed", "sqrt"] = Field(
         "fixed",
         description="fixed: lr as written; sqrt: lr is that of batch 4 and grows with the root of "
         "the batch (4 times the batch, twice the rate), epoch by epoch during the warm-up",
     )
-    weight_decay: float = Field(0.0, ge=0, le=1, description="L2 penalty on the weights")
-    clip_grad: float = Field(0.0, ge=0, description="largest gradient norm; 0: not clipped")
+    schedule: Literal["cosine", "constant"] = Field(
+        "cosine",
+        description="cosine: the rate falls to lr_end * lr at the last step; constant: it stays",
+    )
+    lr_end: float = Field(
+        0.01, ge=0, le=1, description="schedule=cosine: the last rate as a fraction of lr"
+    )
+    warmup_steps: int = Field(
+        -1,
+        ge=-1,
+        le=1_000_000,
+        description="steps in which the rate grows from 0 to lr; -1: one epoch, at most a tenth "
+        "of the run; 0: none",
+    )
+    join_rate: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="rate of the coarse heads and the fusing convolution, as a fraction of lr",
+    )
+    weight_decay: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="adamw: share of lr by which weights shrink in a step; else an L2 penalty",
+    )
+    clip_grad: float = Field(1.0, ge=0, description="largest gradient norm; 0: not clipped")
+    ema: float = Field(
+        0.999,
+        ge=0,
+        lt=1,
+        description="decay of the averaged weights in a step (exponential moving average); they "
+        "are what is scored and kept; 0: none",
+    )
+
+
+# %% [markdown]
+# And arithmetic and chance:
+
+# %%
+#| export
+class ArithmeticFields(BaseModel):
+    "Recipe settings of precision and random numbers."
+
     precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
         "auto",
         description="arithmetic of the model; auto: bf16 where the chip has it, fp16 on NVIDIA "
@@ -227,7 +330,9 @@ class ScoringFields(BaseModel):
     )
 
 
-class RecipeFields(ScoringFields, TrainingFields, DataFields):
+class RecipeFields(
+    ScoringFields, ArithmeticFields, OptimizerFields, TrainingFields, AugmentFields, DataFields
+):
     "Settings that change the result: a resumed run must agree on all of them."
 
 
@@ -324,7 +429,8 @@ class PlaceFields(SafetyFields, MachineFields):
     weight_path: str = Field(
         "",
         description="weights to start from (train), to score (test), to predict with (predict) or "
-        "to write for other programs (export)",
+        "to write for other programs (export): a file, a run's folder, or pretrained (those that "
+        "come with mshnet, which test and predict use where none are named)",
     )
     output_dir: str = Field(
         "",
@@ -430,7 +536,8 @@ def expects(
     if field.annotation is str:
         patterned = any(getattr(m, "pattern", None) for m in field.metadata)
         return (field.description or "") if patterned else "a name that a file or folder can have"
-    words = {"ge": "at least", "gt": "above", "le": "at most", "multiple_of": "a multiple of"}
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    words |= {"multiple_of": "a multiple of"}
     limits = [
         f"{words[key]} {value}"
         for limit in field.metadata
@@ -547,28 +654,50 @@ assert (
     RecipeFields.model_fields.keys() > ScoringFields.model_fields.keys()
     and MachineFields.model_fields.keys() < PlaceFields.model_fields.keys()
     and SafetyFields.model_fields.keys() < PlaceFields.model_fields.keys()
-    and "seed" in TrainingFields.model_fields
+    and "loss" in TrainingFields.model_fields
+    and "ema" in OptimizerFields.model_fields
+    and "seed" in ArithmeticFields.model_fields
+    and "crop" in AugmentFields.model_fields
     and "dataset_dir" not in DataFields.model_fields
 )
 
 # %% [markdown]
 # ## Presets
 #
-# A preset is a name for a few differences from the defaults. `paper` trains on the whole list, in float32 as the official code does, and keeps the last epoch, since no image is left to choose by. `quick` is for a first look on two CPU cores: the full-size model on small images for a few epochs, with a smaller rate, since there is no time to recover from a bad start. `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule); sixteen images can be shared by 1, 2, 4, 8 or 16 chips.
+# A preset is a name for a few differences from the defaults.
+#
+# - `steady` is the defaults themselves.
+# - `paper` is the recipe of the paper and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
+# - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs.
+# - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). Sixteen images can be shared by 1, 2, 4, 8 or 16 chips.
 
 # %%
 #| export
+FIRST_DEFAULTS: dict[str, Any] = {  # of the first release, whose runs do not record all of these
+    "choose": "val",
+    "crop_size": 256,
+    "crop": "resize",
+    "target_share": 0.0,
+    "augment": "paper",
+    "epochs": 400,
+    "warm_epoch": 5,
+    "loss": "sls",
+    "head_bias": 0.0,
+    "fusion_start": "random",
+    "optimizer": "adagrad",
+    "lr": 0.05,
+    "schedule": "constant",
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+    "clip_grad": 0.0,
+    "ema": 0.0,
+}
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"choose": "last", "precision": "fp32"},
-    "quick": {
-        "base_size": 128,
-        "crop_size": 128,
-        "epochs": 11,
-        "warm_epoch": 1,
-        "lr": 0.02,
-    },
-    "a100": {"batch_size": 16, "lr": 0.1, "precision": "bf16"},
-    "tpu": {"batch_size": 16, "lr": 0.1, "precision": "bf16"},
+    "steady": {},
+    "paper": {**FIRST_DEFAULTS, "choose": "last", "precision": "fp32"},
+    "quick": {"base_size": 128, "crop_size": 128, "epochs": 9},
+    "a100": {"batch_size": 16, "lr": 0.002, "precision": "bf16"},
+    "tpu": {"batch_size": 16, "lr": 0.002, "precision": "bf16"},
 }
 
 
@@ -619,14 +748,17 @@ def settings_of(
 ) -> dict[str, Any]:
     "The settings of a run, without those of its folder and its machine."
     start = os.path.expanduser(path)
-    file = os.path.join(start if os.path.isdir(start) else os.path.dirname(start), "config.json")
-    if not path or not os.path.isfile(file):  # unlike Path's: False for a name that cannot be
+    folder = start if os.path.isdir(start) else os.path.dirname(start)
+    file = os.path.join(folder, "config.json")
+    if not (folder or os.path.isfile(start)):  # a word such as pretrained, and no file here
+        return {}
+    if not os.path.isfile(file):  # unlike Path's: False for a name that cannot be
         return {}
     return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
 
 
 # %% [markdown]
-# A settings file is any JSON object of settings; the `config.json` that every run leaves is one. Other files may be given in its place: an image, a disk's worth of zeros, brackets nested so deep that the parser gives up. So a text is read up to a size that no honest one has, and all that can go wrong with its bytes ends in the same line. A list of names is read in the same way.
+# A settings file is any JSON object of settings; the `config.json` that every run leaves is one. A run of the first release recorded fewer settings; those that it lacks had the values of `FIRST_DEFAULTS`. Other files may be given in its place: an image, a disk's worth of zeros, brackets nested so deep that the parser gives up. So a text is read up to a size that no honest one has, and all that can go wrong with its bytes ends in the same line. A list of names is read in the same way.
 
 # %%
 #| export
@@ -673,7 +805,13 @@ def read_settings(
         raise UserError(f"config {error}") from None
     if not isinstance(values, dict):
         raise UserError(f'config {file}: write an object such as {{"epochs": 3}}')
-    return values
+    return of_first_release(values)
+
+
+def of_first_release(values: dict[str, Any]) -> dict[str, Any]:
+    "The settings of a run, with what the first release did not record; other settings unchanged."
+    recorded = {"lr", "warm_epoch", "choose", "rule"} <= values.keys()
+    return {**FIRST_DEFAULTS, **values} if recorded and "optimizer" not in values else values
 
 
 # %% [markdown]
@@ -692,8 +830,13 @@ def skipped(
             f"warm_epoch={config.warm_epoch} and epochs={config.epochs}: the run ends within the "
             "warm-up, so the fused head is never trained"
         )
+    if "lr_end" in written and config.schedule != "cosine":
+        lines.append(f"lr_end is not used with schedule={config.schedule}")
     if "val_fraction" in written and config.choose != "val":
         lines.append(f"val_fraction is not used with choose={config.choose}")
+    for name in ("head_bias", "fusion_start"):
+        if name in written and config.weight_path:
+            lines.append(f"{name} is not used with a weight_path: the weights have their own start")
     if "scenes" in written and config.dataset_dir:
         lines.append("scenes is not used with a dataset_dir")
     if config.debug_xla and config.device not in ("auto", "xla"):
@@ -712,6 +855,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     config = configure({"preset": "paper", "epochs": 3, "data_path": "sirst", "lr": None})
 test_eq((config.epochs, config.choose, config.dataset_dir, config.lr), (3, "last", "sirst", 0.05))
+test_eq(Config(**PRESETS["steady"]).recipe(), Config().recipe())
 test_eq([str(w.message) for w in caught], skipped(config, {}))
 skipped(config, {"scenes": 10})
 
@@ -731,10 +875,13 @@ with tempfile.TemporaryDirectory() as tmp:
         read_json(path)
     path.write_bytes(b"\xef\xbb\xbf{}")
     test_eq(read_text(path, "JSON file"), "{}")
+old = {"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}
+test_eq(of_first_release(old)["optimizer"], "adagrad")
+test_eq(of_first_release({"lr": 0.1}), {"lr": 0.1})
 
 
 # %% [markdown]
-# A runner notebook writes its settings as plain variables, because that is what papermill can replace. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes 400 epochs. So every plain variable of the notebook must be a setting.
+# A runner notebook writes its settings as plain variables, because that is what papermill can replace. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. So every plain variable of the notebook must be a setting.
 
 # %%
 #| export
@@ -764,7 +911,7 @@ with expect_fail(UserError, contains="epochz is no setting; did you mean epochs?
 # %% [markdown]
 # ## The name of a run
 #
-# The default folder of a run comes from its recipe and its data, never from the clock. That is what lets the same command find its own interrupted run. Place settings are left out, and so is `epochs`: a longer run is the same run.
+# The default folder of a run comes from its recipe and its data, never from the clock. That is what lets the same command find its own interrupted run. Place settings are left out. So is `epochs` with a constant rate, where a longer run is the same run continued; a cosine ends with its run, so there another number of epochs is another run.
 
 # %%
 #| export
@@ -773,14 +920,17 @@ def run_name(
 ) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits that stand for the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else "scenes"
-    fields = type(config).model_fields  # a setting that is new one day changes no old name
-    recipe = {k: v for k, v in config.recipe().items() if v != fields[k].default}
-    recipe.pop("epochs", None)
+    usual = type(config)().recipe() | FIRST_DEFAULTS
+    recipe = {k: v for k, v in config.recipe().items() if v != usual[k]}  # no old name changes
+    if config.schedule == "constant":
+        recipe.pop("epochs", None)
     text = json.dumps([data, config.weight_path, recipe], sort_keys=True)
     return f"{data}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 # %%
-test_eq(run_name(Config(epochs=3, device="cpu")), run_name(Config()))
+constant = {"schedule": "constant"}
+test_eq(run_name(Config(epochs=3, device="cpu", **constant)), run_name(Config(**constant)))
+assert run_name(Config(epochs=3)) != run_name(Config())
 assert run_name(Config(seed=1)) != run_name(Config())
 run_name(Config(dataset_dir="data/nuaa-sirst"))

@@ -22,6 +22,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -551,6 +552,13 @@ class MSHNet(UNet):
         fused = [enlarge(mask, 2**i) for i, mask in enumerate(masks)]
         return masks, self.final(torch.cat(fused, 1))
 
+    @classmethod
+    def pretrained(cls) -> "MSHNet":
+        "The network with the weights that come with the library, in evaluation mode, on the CPU."
+        model = cls()
+        load_weights(model, weights_file(PRETRAINED))
+        return model.eval()
+
 
 # %%
 model = MSHNet().eval()
@@ -570,6 +578,36 @@ with torch.no_grad():
     test_close(warm, model(image)[0][0])
 with expect_fail(ValueError, contains="multiples of 16"):
     model(torch.randn(1, 3, 100, 64))
+
+
+# %% [markdown]
+# ## A good start
+#
+# An untrained head says "half a target" in every pixel, and a few dozen of 65,536 pixels are one. Subtracting 4 from the heads' biases starts them at a probability of 2% (focal loss, Lin et al. 2017, does the same). And the fusing convolution can start as a copy of the full-size head: the prediction then is that head's from the first step, and the coarse heads are mixed in as they learn. Started at random, the sign of its nine weights for a head decides whether that head's background pushes the prediction up or down.
+
+# %%
+#| export
+def start_gently(
+    model: MSHNet,
+    head_bias: float = -4.0,  # added to the bias of each head
+    fusion_start: str = "full_size",  # "full_size", or "random" as it is
+) -> MSHNet:  # the same model, changed
+    "Start from a nearly empty prediction, and fuse the heads as the full-size one alone."
+    with torch.no_grad():
+        for head in (model.output_0, model.output_1, model.output_2, model.output_3):
+            head.bias.add_(head_bias)  # type: ignore[union-attr]
+        if fusion_start == "full_size":
+            nn.init.dirac_(model.final.weight)  # the middle of the first head's nine weights
+            nn.init.zeros_(model.final.bias)  # type: ignore[arg-type]
+    return model
+
+
+# %%
+gentle = start_gently(MSHNet()).eval()
+with torch.no_grad():
+    masks, logits = gentle(torch.randn(1, 3, 32, 32))
+test_close(logits, masks[0], eps=1e-6)
+print(f"probability {logits.sigmoid().mean():.3f}, as built {model(image)[1].sigmoid().mean():.3f}")
 
 
 # %% [markdown]
@@ -630,16 +668,20 @@ with tempfile.TemporaryDirectory() as tmp:
     assert swells(path)
 one_word("conv.weight"), one_word("a\nb")
 
-
 # %% [markdown]
-# Whoever names a run means the weights it kept.
+# A run's folder stands for the weights it kept. And one file of weights comes with the library, under the name `pretrained`; its card, `pretrained.md` beside it, says what it was trained on and how good it is.
 
 # %%
 #| export
+PRETRAINED = "pretrained"
+
+
 def weights_file(
-    weights: str | Path,  # a file, or the folder of a run
+    weights: str | Path,  # a file, the folder of a run, or "pretrained"
 ) -> Path:
     "The file of weights that is meant; it need not exist."
+    if str(weights) == PRETRAINED:
+        return Path(str(files("mshnet") / f"{PRETRAINED}.safetensors"))
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"
     return best if os.path.isfile(best) else path
@@ -650,6 +692,7 @@ with tempfile.TemporaryDirectory() as tmp:
     (Path(tmp) / "best.pt").touch()
     test_eq(weights_file(tmp), Path(tmp) / "best.pt")
 test_eq(weights_file("weights.tar"), Path("weights.tar"))
+weights_file("pretrained").name
 
 
 # %% [markdown]
@@ -674,7 +717,7 @@ def read_file(
             raise ValueError("what was read is not what was written")
         return content
     except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file") from None
+        raise ValueError(f"{path}: there is no such file{reinstall(path)}") from None
     except PermissionError:
         raise ValueError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
@@ -685,7 +728,18 @@ def read_file(
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
         onnx = "; `mshnet predict` takes ONNX files" if Path(path).suffix == ".onnx" else ""
-        raise ValueError(f"{path}: not a torch file of weights, or a damaged one{onnx}") from None
+        hint = onnx or reinstall(path)
+        raise ValueError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
+
+
+def reinstall(path: str | Path) -> str:
+    "What to do where the weights that come with the library are missing or damaged."
+    if Path(path) != weights_file(PRETRAINED):
+        return ""
+    return (
+        "; it comes with mshnet: install it again (pip install --force-reinstall, in a clone "
+        f"git checkout mshnet/{Path(path).name}), or name other weights"
+    )
 
 
 def load_any(path: str | Path) -> Any:
@@ -696,6 +750,14 @@ def load_any(path: str | Path) -> Any:
         raise ValueError("a file that unpacks to more than itself")
     with torch.serialization.safe_globals(numpy_scalars()):
         return torch.load(path, map_location="cpu", weights_only=True)
+
+
+# %% [markdown]
+# Weights of a user that are missing are the user's to find. Those that come with the library are a matter of the installation:
+
+# %%
+assert "--force-reinstall" in reinstall(weights_file("pretrained"))
+test_eq(reinstall("other.pt"), "")
 
 
 # %% [markdown]

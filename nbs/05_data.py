@@ -120,8 +120,8 @@ class Split:
         return (images[index], self.masks[index]) if self.in_memory else images.pair(index)
 
     @cached_property
-    def hashes(self) -> tuple[str, frozenset[bytes]]:
-        "What stands for the names and every pixel: of all in list order, and of each image."
+    def hashes(self) -> tuple[str, frozenset[bytes], frozenset[str]]:
+        "What stands for the split in list order, for each image with its mask, for each image."
         return hashes_of(self)
 
     @property
@@ -145,16 +145,25 @@ def pairs_of(split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 # %%
 #| export
-def hashes_of(split: Split) -> tuple[str, frozenset[bytes]]:
-    "Twelve digits for the names and pixels of a split in list order; a digest for each image."
-    whole, single = hashlib.sha256(), set()
+def hashes_of(split: Split) -> tuple[str, frozenset[bytes], frozenset[str]]:
+    """Twelve digits for the names and pixels of a split in list order; a digest for each name with
+    its image and mask; twelve digits for the pixels of each image. All of it in one reading.
+    """
+    whole, single, images = hashlib.sha256(), set(), set()
     for name, (image, mask) in zip(split.names, pairs_of(split), strict=True):
         one = hashlib.sha256()
         for part in (f"{name}{image.shape}{mask.shape}".encode(), image.tobytes(), mask.tobytes()):
             whole.update(part)
             one.update(part)
         single.add(one.digest())
-    return whole.hexdigest()[:12], frozenset(single)
+        pixels = f"{image.shape}".encode() + image.tobytes()
+        images.add(hashlib.sha256(pixels).hexdigest()[:12])
+    return whole.hexdigest()[:12], frozenset(single), frozenset(images)
+
+
+def image_digests(parts: Iterable[Split]) -> frozenset[str]:
+    "Twelve digits for the pixels of each image, whatever its name: to know it again elsewhere."
+    return frozenset[str]().union(*(split.hashes[2] for split in parts))
 
 
 def hash_of_all(parts: Iterable[Split]) -> str:
@@ -178,6 +187,7 @@ assert hashes_of(dots)[0] == dots.hash == dots.part("train", [0, 1]).hash != bac
 test_eq(hash_of_all([back]), hash_of_all(dots.part("val", [i]) for i in range(2)))
 assert hash_of_all([back]) != hash_of_all([dots.part("val", [1])])
 test_eq(len(list(pairs_of(dots))), 2)
+test_eq(len(image_digests([dots, back])), 1)  # two names, one picture
 dots.hash
 
 # %% [markdown]
@@ -972,10 +982,12 @@ Image.fromarray(255 * np.hstack(made.masks))
 # Without a data set, a run takes its splits from here, and the held-out part follows the seed:
 
 # %%
-parts = splits(Config(scenes=20, base_size=64, crop_size=64))
+parts = splits(Config(scenes=20, base_size=64, crop_size=64, choose="val"))
 test_eq({k: len(v) for k, v in parts.items()}, {"train": 16, "test": 5, "val": 4})
-assert splits(Config(scenes=20, base_size=64, seed=1))["val"].names != parts["val"].names
-with expect_fail(UserError, contains="write --batch-size 16 or less"):
+assert (
+    splits(Config(scenes=20, base_size=64, seed=1, choose="val"))["val"].names != parts["val"].names
+)
+with expect_fail(UserError, contains="write --batch-size 20 or less"):
     splits(Config(scenes=20, base_size=64, batch_size=32))
 test_eq(read_dataset(Config(scenes=8, base_size=32))[1].errors, {})
 
@@ -983,35 +995,61 @@ test_eq(read_dataset(Config(scenes=8, base_size=32))[1].errors, {})
 # %% [markdown]
 # ## Augmentation
 #
-# The official training transform draws five things for each image. Here drawing and doing are apart: the draws of an image depend on the seed, the epoch and its index and on nothing else, so neither the number of workers nor the batch size nor a resumed run changes them.
+# A network that sees each image once in every epoch must not see the same pixels each time. Sampling and applying are apart: the parameters of an image depend on the seed, the epoch and its index and on nothing else, so neither the number of workers nor the batch size nor a resumed run changes them.
+#
+# The first five are those of the official training transform. The others are sampled after them, so that `augment = "paper"` gets exactly the official ones.
 
 # %%
 #| export
 class Draw(NamedTuple):
-    "What is drawn for one training image."
+    "What is sampled for one training image."
 
-    mirror: bool
-    long_side: int  # of the resized image, in pixels
+    mirror: bool  # left to right
+    long_side: int  # of the resized image, in pixels; 0: native pixels
     top: float  # place of the crop within what is left, 0..1
     left: float
     blur: float  # radius of the Gaussian blur in pixels; 0: none
+    flip: bool = False  # upside down
+    turn: bool = False  # rows become columns
+    target: float = -1.0  # which target pixel the crop must hold, 0..1 of them; negative: any crop
+    scale: tuple[float, float] = (1.0, 1.0)  # further, of rows and columns
+    sensor: int = 0  # seed of noise and sensor faults; 0: none
 
 
 def draw(
-    seed: int,
+    config: Config,
     epoch: int,
     index: int,  # of the image in its split
-    base_size: int,
 ) -> Draw:
-    "The draws of one image in one epoch."
-    rng = np.random.default_rng([seed, epoch, index])
-    return Draw(
-        mirror=bool(rng.random() < 0.5),
-        long_side=int(rng.integers(base_size // 2, base_size * 2 + 1)),
-        top=float(rng.random()),
-        left=float(rng.random()),
-        blur=float(rng.random() * (rng.random() < 0.5)),
-    )
+    "The parameters of one image in one epoch."
+    rng = np.random.default_rng([config.seed, epoch, index])
+    mirror = bool(rng.random() < 0.5)
+    long_side = int(rng.integers(config.base_size // 2, config.base_size * 2 + 1))
+    top, left, blur = float(rng.random()), float(rng.random()), float(rng.random())
+    drawn = Draw(mirror, long_side, top, left, blur * bool(rng.random() < 0.5))
+    flip, turn = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
+    held, which = rng.random() < config.target_share, float(rng.random())
+    size, shape = rng.uniform(-1, 1, 2)
+    sensor = int(rng.integers(1, 2**31))
+    native, robust = config.crop == "native", config.augment == "robust"
+    if config.augment != "paper":
+        drawn = drawn._replace(flip=flip, turn=turn)
+    if held:
+        drawn = drawn._replace(target=which)
+    if native or robust:
+        low, high, stretch = WIDE_JITTER if robust else JITTER
+        size = (low * high) ** 0.5 * (high / low) ** (size / 2) if native else 1.0
+        aspect = stretch ** (shape / 2)
+        drawn = drawn._replace(scale=(size * aspect, size / aspect))
+    if native:
+        drawn = drawn._replace(long_side=0)
+    if robust:
+        drawn = drawn._replace(sensor=sensor)
+    return drawn
+
+
+JITTER = 0.7, 1.5, 1.2  # of native pixels: least, most, height to width
+WIDE_JITTER = 0.5, 1.6, 1.3  # robust augmentation
 
 
 def order(
@@ -1024,14 +1062,16 @@ def order(
 
 
 # %%
-test_eq(draw(0, 3, 7, 256), draw(0, 3, 7, 256))
+config = Config()
+test_eq(draw(config, 3, 7), draw(config, 3, 7))
+test_eq(draw(Config(augment="paper"), 3, 7)[:5], draw(config, 3, 7)[:5])
 test_eq(sorted(order(0, 1, 9)), list(range(9)))
 assert order(0, 1, 9) != order(0, 2, 9)
-draw(0, 3, 7, 256)
+draw(config, 3, 7)
 
 
 # %% [markdown]
-# What the numbers mean depends on the image's size. The long side gets the drawn length, the short side follows, rounded; the crop lies somewhere in what is left over. A picture that is 300 high and 400 wide, drawn to 512, is resized to 384x512, and a crop of 256 in the middle begins at row 64 and column 128:
+# What the numbers mean depends on the image's size. The long side gets the sampled length, the short side follows, rounded; the crop lies somewhere in what is left over. A picture that is 300 high and 400 wide, resized to 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must hold a target is moved just as far as that needs, and a sixteenth of its side further, so that the target is not cut off:
 
 # %%
 #| export
@@ -1045,24 +1085,40 @@ class Placement(NamedTuple):
 
 
 def placement(
-    size: tuple[int, int],  # height and width of the image
+    mask: np.ndarray,  # [H,W] uint8, 0 or 1
     drawn: Draw,
     crop_size: int,
 ) -> Placement:
-    "The resize and the crop that a draw means for an image of this size."
-    long = max(size)
-    height, width = (max(int(side * drawn.long_side / long + 0.5), 1) for side in size)
-    spare_y, spare_x = (max(side - crop_size, 0) for side in (height, width))
-    return Placement(height, width, int(drawn.top * (spare_y + 1)), int(drawn.left * (spare_x + 1)))
+    "The resize and the crop that the parameters mean for this image."
+    whole = drawn.long_side / max(mask.shape) if drawn.long_side else 1.0
+    scales = [whole * scale for scale in drawn.scale]
+    sides = [max(int(n * scale + 0.5), 1) for n, scale in zip(mask.shape, scales, strict=True)]
+    spare = [max(side - crop_size, 0) for side in sides]
+    starts = [int(at * (n + 1)) for at, n in zip((drawn.top, drawn.left), spare, strict=True)]
+    if drawn.target >= 0 and mask.any():
+        rows, cols = np.nonzero(mask)
+        k = int(drawn.target * len(rows))
+        place = [int(rows[k]), int(cols[k])]
+        for i, mirrored in enumerate((drawn.flip, drawn.mirror)):
+            old = mask.shape[i] - 1 - place[i] if mirrored else place[i]
+            new, edge = int((old + 0.5) * sides[i] / mask.shape[i]), crop_size // 16
+            starts[i] = min(max(starts[i], new - crop_size + 1 + edge), new - edge)
+            starts[i] = min(max(starts[i], 0), spare[i])
+    return Placement(sides[0], sides[1], starts[0], starts[1])
 
 
 # %%
 middle = Draw(mirror=False, long_side=512, top=0.5, left=0.5, blur=0)
-test_eq(placement((300, 400), middle, 256), Placement(height=384, width=512, top=64, left=128))
+none = np.zeros((300, 400), np.uint8)
+test_eq(placement(none, middle, 256), Placement(height=384, width=512, top=64, left=128))
+one = none.copy()
+one[290, 10] = 1
+test_eq(placement(one, middle._replace(target=0.5), 256), Placement(384, 512, 128, 0))
+test_eq(placement(none, middle._replace(long_side=0), 256)[:2], (300, 400))
 
 
 # %% [markdown]
-# Doing them: mirror; resize so that the long side has the drawn length (image bilinear, mask nearest); pad with zeros at the right and the bottom; crop; blur. Pillow does the work, on grey images once instead of three times, and the result equals the official transform's to the last pixel.
+# Applying them: mirror; resize so that the long side has the sampled length (image bilinear, mask nearest); pad with zeros at the right and the bottom; crop; turn; blur. Pillow does the work, on grey images once instead of three times, and with `augment = "paper"` the result equals the official transform's to the last pixel.
 
 # %%
 #| export
@@ -1072,20 +1128,62 @@ def augment(
     drawn: Draw,
     crop_size: int,
 ) -> Pair:  # image [S,S] or [S,S,3], mask [S,S]
-    "The training transform of the paper's code, for given draws."
+    "The training transform for given parameters."
     picture, truth = Image.fromarray(image), Image.fromarray(mask)
-    if drawn.mirror:
-        picture, truth = (x.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for x in (picture, truth))
-    height, width, y, x = placement(mask.shape, drawn, crop_size)
+    height, width, y, x = placement(mask, drawn, crop_size)
+    for wanted, way in (
+        (drawn.mirror, Image.Transpose.FLIP_LEFT_RIGHT),
+        (drawn.flip, Image.Transpose.FLIP_TOP_BOTTOM),
+    ):
+        if wanted:
+            picture, truth = picture.transpose(way), truth.transpose(way)
     size = (width, height)
     box = (x, y, x + crop_size, y + crop_size)  # Pillow fills what lies outside with zeros
     picture = picture.resize(size, Image.Resampling.BILINEAR).crop(box)
     truth = truth.resize(size, Image.Resampling.NEAREST).crop(box)
+    if drawn.turn:
+        picture, truth = (p.transpose(Image.Transpose.TRANSPOSE) for p in (picture, truth))
     if drawn.blur:
         picture = picture.filter(ImageFilter.GaussianBlur(drawn.blur))
+    if drawn.sensor:
+        return other_sensor(np.asarray(picture), drawn.sensor), np.asarray(truth)
     return np.asarray(picture), np.asarray(truth)
 
 
+# %% [markdown]
+# Another camera shows the same scene with another contrast, brightness and response curve, with its own noise, with rows or columns that are a little too bright, and with a few pixels that always are. `augment = "robust"` samples such a camera for every image.
+
+# %%
+#| export
+def other_sensor(
+    image: np.ndarray,  # [S,S] or [S,S,3] uint8
+    seed: int,
+) -> np.ndarray:  # the same shape, uint8
+    "The image as another infrared camera might show it."
+    rng = np.random.default_rng(seed)
+    x = image.astype(np.float32) / 255
+    shape = (*x.shape[:2], *(1,) * (x.ndim - 2))  # the same in all colours
+    if rng.random() < 0.8:
+        middle = x.mean()
+        x = (x - middle) * math.exp(rng.uniform(-0.7, 0.7)) + middle + rng.uniform(-0.15, 0.15)
+        x = x.clip(0, 1) ** np.float32(math.exp(rng.uniform(-0.4, 0.4)))
+    if rng.random() < 0.5:
+        x = x + rng.uniform(0, 0.03) * rng.standard_normal(shape, np.float32)
+    if rng.random() < 0.2:
+        lines = (shape[0], 1) if rng.random() < 0.5 else (1, shape[1])
+        stripes = rng.standard_normal((*lines, *shape[2:]), np.float32)
+        x = x + rng.uniform(0, 0.03) * stripes
+    if rng.random() < 0.2:
+        hot = rng.random(shape, np.float32) < rng.uniform(0, 0.0005)
+        x = np.where(hot, np.float32(rng.uniform(0.5, 1)), x)
+    return (x.clip(0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+# %% [markdown]
+# For scoring nothing is sampled. The official protocol resizes both sides to one size, whatever the proportions:
+
+# %%
+#| export
 def squash(
     image: np.ndarray,  # [H,W] or [H,W,3] uint8
     mask: np.ndarray,  # [H,W] uint8, 0 or 1
@@ -1100,11 +1198,18 @@ def squash(
 
 
 # %% [markdown]
-# One scene, drawn four times:
+# One scene in four epochs, by the paper's augmentation, with all eight flips and turns, and as other sensors show it:
 
 # %%
-views = [augment(made.images[1], made.masks[1], draw(0, epoch, 1, 128), 128) for epoch in range(4)]
-Image.fromarray(np.hstack([image for image, _ in views]))
+rows = []
+for kind in ("paper", "flips", "robust"):
+    config = Config(augment=kind, base_size=128, target_share=1.0)
+    draws = [draw(config, epoch, 1) for epoch in range(4)]
+    views = [augment(made.images[1], made.masks[1], drawn, 128) for drawn in draws]
+    rows.append(np.hstack([image for image, _ in views]))
+    assert all(mask.any() for _, mask in views)
+test_eq(other_sensor(made.images[1], 3), other_sensor(made.images[1], 3))
+Image.fromarray(np.vstack(rows))
 
 # %%
 test_eq([s.shape for s in squash(made.images[0], made.masks[0], 64)], [(64, 64), (64, 64)])
@@ -1173,7 +1278,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     pairs = [
         augment(
             *readable(split, i, config.on_bad_image),
-            draw(config.seed, epoch, i, config.base_size),
+            draw(config, epoch, i),
             config.crop_size,
         )
         for i in indices
@@ -1253,7 +1358,12 @@ class Pixels:
     planes: Tensor  # [P,H,W] uint8, zero beyond an image's true size
     masks: Tensor  # [N,H,W] uint8, 0 or 1
     first: tuple[tuple[int, int, int], ...]  # planes of each image; three times one if it is grey
-    sizes: tuple[tuple[int, int], ...]  # true height and width of each image
+    truth: tuple[np.ndarray, ...]  # the masks on the host too, where crops are placed
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        "True height and width of each image."
+        return [(mask.shape[0], mask.shape[1]) for mask in self.truth]
 
     @property
     def channels(self) -> int:
@@ -1295,7 +1405,7 @@ def store_pixels(split: Split) -> Pixels:
         planes[place : place + len(layers), :h, :w] = torch.from_numpy(layers)
         first.append((place, place + len(layers) // 2, place + len(layers) - 1))
         place += len(layers)
-    return Pixels(planes, masks, tuple(first), tuple(mask.shape for mask in split.masks))
+    return Pixels(planes, masks, tuple(first), tuple(split.masks))
 
 
 # %% [markdown]
@@ -1458,23 +1568,23 @@ def batch_row(
     placed: Placement,
     drawn: Draw,
     size: int,
-) -> np.ndarray:  # [14+2S]: planes 3, real 1, box 2, axis down 4, axis across 4, rows S, columns S
+) -> np.ndarray:  # [15+2S]: planes 3, real 1, turn 1, box 2, down 4, across 4, rows S, columns S
     "The numbers of one image of a batch."
     i = max(index, 0)
-    height, width = store.sizes[i]
-    down = (height, placed.height, placed.top, 0)
+    height, width = store.truth[i].shape
+    down = (height, placed.height, placed.top, int(drawn.flip))
     across = (width, placed.width, placed.left, int(drawn.mirror))
     rows, columns = nearest(down, size), nearest(across, size)
     rows += np.where(rows < 0, 0, i * store.masks.shape[1])  # masks are one above the other
-    head = (*store.first[i], index >= 0, *box_weights(drawn.blur), *down, *across)
+    head = (*store.first[i], index >= 0, drawn.turn, *box_weights(drawn.blur), *down, *across)
     return np.concatenate([head, rows, columns])
 
 
 # %%
 test_eq(nearest((3, 6, 0, 0), 8).tolist(), [0, 0, 1, 1, 2, 2, -1, -1])
 test_eq(nearest((3, 6, 2, 1), 4).tolist(), [1, 1, 0, 0])
-row = batch_row(store, 2, placement((100, 75), middle, 64), middle, 64)
-row[:14]
+row = batch_row(store, 2, placement(mixed.masks[2], middle, 64), middle, 64)
+row[:15]
 
 # %% [markdown]
 # A batch for training takes the draws; one for scoring squashes, which is a resize of both sides to one size without a crop.
@@ -1489,10 +1599,10 @@ def training_numbers(
     indices: Sequence[int],
     draws: Sequence[Draw],  # one for each index
     crop_size: int,
-) -> Tensor:  # [B,14+2S] int32, on the host
+) -> Tensor:  # [B,15+2S] int32, on the host
     "The numbers of a training batch, for `augment_batch`."
     rows = [
-        batch_row(store, i, placement(store.sizes[i], drawn, crop_size), drawn, crop_size)
+        batch_row(store, i, placement(store.truth[i], drawn, crop_size), drawn, crop_size)
         for i, drawn in zip(indices, draws, strict=True)
     ]
     return torch.from_numpy(np.stack(rows).astype(np.int32))
@@ -1502,7 +1612,7 @@ def scoring_numbers(
     store: Pixels,
     indices: Sequence[int],  # -1 is filler
     size: int,
-) -> Tensor:  # [B,14+2S] int32, on the host
+) -> Tensor:  # [B,15+2S] int32, on the host
     "The numbers of a scoring batch, for `augment_batch`."
     placed = Placement(size, size, 0, 0)
     rows = [batch_row(store, i, placed, PLAIN, size) for i in indices]
@@ -1510,7 +1620,8 @@ def scoring_numbers(
 
 
 # %%
-drawn = [draw(0, 0, i, 128) for i in range(3)]
+config = Config(base_size=128, target_share=0.5)
+drawn = [draw(config, 0, i) for i in range(3)]
 numbers = training_numbers(store, range(3), drawn, 128)
 test_eq(scoring_numbers(store, [0, -1], 64)[:, 3].tolist(), [1, 0])  # what is real
 numbers.shape, numbers.dtype
@@ -1541,16 +1652,16 @@ def pick_masks(
 
 def augment_batch(
     store: Pixels,
-    numbers: Tensor,  # [B,14+2S] int32, on the store's device
+    numbers: Tensor,  # [B,15+2S] int32, on the store's device
 ) -> Batch:
     """A batch from the store, by two matrix products and a blur.
 
     At most a grey level or two from `augment` and `squash`, and that on few pixels; masks equal.
     Shapes and operations depend on nothing but the number of images and S.
     """
-    size = (numbers.shape[1] - 14) // 2
-    planes, real, box, down, across, rows, columns = numbers.split(
-        [3, 1, 2, 4, 4, size, size], dim=1
+    size = (numbers.shape[1] - 15) // 2
+    planes, real, turn, box, down, across, rows, columns = numbers.split(
+        [3, 1, 1, 2, 4, 4, size, size], dim=1
     )
     height, width = store.planes.shape[1:]
     chosen = planes[:, : store.channels]
@@ -1559,8 +1670,11 @@ def augment_batch(
         across_, down_ = resize_matrix(across, size, width), resize_matrix(down, size, height)
         image = whole(image.float() @ across_[:, None].mT)
         image = whole(down_[:, None] @ image).clamp_(0, 255)
-    image = box_blur(image.int(), box).to(torch.uint8).expand(-1, 3, -1, -1)
-    return Batch(image, pick_masks(store.masks, rows, columns), real[:, 0] > 0)
+    turned = turn[:, :, None, None] > 0
+    image = box_blur(torch.where(turned, image.mT, image).int(), box).to(torch.uint8)
+    mask = pick_masks(store.masks, rows, columns)
+    mask = torch.where(turned, mask.mT, mask)
+    return Batch(image.expand(-1, 3, -1, -1), mask, real[:, 0] > 0)
 
 
 # %% [markdown]
@@ -1571,7 +1685,8 @@ views = augment_batch(store, numbers)
 pairs = [augment(mixed.images[i], mixed.masks[i], drawn[i], 128) for i in range(3)]
 wanted = collate(pairs, [True] * 3)
 both = torch.cat([torch.cat(list(b.image), 2) for b in (wanted, views)], 1)
-test_eq(pick_masks(store.masks, *numbers[:, 14:].split(128, 1)), wanted.mask)
+upright = torch.stack([m.mT if d.turn else m for m, d in zip(wanted.mask, drawn, strict=True)])
+test_eq(pick_masks(store.masks, *numbers[:, 15:].split(128, 1)), upright)
 Image.fromarray(both.permute(1, 2, 0).numpy())
 
 # %% [markdown]
@@ -1582,7 +1697,7 @@ apart = (views.image.int() - wanted.image.int()).abs()
 assert apart.max() <= 1 and (apart > 0).float().mean() < 1e-2
 test_eq((views.mask, views.real), (wanted.mask, wanted.real))
 squashed = augment_batch(store, scoring_numbers(store, [2, 1, -1], 64))
-plain = scoring_batch(mixed, [2, 1, -1], config)
+plain = scoring_batch(mixed, [2, 1, -1], Config(base_size=64))
 assert (squashed.image.int() - plain.image.int()).abs().max() <= 1
 test_eq((squashed.mask, squashed.real), (plain.mask, plain.real))
 int(apart.max()), int((apart > 0).sum()), apart.numel()

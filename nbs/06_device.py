@@ -37,7 +37,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError, first_line
+from mshnet.core import Config, UserError, counted, first_line
 from mshnet.model import fold
 from mshnet.places import forget_stale_tpu, free_memory, installed, program_folder, where
 
@@ -149,6 +149,10 @@ class DeviceMemory(Device):
     def hold(self, value: Tensor) -> Tensor:
         "Put a tensor on the device whole, on every chip, for the whole run."
         return value.to(self.name)
+
+    def number(self, value: float) -> float | Tensor:
+        "A number that differs from step to step, such as a learning rate, as a step takes it."
+        return value
 
     def free(self) -> float:  # bytes; infinite where it cannot be known
         "Memory that is left on the device."
@@ -394,6 +398,10 @@ class DeviceFacts(DeviceRandom):
     def keep(self, folder: Path) -> None:
         "Keep what was compiled in a folder, for the next session."
 
+    def adapt(self, least: float = 0.0) -> str:  # seconds to look for
+        "Make room for other programs where that makes this one faster; what was done, in a line."
+        return ""
+
     def report(self) -> str:
         "What there is to say at the end of a run; empty: nothing."
         return ""
@@ -468,14 +476,90 @@ test_eq(hold_memory(), hold_memory(False))
 hold_memory()
 
 
+# %% [markdown]
+# ### Beside other programs
+#
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 3.3 s instead of 35 ms, and a training step 13 s instead of 0.12 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and takes the edge off (0.28 s and 1.6 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 57 ms and 0.2 s.
+#
+# So we count, on Linux, how much time other programs get on our cores, and use as many threads as they leave: when a device is opened, at the beginning of an epoch and at its log lines. `OMP_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was asked for.
+
 # %%
 #| export
+class Cores:
+    "How much other programs use the cores of this process (Linux; elsewhere it is not known)."
+
+    def __init__(self) -> None:
+        self.count = len(self.own()) or os.cpu_count() or 1
+        self.before = self.read()
+
+    def own(self) -> set[int]:
+        "Numbers of the cores that this process may use."
+        return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+    def read(self) -> tuple[float, float, float]:  # seconds: now, busy on our cores, our own
+        "The counters of the system."
+        busy, own = 0.0, self.own()
+        with contextlib.suppress(OSError, ValueError), open("/proc/stat", encoding="ascii") as file:
+            for name, *ticks in (line.split() for line in file if re.match(r"cpu\d", line)):
+                if int(name[3:]) in own:  # user nice system idle iowait irq softirq steal
+                    used = sum(map(int, ticks[:8])) - int(ticks[3]) - int(ticks[4])
+                    busy += used / os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), busy, time.process_time()
+
+    def others(self, least: float = 0.0) -> float:  # 0 to the number of cores
+        "Cores that other programs kept busy since the last call; waits for `least` seconds."
+        time.sleep(max(0.0, least - (time.monotonic() - self.before[0])))
+        before, self.before = self.before, self.read()
+        wall, busy, own = (new - old for new, old in zip(self.before, before, strict=True))
+        return min(max((busy - own) / max(wall, 1e-3), 0.0), float(self.count))
+
+    def free(self, taken: float) -> int:
+        "How many of the cores a program should use beside others that keep some busy."
+        return max(1, self.count - round(taken))
+
+
+# %%
+cores = Cores()
+test_eq([cores.free(taken) for taken in (0, 0.4, cores.count)], [cores.count, cores.count, 1])
+print(f"{cores.count} cores, {cores.others(least=0.1):.2f} of them busy with other programs")
+
+# %%
+#| export
+USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
+
+
 class Cpu(DeviceSteps):
     "A plain CPU."
+
+    chosen = USUAL_THREADS  # by this class, for the whole process
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         super().__init__(precision, index)
         hold_memory()
+        self.cores = Cores()
+        self.adapt(0.1)
+
+    def adapt(self, least: float = 0.0) -> str:
+        "Use as many threads as other programs leave cores, unless the number was set by the user."
+        taken, now = self.cores.others(least), torch.get_num_threads()
+        best = min(USUAL_THREADS, self.cores.free(taken))
+        fixed = "OMP_NUM_THREADS" in os.environ or torch.are_deterministic_algorithms_enabled()
+        if best == now or fixed or now not in (USUAL_THREADS, Cpu.chosen):
+            return ""
+        torch.set_num_threads(best)
+        Cpu.chosen = best
+        return (
+            f"other programs keep {taken:.1f} of {counted(self.cores.count, 'core')} busy: "
+            f"{counted(best, 'thread')} from here on, {now} before"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        "How many threads compute."
+        return {"threads": torch.get_num_threads()}
+
+
+# %%
+print(Cpu().facts(), Cpu().adapt() or "nothing to change")
 
 
 # %% [markdown]
@@ -944,6 +1028,10 @@ class XlaMemory(XlaChips):
         "Copy a tensor to every chip."
         return self.mark(value.to(self.name))
 
+    def number(self, value: float) -> Tensor:  # 0-d
+        "A number as an input of the compiled step: as a constant, each value would be a program."
+        return self.mark(torch.tensor(value).to(self.name))
+
     def free(self) -> float:
         "The memory of a chip, of which a model takes little."
         found = tpu_chips()
@@ -1228,6 +1316,72 @@ class CudaRanks(Ranks, Cuda):
 
 
 # %% [markdown]
+# ## The optimizer
+#
+# torch's optimizers take a learning rate that changes from step to step, with two exceptions on a TPU. A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts one if it is told that its step is recorded (`capturable`); Adagrad does not, and has the few lines of its update here. And the state is made before the first step, because a step that makes it is another program than one that finds it.
+
+# %%
+#| export
+class Adagrad(torch.optim.Adagrad):
+    "torch's Adagrad, whose rate may also be a 0-d tensor."
+
+    def step(self, closure: Any = None) -> Any:
+        "One update, from gradients that are there."
+        if not isinstance(self.param_groups[0]["lr"], Tensor):
+            return super().step(closure)
+        with torch.no_grad():
+            for group in self.param_groups:
+                for weight in (p for p in group["params"] if p.grad is not None):
+                    grad, state = weight.grad, self.state[weight]
+                    if group["weight_decay"]:
+                        grad = grad.add(weight, alpha=group["weight_decay"])
+                    state["sum"].addcmul_(grad, grad)
+                    weight.sub_(group["lr"] * grad / (state["sum"].sqrt() + group["eps"]))
+        return None
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "adagrad": Adagrad,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+
+
+def make_optimizer(
+    name: str,  # of OPTIMIZERS
+    groups: list[dict[str, Any]],  # parameters on their device, each group with its rate
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    "An optimizer whose rate may change in every step, on any device."
+    weights = [weight for group in groups for weight in group["params"]]
+    recorded = weights[0].device.type == "xla" and name != "adagrad"
+    options = {"capturable": True} if recorded else {}
+    optimizer = OPTIMIZERS[name](groups, weight_decay=weight_decay, **options)
+    for weight in weights if recorded else ():
+        step = torch.zeros((), device=weight.device)
+        moments = {key: torch.zeros_like(weight) for key in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[weight] = {"step": step, **moments}
+    return optimizer
+
+
+# %% [markdown]
+# Both forms of a rate give the same step:
+
+# %%
+steps = []
+for rate in (0.1, torch.tensor(0.1)):
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = make_optimizer("adagrad", [{"params": [weight], "lr": rate}], weight_decay=0.1)
+    for grad in (1.0, -0.5):
+        weight.grad = torch.full((3,), grad)
+        optimizer.step()
+    steps.append(weight.detach())
+assert torch.allclose(*steps, rtol=1e-6)
+assert isinstance(optimizer, Adagrad)
+sorted(OPTIMIZERS)
+
+
+# %% [markdown]
 # ## The device of a run
 #
 # `auto` takes the best there is. The line that comes out says what was taken.
@@ -1293,6 +1447,8 @@ def open_device(
 #| export
 def device_for(config: Config) -> DeviceSteps:
     "The device of a run, which must be able to share its batch; UserError if not."
+    if config.deterministic:
+        repeat_exactly()
     chosen = config.device, config.precision, config.num_devices
     device = open_device(*chosen, config.debug_xla)
     device.check(config.batch_size)
@@ -1306,8 +1462,6 @@ def device_for(config: Config) -> DeviceSteps:
         raise UserError(
             f"micro_batch={device.micro}: is for one CPU or GPU; here write a smaller --batch-size"
         )
-    if config.deterministic:
-        repeat_exactly()
     return device
 
 

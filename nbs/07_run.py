@@ -23,6 +23,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import shutil
 import signal
 import sys
@@ -41,7 +42,14 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError, as_user_error, read_json, shown
+from mshnet.core import (
+    Config,
+    UserError,
+    as_user_error,
+    of_first_release,
+    read_json,
+    shown,
+)
 from mshnet.device import XLA_PACKAGES
 from mshnet.model import checksum, find_weights, fit_weights, read_file
 from mshnet.places import first_process, installed, interactive, to_disk
@@ -271,11 +279,13 @@ environment("cpu")["packages"]["torch"]
 #
 # A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot go on with something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so that a run begun on one device goes on at another.
 #
+# With averaged weights there are two sets: `model` is the one that is scored, whoever reads the file, and `trained` the one that training continues from.
+#
 # Most of what is drawn in an epoch (its order, its crops) follows from the seed, the epoch and the image's number, so there is no sampler to store. A run that is asked to stop within an epoch stores how many of its steps are done and the sum of their losses too, and goes on with the next step.
 
 # %%
 #| export
-FORMAT = 2  # of checkpoints; raised when an older release could not read them
+FORMAT = 3  # of checkpoints; raised when an older release could not read them
 
 
 @dataclass
@@ -285,6 +295,7 @@ class State:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler | None = None  # of the device
+    ema: nn.Module | None = None  # the averaged weights; None: there are none
     epoch: int = -1  # the last one that is complete
     phase: str = ""  # of that epoch
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
@@ -292,6 +303,11 @@ class State:
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
     random: list[dict[str, Any]] = field(default_factory=list)  # where each one's numbers stood
     micro: int = 0  # images computed at once, where the memory ended; 0: the whole batch
+
+    @property
+    def scored(self) -> nn.Module:
+        "The model that is scored and kept: the averaged one, if there is one."
+        return self.model if self.ema is None else self.ema
 
 
 # %% [markdown]
@@ -328,7 +344,8 @@ def snapshot(
         "epoch": state.epoch,
         "phase": state.phase,
         "best": state.best,
-        "model": state.model.state_dict(),
+        "model": state.scored.state_dict(),
+        "trained": {} if state.ema is None else state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict() if state.scaler else {},
         "step": state.step,
@@ -445,6 +462,7 @@ class Content(BaseModel):
     phase: str
     best: dict[str, str | int | float | None] | None
     model: dict[str, Tensor]
+    trained: dict[str, Tensor] = {}
     optimizer: dict[str, Any]
     scaler: dict[str, Any] = {}
     step: int = Field(0, ge=0)
@@ -487,14 +505,20 @@ def restore(
     "Put a checkpoint into the state of a run; UserError if it is of another model or optimizer."
     groups = state.optimizer.param_groups
     rates = [group.get("initial_lr", group["lr"]) for group in groups]
+    own = [{k: g[k] for k in ("capturable", "foreach", "fused") if k in g} for g in groups]
     try:
-        state.optimizer.load_state_dict(content["optimizer"])
-        sizes = [(p.shape, s["sum"].shape) for p, s in state.optimizer.state.items() if "sum" in s]
-        if any(size != of_sum for size, of_sum in sizes):
-            raise ValueError("its sums have other shapes")
+        old = content["optimizer"]["param_groups"]
+        saved = [g | mine for g, mine in zip(old, own, strict=True)]  # of this device
+        state.optimizer.load_state_dict({**content["optimizer"], "param_groups": saved})
+        for weight, values in state.optimizer.state.items():
+            if any(v.dim() and v.shape != weight.shape for v in values.values()):
+                raise ValueError("its sums have other shapes")
         if state.scaler and content["scaler"]:
             state.scaler.load_state_dict(content["scaler"])
-        fit_weights(state.model, find_weights(content))
+        scored = find_weights(content)
+        fit_weights(state.model, content["trained"] or scored)
+        if state.ema is not None:
+            fit_weights(state.ema, scored)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise UserError(f"checkpoint: {error}") from None
     for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
@@ -543,7 +567,7 @@ new.optimizer.state_dict()["state"][0]["sum"]
 # %% [markdown]
 # ## Beginning, or going on
 #
-# The same command again goes on with the same run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. `epochs` may grow. Of `precision` what was really computed in is compared: "auto" is bfloat16 on one chip and float32 on another, and a run that moves goes on in its own.
+# The same command again goes on with the same run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. With a constant rate `epochs` may grow; a cosine ends where its run ends. Of `precision` what was really computed in is compared: "auto" is bfloat16 on one chip and float32 on another, and a run that moves goes on in its own.
 
 # %%
 #| export
@@ -552,10 +576,12 @@ def differences(
     new: Config,
 ) -> list[str]:  # such as "lr 0.05 -> 0.1"
     "Recipe settings in which a run would change."
-    fields = type(new).model_fields  # a setting that a run does not know had its default
-    names = [n for n in new.recipe_names() if n not in ("epochs", "precision")]
-    pairs = [(n, old.get(n, fields[n].default), getattr(new, n)) for n in names]
-    return [f"{n} {shown(a)} -> {shown(b)}" for n, a, b in pairs if a != b]
+    old = type(new)().recipe() | of_first_release(old)  # what a run does not know was the default
+    may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
+    names = [n for n in new.recipe_names() if n not in may_differ]
+    pairs = [(n, old[n], getattr(new, n)) for n in names]
+    why = {"epochs": " with schedule=cosine, which ends where its run ends"}
+    return [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
 
 
 # %% [markdown]
@@ -573,14 +599,15 @@ def earlier(
     if not old:
         return None
     changed = differences(old["config"], config)
-    both = sorted(old["data"].keys() & data.keys())
+    both = sorted((old["data"].keys() & data.keys()) - {"training images"})  # the list says it
     if config.precision == "auto":  # it goes on in its own
         both = [name for name in both if name != "precision"]
     changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed:
+        takes = f" (--resume {shlex.quote(str(folder.path))} takes them)"
         raise UserError(
             f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
-            "write its settings or another --output-dir"
+            f"write its settings{'' if config.resume else takes} or another --output-dir"
         )
     if config.epochs <= old["epoch"]:
         done = old["epoch"] + 1
@@ -708,6 +735,13 @@ str(caught[0].message).split(": ", 1)[1]
 
 # %%
 differences(Config().model_dump(), Config(seed=3, epochs=500))
+
+# %%
+from mshnet.core import configure
+
+first = {"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}  # of the first release
+paper = configure({"preset": "paper", "dataset_dir": "sirst", "precision": "auto", "epochs": 500})
+test_eq(differences(first, paper), [])
 
 # %% [markdown]
 # ## One run, one process

@@ -29,7 +29,7 @@ from scipy.ndimage import find_objects, label, white_tophat
 from torch import Tensor, nn
 
 from mshnet.core import Config, UserError, as_user_error
-from mshnet.data import Batch, Split, ahead, pairs_of, read_dataset, squash
+from mshnet.data import Batch, Split, ahead, image_digests, pairs_of, read_dataset, squash
 from mshnet.device import DeviceSteps, open_device
 from mshnet.metrics import (
     BINS,
@@ -44,7 +44,7 @@ from mshnet.metrics import (
     pd_fa,
     score,
 )
-from mshnet.model import MSHNet, load_weights, weights_file
+from mshnet.model import PRETRAINED, MSHNet, load_weights, weights_file
 from mshnet.places import installed, program_folder
 from mshnet.run import bar, write_json
 from mshnet.task import Detection, Task, normalise
@@ -149,6 +149,7 @@ class Origin:
     chosen: str  # such as "epoch 399, the last"
     seed: int | None = None
     trained_on: str | None = None  # digits that stand for the training list's names and pixels
+    seen: int | None = None  # scored images that are among the training images
 
 
 # %% [markdown]
@@ -180,6 +181,7 @@ def protocol(
         "chosen": weights.chosen,
         "seed": weights.seed,
         "trained_on": weights.trained_on,
+        "trained_on_scored_images": weights.seen,
         "device": device.why,
         "precision": device.precision,
         "mshnet": installed("mshnet"),
@@ -587,6 +589,12 @@ class Trained:
     phase: str  # the phase it was trained to
     origin: Origin
     said: dict[str, Any] = field(default_factory=dict)  # the checkpoint's own words; {}: published
+    threshold: float = 0.5  # of the probability, for detections
+
+    def seen(self, split: Split) -> int | None:  # None: not known
+        "How many images of a split the weights were trained on, whatever their names."
+        known = str(self.said.get("data", {}).get("training images", ""))
+        return len(image_digests([split]) & set(known.split())) if known else None
 
 
 def trained_model(
@@ -602,13 +610,13 @@ def trained_model(
     try:
         said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
         said["data"] = content.get("data", {})  # exported weights of before have none
-        origin = origin_of(said)
+        origin, threshold = origin_of(said), float(content.get("threshold", 0.5))
         if said["epoch"] != said["best"]["epoch"]:
             chosen = f"epoch {said['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
-    return Trained(model, str(said["phase"]), origin, said)
+    return Trained(model, str(said["phase"]), origin, said, threshold)
 
 
 # %% [markdown]
@@ -617,14 +625,10 @@ def trained_model(
 # %%
 #| export
 def evaluate(
-    config: Config,  # weight_path names the weights
+    config: Config,  # weight_path names the weights; empty: the pretrained ones
 ) -> Evaluation:
     "Score weights on the test list of a data set."
-    if not config.weight_path:
-        raise UserError(
-            "weight_path is empty: name the weights to score, such as runs/NAME/best.pt"
-        )
-    trained = trained_model(config.weight_path)
+    trained = trained_model(config.weight_path or PRETRAINED)
     device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
     if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes start them by torchrun"
@@ -635,8 +639,17 @@ def evaluate(
     task = Detection(config)
     parts, findings = read_dataset(config, ["test"])
     findings.settle(config.on_bad_image)
-    model = device.place(trained.model)
-    return look_closely(task, model, parts["test"], device, trained.phase, trained.origin)
+    model, origin = (
+        device.place(trained.model),
+        replace(trained.origin, seen=trained.seen(parts["test"])),
+    )
+    if origin.seen:
+        warnings.warn(
+            f"{origin.seen} of the {len(parts['test'])} scored images are among the training "
+            "images of these weights, so the score says nothing of new images",
+            stacklevel=2,
+        )
+    return look_closely(task, model, parts["test"], device, trained.phase, origin)
 
 
 # %%
@@ -646,9 +659,10 @@ with tempfile.TemporaryDirectory() as tmp:
     trained = trained_model(path)
     assert isinstance(trained, Trained) and trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
-test_eq(again.scores.images, 3)
-with expect_fail(UserError, contains="name the weights"):
-    evaluate(config)
+test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
+digests = " ".join(image_digests([parts["test"]]))
+known = replace(trained, said={"data": {"training images": digests}})
+test_eq((known.seen(parts["test"]), known.seen(parts["train"])), (3, 0))
 print(again.scores, "|", again.protocol["chosen"])
 past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}}
 test_eq(origin_of({**past, "data": {}}), Origin(chosen_by(past["config"], past["best"]), 3))
@@ -746,12 +760,13 @@ class Detector:
     ) -> None:
         self.device, self.deep = open_device(device, precision), True
         self.why = self.device.why  # the device and its precision, in words
+        self.threshold = 0.5  # of the probability, for detections
         if isinstance(weights, MSHNet):
             self.name, model = type(weights).__name__, copy.deepcopy(weights)
         else:
             trained = trained_model(weights)
             self.name, model = Path(weights).name, trained.model
-            self.deep = trained.phase == "full"
+            self.deep, self.threshold = trained.phase == "full", trained.threshold
         self.model = self.device.begin("predicting", self.device.place(model).eval())
 
     def __call__(

@@ -8,11 +8,12 @@
 
 # %%
 #| hide
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
 import contextlib
+import copy
 import hashlib
 import json
 import math
@@ -39,8 +40,8 @@ import torch
 
 # %%
 #| export
-from mshnet.core import OF_ITS_MACHINE, STOPPED, Config, UserError, as_user_error
-from mshnet.data import Split, complete, hash_of_all, listed_names
+from mshnet.core import OF_ITS_MACHINE, STOPPED, Config, UserError, as_user_error, counted
+from mshnet.data import Split, complete, hash_of_all, image_digests, listed_names
 from mshnet.device import (
     DeviceSteps,
     TooLarge,
@@ -167,7 +168,9 @@ def spoiled(
         for k, v in values.items()  # as text: JSON knows no NaN
     }
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
-    facts = {"epoch": epoch, "step": step, "names": names, "lr": task.rate(epoch)}
+    steps = len(task.plan(split, epoch))
+    facts = {"epoch": epoch, "step": step, "names": names}
+    facts |= {"lr": task.rate(epoch * steps + step, steps)}
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is no number; images {', '.join(names[:4])} (all in "
         "not_finite.json); the last good checkpoint is kept; try --clip-grad 1, a smaller --lr or "
@@ -210,11 +213,44 @@ def train_step(
     device.update(loss, optimizer, clip)
 
 
-def set_rate(task: Task, optimizer: torch.optim.Optimizer, epoch: int) -> None:
-    "Give every group of weights its own rate, times what the rule makes of it in this epoch."
-    factor = task.rate(epoch) / task.config.lr
-    for group in optimizer.param_groups:
-        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+# %% [markdown]
+# Before a step its learning rate is set, and the weights that the steps before it left are averaged. Averaging comes first so that on a TPU it belongs to the step's program. The decay grows to `ema`, because an average over a thousand steps would remember the random start for long:
+#
+# $$\bar w \leftarrow \bar w + (1 - d_t)(w - \bar w), \quad d_t = \min\left(\mathrm{ema}, \frac{1 + t}{10 + t}\right)$$
+#
+# Before the first step both are equal, so that averaging changes nothing. Batch norm's statistics are averaged too, and its counters copied: they belong to the weights that made them.
+
+# %%
+#| export
+def average(
+    ema: torch.nn.Module,
+    model: torch.nn.Module,
+    share: float | torch.Tensor,  # of the model's weights in the new average, 0..1
+) -> None:
+    "Move averaged weights and buffers towards those of the model."
+    with torch.no_grad():
+        pairs = zip(ema.state_dict().values(), model.state_dict().values(), strict=True)
+        for old, new in pairs:
+            if old.is_floating_point():
+                old.lerp_(new, share)
+            else:
+                old.copy_(new)
+
+
+def prepare_step(
+    task: Task,
+    state: State,
+    device: DeviceSteps,
+    step: int,  # of the run, from 0
+    per_epoch: int,
+) -> None:
+    "Average the weights before a step, and set the step's learning rate in every group."
+    if state.ema is not None:
+        decay = min(task.config.ema, (1 + step) / (10 + step))
+        average(state.ema, state.model, device.number(1 - decay))
+    factor = task.rate(step, per_epoch) / task.config.lr
+    for group in state.optimizer.param_groups:
+        group["lr"] = device.number(group.setdefault("initial_lr", group["lr"]) * factor)
 
 
 # %% [markdown]
@@ -239,11 +275,13 @@ def train_epoch(
     try:
         with profiled(config.profile) as watch, device.in_memory(config.batch_size):
             for batch in steps:
+                prepare_step(task, state, device, epoch * len(plan) + losses.step, len(plan))
                 train_step(task, model, batch, phase, state.optimizer, device, losses)
                 watch()
                 if losses.step == len(plan):
                     break
                 if pause := losses.step % config.log_every == 0:
+                    adapt(device)
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
                 if stop and (reason := device.agree(stop.reason, pause)):
@@ -271,16 +309,19 @@ def own_total(state: State, device: DeviceSteps) -> float:
 
 def begin_epoch(task: Task, state: State, split: Split, device: DeviceSteps, epoch: int) -> Any:
     "Get ready for an epoch, or for the rest of one; the model as a step calls it."
-    phase, rate = task.phase(epoch), task.rate(epoch)
-    set_rate(task, state.optimizer, epoch)
+    adapt(device)
     device.seed(task.config.seed, epoch)
     if state.step and len(state.random) == device.processes:
         device.set_random_states(state.random[device.rank])
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
-    grows = rate != task.rate(task.config.epochs)  # a rate is a constant of a compiled program
-    name = f"{phase}, lr {rate:.4g}" if grows else phase
-    return device.begin(name, state.model, state.optimizer)
+    return device.begin(task.phase(epoch), state.model, state.optimizer)
+
+
+def adapt(device: DeviceSteps) -> None:
+    "Let a CPU use the cores that other programs leave, and print what changes."
+    if changed := device.adapt():
+        print(f"  {changed}", flush=True)
 
 
 # %%
@@ -290,14 +331,19 @@ config = Config(
 task, device = Detection(config), open_device("cpu")
 parts, model = task.splits(), device.place(task.model())
 state = State(model, task.optimizer(model))
+adapt(device)  # prints a line where another program came or went
 losses = [train_epoch(task, state, parts["train"], device, 0) for _ in range(2)]
 test_eq(device.reads, 2)
-set_rate(task, state.optimizer, 0)
-test_eq(state.optimizer.param_groups[0]["lr"], config.lr)
+test_eq(state.optimizer.param_groups[0]["lr"], task.rate(1, per_epoch=2))
+ema = task.model()
+average(ema, model, 0.25)
+test_close(ema.final.bias.item(), 0.25 * model.final.bias.item())
+prepare_step(task, State(model, state.optimizer, ema=ema), device, 1, 2)
+test_close(ema.final.bias.item(), model.final.bias.item() * (1 - 0.75 * 2 / 11))
 assert begin_epoch(task, state, parts["train"], device, 0) is model
-batch, counted = task.batch(parts["train"], [0, 1], 0), Losses(device)
-train_step(task, model, batch, "full", state.optimizer, device, counted)
-assert spoiled(task, state, parts["train"], 0, 1).facts["names"] and counted.mean() > 0
+batch, summed = task.batch(parts["train"], [0, 1], 0), Losses(device)
+train_step(task, model, batch, "full", state.optimizer, device, summed)
+assert spoiled(task, state, parts["train"], 0, 1).facts["names"] and summed.mean() > 0
 losses
 
 # %% [markdown]
@@ -372,10 +418,12 @@ def epoch_entry(
     loss = train_epoch(task, state, parts["train"], device, epoch, stop)
     trained = time.monotonic() - start
     phase, name = task.phase(epoch), judge_split(config)
-    entry = {"epoch": epoch, "phase": phase, "loss": loss, "lr": task.rate(epoch), "split": name}
+    steps = len(task.plan(parts["train"], epoch))
+    lr = task.rate((epoch + 1) * steps - 1, steps)  # of the last step
+    entry = {"epoch": epoch, "phase": phase, "loss": loss, "lr": lr, "split": name}
     due = (epoch + 1) % config.eval_every == 0 or epoch == config.epochs - 1
     if due:
-        scores = score_split(task, state.model, parts[name], device, phase)
+        scores = score_split(task, state.scored, parts[name], device, phase)
         entry |= {"line": str(scores), "scores": scores.as_dict()}
     seconds = time.monotonic() - start
     times = {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
@@ -420,30 +468,26 @@ entry["line"]
 
 
 # %% [markdown]
-# ## A known trap
-#
-# The end of the warm-up can kill the fused prediction. Three heads join that have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient: their logits fall to where the sigmoid is flat, and the fused map, which adds them up, is empty or full from then on. It happens with the paper's own recipe, for some seeds, and can last a dozen epochs. Nobody should stare at zeros for that long without being told.
+# How many steps a run has is known with its data. A warm-up that does not fit is refused before anything is spent:
 
 # %%
 #| export
-def stuck(
-    history: list[dict[str, Any]],  # of a run's log
-) -> str:  # advice, at the third scored epoch of nothing after the warm-up; else ""
-    "What to do about a prediction that died with the end of the warm-up."
-    scored = [e["scores"]["iou"] or 0 for e in history if e["phase"] == "full" and "scores" in e]
-    dead = [iou < 0.01 for iou in scored]
-    if not (len(dead) >= 3 and all(dead[-3:]) and (len(dead) == 3 or not dead[-4])):
-        return ""
-    return (
-        "  the prediction has been empty or full for three epochs: a known trap at the end of the "
-        "warm-up. It may recover; if it does not, try another --seed or --lr 0.02"
-    )
+def check_warm_up(
+    config: Config,
+    per_epoch: int,  # steps of an epoch
+) -> None:
+    "UserError if the rate would still grow when the run ends."
+    steps = config.epochs * per_epoch
+    if config.warmup_steps >= steps:
+        raise UserError(
+            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; write "
+            f"--warmup-steps {steps // 10} or fewer, or more --epochs"
+        )
 
 
 # %%
-zeros = [{"phase": "full", "scores": {"iou": iou}} for iou in (0.3, 0, 0, 0, 0)]
-test_eq([bool(stuck(zeros[:n])) for n in range(1, 6)], [False, False, False, True, False])
-test_eq(stuck([{"phase": "warm-up", "scores": {"iou": 0}}] * 5), "")
+with expect_fail(UserError, contains="the run has 20 steps; write --warmup-steps 2"):
+    check_warm_up(Config(warmup_steps=20, epochs=2), per_epoch=10)
 
 
 # %% [markdown]
@@ -749,6 +793,7 @@ def train(
         device.once(lambda: held.enter_context(alone(folder.path)))
         device.once(lambda: look_back(folder, config))
         parts = task.splits()
+        check_warm_up(config, len(task.plan(parts["train"], 0)))
         state = beginning(folder, task, parts, device)
         unfinished = state.epoch < config.epochs - 1
         device.once(lambda: prepare(folder, config, device.why, unfinished))
@@ -877,7 +922,9 @@ def beginning(
     device: DeviceSteps,
 ) -> State:
     "The state that a run begins or goes on with."
-    config, model = task.config, device.place(task.model())
+    config, start = task.config, task.model()
+    ema = device.place(copy.deepcopy(start)) if config.ema else None
+    model = device.place(start)
     old = device.once(lambda: earlier(folder, config, identity(config, parts, device)))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
         if computed not in device.precisions:
@@ -886,12 +933,13 @@ def beginning(
                 "--device cuda or cpu, or begin anew in another --output-dir"
             )
         device.set_precision(computed)
-    state = State(model, task.optimizer(model), device.scaler)
+    state = State(model, task.optimizer(model), device.scaler, ema)
     if old:
         restore(state, old)
     elif config.weight_path:
         with as_user_error():
-            load_weights(model, weights_file(config.weight_path))
+            for each in (m for m in (model, ema) if m is not None):
+                load_weights(each, weights_file(config.weight_path))
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # it goes on as it went
     state.micro = device.micro
@@ -913,6 +961,8 @@ def identity(
     trained = [parts[name] for name in ("train", "val") if name in parts]
     if all(map(complete, trained)):
         same["training list"] = hash_of_all(trained)  # the same with every seed
+        if all(split.in_memory for split in trained):
+            same["training images"] = " ".join(sorted(image_digests(trained)))
     for name, split in parts.items():
         listed = "\n".join(listed_names(split))
         same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
@@ -974,8 +1024,8 @@ def fit(
             device.once(lambda: keep(folder, task.config, state, entry, data, background))  # noqa: B023
             scalars.write(entry)
             print(told(entry, task.config.epochs - 1), flush=True)
-            if "scores" in entry and (advice := stuck(folder.history())):
-                print(advice, flush=True)
+            if "scores" in entry and (advice := task.advice(folder.history())):
+                print(f"  {advice}", flush=True)
             if epoch != epochs[-1] and (reason := device.agree(session.stop.reason, True)):
                 raise Stopped(reason, session.stop.number)
         device.once(background.finish)
@@ -1064,13 +1114,15 @@ def finish(
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    config = config.model_copy(update={"output_dir": f"{tmp}/run", "warm_epoch": 0, "epochs": 2})
+    config = config.model_copy(
+        update={"output_dir": f"{tmp}/run", "epochs": 2, "schedule": "constant"}
+    )
     run = train(config)
     again = train(config)
     longer = train(config.model_copy(update={"epochs": 3}))
     test_eq([len(r.history) for r in (run, longer)], [3, 3])
     test_eq(json.loads((run.folder / "status.json").read_text())["state"], "finished")
-    with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
+    with expect_fail(UserError, contains="lr 0.001 -> 0.1"):
         train(config.model_copy(update={"lr": 0.1}))
     test_eq(beginning(Folder(run.folder), Detection(longer.config), parts, device).epoch, 2)
     print(longer.listing().split("\n", 1)[1])

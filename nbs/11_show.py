@@ -43,7 +43,7 @@ from matplotlib.patches import Rectangle
 
 # %%
 #| export
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, of_first_release
 from mshnet.data import (
     FOLDERS,
     SUFFIXES,
@@ -354,7 +354,7 @@ def run_config(
     folder: Path,  # of a run
 ) -> Config:
     "The configuration of a run."
-    return Config(**Folder(folder).read_json("config.json"))
+    return Config(**of_first_release(Folder(folder).read_json("config.json")))
 
 
 def signs(

@@ -33,9 +33,9 @@ from pathlib import Path
 
 import torch
 
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, counted
 from mshnet.data import report
-from mshnet.device import XLA_PACKAGES, DeviceSteps, open_device, tpu_chips, why_no_xla
+from mshnet.device import XLA_PACKAGES, Cores, DeviceSteps, open_device, tpu_chips, why_no_xla
 from mshnet.places import (
     installed,
     is_mounted,
@@ -284,7 +284,26 @@ def place(patient: Patient) -> Line:
     return Line("ok", "place", where().note)
 
 
+# %% [markdown]
+# Other programs on the same cores slow a training down by more than their share, because threads wait for each other (the device notebook has the measurement).
+
 # %%
+#| export
+def neighbours(patient: Patient) -> Line:
+    "How busy other programs keep the cores."
+    cores = Cores()
+    taken = cores.others(least=0.3)
+    text = f"other programs keep {taken:.1f} of {counted(cores.count, 'core')} busy"
+    if taken < 0.5:
+        return Line("ok", "neighbours", text)
+    if not patient.device or patient.device.kind != "cpu":
+        return Line("ok", "neighbours", text)
+    slow = "training is slower beside them, and its steps may stall; stop them, or wait"
+    return Line("warning", "neighbours", f"{text}; {slow}")
+
+
+# %%
+print(neighbours(patient))
 print(machine(patient))
 print(place(patient))
 with tempfile.TemporaryDirectory() as tmp:
@@ -315,7 +334,7 @@ def accelerator(patient: Patient) -> Line:
         )
     if device.kind == "cpu" and patient.config.device == "auto":
         built = "torch finds no GPU" if gpu_build() else "torch is built without CUDA"
-        hint = f"{device.why} ({built}; 400 epochs take a GPU, a first look does not)"
+        hint = f"{device.why} ({built}; a first look needs none)"
         return Line("ok", "accelerator", hint)
     return Line("ok", "accelerator", device.why)
 
@@ -556,7 +575,7 @@ for has in ({"torchvision": "0.20.1"}, {"torch": "2.13.0"}):
 # %%
 #| export
 KEPT = {"bf16": 1540, "fp16": 1540, "fp32": 2970}  # bytes per pixel, for the backward pass
-FIXED = 55 * 2**20  # bytes: the weights, their gradients and Adagrad's sums
+FIXED = 55 * 2**20  # bytes: weights, gradients, Adagrad's sums (33 MB more with AdamW and averages)
 
 
 def needed(
@@ -745,6 +764,7 @@ test_eq(data(Patient(Config(device="cpu", dataset_dir="no-such-folder"))).level,
 #| export
 QUESTIONS: tuple[Callable[[Patient], Line], ...] = (
     machine,
+    neighbours,
     place,
     accelerator,
     build,

@@ -36,7 +36,7 @@ from skimage.measure import label, regionprops
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mshnet.core import Config, UserError
+from mshnet.core import FIRST_DEFAULTS, Config, UserError
 from mshnet.data import Draw, Split, draw
 from mshnet.device import DeviceSteps, device_for, hold_memory, open_device
 from mshnet.evaluate import Origin, look_closely, predictions, score_split, trained_model
@@ -426,7 +426,7 @@ def plain_batch(
     "One training batch, image by image."
     pairs = []
     for i in rows:
-        drawn = draw(config.seed, epoch, i, config.base_size)
+        drawn = draw(config, epoch, i)
         pairs.append(plain_sample(folder, name, i, config.crop_size, drawn))
     return torch.stack([image for image, _ in pairs]), torch.stack([mask for _, mask in pairs])
 
@@ -435,7 +435,10 @@ def plain_batch(
 # The same draws give the same pixels as the library's own batches, to the last bit:
 
 # %%
-config = Config(scenes=8, base_size=32, crop_size=32, choose="last", device="cpu", batch_size=2)
+from mshnet.core import PRESETS
+
+small = {"scenes": 8, "base_size": 32, "crop_size": 32, "device": "cpu", "batch_size": 2}
+config = Config(**PRESETS["paper"] | {"precision": "auto"} | small)
 task = Detection(config)
 parts, place = task.splits(), tempfile.TemporaryDirectory()
 write_copies(parts["train"], range(8), Path(place.name))
@@ -1278,8 +1281,7 @@ def largest_text(rows: list[dict[str, Any]], config: Config) -> str:
         for row in rows
     ]
     best = max(row["batch"] for row in rows if "error" not in row)
-    grown = config.model_copy(update={"batch_size": best, "lr_rule": "sqrt"})
-    rate = Detection(grown).rate(max(config.warm_epoch, 0))  # when the warm-up is over
+    rate = config.lr * (best / 4) ** 0.5
     return "\n".join(
         [*lines, f"write --batch-size {best}; with --lr-rule sqrt its learning rate is {rate:.3g}"]
     )
@@ -1576,19 +1578,22 @@ PROTOCOL = {
     "projected": "epochs times measured seconds, without start and checkpoints",
 }
 
-
 # %% [markdown]
-# That stands in the file, beside the numbers it explains. The request is checked before anything is spent:
+# That stands in the file, beside the numbers it explains. What is measured is the paper's recipe, which is also what the plain script does. The request is checked before anything is spent:
 
 # %%
 #| export
+MEASURED = {k: v for k, v in FIRST_DEFAULTS.items() if k not in ("choose", "epochs")}
+
+
 def make_bed(
     config: Config,
     options: Options,
     folder: Path,  # for the copies
 ) -> Bed:
     "Read the data and open the device; UserError if something cannot be measured."
-    config = config.model_copy(update={"log_every": 1_000_000, "clip_grad": 0.0, "resume": ""})
+    own = {"crop_size": config.base_size, "log_every": 1_000_000, "resume": ""}
+    config = config.model_copy(update=MEASURED | own)
     if options.weights == "trained" and not config.weight_path:
         raise UserError("weights=trained: name the weights with --weight-path")
     device = device_for(config)
@@ -2199,7 +2204,7 @@ print(estimates_table({}, chips=[t4, v5e]))
 # %% [markdown]
 # ### Memory
 #
-# What a step needs at least can be computed: the weights, their gradients and Adagrad's sums, four bytes each, the weights once more in bfloat16, and what the forward pass keeps for the backward pass. The latter can be asked of torch. On a CPU the hand-written backward passes keep less; what is asked here is what other devices keep.
+# What a step of the paper's recipe needs at least can be computed: the weights, their gradients and Adagrad's sums, four bytes each, the weights once more in bfloat16, and what the forward pass keeps for the backward pass. The latter can be asked of torch. On a CPU the hand-written backward passes keep less; what is asked here is what other devices keep.
 
 # %%
 #| export

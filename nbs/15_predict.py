@@ -16,6 +16,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 #| export
 import contextlib
 import csv
+import functools
 import glob
 import importlib.util
 import itertools
@@ -49,6 +50,7 @@ from mshnet.data import (
     opened,
     pixels_of,
     refuse_size,
+    scene,
     trouble,
     visible,
 )
@@ -56,7 +58,7 @@ from mshnet.device import NO_MEMORY
 from mshnet.evaluate import Detector
 from mshnet.export import OnnxDetector, open_detector
 from mshnet.metrics import Objects, crop, match_exact
-from mshnet.model import weights_file
+from mshnet.model import PRETRAINED, reinstall, weights_file
 from mshnet.places import where
 from mshnet.run import (
     Folder,
@@ -75,24 +77,24 @@ from mshnet.run import (
 #
 # ## Which weights
 #
-# No trained weights come with the library: they would have to be downloaded, and whoever trains has them already. So the answer to a missing file says where weights come from. A run's folder stands for the best weights in it.
+# The library brings one file of trained weights, `pretrained`, so that anyone can look for targets before training anything. Weights of your own are named with `--weight-path`: a run's folder stands for the best weights in it.
 
 # %%
 #| export
 WHERE_FROM = (
-    "name trained weights: RUN/best.pt of a run of `mshnet train` (`make demo` makes demo/run, on "
-    "synthetic scenes), or a published file (README of github.com/Lliu666/MSHNet, Weights)"
+    "leave it out to use the weights that come with mshnet, or name RUN/best.pt of a run of "
+    "`mshnet train`, or a published file (README of github.com/Lliu666/MSHNet, Weights)"
 )
 
 
 def existing(
-    weights: str | Path,  # a file, or the folder of a run
+    weights: str | Path,  # a file, the folder of a run; empty: the pretrained weights
 ) -> Path:
     "The file of weights; UserError if there is none."
-    if not str(weights):
-        raise UserError(f"weight_path is empty: {WHERE_FROM}")
-    path = weights_file(weights)
+    path = weights_file(str(weights) or PRETRAINED)
     if not os.path.isfile(path):  # unlike Path's: False for a name that cannot be
+        if how := reinstall(path):
+            raise UserError(f"{path}: there is no such file{how}")
         what = "a folder without best.pt" if os.path.isdir(path) else "there is no such file"
         raise UserError(f"weight_path={shown(str(weights))}: {what}; {WHERE_FROM}")
     return path
@@ -108,8 +110,7 @@ def open_weights(
 
 
 # %%
-with expect_fail(UserError, contains="name trained weights"):
-    existing("")
+test_eq(existing("").name, "pretrained.safetensors")
 with expect_fail(UserError, contains="there is no such file"):
     open_weights("runs/none/best.pt")
 
@@ -117,7 +118,6 @@ with expect_fail(UserError, contains="there is no such file"):
 # Below, a classical filter stands in for a trained network, because training takes minutes: a detector is whatever takes images and gives probabilities. Like the network's channel attention, this one looks at the whole input: it asks by how much a pixel stands out from its neighbours, measured by how uneven the input is. An untrained network shows that a file of weights opens.
 
 # %%
-from mshnet.data import scene
 from mshnet.evaluate import top_hat_filter
 from mshnet.model import MSHNet
 
@@ -446,8 +446,14 @@ along(10_000, 1024)
 # %%
 #| export
 STEPS = 128  # of a weight
-HALF = 32768  # levels from here on are probabilities above 0.5
 TOP = 65535  # the level of probability 1
+
+
+def level_of(
+    threshold: float,  # a probability, 0..1
+) -> int:  # 1..65535
+    "The first level that is above a threshold: 32,768 for 0.5."
+    return min(max(round(threshold * (TOP + 1)), 1), TOP)
 
 
 def in_levels(
@@ -473,7 +479,8 @@ def weights_along(
 
 
 # %%
-test_eq(in_levels(np.float32([0, 0.5, 0.5000001, 1])).tolist(), [0, HALF - 1, HALF, TOP])
+half = level_of(0.5)
+test_eq(in_levels(np.float32([0, 0.5, 0.5000001, 1])).tolist(), [0, half - 1, half, TOP])
 for length in (1025, 3333):
     side, starts = along(length, 256)
     total = np.zeros(starts[-1] + side, int)
@@ -649,7 +656,7 @@ Image.fromarray((levels >> 8).astype(np.uint8))
 # %% [markdown]
 # ## What is detected
 #
-# A detection is a set of 8-connected pixels with a probability above 0.5, as in the scores. It is looked for on the whole frame after the tiles were put together, so an object on a seam is one object. Of each the table holds its place, its box, its area in pixels, and the highest and mean probability of its pixels.
+# A detection is a set of 8-connected pixels with a probability above the threshold: the one that is kept with the weights, else 0.5, as in the scores. It is looked for on the whole frame after the tiles were put together, so an object on a seam is one object. Of each the table holds its place, its box, its area in pixels, and the highest and mean probability of its pixels.
 #
 # As in the metrics notebook the pixels are taken run by run: an untrained network makes millions of them.
 
@@ -693,12 +700,14 @@ def bounds(
 #| export
 def detections(
     levels: np.ndarray,  # [H,W] uint16, as from `predict_frame`
+    threshold: float = 0.5,
 ) -> Detections:
-    "The 8-connected objects of the pixels whose probability is above 0.5."
-    small, row, col = crop(levels, HALF - 1)
+    "The 8-connected objects of the pixels whose probability is above a threshold."
+    least = level_of(threshold)
+    small, row, col = crop(levels, least - 1)
     padded = np.zeros((small.shape[0], small.shape[1] + 1), np.uint16)
     padded[:, :-1] = small  # no run goes on in the next row
-    found = padded >= HALF
+    found = padded >= least
     labels, count = label(found, np.ones((3, 3), bool))
     if not count:
         none = np.zeros(0)
@@ -904,6 +913,7 @@ class Writer:
     save: Sequence[str]  # kinds of pictures
     names: Names
     tables: Sequence[TextIO]  # detections.csv, detections.jsonl, frames.csv
+    threshold: float = 0.5  # of a detection's pixels
 
     def write_lines(self, rows: Iterable[dict[str, Any]], frame: list[Any]) -> None:
         "The lines of a frame's detections, and the frame's own."
@@ -922,6 +932,7 @@ def writing(
     folder: Path,  # with the folders of the pictures
     save: Sequence[str],  # kinds of pictures
     files: Iterable[Path],  # all that will be predicted, for their names
+    threshold: float = 0.5,
 ) -> Iterator[Writer]:
     "Begin the tables of a prediction."
     with contextlib.ExitStack() as held:
@@ -929,7 +940,7 @@ def writing(
             tables = [held.enter_context(open_text(folder / name)) for name in TABLES]
             csv.writer(tables[0]).writerow(COLUMNS)
             csv.writer(tables[2]).writerow(FRAME_COLUMNS)
-        yield Writer(folder, save, Names(files), tables)
+        yield Writer(folder, save, Names(files), tables, threshold)
 
 
 # %% [markdown]
@@ -944,9 +955,10 @@ def write_frame(
     tiles: int,  # that it was cut into
 ) -> int:  # how many detections
     "Write all that is known of a frame: pictures, then lines."
-    name, found = writer.names.of(frame), detections(levels)
+    name, found = writer.names.of(frame), detections(levels, writer.threshold)
+    least = level_of(writer.threshold)
     make: dict[str, Callable[[], Image.Image]] = {
-        "masks": lambda: Image.fromarray((levels >= HALF).astype(np.uint8) * np.uint8(255)),
+        "masks": lambda: Image.fromarray((levels >= least).astype(np.uint8) * np.uint8(255)),
         "overlays": lambda: overlay(frame.pixels, found),
         "probabilities": lambda: Image.fromarray(levels),
     }
@@ -967,7 +979,7 @@ with writing(here, ["masks"], [frame.file]) as writer:
     count = write_frame(writer, frame, levels, 1)
 lines = (here / "detections.jsonl").read_text().splitlines()
 test_eq((len(lines), sorted(p.name for p in (here / "masks").iterdir())), (count, ["0.png"]))
-test_eq(np.asarray(Image.open(here / "masks" / "0.png")) > 0, levels >= HALF)
+test_eq(np.asarray(Image.open(here / "masks" / "0.png")) > 0, levels >= half)
 open_text(here / "empty.txt").close()
 save_picture(overlay(image, two), here / "marked.png")
 test_eq(
@@ -1189,6 +1201,11 @@ def predict_into(
 
 # %%
 #| export
+def threshold_of(detector: Any) -> float:
+    "The threshold that is kept with a detector's weights; 0.5 where none is."
+    return float(getattr(detector, "threshold", 0.5))
+
+
 def protocol(
     detector: Any,  # with a name and a why
     tile: int,
@@ -1198,7 +1215,7 @@ def protocol(
         "weights": detector.name,
         "size": "each frame at its own, padded by its mirror image to multiples of 16",
         "tile": tile,
-        "threshold": 0.5,
+        "threshold": threshold_of(detector),
         "objects": "8-connected, on the whole frame",
         "16 bits": "each frame stretched from its own minimum and maximum",
         "environment": environment(detector.why),
@@ -1243,7 +1260,7 @@ def recorded(
 # %%
 #| export
 def predict_files(
-    weights: str | Path,  # a file, or the folder of a run
+    weights: str | Path,  # a file, or the folder of a run; empty: the pretrained weights
     inputs: str | Path | Sequence[str | Path],  # images, videos, folders, globs
     output_dir: str | Path = "",  # empty: predictions/, named after the weights
     device: str = "auto",
@@ -1271,7 +1288,7 @@ def predict_files(
         clear_folder(folder, kinds)
         with (
             recorded(summary, asked, protocol(detector, tile)),
-            writing(folder, kinds, files) as writer,
+            writing(folder, kinds, files, threshold_of(detector)) as writer,
         ):
             frames = bar(read_ahead(files, workers), total, "predict")
             predict_into(writer, frames, detector, summary, tile, batch_size)
@@ -1291,13 +1308,113 @@ sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*
 
 # %%
 #| hide
-assert protocol(network, 256)["tile"] == 256
+test_eq((protocol(network, 256)["tile"], threshold_of(network)), (256, 0.5))
 with recorded(done, {}, {}), writing(done.folder, [], []) as writer:
     predict_into(writer, mixed[:2], stands_out, done)
 test_eq(done.frames, 6)
 
 # %%
 Image.open(here / "out" / "overlays" / "two_0.png")
+
+
+# %% [markdown]
+# ## One picture, one line
+#
+# `detect` is for a look from Python: a picture in, a list of detections out. Nothing is written.
+
+# %%
+#| export
+def detect(
+    image: Any,  # a file's name, an array or tensor [H,W] or [H,W,3], or a picture of Pillow
+    weights: str | Path = PRETRAINED,  # or a file, or the folder of a run
+    threshold: float | None = None,  # of the probability; None: the one kept with the weights
+    device: str = "auto",
+) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
+    """Find small targets in one image of any size, in 8 or 16 bits.
+
+    The box is top, left, bottom, right, the last two one past the last pixel. Raises UserError for
+    what is no image, and for a threshold outside 0 to 1.
+    """
+    return list(found_in(pixels_in(image), weights, threshold, device)[0].rows())
+
+
+def found_in(
+    pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
+    weights: str | Path,
+    threshold: float | None,
+    device: str,
+) -> tuple[Detections, float]:
+    "The detections in one image, and the threshold they are above."
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
+    file = existing(weights)
+    detector = last_opened(file, file.stat().st_mtime_ns, device)
+    least = threshold_of(detector) if threshold is None else threshold
+    return detections(predict_frame(detector, pixels), least), least
+
+
+@functools.lru_cache(maxsize=1)
+def last_opened(
+    file: Path,
+    changed: int,  # when, in nanoseconds: a file that is written anew is read anew
+    device: str,
+) -> Detector | OnnxDetector:
+    "The detector of a file of weights, kept for the next image."
+    return open_weights(file, device)
+
+
+def pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
+    "The pixels of an image file, or of an image in memory as if it were read from a file."
+    if isinstance(image, str | Path):
+        frame = next(frames_of(files_of(str(image))[0]))
+        if frame.error:
+            raise UserError(f"{image}: {frame.error}")
+        return frame.pixels
+    try:
+        picture = image if isinstance(image, Image.Image) else Image.fromarray(np.asarray(image))
+    except (TypeError, ValueError):
+        shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
+        raise UserError(
+            f"detect: {kind} {shape} is no image; give a file's name, or uint8 or uint16 [H,W] or "
+            "uint8 [H,W,3]"
+        ) from None
+    return pixels_of(picture)
+
+
+# %%
+found = detect(sights[0][0], here / "run", threshold=0.9, device="cpu")
+test_eq(found, detect(here / "one" / "0.png", here / "run", threshold=0.9, device="cpu"))
+test_eq(pixels_in(sights[0][0].astype(np.uint16) * 100).max(), 255)
+with expect_fail(UserError, contains="is no image"):
+    detect(torch.zeros(1, 3, 8, 8))
+with expect_fail(UserError, contains="write a number from 0 to 1"):
+    found_in(pixels_in(sights[0][0]), here / "run", 50, "cpu")
+file = existing(here / "run")
+assert last_opened(file, 0, "cpu") is last_opened(file, 0, "cpu")
+
+
+# %% [markdown]
+# And with the picture, for a notebook's first cell: the detections are marked, numbered and given their probability. Without an image it takes a synthetic scene. No real infrared picture with free terms was available.
+
+# %%
+#| export
+def find_targets(
+    image: Any = "",  # as for `detect`; empty: a synthetic scene
+    weights: str | Path = PRETRAINED,
+    threshold: float | None = None,
+    device: str = "auto",
+) -> Image.Image:
+    "A picture with the targets that are found in it."
+    if isinstance(image, str) and not image:
+        image = scene(np.random.default_rng(7), 256)[0]
+    pixels, name = pixels_in(image), shown(image) if isinstance(image, str) else "the image"
+    found, least = found_in(pixels, weights, threshold, device)
+    print(f"{counted(len(found), 'target')} in {name}, probability above {least:.2g}")
+    return overlay(pixels, found)
+
+
+# %%
+find_targets(weights=here / "run", threshold=0.9, device="cpu")
 
 
 # %% [markdown]

@@ -32,7 +32,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from mshnet.core import Config, UserError, one_line, read_json
+from mshnet.core import Config, UserError, of_first_release, one_line, read_json
 from mshnet.data import read_dataset
 from mshnet.metrics import fraction
 from mshnet.model import weights_file
@@ -1183,7 +1183,8 @@ def worst(
 def scored_with(run: Scored) -> Config:
     "The settings of a scoring."
     known = run.details.settings or Folder(run.folder).read_json("config.json")
-    return Config(**{k: v for k, v in known.items() if k in Config.model_fields})
+    known = {k: v for k, v in known.items() if k in Config.model_fields}
+    return Config(**of_first_release(known))
 
 
 # %%

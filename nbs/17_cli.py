@@ -33,6 +33,7 @@ from mshnet.core import (
     STOPPED,
     SWITCHES,
     Config,
+    OptimizerFields,
     PlaceFields,
     UserError,
     configure,
@@ -62,8 +63,10 @@ LOOKED_AT = [
     *("output_dir", "resume", "mirror_dir", "max_hours"),
 ]
 NOT_BENCHED = [
-    *("epochs", "clip_grad", "resume", "num_devices", "log_every", "debug_xla", "profile"),
-    *("lr_rule", "max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
+    *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
+    *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
+    *OptimizerFields.model_fields,
+    *("loss", "head_bias", "fusion_start", "warm_epoch", "augment", "crop", "target_share"),
 ]
 
 # %% [markdown]
@@ -380,13 +383,28 @@ def do_test(config: Config) -> int:
 
     folder = result_folder(config.output_dir) if config.output_dir else None
     result = evaluate(config)
+    print(f"{'weights':25}{which_weights(config)}")
     for key, value in result.protocol.items():
-        print(f"{key:12}{value}")
+        print(f"{key:25}{value}")
     if folder and first_process():
         result.save(folder)
-        print(f"{'results':12}{folder}")
+        print(f"{'results':25}{folder}")
     print(result.scores)
     return 0
+
+
+# %% [markdown]
+# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and say so.
+
+# %%
+#| export
+def which_weights(config: Config) -> str:
+    "The weights that are used, and where their card is."
+    from mshnet.model import PRETRAINED, weights_file
+
+    if config.weight_path not in ("", PRETRAINED):
+        return config.weight_path
+    return f"pretrained; their card: {weights_file(PRETRAINED).with_suffix('.md')}"
 
 
 # %% [markdown]
@@ -401,7 +419,7 @@ def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
     names = ("output_dir", "device", "precision", "batch_size", "num_workers")
     settings = {name: getattr(config, name) for name in names}
     summary = predict_files(config.weight_path, inputs, **settings, **how)
-    print(f"{summary}\nresults  {summary.folder}")
+    print(f"{summary}\nweights  {which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
 
@@ -494,7 +512,8 @@ def do_export(config: Config, **how: str) -> int:
 
     if not config.weight_path:
         raise UserError(
-            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt"
+            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or "
+            "pretrained"
         )
     done = export(config.weight_path, **how)
     print(f"{done.path}  {megabytes(done.path.stat().st_size)}  {done}")
@@ -587,7 +606,7 @@ def main(
 for line in (
     "train --epochs none",
     "train --lerning-rate 1",
-    "test",
+    "test --weight-path none.pt",
     "export",
     "data no-such-folder",
 ):
@@ -603,7 +622,7 @@ tell("a word")
 assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
 done = (do_train, do_test, do_predict, do_data, do_doctor, do_bench, do_export, do_compare, do_pack)
 assert [do.__name__ for do in done] == [f"do_{c}" for c in COMMANDS]
-assert isinstance(make_parser(), Parser)
+assert isinstance(make_parser(), Parser) and "pretrained" in which_weights(Config())
 with tempfile.TemporaryDirectory() as tmp:
     assert result_folder(f"{tmp}/new").is_dir()
 group = Parser(prog="x").add_argument_group("g")

@@ -19,7 +19,7 @@
 #
 # ## 2. Run all
 #
-# Runtime, Run all. The first cell installs `mshnet` and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. With the runners' own presets that is the full 400 epochs; for a first look write `epochs = 20` in the settings before (the same run goes on when you write more). Colab asks for permission to use your Drive, because the runners copy results there; if you refuse, training goes on and says that results stay on the session's disk.
+# Runtime, Run all. The first cell installs `mshnet` and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. It finds targets before it trains anything. The runners' presets train for 200 epochs; for a first look write `epochs = 20` in the settings (more epochs are a new run, because the learning rate falls over all of them). Colab asks for permission to use your Drive, because the runners copy results there; if you refuse, training continues and reports that results stay on the session's disk.
 #
 # ## 3. Your data
 #
@@ -30,11 +30,11 @@
 # epochs = 50
 # ```
 #
-# It is unpacked once to the session's disk. Never train from loose files on Drive: they are copied one by one, slowly. A data set needs `images/`, `masks/` and two lists of names. The cell "The data" says what was found; the pictures below it must show marks on the targets.
+# It is unpacked once to the session's disk. Never train from loose files on Drive: they are copied one by one, slowly. A data set needs `images/`, `masks/` and two lists of names. The cell "The data" reports what was found; the pictures below it must show marks on the targets.
 #
 # ## 4. When the session ends
 #
-# Open the same notebook again and run all. The run is brought back from `MyDrive/mshnet` and goes on where it was, with the same settings. Colab ends a session after at most 12 hours; training stops by itself after 11.5 hours, with everything written (`max_hours`).
+# Open the same notebook again and run all. The run is brought back from `MyDrive/mshnet` and resumes with the same settings. Colab ends a session after at most 12 hours; training stops by itself after 11.5 hours, with everything written (`max_hours`).
 #
 # ## 5. Take the results along
 #

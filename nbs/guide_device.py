@@ -6,14 +6,15 @@
 # %% [markdown]
 # [中文](guide_device.zh-CN.ipynb)
 #
-# A run can move: what was begun on one of these goes on at another. So begin with what you have. Everything but the CPU row is **estimated, not measured**: no GPU, TPU or Apple chip was at hand. [How fast, how much memory, what it costs](guide_speed.ipynb) has the formulas, and [the tables](../results/SPEED.md) all devices.
+# A run can move: begin on one device and resume on a different one. So begin with what you have. Everything but the CPU rows is **estimated, not measured**: no GPU, TPU or Apple chip was available. [How fast, how much memory, what it costs](guide_speed.ipynb) has the formulas, and [the tables](../results/SPEED.md) all devices.
 #
 # | you have | take | with | what is known |
 # |---|---|---|---|
 # | nothing but a browser | Colab or Kaggle | [Colab in five minutes](guide_colab.ipynb), [Kaggle in five minutes](guide_kaggle.ipynb) | their notebooks were executed on a CPU |
 # | a laptop without an NVIDIA GPU, and want to look | its CPU, with synthetic scenes | [a small trial run](guide_first_run.ipynb) | measured on 2 cores |
-# | two CPU cores and a night | the CPU, with NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | 400 epochs in 3 h 12 min: projected from measured steps |
-# | an NVIDIA GPU | that | the same command: it is found | T4: 2.7 to 11 minutes for the 400 epochs' training steps, estimated |
+# | one CPU core and an hour | the CPU, with NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | [measured](guide_results.ipynb): 200 epochs of the default recipe |
+# | two CPU cores and a night | the same, by the paper's recipe | `mshnet train --dataset-dir data/NUAA-SIRST --preset paper --precision auto` | 400 epochs in 3 h 12 min: projected from measured steps |
+# | an NVIDIA GPU | that | the same command: it is found | T4: 2.7 to 11 minutes for the training steps of the paper's 400 epochs, estimated |
 # | two or more NVIDIA GPUs | all of them share each batch | `--num-devices 2` for two | tested with processes on a CPU |
 # | an Apple chip (M1 and later) | its GPU, in float32 | the same command: it is found | estimated; the code for it was never run on one |
 # | a TPU | it, with batches of 16 and more | [the TPU page](guide_tpu.ipynb) | run on XLA's CPU runtime only |
@@ -27,7 +28,7 @@
 # %% [markdown]
 # ## What does this machine have?
 #
-# The doctor says what a run would use here, and what is wrong with it:
+# The doctor reports what a run would use here, and what is wrong with it:
 #
 # ```bash
 # mshnet doctor

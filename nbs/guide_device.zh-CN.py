@@ -12,8 +12,9 @@
 # |---|---|---|---|
 # | 只有浏览器 | Colab 或 Kaggle | [Colab 五分钟上手](guide_colab.zh-CN.ipynb)、[Kaggle 五分钟上手](guide_kaggle.zh-CN.ipynb) | 它们的笔记本在 CPU 上执行过 |
 # | 没有 NVIDIA GPU 的笔记本电脑，想先看看 | 它的 CPU，合成场景 | [先做一次小试验](guide_first_run.ipynb)（英文） | 在 2 个核上实测 |
-# | 两个 CPU 核和一个晚上 | CPU，NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | 400 个 epoch 用 3 h 12 min：由实测的步推算 |
-# | 一块 NVIDIA GPU | 它 | 同样的命令：会自动找到 | T4：400 个 epoch 的训练步需 2.7 到 11 分钟，估算 |
+# | 一个 CPU 核和一小时 | CPU，NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | [实测](guide_results.ipynb)（英文）：默认设置的 200 个 epoch |
+# | 两个 CPU 核和一个晚上 | 同上，用论文的设置 | `mshnet train --dataset-dir data/NUAA-SIRST --preset paper --precision auto` | 400 个 epoch 用 3 h 12 min：由实测的步推算 |
+# | 一块 NVIDIA GPU | 它 | 同样的命令：会自动找到 | T4：论文 400 个 epoch 的训练步需 2.7 到 11 分钟，估算 |
 # | 两块或更多 NVIDIA GPU | 全部，共同分担每一批 | 两块用 `--num-devices 2` | 用 CPU 上的多个进程测试过 |
 # | Apple 芯片（M1 及以后） | 它的 GPU，float32 | 同样的命令：会自动找到 | 估算；相应的代码从未在这种芯片上运行过 |
 # | TPU | 它，批大小 16 或更大 | [TPU 页](guide_tpu.zh-CN.ipynb) | 只在 XLA 的 CPU 运行时上运行过 |

@@ -32,7 +32,7 @@
 #
 # ## How it learned
 #
-# `learning_curves`, for eleven epochs on synthetic scenes:
+# `learning_curves`, for nine epochs on synthetic scenes:
 #
 # ![Loss and scores by epoch on synthetic scenes](../results/scenes-quick/figures/learning.png)
 #

@@ -19,7 +19,7 @@
 #
 # ## 2. Run all
 #
-# Without a data set it trains on synthetic scenes: eleven short epochs in `kaggle_gpu` (preset `quick`), but 400 in `kaggle_tpu`, where you write `epochs = 20` in the settings for a first look. With two T4s each batch is shared by two processes, and the result is that of one GPU with the same `batch_size`.
+# Without a data set it trains on synthetic scenes: nine short epochs in `kaggle_gpu` (preset `quick`), but 200 in `kaggle_tpu`, where you write `epochs = 20` in the settings for a first look. With two T4s each batch is shared by two processes, and the result is that of one GPU with the same `batch_size`.
 #
 # ## 3. Your data
 #

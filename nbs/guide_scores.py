@@ -53,7 +53,7 @@ print(score(found - 0.5, truth, rule="reference"))
 #
 # ## Why published scores differ
 #
-# - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by as much as epochs vary. Here the default is a held-out part of the training list; `--choose test` repeats the habit, and the protocol then says "the TEST list itself".
+# - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by as much as epochs vary. Here the default is the last epoch; `--choose test` repeats the habit, and the protocol then reports "the TEST list itself".
 # - **One seed.** Three seeds of one recipe (0 in float32, the others in bfloat16) ended anywhere between a good detector and a prediction that marks nearly every pixel ([seed 6](../results/nuaa-sirst-paper), [0](../results/nuaa-sirst-paper-seed0), [1](../results/nuaa-sirst-paper-seed1)).
 # - **Other lists.** NUAA-SIRST comes with 341 and 86 images, and most papers use 213 and 214. The protocol has a hash of the names and pixels of the list.
 # - **Another size.** Masks squashed to 256x256 are other masks; a target of 2 pixels may become 1, or 6.

@@ -44,7 +44,7 @@ Markdown(bench.starts_table(benches))
 # %% [markdown]
 # ## Hours and cost
 #
-# The paper trains for 400 epochs. The times per image above give the hours for the data sets that people use, at the batch size that was fastest. An epoch trains all training images and scores the test list once. This is a projection of some measured steps, not a run of 400 epochs.
+# The paper trains for 400 epochs on crops of 256x256. The default recipe trains for 200 on crops of 128x128, in about an eighth of this time. The times per image above give the hours for the data sets that people use, at the batch size that was fastest. An epoch trains all training images and scores the test list once. This is a projection of some measured steps, not a run of 400 epochs.
 #
 # The cost is hours times rate. **The rates are examples, not prices**: what an hour costs depends on the place, the contract and the day. Write your own. Only the rate of the device in that line means anything.
 
@@ -68,7 +68,7 @@ Markdown(bench.formula() + " " + bench.reached(benches))
 # - The data are assumed to be ready. A machine with few cores beside a fast GPU may not keep up.
 # - Scoring is not in it: a forward pass for each scored image, and the counting of objects on the host.
 #
-# What it can show is the order, and what a device waits for. The minutes are those of 400 epochs' training steps. The precision is the one that `--precision auto` chooses there: bfloat16 where the chip has it, float16 on a T4, float32 on a P100 and on Apple's chips.
+# What it can show is the order, and what a device waits for. The minutes are those of the training steps of the paper's 400 epochs. The precision is the one that `--precision auto` chooses there: bfloat16 where the chip has it, float16 on a T4, float32 on a P100 and on Apple's chips.
 
 # %%
 Markdown(bench.estimates_table(benches, batch=16))

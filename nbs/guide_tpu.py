@@ -32,25 +32,25 @@
 #
 # ## How many chips, and which batch size
 #
-# `batch_size` is always the number of images per step over *all* chips. It must be a multiple of their number; an error names the nearest sizes. The preset `tpu` takes 16 images and a learning rate of 0.1, four times the paper's batch and twice its rate. Batch norm takes its means over all chips, so the result does not depend on how many there are.
+# `batch_size` is always the number of images per step over *all* chips. It must be a multiple of their number; an error names the nearest sizes. The preset `tpu` takes 16 images and a learning rate of 0.002, four times the default batch and twice its rate. Batch norm takes its means over all chips, so the result does not depend on how many there are.
 #
 # Colab gives one chip, Kaggle eight. `--num-devices 4` uses fewer (the flags of older guides, `--use-tpu --num-cores 8 --global-batch-size 64`, mean the same as `--device xla --num-devices 8 --batch-size 64`). Under SPMD `xr.world_size()` is 1 whatever the number; the line `device` at the start of a run is right.
 #
 # ## The first step takes a minute
 #
-# A TPU runs compiled programs. Three of them take long: a step of the warm-up, a step with all heads, and scoring (a few small ones, which settle tensors on the chips, are counted too at the end). Each is compiled when it is first needed, and training says so:
+# A TPU runs compiled programs. Two of them take long: a training step and scoring (a few small ones, which settle tensors on the chips, are counted too at the end). The preset `paper` has a third, because its warm-up trains one head alone. Each is compiled when it is first needed, and training reports it:
 #
 # ```
-#   compiling the warm-up step, which happens once: 5 s so far
-#   compiled the warm-up step in 20 s
+#   compiling the full step, which happens once: 5 s so far
+#   compiled the full step in 20 s
 #   first step 22 s after the start
 # ```
 #
-# So the first epoch is slow, and the first one after the warm-up. No other should be. If a program is compiled again, a warning says why as far as it can be told. Compiled programs are kept in `xla_cache` beside the run's folder, for the next session; how many were found there is said at the end of a run. (On the CPU runtime entries are written but cannot be read back by another process, which then compiles again, quietly. That they save time on a real TPU is what they are for, and was not verified.)
+# So the first epoch is slow, and with `paper` the first one after the warm-up. No other should be. If a program is compiled again, a warning reports why, as far as it is known. Compiled programs are kept in `xla_cache` beside the run's folder, for the next session; the end of a run reports how many were found there. (On the CPU runtime entries are written but cannot be read back by another process, which then compiles again, quietly. That they save time on a real TPU is what they are for, and was not verified.)
 #
 # ## Out of memory
 #
-# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each, the weights once more in bfloat16, and what the forward pass keeps for the backward pass. The latter can be asked of torch, here for one image of 256x256 in bfloat16:
+# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each (with AdamW and averaged weights 33 MB more), the weights once more in bfloat16, and what the forward pass keeps for the backward pass. The latter can be asked of torch, here for one image of 256x256 in bfloat16:
 
 # %%
 from mshnet.bench import training_memory

@@ -22,7 +22,7 @@
 # | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](guide_local.ipynb)) |
 # | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
-# | `preset=... is not known` | there are paper, quick, a100 and tpu |
+# | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
 #
 # ## It does not find the data
 #
@@ -62,9 +62,9 @@
 #
 # | what you see | what to do |
 # |---|---|
-# | `the prediction has been empty or full for three epochs: a known trap at the end of the warm-up` | it may recover. If not: another `--seed`, or `--lr 0.02` |
-# | `epoch ..., step ...: the loss is no number; ...` | `--clip-grad 1`, a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
-# | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none |
+# | `the prediction ...: begin anew with ...`, `the prediction ...: try a smaller --lr, and look at the masks with ...` | begin anew with `--preset steady`, or with `--preset paper --fusion-start full_size --join-rate 0.1`; the [task notebook](08_task.ipynb) explains the trap |
+# | `epoch ..., step ...: the loss is no number; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
+# | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
 # | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](guide_scores.ipynb). And seeds differ more than one would think |
 # | the first epoch is slow | on a GPU `torch.compile` works before the first step (`--compile off`), on a TPU every phase is compiled once |
 # | every epoch is slow | the doctor's line `accelerator`: is it the device that you meant? Are the data on a network disk or on Drive? `mshnet bench` says what a step waits for |
@@ -74,7 +74,7 @@
 #
 # | it says | what to do |
 # |---|---|
-# | `... holds another run (...); write its settings or another --output-dir` | a setting that changes the result has changed; the line names it, with both values |
+# | `... holds another run (...); write its settings... or another --output-dir` | a setting that changes the result has changed; the line names it, with both values |
 # | `epochs=...: the run has ... already; write ... or more` | as it says |
 # | `...: another process trains in this folder; wait for it or stop it` | a second terminal, or a kernel that still runs |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are no run: `--weight-path` starts from them |
@@ -94,7 +94,7 @@
 #
 # | it says | what to do |
 # |---|---|
-# | `weight_path is empty: name the weights to score, such as runs/NAME/best.pt` | as it says |
+# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | as it says |
 # | `...: there is no such file` | is it the right folder? Each run has its own, and `best.pt` appears with the first scored epoch |
 # | `...: weights of another model: ...` | not MSHNet's, or another version of it; the first differences are named |
 # | `...: not a torch file of weights, or a damaged one` | often a download that broke off, or a web page |

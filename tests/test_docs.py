@@ -247,8 +247,9 @@ def test_every_error_that_is_quoted_exists():
         ("data no-such-folder", "dataset_dir=...: there is no such folder"),
         ("test --weight-path no.pt", "...: there is no such file"),
         (
-            "test",
-            "weight_path is empty: name the weights to score, such as runs/NAME/best.pt",
+            "export",
+            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or "
+            "pretrained",
         ),
     ],
 )

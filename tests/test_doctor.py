@@ -74,6 +74,7 @@ def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(monkeypatch, tmp_p
     monkeypatch.setattr(doctor, "tpu_chips", list)
     monkeypatch.setattr("mshnet.device.free_memory", lambda: 16 * 2**30)
     monkeypatch.setattr(doctor, "container_limit", lambda: 16 * 2**30)
+    monkeypatch.setattr("mshnet.device.Cores.others", lambda self, least=0.0: 0.1)
     config = Config(
         device="cpu",
         precision="fp32",
@@ -87,6 +88,16 @@ def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(monkeypatch, tmp_p
     assert (found.worst, found.status) == ("ok", 0)
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "mirror").exists()
+
+
+def test_busy_neighbours_are_a_warning(monkeypatch):
+    "For a CPU, where they slow a training down; a GPU does not care."
+    monkeypatch.setattr("mshnet.device.Cores.others", lambda self, least=0.0: 0.9)
+    patient = doctor.Patient(Config(device="cpu"))
+    line = doctor.neighbours(patient)
+    assert line.level == "warning" and "other programs keep 0.9 of" in line.text
+    monkeypatch.setattr(type(patient.device), "kind", "cuda")
+    assert doctor.neighbours(patient).level == "ok"
 
 
 def test_every_question_is_one_line_on_this_machine():
@@ -439,7 +450,7 @@ def test_the_needed_memory_is_what_the_bench_computes(precision):
 )
 def test_a_batch_that_does_not_fit(monkeypatch, free, level, said):
     "What is free, what is needed, and a batch that fits."
-    tight = patient(batch_size=16, precision="fp32")
+    tight = patient(batch_size=16, crop_size=256, precision="fp32")
     monkeypatch.setattr(tight.device, "free", lambda: free * 2**30)
     monkeypatch.setattr(doctor, "container_limit", lambda: float("inf"))
     line = doctor.memory(tight)
@@ -449,7 +460,7 @@ def test_a_batch_that_does_not_fit(monkeypatch, free, level, said):
 def test_what_is_computed_at_once_counts(monkeypatch):
     "Several devices share a batch, and micro_batch computes it in parts."
     for settings in ({"num_devices": 4}, {"micro_batch": 4}):
-        roomy = patient(batch_size=16, precision="fp32", **settings)
+        roomy = patient(batch_size=16, crop_size=256, precision="fp32", **settings)
         monkeypatch.setattr(roomy.device, "free", lambda: 3 * 2**30)
         assert doctor.memory(roomy).text.count("a batch of 4 takes") == 1
         assert doctor.memory(roomy).level == "ok"
@@ -468,7 +479,7 @@ def test_a_containers_limit_counts(monkeypatch, tmp_path):
 def test_a_gpus_own_memory_counts(monkeypatch):
     "Another program may hold most of it."
     fake_gpu(monkeypatch, (9, 0), ["sm_90"], free=1)
-    line = doctor.memory(Patient(Config(device="cuda", batch_size=16)))
+    line = doctor.memory(Patient(Config(device="cuda", batch_size=16, crop_size=256)))
     assert (line.level, "1.0 GB free on the device" in line.text) == ("error", True)
 
 

@@ -126,10 +126,16 @@ def eager_imports(name, cells):
     return [f"{name}: {m}" for m in sorted(found) if m.split(".")[0] in OPTIONAL]
 
 
-def long_exports(name, cells, most=40):
-    "Exported cells with too many lines, directives not counted."
-    sizes = [len(c.source.splitlines()) - len(directives(c)) for c in code(cells, export=True)]
-    return [f"{name}: an export cell of {size} lines" for size in sizes if size > most]
+def long_exports(name, cells, most=120, most_of_a_function=40):
+    "Exported cells, and functions or methods in them, with too many lines."
+    found = code(cells, export=True)
+    sizes = [len(c.source.splitlines()) - len(directives(c)) for c in found]
+    bad = [f"{name}: an export cell of {size} lines" for size in sizes if size > most]
+    functions = [n for c in found for n in ast.walk(tree(c)) if isinstance(n, DEFS)]
+    lengths = {f.name: f.end_lineno - f.lineno + 1 for f in functions}
+    return bad + [
+        f"{name}: {f} has {n} lines" for f, n in lengths.items() if n > most_of_a_function
+    ]
 
 
 def prose(cells):
@@ -285,10 +291,12 @@ def test_optional_packages_are_imported_where_used():
     assert everywhere(eager_imports) == []
 
 
-def test_export_cells_have_at_most_40_lines():
-    "A cell is read at one look."
-    assert long_exports("a", cells("# %%\n#| export\n" + "x = 1\n" * 41))
-    assert not long_exports("a", cells("# %%\n#| export\n" + "x = 1\n" * 40))
+def test_functions_have_at_most_40_lines_and_cells_120():
+    "A function is read at one look; a class is one cell of short methods."
+    short = "# %%\n#| export\n" + "def f():\n" + "    x = 1\n" * 39
+    assert not long_exports("a", cells(short))
+    assert long_exports("a", cells(short + "    x = 1\n")) == ["a: f has 41 lines"]
+    assert long_exports("a", cells("# %%\n#| export\n" + "x = 1\n" * 121))
     assert everywhere(long_exports) == []
 
 

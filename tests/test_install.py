@@ -58,6 +58,21 @@ def test_the_commands_work_where_only_the_wheel_is(installed):
     assert "mshnet" in run(python, "-m", "mshnet", "--version", cwd=folder)
 
 
+def test_weights_come_with_the_wheel(installed):
+    "A target is found with no other flag, and the card is beside the weights."
+    python, folder = installed
+    code = (
+        "import numpy as np; from PIL import Image; from mshnet.data import scene; "
+        "Image.fromarray(scene(np.random.default_rng(7), 256)[0]).save('scene.png')"
+    )
+    run(python, "-c", code, cwd=folder)
+    out = run(python.parent / "mshnet", "predict", "scene.png", "--device", "cpu", cwd=folder)
+    [line] = [ln for ln in out.splitlines() if ln.startswith("weights")]
+    assert Path(line.split("their card: ")[1]).is_file()
+    found = "import mshnet; print(len(mshnet.detect('scene.png', device='cpu')))"
+    assert int(run(python, "-c", found, cwd=folder)) > 0
+
+
 def test_model_and_loss_import_with_torch_alone(installed):
     "Someone who only wants the network or the loss need not have the rest."
     python, folder = installed

@@ -26,7 +26,6 @@ from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.model import MSHNet
 from mshnet.predict import (
-    HALF,
     TOP,
     Frame,
     Names,
@@ -39,6 +38,7 @@ from mshnet.predict import (
     frames_of,
     in_batches,
     in_levels,
+    level_of,
     open_weights,
     outside,
     overlay,
@@ -175,10 +175,11 @@ def test_batch_size_and_company_change_no_bit(weights, shape):
 def test_levels_keep_the_threshold():
     "A level of 32768 or more is a probability above 0.5, and nothing else is."
     around = np.nextafter(np.float32(0.5), np.float32([0, 0.5, 1]))
-    assert (in_levels(around) >= HALF).tolist() == [False, False, True]
+    half = level_of(0.5)
+    assert (in_levels(around) >= half).tolist() == [False, False, True]
     prob = np.random.default_rng(0).random(10_000, np.float32)
     levels = in_levels(prob)
-    assert np.array_equal(levels >= HALF, prob > 0.5)
+    assert np.array_equal(levels >= half, prob > 0.5)
     assert np.abs(levels / TOP - prob).max() < 2e-5
 
 
@@ -188,7 +189,7 @@ def test_detections_agree_with_regionprops(seed):
     smooth = gaussian_filter(np.random.default_rng(seed).normal(size=(60, 83)), 1 + seed)
     levels = in_levels((1 / (1 + np.exp(-8 * smooth / smooth.std()))).astype(np.float32))
     names = ("area", "bbox", "centroid", "intensity_max", "intensity_mean")
-    marked = label(levels >= HALF, connectivity=2)
+    marked = label(levels >= level_of(0.5), connectivity=2)
     want = regionprops_table(marked, levels, properties=names)
     found = detections(levels)
     assert len(found) == len(want["area"]) > 0
@@ -470,7 +471,7 @@ MISTAKES = {
     "no format": (["{dir}/a.png", "--save", "masks,gif"], "masks,overlays,probabilities"),
     "tile": (["{dir}/a.png", "--tile", "1000"], "a multiple of 16"),
     "no tile": (["{dir}/a.png", "--tile", "big"], "invalid int"),
-    "no weights": (["{dir}/a.png", "--weight-path", ""], "make demo"),
+    "no such folder": (["{dir}/a.png", "--weight-path", "{dir}/texts"], "without best.pt"),
     "missing weights": (["{dir}/a.png", "--weight-path", "{dir}/x.pt"], "github.com"),
     "other weights": (["{dir}/a.png", "--weight-path", "{dir}/other.pt"], "another model"),
     "no weights in it": (["{dir}/a.png", "--weight-path", "{dir}/a.png"], "not a torch file"),

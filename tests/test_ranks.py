@@ -114,7 +114,8 @@ def test_a_failing_process_ends_all_and_its_error_is_shown(tmp_path):
 
 def test_num_devices_starts_the_processes_and_the_run_goes_on_with_one(tmp_path):
     "Through both phases; then one process goes on, then two again."
-    words = [*SMALL.split(), "--warm-epoch", "0", "--output-dir", tmp_path / "run"]
+    words = [*SMALL.split(), "--warm-epoch", "0", "--schedule", "constant"]
+    words += ["--output-dir", tmp_path / "run"]
     done = run("-m", "mshnet", "train", *words, "--epochs", "2", "--num-devices", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("IoU") >= 3 and "2 processes" in done.stdout

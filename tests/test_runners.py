@@ -142,7 +142,7 @@ def test_the_defaults_of_a_runner_are_possible(name):
 
 def test_a_runner_goes_on_with_the_run_that_resume_names(tmp_path):
     "Its data and sizes come from that run, not from the defaults of the parameters cell."
-    _, run = execute("local", tmp_path, **SMALL)
+    _, run = execute("local", tmp_path, **SMALL, schedule="constant")
     more = {"output_dir": "", "resume": str(run), "epochs": 3, "device": "cpu"}
     execute("local", tmp_path, **more)
     config = json.loads((run / "config.json").read_text())
@@ -159,7 +159,7 @@ def test_a_session_ends_and_another_machine_goes_on(tmp_path):
     drive = tmp_path / "drive"
     drive.mkdir()
     kept = {**SMALL, "mirror_dir": str(drive), "epochs": 100_000, "scenes": 8, "base_size": 32}
-    kept |= {"crop_size": 32, "eval_every": 1000, "choose": "last"}
+    kept |= {"crop_size": 32, "eval_every": 1000, "choose": "last", "schedule": "constant"}
     notebook, run = execute("local", tmp_path, **kept, max_hours=0.006)
     said = told(notebook)
     assert "hours are over; nothing is lost" in said

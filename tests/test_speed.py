@@ -1,8 +1,12 @@
 "What makes it fast changes nothing else: cache, precision, compiler, threads, order of writing."
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
+import time
 import tracemalloc
 
 import pytest
@@ -14,7 +18,7 @@ from mshnet import run as run_module
 from mshnet.bench import largest_batch, plain_model
 from mshnet.core import Config, UserError
 from mshnet.data import InFiles, read_dataset
-from mshnet.device import PRECISIONS, Cpu, device_for, open_device
+from mshnet.device import PRECISIONS, Cores, Cpu, device_for, open_device
 from mshnet.evaluate import score_split
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend, fold
 from mshnet.run import Folder, State, load
@@ -23,11 +27,89 @@ from mshnet.train import train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 2, "warm_epoch": 0}
+TINY |= {"schedule": "constant"}  # then more epochs are the same run
 
 
 def tiny(folder="", **changes):
     "A run that takes seconds."
     return Config(**{**TINY, "output_dir": str(folder), **changes})
+
+
+# Other programs on the same cores
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    "The number of threads as a fresh process has it, put back at the end."
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("mshnet.device.USUAL_THREADS", 4)
+    monkeypatch.setattr(Cpu, "chosen", 4)
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("taken", "count"), [(0.3, 4), (1.2, 3), (2.6, 1), (4.0, 1)])
+def test_threads_make_room_for_other_programs(threads, monkeypatch, taken, count):
+    "As many as others leave cores, at least one; and back again when they end."
+    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: taken)
+    monkeypatch.setattr(Cores, "own", lambda self: {0, 1, 2, 3})
+    device = Cpu("fp32")
+    assert torch.get_num_threads() == device.facts()["threads"] == count
+    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 0.0)
+    said = device.adapt()
+    assert torch.get_num_threads() == 4
+    assert bool(said) == (count != 4) and (not said or f"4 threads from here on, {count}" in said)
+
+
+def test_threads_that_were_asked_for_stay(threads, monkeypatch):
+    "By OMP_NUM_THREADS, by torch, or for a run that repeats to the last bit."
+    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 3.0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert Cpu("fp32").facts()["threads"] == 4
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    torch.set_num_threads(2)
+    assert Cpu("fp32").facts()["threads"] == 2
+    torch.set_num_threads(4)
+    was = torch.are_deterministic_algorithms_enabled()
+    try:
+        device = device_for(Config(device="cpu", precision="fp32", deterministic=True))
+        assert device.facts()["threads"] == 4 and not device.adapt()
+    finally:
+        torch.use_deterministic_algorithms(was)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc/stat")
+def test_a_busy_program_is_noticed():
+    "One that computes all the time counts as a core or nearly so; this process does not count."
+    cores = Cores()
+    before = cores.others(least=0.3)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        time.sleep(0.3)
+        cores.others()
+        beside = cores.others(least=0.5)
+        busy.kill()
+    assert beside > min(before + 0.4, cores.count - 0.3)
+    end = time.monotonic() + 0.5
+    cores.others()
+    while time.monotonic() < end:
+        pass
+    assert cores.others() < beside + 0.5
+
+
+def test_waiting_threads_sleep_soon_unless_the_user_has_set_how():
+    "In a fresh process, before torch is loaded; a user's own setting stays."
+    line = "import os, mshnet; print(os.environ.get('GOMP_SPINCOUNT'))"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
+    wanted = [
+        ({}, "10000"),
+        ({"GOMP_SPINCOUNT": "5"}, "5"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"),
+    ]
+    for own, want in wanted:
+        done = subprocess.run([sys.executable, "-c", line], env=env | own, capture_output=True)
+        assert done.stdout.decode().strip() == want
 
 
 # The step
@@ -239,7 +321,8 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_its_reason(tmp_pa
 
 def test_a_run_from_stored_pixels_is_nearly_the_same_run(tmp_path):
     "The same draws and masks; images a grey level apart on few pixels."
-    said = [train(tiny(tmp_path / c, cache=c, epochs=1)).history[0] for c in ("host", "device")]
+    still = {"epochs": 1, "lr": 1e-6}  # so that rounding does not grow from step to step
+    said = [train(tiny(tmp_path / c, cache=c, **still)).history[0] for c in ("host", "device")]
     assert said[0]["loss"] == pytest.approx(said[1]["loss"], abs=2e-3)
     assert said[0]["loss"] != said[1]["loss"]  # it did take another way
 
@@ -336,11 +419,12 @@ def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
 
 def test_the_rate_grows_with_the_root_of_the_batch(tmp_path):
     "Four times the batch, twice the rate, reached at the end of the warm-up; only on request."
-    task = Detection(tiny(batch_size=16, scenes=16, lr=0.05, lr_rule="sqrt", warm_epoch=3))
-    rates = [task.rate(epoch) for epoch in range(6)]
+    rule = {"lr": 0.05, "lr_rule": "sqrt", "warmup_steps": 0}
+    task = Detection(tiny(batch_size=16, scenes=16, warm_epoch=3, **rule))
+    rates = [task.rate(epoch, per_epoch=1) for epoch in range(6)]
     assert rates == pytest.approx([0.0625, 0.075, 0.0875, 0.1, 0.1, 0.1])
-    assert Detection(tiny(batch_size=16)).rate(3) == tiny().lr
-    run = train(tiny(tmp_path / "run", batch_size=8, lr_rule="sqrt", warm_epoch=1, epochs=3))
+    assert Detection(tiny(batch_size=16, warmup_steps=0)).rate(3, 1) == tiny().lr
+    run = train(tiny(tmp_path / "run", batch_size=8, warm_epoch=1, epochs=3, **rule))
     root = 2**0.5
     want = [0.05 * (1 + (root - 1) / 2), 0.05 * root, 0.05 * root]
     assert [e["lr"] for e in run.history] == pytest.approx(want)

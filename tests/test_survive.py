@@ -31,6 +31,7 @@ from mshnet.train import Losses, train, train_step
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
+TINY |= {"schedule": "constant"}  # then more epochs are the same run
 
 
 def tiny(folder="", **changes):
@@ -84,9 +85,10 @@ def ask(number=signal.SIGTERM, times=1):
 
 
 def result(folder):
-    "All that a run ends with: one sum for weights, optimizer and places; the losses of its log."
+    "All a run ends with: one sum for both sets of weights, optimizer and places; its losses."
     content = load(folder / "last.pt")
-    names = ("model", "optimizer", "scaler", "epoch", "phase", "best", "step", "total", "random")
+    names = ("model", "trained", "optimizer", "scaler", "epoch", "phase", "best", "step", "total")
+    names += ("random",)
     losses = [entry["loss"] for entry in Folder(folder).history()]
     return checksum({name: content[name] for name in names}), losses
 
@@ -759,7 +761,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeyp
 def flipped(file):
     "The content of a checkpoint with one bit of a tensor changed, for every tensor and some bits."
     good, content = file.read_bytes(), load(file)
-    for value in [*content["model"].values(), content["optimizer"]["state"][0]["sum"]]:
+    for value in [*content["model"].values(), content["optimizer"]["state"][0]["exp_avg"]]:
         pixels = bytes(value.untyped_storage())
         if len(pixels) < 16:  # may stand elsewhere in the file too
             continue
@@ -817,7 +819,8 @@ def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_
 
 def test_rates_that_grow_go_on_from_the_format_before(tmp_path):
     "Its groups held the rate of their epoch, and not the one it is a multiple of."
-    config = tiny(tmp_path / "run", batch_size=8, lr_rule="sqrt", epochs=3, warm_epoch=1)
+    rule = {"lr_rule": "sqrt", "warm_epoch": 1, "optimizer": "adagrad", "ema": 0.0}
+    config = tiny(tmp_path / "run", batch_size=8, epochs=3, **rule)
     run_it(config.model_copy(update={"epochs": 2}))
     (tmp_path / "run" / "previous.pt").unlink()
     content = load(tmp_path / "run" / "last.pt")
@@ -896,7 +899,8 @@ def test_a_task_keeps_the_rates_of_its_groups(tmp_path, rule, factor):
             groups = [{"params": [first], "lr": 0.001}, {"params": others}]
             return torch.optim.Adagrad(groups, lr=self.config.lr)
 
-    config = tiny(tmp_path / "run", batch_size=16, scenes=16, lr_rule=rule)
+    rates = {"lr": 0.05, "lr_rule": rule, "warmup_steps": 0}
+    config = tiny(tmp_path / "run", batch_size=16, scenes=16, **rates)
     for epochs in (2, 3):
         longer = config.model_copy(update={"epochs": epochs})
         run = train(longer, Groups(longer))

@@ -19,6 +19,7 @@ from mshnet.train import is_best, train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
+TINY |= {"schedule": "constant"}  # then more epochs are the same run
 
 
 def tiny(folder, **changes):

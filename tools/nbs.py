@@ -31,7 +31,7 @@ READMES = {"nbs/index.ipynb": "README.md", "nbs/index.zh-CN.ipynb": "README.zh-C
 FILLED = re.compile(r"nbs/(index|guide_)[^/]*\.ipynb")  # whose prose names the repository
 RUNNER = "nbs/run/runner.py"
 VARIANTS = "nbs/run/variants.toml"
-HAND_WRITTEN = {f"{LIBRARY}/py.typed"}
+HAND_WRITTEN = {f"{LIBRARY}/{n}" for n in ("py.typed", "pretrained.md", "pretrained.safetensors")}
 MODULE = re.compile(r"nbs/\d\d_\w+\.ipynb")
 DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
@@ -294,6 +294,9 @@ def library(root: Path, texts: dict[str, str]) -> dict[str, str]:
         there = Path(folder).resolve()
         shutil.copy(root / "settings.ini", there)
         write(there, modules)
+        if (init := root / LIBRARY / "__init__.py").exists():  # nbdev sets the version in it
+            (there / LIBRARY).mkdir()
+            shutil.copy(init, there / LIBRARY)
         done = run(["nbdev_export"], there)
         if done.returncode or done.stderr:
             said = (done.stderr or done.stdout).strip().splitlines()

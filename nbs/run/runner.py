@@ -49,17 +49,27 @@ if not list(
     importlib.invalidate_caches()
 
 # %% [markdown]
-# ## 2. Settings / 设置
+# ## 2. Find targets first / 先看检测效果
 #
-# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. Any setting may be given, also those not listed; `None` and `""` mean "not said": the preset decides, or the run that `resume` names. Without a data set and a preset it is `quick`. A name that is no setting is refused in the next cell, before anything is spent.
+# Before any training: the weights that come with the library, on a synthetic scene or on a picture of yours, as in `find_targets("frame.png", device="cpu")`. Any CPU takes less than a second for a picture.
+
+# %%
+from mshnet.predict import find_targets
+
+find_targets(device="cpu")
+
+# %% [markdown]
+# ## 3. Settings / 设置
+#
+# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. Any setting can be a parameter, also those not listed. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset the preset is `quick`. The next cell rejects an unknown name before any time is spent.
 
 # %% tags=["parameters"]
-preset = ""  # named differences from the defaults: quick, paper, a100, tpu
+preset = ""  # named settings: steady (the default), quick, paper, a100, tpu
 dataset_dir = ""  # folder, .zip or .tar.gz of a data set, its known name, or "" for scenes
 epochs = None  # passes over the training images
 batch_size = None  # images per step
 lr = None  # learning rate
-choose = None  # which epoch is kept: val, last or test
+choose = None  # which epoch is kept: last, val or test
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
 output_dir = ""  # folder of the run, or "" for one named after the recipe
@@ -73,7 +83,7 @@ config = from_notebook(globals())
 print(config)
 
 # %% [markdown]
-# ## 3. The machine / 机器
+# ## 4. The machine / 机器
 #
 # What it is, what it can do, and whether anything is wrong with it or with the data.
 
@@ -83,7 +93,7 @@ from mshnet.doctor import doctor
 print(doctor(config))
 
 # %% [markdown]
-# ## 4. The data / 数据
+# ## 5. The data / 数据
 #
 # Look before you train: the marks must sit on the targets.
 
@@ -98,12 +108,12 @@ print(report(config)[0])
 samples(config, run_folder(config))
 
 # %% [markdown]
-# ## 5. Train / 训练
+# ## 6. Train / 训练
 #
-# One line per epoch; to see curves and predictions meanwhile, run `from mshnet.show import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again: it goes on where it was, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, writes everything and says how to go on. A finished run is only shown.
+# One line per epoch; to see curves and predictions meanwhile, run `from mshnet.show import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again to resume, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, stores everything and reports how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
-# **The first step of each phase takes long on a TPU**, a minute or so: it is compiled, and says so. Twice in a run, after the first epoch and after the warm-up, nothing is wrong while nothing seems to happen. All chips share each batch; the result does not depend on their number.
+# **The first step of each phase takes long on a TPU**, a minute or so: it is compiled, and says so. It happens twice in a run, for training and for scoring. All chips share each batch; the result does not depend on their number.
 
 # %% [markdown] tags=["only:kaggle_gpu"]
 # With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result is that of one GPU with the same `batch_size`.
@@ -119,7 +129,7 @@ from mshnet.train import train
 run = train(config)
 
 # %% [markdown]
-# ## 6. Scores / 评测结果
+# ## 7. Scores / 评测结果
 #
 # With everything that is needed to compare them with others: data, resize, threshold, matching rule, and by what the epoch was chosen.
 
@@ -127,7 +137,7 @@ run = train(config)
 run
 
 # %% [markdown]
-# ## 7. Pictures / 图片
+# ## 8. Pictures / 图片
 #
 # How it learned:
 
@@ -175,9 +185,9 @@ from mshnet.show import tensorboard
 tensorboard(run.folder)
 
 # %% [markdown]
-# ## 8. Where everything lies / 文件在哪里
+# ## 9. Where everything lies / 文件在哪里
 #
-# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to go on from, `train.log` what was printed. The pictures are copied to the mirror too, if there is one. `mshnet pack` makes one file of the whole run.
+# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. The pictures are copied to the mirror too, if there is one. `mshnet pack` makes one file of the whole run.
 
 # %%
 from mshnet.train import keep_copies

@@ -5,6 +5,7 @@ import torch
 import torch_xla
 import torch_xla.debug.metrics as met
 
+from mshnet.core import Config
 from mshnet.data import Split, augment_batch, draw, scoring_numbers, store_pixels, training_numbers
 
 SIZES = [(96, 96), (61, 97), (131, 40), (128, 128)]
@@ -14,9 +15,9 @@ images = [rng.integers(0, 256, (*s, 3) if s[1] == 97 else s, dtype=np.uint8) for
 masks = [(rng.random(s) < 0.2).astype(np.uint8) for s in SIZES]
 store = store_pixels(Split("train", tuple("abcd"), tuple(images), tuple(masks), "noise"))
 there = store.through(lambda pixels: pixels.to(torch_xla.device()))
-batches = [
-    training_numbers(store, range(4), [draw(0, e, i, 96) for i in range(4)], 96) for e in (0, 1)
-]
+config = Config(base_size=96, target_share=0.5)
+draws = [[draw(config, epoch, i) for i in range(4)] for epoch in (0, 1)]
+batches = [training_numbers(store, range(4), each, 96) for each in draws]
 batches.append(scoring_numbers(store, [0, 1, 2, -1], 96))
 for numbers in batches:
     have, want = augment_batch(there, numbers.to(torch_xla.device())), augment_batch(store, numbers)

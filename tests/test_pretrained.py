@@ -1,0 +1,210 @@
+"The weights that come with the library: what they find, where they are used, and damage to them."
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED, TOP, make_dataset
+from PIL import Image
+from safetensors import safe_open
+
+import mshnet
+import mshnet.model
+from mshnet.cli import main
+from mshnet.core import Config, UserError
+from mshnet.data import image_digests, read_dataset, scene
+from mshnet.evaluate import Detector, evaluate, trained_model
+from mshnet.model import weights_file
+from mshnet.predict import level_of, predict_frame, threshold_of
+
+FILE = weights_file("pretrained")
+
+
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory):
+    "A synthetic scene as a file."
+    path = tmp_path_factory.mktemp("picture") / "scene.png"
+    Image.fromarray(scene(np.random.default_rng(7), 256)[0]).save(path)
+    return path
+
+
+@pytest.fixture
+def moved(tmp_path, monkeypatch):
+    "A copy of the weights that a test may damage; the library takes it for its own."
+    folder = tmp_path / "package"
+    folder.mkdir()
+    shutil.copy(FILE, folder)
+    monkeypatch.setattr(mshnet.model, "files", lambda name: folder)
+    return folder / FILE.name
+
+
+def test_they_find_the_targets_of_scenes():
+    "Test scenes of the generator, none of which was trained on."
+    scores = evaluate(Config(scenes=24, device="cpu", precision="fp32")).scores
+    assert scores.pd > 0.8 and scores.iou > 0.4 and scores.fa < 100
+
+
+def test_the_file_is_small_and_describes_itself():
+    "Half precision where it counts; threshold, recipe and digests in its header."
+    assert FILE.stat().st_size < 10e6
+    with safe_open(FILE, framework="pt") as file:
+        kinds = {
+            file.get_tensor(k).dtype for k in sorted(file.keys()) if k.endswith("conv1.weight")
+        }
+        said = json.loads(file.metadata()["mshnet"])
+    assert kinds == {torch.float16}
+    assert 0.05 <= said["threshold"] <= 0.95 and said["config"]["augment"] == "robust"
+    assert len(said["data"]["training images"].split()) > 900
+    assert not [word for word in json.dumps(said).split('"') if word.startswith("/")]
+
+
+def test_the_network_and_the_detector_are_the_same(picture):
+    "MSHNet.pretrained() gives what the command uses."
+    image = torch.from_numpy(np.asarray(Image.open(picture).convert("RGB")).copy())
+    model = mshnet.MSHNet.pretrained()
+    assert not model.training and {p.dtype for p in model.parameters()} == {torch.float32}
+    one = Detector(model, "cpu", "fp32")(image.permute(2, 0, 1)[None])
+    other = Detector("pretrained", "cpu", "fp32")(image.permute(2, 0, 1)[None])
+    assert torch.equal(one, other)
+
+
+def test_one_liners_take_files_arrays_tensors_and_pictures(picture):
+    "And find the same in all of them, at the threshold that is kept with the weights."
+    path = picture
+    image = np.asarray(Image.open(path))
+    found = mshnet.detect(str(path), device="cpu")
+    assert found and {"box", "area"} <= set(found[0])
+    for same in (path, image, torch.from_numpy(image.copy()), Image.open(path)):
+        assert mshnet.detect(same, device="cpu") == found
+    detector = Detector("pretrained", "cpu")
+    kept = threshold_of(detector)
+    assert kept == trained_model("pretrained").threshold
+    levels = predict_frame(detector, image)
+    assert sum(row["area"] for row in found) == (levels >= level_of(kept)).sum()
+    few = mshnet.detect(path, threshold=0.999, device="cpu")
+    assert sum(row["area"] for row in few) < sum(row["area"] for row in found)
+    picture_with_marks = mshnet.find_targets(path, device="cpu")
+    assert min(picture_with_marks.size) >= 256
+    with pytest.raises(UserError, match="is no image"):
+        mshnet.detect({"a": 1}, device="cpu")
+
+
+def test_predict_needs_no_weights(picture, tmp_path, capsys):
+    "It names the card of the weights that it uses, and finds the target."
+    out = tmp_path / "out"
+    assert main(["predict", str(picture), "--device", "cpu", "--output-dir", str(out)]) == 0
+    said = capsys.readouterr().out
+    [line] = [ln for ln in said.splitlines() if ln.startswith("weights")]
+    card = Path(line.split("their card: ")[1])
+    assert "pretrained" in line and "Where it fails" in card.read_text(encoding="utf-8")
+    rows = (out / "detections.csv").read_text().splitlines()
+    assert len(rows) > 1
+
+
+def test_a_data_set_is_scored_without_weights(tmp_path, capsys):
+    "`mshnet test --dataset-dir D` takes the pretrained weights."
+    folder = make_dataset(tmp_path / "set", size=64)
+    words = ["test", "--dataset-dir", folder, "--device", "cpu", "--output-dir", tmp_path / "o"]
+    assert main([str(word) for word in words]) == 0
+    assert "pretrained; their card" in capsys.readouterr().out
+
+
+def test_training_and_export_start_from_them(tmp_path):
+    "By their name, as from any file."
+    small = "--scenes 8 --base-size 64 --crop-size 64 --epochs 1 --lr 1e-6 --ema 0 --device cpu"
+    words = ["train", "--weight-path", "pretrained", *small.split(), "--output-dir", "run"]
+    assert main([*words[:-1], str(tmp_path / "run")]) == 0
+    before = mshnet.MSHNet.pretrained().state_dict()
+    after = trained_model(tmp_path / "run").model.state_dict()
+    name = "encoder_0.0.conv1.weight"
+    assert torch.allclose(before[name], after[name], atol=1e-4)
+    file = tmp_path / "out.safetensors"
+    words = ["export", "--weight-path", "pretrained", "--format", "safetensors", "--output"]
+    assert main([*words, str(file)]) == 0
+    assert trained_model(file).threshold == trained_model("pretrained").threshold
+
+
+def test_settings_that_lie_in_this_folder_are_not_those_of_the_weights(tmp_path, monkeypatch):
+    "`--weight-path pretrained` is a name; a config.json beside it is of something else."
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text('{"architectures": [], "rule": "reference"}')
+    words = "test --weight-path pretrained --scenes 8 --base-size 64 --device cpu --output-dir out"
+    assert main(words.split()) == 0
+    assert json.loads((tmp_path / "out" / "scores.json").read_text())["protocol"]["rule"] == "exact"
+
+
+def test_a_threshold_is_a_probability(picture):
+    "A percentage is refused, and not taken for 1."
+    for use in (mshnet.detect, mshnet.find_targets):
+        with pytest.raises(UserError, match="threshold=50: a probability; write a number from 0"):
+            use(picture, threshold=50, device="cpu")
+
+
+@pytest.mark.parametrize("command", ["predict", "test", "train", "export"])
+def test_missing_weights_say_how_to_reinstall(command, moved, picture, tmp_path, capsys):
+    "One line, the remedy, status 2."
+    moved.unlink()
+    words = {"predict": [str(picture)], "test": ["--scenes", "8"]}.get(command, [])
+    if not words:
+        words = ["--weight-path", "pretrained"]
+    if command != "export":
+        words += ["--device", "cpu", "--output-dir", str(tmp_path / "out")]
+    assert main([command, *words]) == 2
+    said = capsys.readouterr().err
+    assert "pretrained.safetensors: there is no such file; it comes with mshnet: install" in said
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "header", "value"])
+def test_damaged_weights_say_how_to_reinstall(damage, moved, picture, tmp_path, capsys):
+    "Also where only one weight differs."
+    content = bytearray(moved.read_bytes())
+    if damage == "cut":
+        del content[-1000:]
+    elif damage == "empty":
+        content.clear()
+    else:
+        content[8 if damage == "header" else -5] ^= 0x55
+    moved.write_bytes(content)
+    assert main(["predict", str(picture), "--output-dir", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "it comes with mshnet: install it again" in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["nuaa-sirst", "nudt-sirst"])
+def test_no_test_image_was_trained_on(name):
+    "By the digests in the file, of pixels and not of names."
+    folder = SHARED / "data" / name
+    if not folder.is_dir():
+        pytest.skip(f"needs {name}; set MSHNET_SHARED to the folder that holds data/")
+    known = set(trained_model("pretrained").said["data"]["training images"].split())
+    parts, _ = read_dataset(Config(dataset_dir=str(folder)), ["train", "test"])
+    assert len(known & image_digests([parts["train"]])) > 0.85 * len(parts["train"])
+    assert not known & image_digests([parts["test"]])
+
+
+def test_a_score_on_training_images_is_not_silent(sirst, tmp_path):
+    "It warns, and the protocol has their number."
+    folder = tmp_path / "set"
+    (folder / "images").mkdir(parents=True)
+    (folder / "masks").mkdir()
+    names = (sirst / "trainval.txt").read_text().split()[:12]
+    for name in names:
+        for kind in ("images", "masks"):
+            shutil.copy(sirst / kind / f"{name}.png", folder / kind)
+    (folder / "test.txt").write_text("\n".join(names))
+    (folder / "trainval.txt").write_text("\n".join(names))
+    with pytest.warns(UserWarning, match="of the 12 scored images are among the training images"):
+        result = evaluate(Config(dataset_dir=str(folder), device="cpu", base_size=128))
+    assert result.protocol["trained_on_scored_images"] >= 9
+
+
+def test_the_few_names_are_offered_by_tab():
+    "And cost nothing before they are used: torch is loaded with the first of them."
+    code = "import mshnet, sys; assert 'torch' not in sys.modules; print(dir(mshnet))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True)
+    assert {"Config", "MSHNet", "detect", "find_targets"} <= set(eval(done.stdout)), done.stderr

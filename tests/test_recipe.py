@@ -1,0 +1,295 @@
+"The recipe: every setting does what it says, the paper's stays what it was, averages survive."
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_dataset
+
+from mshnet.core import FIRST_DEFAULTS, PRESETS, Config, UserError, configure, run_name
+from mshnet.data import augment, draw, placement
+from mshnet.device import open_device
+from mshnet.evaluate import evaluate
+from mshnet.loss import bce_loss, mshnet_loss, soft_iou_loss
+from mshnet.model import MSHNet, start_gently
+from mshnet.run import load, write_checkpoint
+from mshnet.task import Detection, normalise
+from mshnet.train import train
+
+SMALL = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "epochs": 2}
+SMALL |= {"device": "cpu", "precision": "fp32"}
+
+
+def small(folder="", **changes):
+    "A run of two epochs of four steps, by the default recipe."
+    return Config(**{**SMALL, "output_dir": str(folder), **changes})
+
+
+def same(a, b):
+    "Whether two state dicts are equal to the last bit."
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("optimizer", "sgd", "write one of adamw, adam, adagrad"),
+        ("schedule", "linear", "write one of cosine, constant"),
+        ("loss", "dice", "write one of soft_iou+bce, soft_iou, bce, sls"),
+        ("fusion_start", "zero", "write one of full_size, random"),
+        ("crop", "square", "write one of native, resize"),
+        ("augment", "none", "write one of flips, paper, robust"),
+        ("ema", 1, "at least 0, below 1"),
+        ("ema", -0.1, "at least 0, below 1"),
+        ("lr_end", 2, "at least 0, at most 1"),
+        ("join_rate", 0, "above 0, at most 1"),
+        ("warmup_steps", -2, "a whole number, at least -1"),
+        ("head_bias", 99, "at least -20, at most 20"),
+        ("target_share", 1.5, "at least 0, at most 1"),
+    ],
+)
+def test_a_value_out_of_range_is_one_line(name, value, line):
+    "Its name, its value, what to write."
+    with pytest.raises(UserError) as error:
+        Config(**{name: value})
+    assert str(error.value).startswith(f"{name}={value!r} is not possible: write")
+    assert line in str(error.value)
+
+
+def test_a_warm_up_longer_than_the_run_is_refused_before_anything_is_written(tmp_path):
+    "Its steps are known with the data: eight here."
+    with pytest.raises(UserError, match=r"warmup_steps=8: the run has 8 steps; write --warmup-st"):
+        train(small(tmp_path / "run", warmup_steps=8))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_rate_is_warm_up_times_cosine():
+    "Against the formula, step by step; the last rate is lr_end of the first."
+    task = Detection(small(lr=0.01, epochs=5, warmup_steps=4, lr_end=0.1))
+    for step in range(50):
+        fallen = (1 + math.cos(math.pi * step / 49)) / 2
+        want = 0.01 * min((step + 1) / 4, 1) * (0.1 + 0.9 * fallen)
+        assert task.rate(step, per_epoch=10) == pytest.approx(want)
+    assert task.rate(49, per_epoch=10) == pytest.approx(0.001)
+    log = Detection(small(lr=0.01, schedule="constant", warmup_steps=0))
+    assert [log.rate(step, 10) for step in (0, 49)] == [0.01, 0.01]
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam", "adagrad"])
+def test_each_optimizer_is_torchs(tmp_path, name):
+    "One step of a run is one step of that class with these settings, to the last bit."
+    kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
+    settings = {"optimizer": name, "lr": 0.003, "weight_decay": 0.1, "clip_grad": 0.0}
+    config = small(tmp_path / "run", epochs=1, batch_size=8, ema=0.0, warmup_steps=0, **settings)
+    run, task = train(config), Detection(config)
+    model, split = task.model().to(memory_format=torch.channels_last), task.splits()["train"]
+    optimizer = kinds[name](model.parameters(), lr=0.003, weight_decay=0.1)
+    [rows] = task.plan(split, 0)
+    batch = task.batch(split, rows, 0)
+    image = batch.image.contiguous(memory_format=torch.channels_last)
+    masks, logits = model.train()(normalise(image))
+    mshnet_loss(masks, logits, batch.mask, "soft_iou+bce").mean().backward()
+    optimizer.step()
+    assert same(model.state_dict(), load(run.folder / "last.pt")["model"])
+
+
+def test_the_loss_is_the_mean_of_five_outputs():
+    "Each against the truth at its own size; the default is soft IoU plus cross-entropy."
+    gen = torch.Generator().manual_seed(0)
+    masks = [torch.randn(2, 1, 32 // 2**i, 32 // 2**i, generator=gen) for i in range(4)]
+    logits = torch.randn(2, 1, 32, 32, generator=gen)
+    truth = (torch.rand(2, 1, 32, 32, generator=gen) < 0.05).float()
+    want, scale = torch.zeros(2), truth
+    for i, output in enumerate([logits, *masks]):
+        scale = torch.nn.functional.max_pool2d(scale, 2) if i > 1 else scale
+        prob = torch.sigmoid(output)
+        inter, union = (prob * scale).sum((1, 2, 3)), (prob + scale - prob * scale).sum((1, 2, 3))
+        log = scale * prob.log() + (1 - scale) * (1 - prob).log()
+        want += 1 - (inter + 1) / (union + 1) - log.mean((1, 2, 3))
+    torch.testing.assert_close(mshnet_loss(masks, logits, truth, "soft_iou+bce"), want / 5)
+    one = soft_iou_loss(logits, truth) + bce_loss(logits, truth)
+    torch.testing.assert_close(mshnet_loss([], logits, truth, "soft_iou+bce"), one)
+
+
+@pytest.mark.parametrize("loss", ["soft_iou", "bce", "soft_iou+bce"])
+def test_an_image_without_a_target_is_learned_from(loss):
+    "Its gradient pushes the prediction down, however much is predicted."
+    for z in (-8.0, 0.0, 8.0):
+        logits = torch.full((1, 1, 16, 16), z, requires_grad=True)
+        mshnet_loss([], logits, torch.zeros(1, 1, 16, 16), loss).mean().backward()
+        assert (logits.grad > 0).all(), z
+
+
+def test_the_start_is_nearly_empty_and_is_the_full_size_head():
+    "Two percent of the pixels, not half of them; published weights keep their names."
+    torch.manual_seed(0)
+    plain = MSHNet()
+    torch.manual_seed(0)
+    gentle = start_gently(MSHNet(), -4.0, "full_size").eval()
+    with torch.no_grad():
+        masks, logits = gentle(torch.randn(2, 3, 64, 64))
+    torch.testing.assert_close(logits, masks[0])
+    assert logits.sigmoid().mean() < 0.06
+    changed = {
+        k for k, v in plain.state_dict().items() if not torch.equal(v, gentle.state_dict()[k])
+    }
+    assert changed == {f"output_{i}.bias" for i in range(4)} | {"final.weight", "final.bias"}
+    assert gentle.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_parts_that_join_late_have_a_rate_of_their_own(tmp_path):
+    "Three heads and the fusing convolution; also in a run that is resumed."
+    config = small(tmp_path / "run", join_rate=0.1, schedule="constant", warmup_steps=0)
+    for epochs in (2, 3):
+        run = train(config.model_copy(update={"epochs": epochs}))
+        groups = load(run.folder / "last.pt")["optimizer"]["param_groups"]
+        assert [len(g["params"]) for g in groups][1] == 8
+        assert [g["lr"] for g in groups] == pytest.approx([0.001, 0.0001])
+
+
+@pytest.mark.parametrize("crop", ["native", "resize"])
+def test_a_share_of_the_crops_holds_a_target(crop):
+    "All of them where that is asked for, wherever the target is; native pixels keep their size."
+    gen, held = np.random.default_rng(0), 0
+    for i in range(60):
+        mask = np.zeros((300, 420), np.uint8)
+        row, col = gen.integers(0, 295), gen.integers(0, 415)
+        mask[row : row + 5, col : col + 5] = 1  # large enough for every scale
+        drawn = draw(Config(crop=crop, target_share=1.0, crop_size=64), 0, i)
+        assert augment(mask * np.uint8(200), mask, drawn, 64)[1].any(), (i, drawn)
+        chance = draw(Config(crop=crop, target_share=0.0, crop_size=64), 0, i)
+        held += augment(mask * np.uint8(200), mask, chance, 64)[1].any()
+        if crop == "native":
+            assert 0.6 < placement(mask, drawn, 64).height / 300 < 1.7
+    assert held < 30
+
+
+# The paper's recipe
+
+
+def test_the_papers_recipe_is_the_plain_loop(tmp_path):
+    "Two epochs of one head by plain IoU, two of all by SLS, Adagrad at 0.05: to the last bit."
+    paper = {**PRESETS["paper"], **SMALL, "epochs": 4, "warm_epoch": 1}
+    config = Config(**paper, output_dir=str(tmp_path / "run"))
+    run, task = train(config), Detection(config)
+    torch.manual_seed(0)
+    model = MSHNet().to(memory_format=torch.channels_last).train()
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
+    split, losses = task.splits()["train"], []
+    for epoch in range(4):
+        for rows in task.plan(split, epoch):
+            batch = task.batch(split, rows, epoch)
+            image = normalise(batch.image.contiguous(memory_format=torch.channels_last))
+            loss = mshnet_loss(*model(image, deep=epoch > 1), batch.mask).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    assert same(model.state_dict(), load(run.folder / "last.pt")["model"])
+    logged = [entry["loss"] for entry in run.history]
+    assert logged == pytest.approx(np.reshape(losses, (4, 4)).mean(1), rel=1e-6)
+
+
+def test_names_of_runs_stay_what_they_were():
+    "A run of the first release is found by its settings: these names are its own."
+    paper = PRESETS["paper"] | {"dataset_dir": "sirst"}
+    assert run_name(Config(**paper)) == "sirst-8f268de4"
+    assert run_name(Config(**paper | {"choose": "val"})) == "sirst-d7f5e1f5"
+    assert run_name(Config(dataset_dir="sirst")) not in ("sirst-8f268de4", "sirst-d7f5e1f5")
+
+
+def test_a_run_of_the_first_release_resumes_as_it_was(tmp_path):
+    "Its settings and checkpoint know nothing of optimizers, schedules and averages."
+    paper = {**PRESETS["paper"], **SMALL, "epochs": 3, "warm_epoch": 0}
+    whole = train(Config(**paper, output_dir=str(tmp_path / "whole")))
+    run = train(Config(**paper | {"epochs": 2}, output_dir=str(tmp_path / "run")))
+    new = set(Config.model_fields) - {"lr", "warm_epoch", "choose", "epochs", "weight_decay"}
+    new &= FIRST_DEFAULTS.keys() | {"lr_end", "join_rate"}
+    new -= {"clip_grad", "crop_size"}  # which the first release recorded
+    settings = json.loads((run.folder / "config.json").read_text())
+    settings = {k: v for k, v in settings.items() if k not in new}
+    assert "optimizer" not in settings and "lr" in settings
+    (run.folder / "config.json").write_text(json.dumps(settings))
+    content = load(run.folder / "last.pt")
+    content = {k: v for k, v in content.items() if k != "trained"}
+    write_checkpoint(content | {"format": 2, "config": settings}, run.folder / "last.pt")
+    (run.folder / "previous.pt").unlink()
+    again = configure({"resume": str(run.folder), "epochs": 3, "device": "cpu"})
+    assert (again.optimizer, again.ema, again.loss) == ("adagrad", 0.0, "sls")
+    longer = train(again.model_copy(update={"output_dir": str(run.folder)}))
+    assert same(load(longer.folder / "last.pt")["model"], load(whole.folder / "last.pt")["model"])
+    with pytest.raises(UserError, match=r"optimizer 'adagrad' -> 'adamw'.*--resume .* takes them"):
+        train(small(run.folder))
+
+
+# Averaged weights
+
+
+def test_averages_follow_the_formula_and_are_what_is_scored(tmp_path):
+    "Weights and batch norm's statistics, with a decay that grows; best.pt is scored as it is."
+    config = small(tmp_path / "run", ema=0.6)
+    run, task = train(config), Detection(config)
+    content = load(run.folder / "best.pt")
+    seen = []
+
+    class Watch(Detection):
+        def loss(self, model, batch, phase):
+            seen.append({k: v.clone() for k, v in model.state_dict().items()})
+            return super().loss(model, batch, phase)
+
+    train(config.model_copy(update={"output_dir": str(tmp_path / "again")}), Watch(config))
+    name, count = "encoder_0.0.bn1.running_var", "encoder_0.0.bn1.num_batches_tracked"
+    for key in ("final.weight", name):
+        want = seen[0][key]
+        for t in range(1, len(seen)):  # before each step but the first
+            decay = min(0.6, (1 + t) / (10 + t))
+            want = decay * want + (1 - decay) * seen[t][key]
+        torch.testing.assert_close(content["model"][key], want)
+    assert content["model"][count] == seen[-1][count] == 7
+    assert not same(content["model"], content["trained"])
+    scored = evaluate(config.model_copy(update={"weight_path": str(run.folder)})).scores
+    assert scored.as_dict() == run.scores["scores"]
+    model = task.model()
+    model.load_state_dict(content["model"])
+    assert open_device("cpu", "fp32").begin("scoring", model) is model
+
+
+def test_a_cosine_ends_with_its_run(tmp_path):
+    "More epochs would be another schedule; another number of them is another run."
+    config = small(tmp_path / "run")
+    train(config)
+    line = r"epochs 2 -> 3 with schedule=cosine, which ends where its run ends"
+    with pytest.raises(UserError, match=line):
+        train(config.model_copy(update={"epochs": 3}))
+    assert run_name(config) != run_name(config.model_copy(update={"epochs": 3}))
+
+
+def test_another_data_set_is_one_short_line(tmp_path):
+    "Not the digests of all its images."
+    first, second = (make_dataset(tmp_path / n, train=k) for n, k in (("a", 8), ("b", 9)))
+    small = {"base_size": 32, "crop_size": 32, "epochs": 1, "device": "cpu"}
+    place = {"output_dir": str(tmp_path / "run")}
+    train(configure({**small, **place, "dataset_dir": str(first)}))
+    with pytest.raises(UserError, match="holds another run") as error:
+        train(configure({**small, **place, "dataset_dir": str(second)}))
+    assert len(str(error.value)) < 400
+
+
+def test_settings_of_the_start_have_no_effect_on_given_weights():
+    "A warning says so."
+    with pytest.warns(UserWarning, match="head_bias is not used with a weight_path"):
+        configure({"weight_path": "pretrained", "head_bias": 0.0})
+
+
+def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run():
+    "A longer one is the same run continued."
+    rates = [
+        [task.rate(step, per_epoch=100) for step in range(100)]
+        for task in (Detection(Config(schedule="constant", epochs=n)) for n in (1, 2, 20))
+    ]
+    assert rates[0] == rates[1] == rates[2] and rates[0][0] < rates[0][50] < rates[0][99]

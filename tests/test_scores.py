@@ -1,0 +1,48 @@
+"The page of scores: made from the runs in results/, and quoted by README as it is."
+
+import json
+import re
+
+from conftest import TOP
+from scores import groups, main, page
+
+
+def put(folder, seed, iou, epochs=3, done=3):
+    "A run with scores in each epoch; 0.1 less in all but the last."
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"seed": seed, "epochs": epochs}))
+    entries = []
+    for epoch in range(done):
+        value = iou if epoch == done - 1 else iou - 0.1
+        scores = {"iou": value, "niou": 0.5, "f1": 0.5, "pd": 0.9, "fa": 10.0}
+        entries.append({"epoch": epoch, "split": "test", "scores": scores})
+    (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def test_seeds_of_one_recipe_are_a_row(tmp_path):
+    "Mean, least, most and the dead; a run that was stopped early does not count."
+    for seed, iou in ((0, 0.7), (1, 0.02), (2, 0.6)):
+        put(tmp_path / f"steady-seed{seed}", seed, iou)
+    put(tmp_path / "steady-seed3", 3, 0.9, done=2)
+    put(tmp_path / "selected", 6, 0.9)
+    assert [run["seed"] for run in groups(tmp_path)["steady"]] == [0, 1, 2]
+    text = page(tmp_path)
+    assert "| steady | 3 | 0, 1, 2 | 0.440 | 0.020 | 0.700 | 0.900 | 10.0 | 1 of 3 |" in text
+    assert "| 0 | 0.700 | 0.500 | 0.500 | 0.900 | 10.0 | 0.700 |" in text
+    assert "0.900 | 0.500" not in text
+
+
+def test_the_page_is_that_of_the_runs():
+    "`make build` was called after the last run was added."
+    written = (TOP / "results" / "SCORES.md").read_text(encoding="utf-8")
+    assert written == page(TOP / "results") and main() == 0
+
+
+def test_readme_quotes_the_page():
+    "Every row of its results, digit by digit."
+    rows = (TOP / "results" / "SCORES.md").read_text(encoding="utf-8")
+    for name in ("README.md", "README.zh-CN.md"):
+        text = (TOP / name).read_text(encoding="utf-8")
+        quoted = re.findall(r"(?m)^\| [^|]+ \| (\d+ \| \d[^\n]*\|)$", text)
+        assert len(quoted) >= 2
+        assert [row for row in quoted if f"| {row}" not in rows] == []

@@ -1,0 +1,257 @@
+"""Train the weights that come with the library, and write their file and their card.
+
+    python tools/pretrain.py DATA [FOLDER] [SETTING=VALUE ...]
+    python tools/pretrain.py card
+
+DATA holds nuaa-sirst/, nudt-sirst/ and clutter/images/. FOLDER (runs/pretrained) gets the training
+set, the run, and at the end pretrained.safetensors and pretrained.json. Run it again to resume.
+Test lists are never trained on; they are scored once, at the end. `card` writes
+mshnet/pretrained.md from tools/pretrained.md and results/pretrained-seed*/pretrained.json; the
+file that ships is that of seed 0.
+
+Training set: both training lists, the frames without a target, and synthetic scenes, half of them
+without a target. One image in ten is held out: these choose the threshold and show the calibration.
+After the first training, patches around its false alarms on the training images are added, and it
+is trained once more, briefly.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from scipy import ndimage
+from scores import HEADINGS, cells
+
+from mshnet.bench import markdown_table
+from mshnet.core import Config, configure
+from mshnet.data import background, read_dataset, scene, splits, warm
+from mshnet.evaluate import Detector, add, calibration_curve, evaluate, tenths, trained_model
+from mshnet.export import about, safetensors_bytes
+from mshnet.metrics import Found, Histogram, objects, pd_fa
+from mshnet.predict import TOP as TOP_LEVEL
+from mshnet.predict import detections, predict_frame
+from mshnet.run import write_atomic
+from mshnet.train import train
+
+SETS = ("nuaa-sirst", "nudt-sirst")
+SCENES = 200  # half of them without a target
+HELD_OUT = 10  # one image in so many
+MOST_ALARMS = 0.2  # false alarms a held-out frame without a target, at the kept threshold
+TOP = Path(__file__).resolve().parent.parent
+ALARMS, EMPTY = "alarms per empty frame", "false alarms an empty frame"
+RECIPE = {"augment": "robust", "epochs": 80, "eval_every": 10, "batch_size": 8}
+AGAIN = {"lr": 0.0003, "epochs": 12}  # once more, with a patch around each false alarm
+PATCH = 192  # pixels
+
+
+def pictures(data: Path):
+    "Every training image: name, pixels, mask. Test lists are not read."
+    for name in SETS:
+        parts, findings = read_dataset(Config(dataset_dir=str(data / name)), ["train"])
+        findings.settle()
+        split = parts["train"]
+        for i, key in enumerate(split.names):
+            yield f"{name}_{key}", *split.pair(i)
+    for file in sorted((data / "clutter" / "images").glob("*.png")):
+        pixels = np.asarray(Image.open(file).convert("L"))
+        yield f"clutter_{file.stem}", pixels, np.zeros_like(pixels)
+    for i in range(SCENES):
+        rng = np.random.default_rng([5, i])
+        if i % 2:
+            yield f"scene_{i:03d}", *scene(rng, 256)
+        else:
+            pixels = background(rng, 256) + warm(rng, 256)
+            pixels += rng.normal(scale=rng.uniform(1, 3), size=pixels.shape)
+            yield f"scene_{i:03d}", np.uint8(pixels.clip(0, 255)), np.zeros((256, 256), np.uint8)
+
+
+def save_pair(folder: Path, name: str, image: np.ndarray, mask: np.ndarray) -> None:
+    "Write an image and its mask of 0 and 1."
+    Image.fromarray(image).save(folder / "images" / f"{name}.png")
+    Image.fromarray(mask * np.uint8(255)).save(folder / "masks" / f"{name}.png")
+
+
+def write_set(data: Path, folder: Path) -> None:
+    "Write the training set as a data set whose test list is its held-out part."
+    if (folder / "test.txt").exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    for kind in ("images", "masks"):
+        (folder / kind).mkdir(parents=True)
+    names: dict[str, list[str]] = {"trainval": [], "test": []}
+    for count, (name, pixels, mask) in enumerate(pictures(data)):
+        save_pair(folder, name, pixels, mask)
+        names["test" if count % HELD_OUT == HELD_OUT - 1 else "trainval"].append(name)
+    for part, listed in names.items():
+        (folder / f"{part}.txt").write_text("".join(f"{name}\n" for name in listed))
+
+
+def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
+    "Write the same data set with a patch around each false alarm on its training images."
+    if (hard / "test.txt").exists():
+        return
+    shutil.rmtree(hard, ignore_errors=True)
+    shutil.copytree(folder, hard, ignore=shutil.ignore_patterns("test.txt"))
+    split = splits(Config(dataset_dir=str(folder)))["train"]
+    names: list[str] = []
+    for i in range(len(split)):
+        image, mask = split.pair(i)
+        near = ndimage.binary_dilation(mask > 0, iterations=3)
+        for row in detections(predict_frame(detector, image)).rows():
+            top, left, bottom, right = row["box"]
+            if near[top:bottom, left:right].any():
+                continue
+            cut = tuple(
+                slice(max(0, min(round(at) - PATCH // 2, n - PATCH)), round(at) + PATCH // 2)
+                for at, n in zip(row["centroid"], mask.shape, strict=True)
+            )
+            names.append(f"hard_{len(names):04d}")
+            save_pair(hard, names[-1], image[cut], mask[cut])
+    with (hard / "trainval.txt").open("a") as file:
+        file.writelines(f"{name}\n" for name in names)
+    shutil.copy(folder / "test.txt", hard)
+
+
+def counts(folder: Path) -> dict[str, int]:
+    "How many images of each origin are trained on and held out."
+    said = {}
+    for part, word in (("trainval", "trained"), ("test", "held")):
+        names = (folder / f"{part}.txt").read_text().split()
+        for origin in ("nuaa", "nudt", "clutter", "scene", "hard"):
+            said[f"{origin}_{word}"] = sum(name.startswith(origin) for name in names)
+    return said
+
+
+def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
+    "Pd and Fa at many thresholds on held-out frames at their own size; how often 0.7 is 0.7."
+    split = splits(Config(dataset_dir=str(folder)))["test"]
+    thresholds = [round(0.05 * i, 2) for i in range(1, 20)]
+    total, histogram, sums = [Found(0, 0, 0)] * len(thresholds), Histogram(), []
+    pixels, empty, alarms = 0, 0, np.zeros(len(thresholds))
+    for i in range(len(split)):
+        image, mask = split.pair(i)
+        prob = predict_frame(detector, image).astype(np.float64) / TOP_LEVEL
+        total = add(total, pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact"))
+        pixels += prob.size
+        if not mask.any():
+            alarms += [len(objects(prob > t)) for t in thresholds]
+            empty += 1
+        histogram.add(prob, mask > 0)
+        sums.append(tenths(prob))
+    rows = [
+        {"threshold": t, "pd": f.matched / f.targets, "fa": f.false_pixels * 1e6 / pixels}
+        | {ALARMS: float(a / max(empty, 1))}
+        for t, f, a in zip(thresholds, total, alarms, strict=True)
+    ]
+    curve = calibration_curve(histogram, sums)
+    calibration = [
+        {"said": round(mean or 0.0, 4), "true": round(hits / max(n, 1), 4), "pixels": n}
+        for mean, hits, n in zip(curve["mean"], curve["target"], curve["pixels"], strict=True)
+    ]
+    return {"thresholds": rows, "calibration": calibration}
+
+
+def choose_threshold(rows: list[dict[str, float]]) -> float:
+    "The one nearest to 0.5 with few enough false alarms; if none has, that with the fewest."
+    good = [r for r in rows if r[ALARMS] <= MOST_ALARMS] or [min(rows, key=lambda r: r[ALARMS])]
+    return min(good, key=lambda row: abs(row["threshold"] - 0.5))["threshold"]
+
+
+def half_precision(model: torch.nn.Module) -> torch.nn.Module:
+    "Weights of two axes or more as float16; batch norm and biases stay float32, they are few."
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            weight.data = weight.data.half()
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+    return model
+
+
+def card(found: list[dict[str, Any]]) -> str:
+    "The model card of the first of several trainings, with the scores of all of them."
+    first = found[0]
+    config, kept = first["config"], first["threshold"]
+    row = next(r for r in first["thresholds"] if r["threshold"] == kept)
+    scores = [
+        [str(f["config"]["seed"]), name, *cells(f["scores"][name]["scores"])]
+        for f in found
+        for name in SETS
+    ]
+    calibration = [
+        [f"{c['said']:.2f}", f"{c['true']:.2f}", f"{c['pixels']:,}"] for c in first["calibration"]
+    ]
+    thresholds = [
+        [f"{r['threshold']:.2f}", f"{r['pd']:.3f}", f"{r['fa']:.1f}", f"{r[ALARMS]:.2f}"]
+        for r in first["thresholds"]
+        if round(r["threshold"] * 100) % 10 == 0 or r["threshold"] == kept
+    ]
+    template = (TOP / "tools" / "pretrained.md").read_text()
+    return template.format(
+        epochs=RECIPE["epochs"],
+        again=config["epochs"],
+        threshold=kept,
+        most=MOST_ALARMS,
+        pd=row["pd"],
+        fa=row["fa"],
+        alarms=row[ALARMS],
+        scores=markdown_table(["seed", "test list", *HEADINGS], scores),
+        seeds=len(found),
+        calibration=markdown_table(["predicted", "true", "pixels"], calibration),
+        thresholds=markdown_table(
+            ["threshold", "Pd", "Fa", "false alarms an empty frame"], thresholds
+        ),
+        **first["counts"],
+    )
+
+
+def write_card() -> int:
+    "Write the card from the results of all seeds."
+    files = sorted((TOP / "results").glob("pretrained-seed*/pretrained.json"))
+    text = card([json.loads(file.read_text()) for file in files])
+    (TOP / "mshnet" / "pretrained.md").write_text(text)
+    return 0
+
+
+def main(words: list[str]) -> int:
+    "Train, choose the threshold, score the test lists, write the file and what the card needs."
+    if words == ["card"]:
+        return write_card()
+    places = [Path(word) for word in words if "=" not in word]
+    data, folder = places[0], places[1] if len(places) > 1 else Path("runs/pretrained")
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    write_set(data, folder / "data")
+    own = {"dataset_dir": str(folder / "data"), "output_dir": str(folder / "run")}
+    config = configure({**RECIPE, **own, **settings})
+    first = train(config).folder / "best.pt"
+    write_hard(Detector(first, config.device, config.precision), folder / "data", folder / "hard")
+    own = {"dataset_dir": str(folder / "hard"), "output_dir": str(folder / "again")}
+    config = configure({**RECIPE, **AGAIN, **own, **settings, "weight_path": str(first)})
+    run = train(config)
+    detector = Detector(run.folder / "best.pt", config.device, config.precision)
+    found = held_out(detector, folder / "data")
+    threshold = choose_threshold(found["thresholds"])
+    trained = trained_model(run.folder)
+    note = about(run.folder / "best.pt", trained, inside=False) | {"threshold": threshold}
+    note["result"] = None
+    file = folder / "pretrained.safetensors"
+    write_atomic(file, safetensors_bytes(half_precision(trained.model), note))
+    scores = {}
+    for name in SETS:
+        test = Config(dataset_dir=str(data / name), weight_path=str(file), device=config.device)
+        result = evaluate(test)
+        scores[name] = {"line": str(result.scores), "scores": result.scores.as_dict()}
+        scores[name]["protocol"] = result.protocol
+        print(f"{name:12}{result.scores}")
+    found |= {"threshold": threshold, "scores": scores, "config": config.recipe()}
+    found["counts"] = counts(folder / "hard")
+    write_atomic(folder / "pretrained.json", json.dumps(found, indent=1) + "\n")
+    print(f"threshold {threshold}\nfile      {file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

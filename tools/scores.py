@@ -1,0 +1,94 @@
+"""The scores of the runs in results/, seed by seed, as one page. `make build` calls it.
+
+    python tools/scores.py
+
+Writes results/SCORES.md from the folders `NAME-seedN` (config.json, log.jsonl, scores.json). Runs
+of one NAME differ in their seed alone, so a mean over them means something.
+"""
+
+import json
+import math
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from mshnet.bench import markdown_table
+
+TOP = Path(__file__).resolve().parent.parent
+DEAD = 0.05  # an IoU below this: the run predicts nothing, or everything
+COLUMNS = (("iou", 3), ("niou", 3), ("f1", 3), ("pd", 3), ("fa", 1))
+HEADINGS = ["IoU", "nIoU", "F1", "Pd", "Fa"]
+SUMMARY = ["runs", "epochs", "seeds", "mean IoU", "least", "most", "Pd", "Fa", "dead"]
+HEAD = """<!-- made by tools/scores.py: edit that -->
+
+# Scores
+
+Test scores of every seed in this folder, as they came: the last epoch, rule exact, threshold 0.5.
+Fa is in false pixels per million. A seed is dead if its IoU is below 0.05. The last column is the
+mean test IoU over the last third of the epochs, where each of these epochs was scored.
+"""
+
+
+def cells(scores: dict[str, Any]) -> list[str]:
+    "Scores as they stand in a table."
+    return [f"{scores[key]:.{digits}f}" for key, digits in COLUMNS]
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:  # None: stopped before its end
+    "The last epoch's scores of a run, and its mean IoU over the last third of its epochs."
+    config = json.loads((folder / "config.json").read_text())
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    if len(log) < config["epochs"] and not (folder / "scores.json").exists():
+        return None
+    last = max(entry["epoch"] for entry in log)
+    count = math.ceil((last + 1) / 3)
+    late = [e["scores"]["iou"] for e in log if "scores" in e and e["epoch"] > last - count]
+    scores = {e["epoch"]: e["scores"] for e in log if "scores" in e and e["split"] == "test"}
+    if (folder / "scores.json").exists():
+        scores[last] = json.loads((folder / "scores.json").read_text())["scores"]
+    late_mean = mean(late) if len(late) == count else None
+    return {"epochs": last + 1, "seed": config["seed"], "late": late_mean, **scores[last]}
+
+
+def groups(results: Path) -> dict[str, list[dict[str, Any]]]:
+    "Finished runs by the name that they share, in the order of their seeds."
+    found = defaultdict(list)
+    for config in sorted(results.glob("**/*-seed*/config.json")):
+        if run := read_run(config.parent):
+            name = config.parent.relative_to(results).as_posix().rsplit("-seed", 1)[0]
+            found[name].append(run)
+    return {name: sorted(runs, key=lambda run: run["seed"]) for name, runs in found.items()}
+
+
+def summary(name: str, runs: list[dict[str, Any]]) -> list[str]:
+    "One row for all seeds of a recipe."
+    iou = [run["iou"] for run in runs]
+    return [
+        *(name, str(runs[0]["epochs"]), ", ".join(str(run["seed"]) for run in runs)),
+        *(f"{value:.3f}" for value in (mean(iou), min(iou), max(iou))),
+        *(f"{mean(run['pd'] for run in runs):.3f}", f"{mean(run['fa'] for run in runs):.1f}"),
+        f"{sum(value < DEAD for value in iou)} of {len(runs)}",
+    ]
+
+
+def page(results: Path) -> str:
+    "The page of all runs."
+    found = groups(results)
+    parts = [HEAD, markdown_table(SUMMARY, [summary(*group) for group in found.items()])]
+    for name, runs in found.items():
+        late = ["" if run["late"] is None else f"{run['late']:.3f}" for run in runs]
+        rows = [[str(r["seed"]), *cells(r), last] for r, last in zip(runs, late, strict=True)]
+        parts += [f"## {name}", markdown_table(["seed", *HEADINGS, "last third"], rows)]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def main() -> int:
+    "Write the page."
+    (TOP / "results" / "SCORES.md").write_text(page(TOP / "results"), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
