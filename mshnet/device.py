@@ -948,8 +948,15 @@ class RanksModel(DeviceSteps):
         if self.kind == "cuda":
             torch.cuda.set_device(self.index or 0)
         if not dist.is_initialized():
+            importlib.import_module("torch.distributed.nn")  # later, its defaults hold the group
             dist.init_process_group("nccl" if self.kind == "cuda" else "gloo")
-            atexit.register(dist.destroy_process_group)
+            atexit.register(self.leave)
+
+    def leave(self) -> None:
+        "Release the process group, so that its threads end before Python does."
+        self.wrapped = nn.Module()
+        gc.collect()
+        dist.destroy_process_group()
 
     def place(self, model: nn.Module) -> nn.Module:
         "Put a model on this process's device, with batch norm over all processes on GPUs."

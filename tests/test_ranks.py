@@ -188,6 +188,30 @@ def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(tmp_path
     assert all(torch.equal(parts["model"][k], v) for k, v in whole["model"].items())
 
 
+LISTS_ITS_THREADS = """
+import atexit, glob, sys
+from pathlib import Path
+
+def say():
+    names = [Path(name).read_text().strip() for name in glob.glob("/proc/self/task/*/comm")]
+    print("left:", sum("gloo" in name for name in names), file=sys.stderr)
+
+atexit.register(say)  # the first one registered runs last
+from mshnet.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_threads_of_the_process_group_end_before_python_does(tmp_path):
+    "One that still runs then may end its process by `terminate called`, after all is done."
+    (tmp_path / "main.py").write_text(LISTS_ITS_THREADS)
+    words = [*SMALL.split(), "--epochs", "1", "--output-dir", tmp_path / "run"]
+    done = torchrun(tmp_path / "main.py", "train", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("left: 0") == 2
+
+
 def test_a_mistake_reaches_the_caller_of_a_launched_run(tmp_path):
     "As it would without processes, and without torchrun's pages."
     words = ["--dataset-dir", "nowhere", "--device", "cpu", "--num-devices", "2"]
