@@ -3,7 +3,7 @@
 from configparser import ConfigParser
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 EXTRAS = ("notebook", "tensorboard", "export", "video", "browser", "dev")
@@ -24,7 +24,7 @@ setup(
     license_files=["LICENSE"],
     url=cfg["git_url"],
     keywords=cfg["keywords"].split(),
-    packages=[cfg["lib_name"]],
+    packages=find_packages(include=[cfg["lib_name"], f"{cfg['lib_name']}.*"]),
     package_data={cfg["lib_name"]: ["py.typed", "pretrained.*"]},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),

@@ -47,12 +47,12 @@ from torch.nn import functional as F
 from .core import FIRST_DEFAULTS, Config, UserError
 from .data import Draw, Split, draw
 from .device import DeviceSteps, device_for, hold_memory, open_device
-from .evaluate import Origin, look_closely, predictions, score_split, trained_model
+from .evaluate import Origin, look_closely, trained_model
 from .model import Block, ChannelAttention, MSHNet, SpatialAttention, UNet
 from .places import run_folder
 from .run import Folder, State, duration, environment, write_json
 from .show import Picture, even_steps
-from .task import DEVIATION, MEAN, Detection, normalise, training_batches
+from .task import DEVIATION, MEAN, Detection, normalise, predictions, score_split
 from .train import beginning, judge_split, train_epoch
 
 # %% ../nbs/13_bench.ipynb #Options
@@ -551,7 +551,7 @@ def compare_losses(
     for i, rows in enumerate(task.plan(split, epoch)[:STEPS]):
         write_copies(split, rows, folder)
         same.model.load_state_dict(state.model.state_dict())
-        ours = train_epoch(SomeSteps(config, i, 1), state, split, device, epoch)
+        ours, _ = train_epoch(SomeSteps(config, i, 1), state, split, device, epoch)
         one, other = same.train([rows], epoch)[0], free.train([rows], epoch)[0]
         steps.append({"ours": ours, "same weights": one, "own run": other})
     return steps
@@ -749,7 +749,7 @@ def data_row(
     def ours(turn: int) -> None:
         epoch = bed.epoch(turn)
         plan = task.plan(train, epoch)
-        for part in training_batches(bed.device, task, train, plan, epoch):
+        for part in task.batches(bed.device, train, plan, epoch):
             normalise(part.image)
 
     def plain(turn: int) -> None:

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['READING', 'DEVICE', 'SCORING', 'PREDICTING', 'LOOKED_AT', 'NOT_BENCHED', 'COMMANDS', 'PLACED', 'OWN', 'LAST_WORDS',
-           'DO', 'ENDS', 'Parser', 'add_setting', 'make_parser', 'parse', 'do_train', 'do_test', 'which_weights',
-           'do_predict', 'result_folder', 'do_data', 'do_doctor', 'do_bench', 'do_compare', 'do_export', 'do_pack',
-           'show_warning', 'tell', 'main']
+           'DO', 'ENDS', 'Parser', 'add_setting', 'flags_of', 'make_parser', 'settings_asked', 'parse', 'do_train',
+           'do_test', 'which_weights', 'do_predict', 'result_folder', 'do_data', 'do_doctor', 'do_bench', 'do_compare',
+           'do_export', 'do_pack', 'show_warning', 'tell', 'main']
 
 # %% ../nbs/17_cli.ipynb #c-import-argparse
 import argparse
@@ -23,15 +23,20 @@ from typing import Any, NoReturn
 from . import __version__
 from mshnet.core import (
     ALIASES,
-    PRESETS,
     STOPPED,
     SWITCHES,
+    TASKS,
     Config,
     OptimizerFields,
     PlaceFields,
+    Settings,
     UserError,
     configure,
     expects,
+    read_settings,
+    settings_class,
+    settings_of,
+    task_of,
     unknown,
 )
 from .places import first_process
@@ -50,18 +55,28 @@ NOT_BENCHED = [
     *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
-    *("loss", "head_bias", "fusion_start", "warm_epoch", "augment", "crop", "target_share"),
+    *(
+        "task",
+        "network",
+        "loss",
+        "head_bias",
+        "fusion_start",
+        "warm_epoch",
+        "augment",
+        "crop",
+        "target_share",
+    ),
 ]
 
 # %% ../nbs/17_cli.ipynb #c-commands-dict-str-tuple-str-list-str
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
         "train, score and keep a run; the same command again goes on",
-        list(Config.model_fields),
+        [],  # all
     ),
     "test": (
         "score weights on the test list",
-        [*READING, *DEVICE, *SCORING],
+        ["task", *READING, *DEVICE, *SCORING],
     ),
     "predict": (
         "find targets in images and videos: masks, tables, pictures with the detections marked",
@@ -179,7 +194,6 @@ OWN["predict"] = {
 
 # %% ../nbs/17_cli.ipynb #c-last-words
 LAST_WORDS = {
-    "train": f"presets: {', '.join(PRESETS)}",
     "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
     "the flags",
     "predict": "results: predictions/NAME, or --output-dir; no result depends on --batch-size; "
@@ -201,12 +215,15 @@ class Parser(argparse.ArgumentParser):
 def add_setting(
     parser: argparse._ActionsContainer,
     name: str,  # of a setting
+    settings: type[Settings] = Config,  # of which task
 ) -> None:
     "Add the flag of a setting, with its aliases."
-    field = Config.model_fields[name]
+    field = settings.model_fields[name]
     flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
     default = "" if field.default == "" else f", default {field.default}"
-    wanted = "" if field.annotation is str else f" ({expects(name)}{default})"
+    wanted = "" if field.annotation is str else f" ({expects(name, settings)}{default})"
+    if name == "task":
+        wanted = f" (one of {', '.join(TASKS)}; default: that of the run or of the weights)"
     truth = field.annotation is bool
     switch: dict[str, Any] = {"nargs": "?", "const": "true"} if truth else {}
     parser.add_argument(
@@ -217,14 +234,26 @@ def add_setting(
         **switch,
     )
 
-# %% ../nbs/17_cli.ipynb #make_parser
-def make_parser() -> Parser:
+# %% ../nbs/17_cli.ipynb #flags_of
+def flags_of(
+    command: str,
+    settings: type[Settings],  # of which task
+) -> list[str]:
+    "The settings that a command takes as flags."
+    known = list(settings.model_fields)
+    return known if command == "train" else [n for n in COMMANDS[command][1] if n in known]
+
+
+def make_parser(
+    settings: type[Settings] = Config,  # of which task
+) -> Parser:
     "The parser of all commands."
     about = "MSHNet: infrared small target detection. Train, score, look."
     parser = Parser(prog="mshnet", description=about)
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command, (text, names) in COMMANDS.items():
+    for command, (text, _) in COMMANDS.items():
+        names = flags_of(command, settings)
         sub = commands.add_parser(command, help=text, description=text)
         if command in PLACED:
             placed, form = PLACED[command]
@@ -237,7 +266,7 @@ def make_parser() -> Parser:
         recipe = sub.add_argument_group("settings that change the result")
         where = sub.add_argument_group("settings of this machine")
         for name in names:
-            add_setting(where if name in PlaceFields.model_fields else recipe, name)
+            add_setting(where if name in PlaceFields.model_fields else recipe, name, settings)
         for switch, (name, value) in SWITCHES.items():
             if name in names:
                 where.add_argument(
@@ -247,8 +276,22 @@ def make_parser() -> Parser:
                     metavar="X",
                     help=f"the same as --{name} {value}",
                 )
-        sub.epilog = LAST_WORDS.get(command)
+        presets = f"presets: {', '.join(settings.presets)}" if command == "train" else None
+        sub.epilog = LAST_WORDS.get(command, presets)
     return parser
+
+# %% ../nbs/17_cli.ipynb #settings_asked
+def settings_asked(
+    words: Sequence[str],  # of the command line
+) -> type[Settings]:
+    "The settings of the task that a command line is about."
+    parser = Parser(prog="mshnet", add_help=False)
+    for flag in ("--task", "--config", "--resume", "--weight-path"):
+        parser.add_argument(flag, nargs="?", const="", default="")
+    asked = parser.parse_known_args(words)[0]
+    written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
+    run = asked.resume or (asked.weight_path if "test" in words[:1] else "")
+    return settings_class(task_of(written, settings_of(run)))
 
 # %% ../nbs/17_cli.ipynb #parse
 def parse(
@@ -256,7 +299,8 @@ def parse(
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
     "Read the command line; UserError for a mistake."
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
-    parsed, rest = make_parser().parse_known_args(words)
+    settings = settings_asked(words)
+    parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
     if "inputs" in written:  # flags may stand between them
@@ -266,32 +310,32 @@ def parse(
         flag, name = rest[0], rest[0].lstrip("-").split("=")[0].replace("-", "_")
         if not flag.startswith("-"):
             raise UserError(f"{flag!r} is one word too many; see mshnet {command} --help")
-        if name in Config.model_fields:
+        if name in settings.model_fields:
             raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
-        known = [*OWN.get(command, {}), *COMMANDS[command][1]]
+        known = [*OWN.get(command, {}), *flags_of(command, settings)]
         raise UserError(unknown(name, known, f"; see mshnet {command} --help"))
     if folder := written.pop("folder", ""):
         written["dataset_dir"] = folder
     return command, written, file
 
 # %% ../nbs/17_cli.ipynb #do_train
-def do_train(config: Config) -> int:
+def do_train(config: Settings) -> int:
     "Train, with pictures at the end."
-    from mshnet.show import gallery, learning_curves, trade_offs
+    from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
 
     run = train(config)
     if processes_to_start(config) or not first_process() or not run.scores:
         return 0  # the first process does the rest; no epoch is done
-    for draw in (learning_curves, trade_offs, gallery):
-        draw(run.folder)
-    tell(f"figures {run.folder / 'figures'}")
+    make_task(config).report(run.folder)
+    if list((run.folder / "figures").glob("*")):
+        tell(f"figures {run.folder / 'figures'}")
     if said := keep_copies(config):
         tell(said)
     return 0
 
 
-def do_test(config: Config) -> int:
+def do_test(config: Settings) -> int:
     "Score weights, say how, and keep it if a folder is given."
     from mshnet.evaluate import evaluate
 
@@ -307,7 +351,7 @@ def do_test(config: Config) -> int:
     return 0
 
 # %% ../nbs/17_cli.ipynb #which_weights
-def which_weights(config: Config) -> str:
+def which_weights(config: Settings) -> str:
     "The weights that are used, and where their card is."
     from mshnet.model import PRETRAINED, weights_file
 
@@ -318,11 +362,17 @@ def which_weights(config: Config) -> str:
 # %% ../nbs/17_cli.ipynb #do_predict
 def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
     "Predict files, and say where the results are; status 1 if one could not be read."
+    from mshnet.evaluate import OtherTask
     from mshnet.predict import predict_files
+    from mshnet.task import make_task
 
     names = ("output_dir", "device", "precision", "batch_size", "num_workers")
     settings = {name: getattr(config, name) for name in names}
-    summary = predict_files(config.weight_path, inputs, **settings, **how)
+    try:
+        summary = predict_files(config.weight_path, inputs, **settings, **how)
+    except OtherTask as other:
+        task = make_task(settings_class(other.task)())
+        summary = task.predict_files(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['T', 'Count', 'Part', 'Positive', 'Tenths', 'MUST', 'SAID', 'AREAS', 'CONTRASTS', 'SMALL', 'DIM', 'CAUSES', 'SCORES',
            'COLORS', 'LINES', 'SIGNS', 'WIDE', 'WAYS', 'OF_A_RUN', 'Kept', 'Curve', 'PixelCurve', 'ObjectCurve',
-           'ImageRow', 'Target', 'Calibration', 'Curves', 'Details', 'Numbers', 'ScoresFile', 'Scored', 'scoring',
-           'read_scored', 'checked', 'choice', 'how_scored', 'differing', 'Comparison', 'compare', 'distinct',
-           'other_differences', 'short', 'wilson', 'mean_interval', 'Bin', 'by_bins', 'Trust', 'calibration_error',
-           'trust', 'cause_of', 'Verdict', 'verdicts', 'causes', 'seed_groups', 'spread', 'Table', 'number',
-           'score_table', 'protocol_table', 'with_interval', 'bin_table', 'trust_table', 'cause_table', 'tables',
-           'remarks', 'as_text', 'as_markdown', 'as_json', 'style', 'draw_curves', 'draw_bins', 'draw_trust', 'draw',
-           'worst', 'scored_with', 'output_place', 'keep_figure', 'keep_comparison']
+           'ImageRow', 'Target', 'Calibration', 'Curves', 'Details', 'Numbers', 'ScoresFile', 'OtherScores', 'Scored',
+           'scoring', 'read_scored', 'checked', 'choice', 'musts', 'how_scored', 'differing', 'Comparison', 'compare',
+           'distinct', 'other_differences', 'short', 'wilson', 'mean_interval', 'Bin', 'by_bins', 'Trust',
+           'calibration_error', 'trust', 'cause_of', 'Verdict', 'verdicts', 'causes', 'seed_groups', 'spread', 'Table',
+           'number', 'score_table', 'protocol_table', 'with_interval', 'bin_table', 'trust_table', 'cause_table',
+           'tables', 'remarks', 'as_text', 'as_markdown', 'as_json', 'style', 'draw_curves', 'draw_bins', 'draw_trust',
+           'draw', 'worst', 'scored_with', 'output_place', 'keep_figure', 'keep_comparison']
 
 # %% ../nbs/16_compare.ipynb #c-import-io
 import io
@@ -32,8 +32,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from .core import Config, UserError, of_first_release, one_line, read_json
-from .data import read_dataset
+from .core import Config, UserError, one_line, read_json, settings_class, settings_from
+from .data import splits
 from .metrics import fraction
 from .model import weights_file
 from .run import Folder, cannot_be_written, write_atomic
@@ -159,6 +159,13 @@ class ScoresFile(Kept):
     scores: Numbers
     protocol: dict[str, str | int | float | None]
 
+
+class OtherScores(Kept):
+    "scores.json of another task than detection: its protocol names it."
+
+    scores: dict[str, float | None]
+    protocol: dict[str, str | int | float | None]
+
 # %% ../nbs/16_compare.ipynb #Scored
 @dataclass(frozen=True)
 class Scored:
@@ -166,9 +173,19 @@ class Scored:
 
     name: str
     folder: Path
-    scores: Numbers
+    scores: Numbers | dict[str, float | None]
     protocol: dict[str, str | int | float | None]
     details: Details
+
+    @property
+    def task(self) -> str:
+        "What was trained."
+        return str(self.protocol.get("task", "detect"))
+
+    def score(self, name: str) -> float | None:
+        "One of the scores."
+        found = self.scores if isinstance(self.scores, dict) else dict(self.scores)
+        return found.get(name)
 
     @property
     def weights(self) -> Path:
@@ -181,8 +198,11 @@ class Scored:
     def recipe(self) -> dict[str, Any]:
         "The settings that the training's result depends on; nothing where they are not known."
         known = Folder(self.weights.parent).read_json("config.json")
-        names = [*Config.recipe_names(), "weight_path"]
-        return {k: known.get(k, Config.model_fields[k].default) for k in names} if known else {}
+        if not known:
+            return {}
+        kind = settings_class(known.get("task", "detect"))
+        names = [*kind.recipe_names(), "weight_path"]
+        return {k: known.get(k, kind.model_fields[k].default) for k in names}
 
     @property
     def again(self) -> str:
@@ -218,7 +238,11 @@ def read_scored(
         if os.path.exists(place / "config.json"):
             raise UserError(f"{folder}: a run without scores or weights; train it first")
         raise UserError(f"{folder}: no run (it has neither scores.json nor config.json)")
-    file = checked(place / "scores.json", ScoresFile)
+    said = read_json(place / "scores.json")
+    protocol = said.get("protocol") if isinstance(said, dict) else None
+    other = isinstance(protocol, dict) and "task" in protocol
+    kind: type[OtherScores] | type[ScoresFile] = OtherScores if other else ScoresFile
+    file = checked(place / "scores.json", kind)
     path = place / "details.json"
     details = checked(path, Details) if os.path.exists(path) else Details()
     return Scored(one_line(place.resolve().name), place, file.scores, file.protocol, details)
@@ -251,11 +275,19 @@ def choice(
     return "without the test list" if honest else "not known"
 
 
-def how_scored(run: Scored) -> dict[str, str]:
+def musts(runs: Sequence[Scored]) -> tuple[str, ...]:
+    "What must agree in the protocols; for another task than detection all that it has recorded."
+    if all(run.task == "detect" for run in runs):
+        return MUST
+    names = dict.fromkeys(name for run in runs for name in run.protocol)
+    return (*(n for n in names if n not in (*SAID, "trained_on_scored_images")), "choice")
+
+
+def how_scored(run: Scored, must: Sequence[str] = MUST) -> dict[str, str]:
     "A run's protocol with the kind of its choice, as text."
     known = {k: one_line(str(v)) for k, v in run.protocol.items() if v is not None}
     known["choice"] = choice(known.get("chosen", ""))
-    return {name: known.get(name, "not known") for name in (*MUST, *SAID)}
+    return {name: known.get(name, "not known") for name in (*must, *SAID)}
 
 
 def differing(
@@ -297,10 +329,11 @@ def compare(
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = distinct([read_scored(folder) for folder in folders])
-    rows = [how_scored(run) for run in runs]
-    forbids = differing([{name: row[name] for name in MUST} for row in rows])
+    must = musts(runs)
+    rows = [how_scored(run, must) for run in runs]
+    forbids = differing([{name: row[name] for name in must} for row in rows])
     if len(runs) > 1:
-        unknown = [n for n in MUST if n != "choice" and rows[0][n] == "not known"]
+        unknown = [n for n in must if n != "choice" and rows[0][n] == "not known"]
         forbids |= {name: [row[name] for row in rows] for name in unknown}
     found = Comparison(runs, forbids, other_differences(runs, rows))
     if forbids and not anyway:
@@ -507,8 +540,9 @@ def seed_groups(
     "Runs that differ in their seed and in nothing else that matters."
     groups = defaultdict(list)
     for run in runs:
-        how, recipe = how_scored(run), run.recipe
-        same = [how[k] for k in (*MUST, "data", "trained_on", "precision", "mshnet", "torch")]
+        must = musts(runs)
+        how, recipe = how_scored(run, must), run.recipe
+        same = [how[k] for k in (*must, "data", "trained_on", "precision", "mshnet", "torch")]
         if recipe and "not known" not in (how["seed"], how["trained_on"]):
             groups[str([same, *(v for k, v in recipe.items() if k != "seed")])].append(run)
     many = [group for group in groups.values() if len(group) > 1]
@@ -520,8 +554,9 @@ def spread(
     score: str,  # such as "iou"
 ) -> tuple[float, float]:  # NaN if a run has no such score
     "Mean and standard deviation (of a sample) of a score."
-    values = [getattr(run.scores, score) for run in group]
-    if None in values:
+    found = [run.score(score) for run in group]
+    values = [value for value in found if value is not None]
+    if len(values) < len(found):
         return math.nan, math.nan
     return float(np.mean(values)), float(np.std(values, ddof=1))
 
@@ -560,21 +595,26 @@ def number(
 
 def score_table(comparison: Comparison) -> Table:
     "The scores of each run, and the means over seeds."
+    names, digits = dict(SCORES), {"fa": 1}
+    if any(run.task != "detect" for run in comparison.runs):
+        names = {name: name for run in comparison.runs for name in dict(run.scores)}
+        digits = dict.fromkeys(names, 3)
     rows = [
-        [run.name, *(number(getattr(run.scores, k), 1 if k == "fa" else 2) for k, _ in SCORES)]
+        [run.name, *(number(run.score(name), digits.get(name, 2)) for name in names)]
         for run in comparison.runs
     ]
     for group in seed_groups(comparison.runs):
-        both = [(*spread(group, key), 1 if key == "fa" else 3) for key, _ in SCORES]
+        both = [(*spread(group, name), digits.get(name, 3)) for name in names]
         cells = [f"{number(m, d)} \u00b1 {number(s, d)}" for m, s, d in both]
         rows.append([f"mean of n = {len(group)} seeds like {group[0].name}", *cells])
     note = "\u00b1: standard deviation of a sample" if len(rows) > len(comparison.runs) else ""
-    return Table("Scores", ["run", *(name for _, name in SCORES)], rows, note)
+    return Table("Scores", ["run", *names.values()], rows, note)
 
 # %% ../nbs/16_compare.ipynb #protocol_table
 def protocol_table(comparison: Comparison) -> Table:
     "How the scores came about."
-    runs, how = comparison.runs, how_scored(comparison.runs[0])
+    runs = comparison.runs
+    how = how_scored(runs[0], musts(runs))
     columns = {f"{k} !": v for k, v in comparison.forbids.items()} | comparison.differs
     same = [
         f"{name} {value}"
@@ -636,9 +676,11 @@ def cause_table(comparison: Comparison) -> Table:
 # %% ../nbs/16_compare.ipynb #tables
 def tables(comparison: Comparison) -> list[Table]:
     "All tables that have something to say."
+    both = [score_table(comparison), protocol_table(comparison)]
+    if any(run.task != "detect" for run in comparison.runs):
+        return both
     all_of_them = [
-        score_table(comparison),
-        protocol_table(comparison),
+        *both,
         *(bin_table(comparison, of) for of in ("area", "scr")),
         *(trust_table(comparison), cause_table(comparison)),
     ]
@@ -650,7 +692,7 @@ def remarks(comparison: Comparison) -> list[str]:
     return [
         f"{run.name}: scored before targets were recorded one by one; {run.again}"
         for run in comparison.runs
-        if run.details.targets is None
+        if run.details.targets is None and run.task == "detect"
     ]
 
 
@@ -671,7 +713,7 @@ def as_markdown(comparison: Comparison) -> str:
 def as_json(comparison: Comparison) -> str:
     "For another program: the same tables, with the scores and protocols in full."
     runs = [
-        {"name": run.name, "scores": run.scores.model_dump(), "protocol": run.protocol}
+        {"name": run.name, "scores": dict(run.scores), "protocol": run.protocol}
         for run in comparison.runs
     ]
     shown = {
@@ -830,8 +872,7 @@ def worst(
         raise UserError(remarks(Comparison([run], {}, {}))[0])
     shown = verdicts(run.details)[:count]
     config = scored_with(run)
-    parts, findings = read_dataset(config, ["test"])
-    findings.settle(config.on_bad_image)
+    parts = splits(config, ["test"])
     names = [verdict.image.name for verdict in shown]
     same = parts["test"].hash == run.protocol.get("split_hash")
     if not same or not {*names} <= {*parts["test"].names}:
@@ -853,8 +894,8 @@ def worst(
 def scored_with(run: Scored) -> Config:
     "The settings of a scoring."
     known = run.details.settings or Folder(run.folder).read_json("config.json")
-    known = {k: v for k, v in known.items() if k in Config.model_fields}
-    return Config(**of_first_release(known))
+    found: Config = settings_from(known)
+    return found
 
 # %% ../nbs/16_compare.ipynb #output_place
 WAYS = {".md": as_markdown, ".json": as_json}
@@ -896,7 +937,10 @@ def keep_comparison(
     count: int = 6,  # of the worst images
 ) -> list[str]:  # what was written, and what could not be
     "Write a comparison."
+    detected = all(run.task == "detect" for run in comparison.runs)
     if place.suffix == ".png" and not os.path.isdir(place):
+        if not detected:
+            raise UserError(f"output={str(place)!r}: only detections are drawn; write FILE.md")
         return [str(keep_figure(draw(comparison), place).path)]
     if place.suffix in WAYS and not os.path.isdir(place):
         with cannot_be_written(place):
@@ -904,9 +948,9 @@ def keep_comparison(
         write_atomic(place, WAYS[place.suffix](comparison))
         return [str(place)]
     said = []
-    for ending in (".md", ".json", ".png"):
+    for ending in (".md", ".json", ".png") if detected else (".md", ".json"):
         said += keep_comparison(comparison, place / f"compare{ending}")
-    for i, run in enumerate(comparison.runs):
+    for i, run in enumerate(comparison.runs if detected else ()):
         path = place / f"worst-{i + 1}-{run.folder.resolve().name}.png"
         try:
             said.append(str(keep_figure(worst(run, count), path).path))

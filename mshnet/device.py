@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'T', 'NO_MEMORY', 'MMAP_MAX', 'TRIM', 'MMAP_FROM', 'USUAL_THREADS', 'XLA_PACKAGES', 'TPU_CHIPS',
-           'OPTIMIZERS', 'DeviceName', 'Device', 'DeviceMemory', 'Compiled', 'DeviceBegin', 'DeviceLoop', 'TooLarge',
-           'DevicePasses', 'DeviceRandom', 'DeviceFacts', 'DeviceSteps', 'hold_memory', 'Cores', 'Cpu', 'CudaChip',
-           'Cuda', 'Mps', 'cpu_name', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'start_xla', 'keep_programs',
-           'patience', 'xla_counts', 'host_operations', 'XlaChips', 'XlaMemory', 'XlaSteps', 'loaded_early', 'XlaLoop',
-           'Xla', 'RanksModel', 'RanksTalk', 'Ranks', 'CpuRanks', 'CudaRanks', 'Adagrad', 'make_optimizer',
-           'started_processes', 'best_device', 'open_device', 'device_for', 'repeat_exactly']
+           'OPTIMIZERS', 'DeviceName', 'Device', 'each_tensor', 'no_number', 'DeviceMemory', 'Compiled', 'DeviceBegin',
+           'DeviceLoop', 'TooLarge', 'DevicePasses', 'DeviceRandom', 'DeviceFacts', 'DeviceSteps', 'hold_memory',
+           'Cores', 'Cpu', 'CudaChip', 'Cuda', 'Mps', 'cpu_name', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble',
+           'start_xla', 'keep_programs', 'patience', 'xla_counts', 'host_operations', 'XlaChips', 'XlaMemory',
+           'XlaSteps', 'loaded_early', 'XlaLoop', 'Xla', 'RanksModel', 'RanksTalk', 'Ranks', 'CpuRanks', 'CudaRanks',
+           'Adagrad', 'make_optimizer', 'started_processes', 'best_device', 'open_device', 'device_for',
+           'repeat_exactly']
 
 # %% ../nbs/06_device.ipynb #c-import-atexit
 import atexit
@@ -35,8 +36,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .core import Config, UserError, counted, first_line
-from .model import fold
+from .core import Settings, UserError, counted, first_line
 from .places import forget_stale_tpu, free_memory, installed, program_folder, where
 
 # %% ../nbs/06_device.ipynb #DeviceName
@@ -99,16 +99,45 @@ class Device(DeviceName):
         "The precision that `auto` stands for."
         return "bf16" if self.has_bf16() else "fp32"
 
-# %% ../nbs/06_device.ipynb #DeviceMemory
+# %% ../nbs/06_device.ipynb #each_tensor
 T = TypeVar("T")
 
 
+def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    "The same nested value with its tensors changed."
+    if isinstance(value, Tensor):
+        return change(value.detach())
+    if isinstance(value, dict):
+        return {k: each_tensor(v, change) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        made = [each_tensor(v, change) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+def no_number(value: Any) -> bool:
+    "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
+    found = []
+
+    def look(x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            found.append(bool((x.isnan() | x.isposinf()).any()))
+        return x
+
+    each_tensor(value, look)
+    return any(found)
+
+# %% ../nbs/06_device.ipynb #DeviceMemory
 class DeviceMemory(Device):
     "Ways to the device, and the one way back."
 
     def place(self, model: nn.Module) -> nn.Module:
-        "Put a model on the device, in its memory layout."
-        return model.to(self.name).to(memory_format=self.layout)  # type: ignore[call-overload]
+        "Put a model on the device, its images' weights in the device's memory layout."
+        model = model.to(self.name)
+        for value in (*model.parameters(), *model.buffers()):
+            if value.ndim == 4:
+                value.data = value.data.contiguous(memory_format=self.layout)
+        return model
 
     def feed(self, batch: T) -> T:
         "Put the tensors of a batch, a named tuple, on the device."
@@ -136,10 +165,10 @@ class DeviceMemory(Device):
         "Memory that is left on the device."
         return free_memory()
 
-    def read(self, value: Tensor) -> Tensor:
-        "Bring a tensor to the host: the only way back, and counted."
+    def read(self, value: T) -> T:
+        "Bring a tensor, or the tensors in a nested value, to the host: the only way back; counted."
         self.reads += 1
-        return value.detach().cpu()
+        return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 
 # %% ../nbs/06_device.ipynb #Compiled
 class Compiled:
@@ -152,6 +181,10 @@ class Compiled:
     ) -> None:
         self.model, self.must = model, must
         self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
+
+    def __getattr__(self, name: str) -> Any:
+        "What the model has."
+        return getattr(self.__dict__["model"], name)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         "The model's output."
@@ -182,7 +215,7 @@ class DeviceBegin(DeviceMemory):
     ) -> Any:
         "Get ready for the steps of a phase; the model as a step calls it."
         if not optimizer:
-            return model if self.precision == "fp32" else fold(model)
+            return model
         if self.compile == "on" or (self.compile == "auto" and self.may_compile()):
             if self.compiled is None or self.compiled[0] is not model:
                 self.compiled = model, Compiled(model, must=self.compile == "on")
@@ -235,11 +268,11 @@ class TooLarge(UserError):
 class DevicePasses(DeviceLoop):
     "A forward pass alone, and a want of memory in any."
 
-    def predict(self, forward: Callable[[], Tensor]) -> Tensor:  # on the host
+    def predict(self, forward: Callable[[], T]) -> T:  # on the host
         "The result of a forward pass; what float16 has no numbers for is computed in float32."
         with torch.no_grad(), self.autocast():
             result = self.read(forward())
-        if self.precision == "fp16" and not result.isfinite().all():
+        if self.precision == "fp16" and no_number(result):
             with torch.no_grad():
                 result = self.read(forward())
         return result
@@ -899,10 +932,14 @@ class XlaLoop(XlaSteps):
             self.first_step = time.perf_counter() - self.start
             print(f"  first step {self.first_step:.0f} s after the start", flush=True)
 
-    def read(self, value: Tensor) -> Tensor:
-        "Bring a tensor to the host; chips that hold parts of it exchange them first."
+    def read(self, value: T) -> T:
+        "Bring tensors to the host; chips that hold parts of one exchange them first."
         with self.running():
-            return super().read(self.mark(value.detach()))
+            return super().read(each_tensor(value, self.gathered))
+
+    def gathered(self, value: Tensor) -> Tensor:
+        "A result whole on each chip; what was fed in parts stays as it is."
+        return value if xla()._XLAC._get_xla_sharding_spec(value) else self.mark(value)
 
 # %% ../nbs/06_device.ipynb #Xla
 class Xla(XlaLoop):
@@ -935,7 +972,25 @@ class Xla(XlaLoop):
             f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
         )
 
-# %% ../nbs/06_device.ipynb #RanksModel
+# %% ../nbs/06_device.ipynb #_Wrapped
+class _Wrapped(nn.parallel.DistributedDataParallel):
+    "A model whose gradients are averaged over all processes, with the model's own attributes."
+
+    called = False  # gradients are averaged of what the wrapper itself has computed
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        "The model's output."
+        self.called = True
+        return super().forward(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        "What the wrapper lacks the model has."
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
 class RanksModel(DeviceSteps):
     "One of several processes that train one model."
 
@@ -971,18 +1026,25 @@ class RanksModel(DeviceSteps):
         if not optimizer:
             return super().begin(phase, model)
         if getattr(self.wrapped, "module", None) is not model or self.phase != phase:
-            self.wrapped = nn.parallel.DistributedDataParallel(model, static_graph=True)
+            self.wrapped = _Wrapped(model, static_graph=True)
             self.phase = phase
         return self.wrapped
 
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
         "One step on gradients that are averaged over the processes."
+        if isinstance(self.wrapped, _Wrapped) and not self.wrapped.called:
+            raise UserError(
+                "the loss of this task does not call model(...) itself, so several processes "
+                "cannot average its gradients; do all of it in the model's forward"
+            )
         super().update(loss, optimizer, clip)
-        if self.kind == "cpu":
-            own = [value for value in self.wrapped.buffers() if value.is_floating_point()]
-            whole = self.mean(torch.cat(own)).split([len(value) for value in own])
+        own = [value for value in self.wrapped.buffers() if value.is_floating_point()]
+        if self.kind == "cpu" and own:
+            whole = self.mean(torch.cat([value.flatten() for value in own])).split(
+                [x.numel() for x in own]
+            )
             for value, mean in zip(own, whole, strict=True):
-                value.copy_(mean)
+                value.copy_(mean.view_as(value))
 
 # %% ../nbs/06_device.ipynb #RanksTalk
 class RanksTalk(RanksModel):
@@ -1137,7 +1199,7 @@ def open_device(
     return CudaRanks(precision) if kind == "cuda" else CpuRanks(precision)
 
 # %% ../nbs/06_device.ipynb #device_for
-def device_for(config: Config) -> DeviceSteps:
+def device_for(config: Settings) -> DeviceSteps:
     "The device of a run, which must be able to share its batch; UserError if not."
     if config.deterministic:
         repeat_exactly()

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'NO_LOCKS', 'write_atomic', 'cannot_be_written', 'keep_as', 'sync_folder', 'write_json',
-           'Folder', 'write_log', 'say_status', 'environment', 'State', 'each_tensor', 'snapshot', 'write_checkpoint',
-           'Background', 'keep', 'Content', 'load', 'restore', 'differences', 'earlier', 'prepare', 'read_old', 'good',
-           'resume_file', 'bring_along', 'system_lock', 'alone', 'Interrupted', 'Stopped', 'Stop', 'Tee',
-           'written_down', 'profiled', 'watched', 'bar', 'note', 'duration', 'open_tensorboard', 'Scalars']
+           'Folder', 'write_log', 'say_status', 'environment', 'State', 'snapshot', 'write_checkpoint', 'Background',
+           'keep', 'Content', 'load', 'restore', 'differences', 'earlier', 'prepare', 'read_old', 'good', 'resume_file',
+           'bring_along', 'system_lock', 'alone', 'Interrupted', 'Stopped', 'Stop', 'Tee', 'written_down', 'profiled',
+           'watched', 'bar', 'note', 'duration', 'open_tensorboard', 'Scalars']
 
 # %% ../nbs/07_run.ipynb #c-import-contextlib
 import contextlib
@@ -39,14 +39,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from mshnet.core import (
-    Config,
+    Settings,
     UserError,
     as_user_error,
     of_first_release,
     read_json,
     shown,
 )
-from .device import XLA_PACKAGES
+from .device import XLA_PACKAGES, each_tensor
 from .model import checksum, find_weights, fit_weights, read_file
 from .places import first_process, installed, interactive, to_disk
 
@@ -216,6 +216,7 @@ class State:
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
     step: int = 0  # steps that are done of the epoch after it
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
+    parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
     random: list[dict[str, Any]] = field(default_factory=list)  # where each one's numbers stood
     micro: int = 0  # images computed at once, where the memory ended; 0: the whole batch
 
@@ -224,21 +225,10 @@ class State:
         "The model that is scored and kept: the averaged one, if there is one."
         return self.model if self.ema is None else self.ema
 
-# %% ../nbs/07_run.ipynb #each_tensor
-def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    "The same nested value with its tensors changed."
-    if isinstance(value, Tensor):
-        return change(value.detach())
-    if isinstance(value, dict):
-        return {k: each_tensor(v, change) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(each_tensor(v, change) for v in value)
-    return value
-
 # %% ../nbs/07_run.ipynb #snapshot
 def snapshot(
     state: State,
-    config: Config,
+    config: Settings,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any]:
     "The content of a checkpoint, which no later step changes."
@@ -255,6 +245,7 @@ def snapshot(
         "scaler": state.scaler.state_dict() if state.scaler else {},
         "step": state.step,
         "total": state.total,
+        "parts": state.parts,
         "random": state.random,
         "micro": state.micro,
         "threads": torch.get_num_threads(),
@@ -309,7 +300,7 @@ class Background:
 # %% ../nbs/07_run.ipynb #keep
 def keep(
     folder: Folder,
-    config: Config,
+    config: Settings,
     state: State,
     entry: dict[str, Any],
     data: dict[str, str],
@@ -339,6 +330,7 @@ class Content(BaseModel):
     scaler: dict[str, Any] = {}
     step: int = Field(0, ge=0)
     total: list[float] = []
+    parts: dict[str, float] = {}
     random: list[dict[str, Any]] = []
     micro: int = Field(0, ge=0)
     threads: int = Field(0, ge=0)
@@ -390,7 +382,7 @@ def restore(
         raise UserError(f"checkpoint: {error}") from None
     for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
         group.setdefault("initial_lr", rate)  # the format before this one did not keep it
-    for name in ("epoch", "phase", "best", "step", "total", "random", "micro"):
+    for name in ("epoch", "phase", "best", "step", "total", "parts", "random", "micro"):
         setattr(state, name, content[name])
     if content["config"].get("deterministic") and content["threads"]:
         torch.set_num_threads(content["threads"])  # sums are in another order with another number
@@ -398,7 +390,7 @@ def restore(
 # %% ../nbs/07_run.ipynb #differences
 def differences(
     old: dict[str, Any],  # settings of the run as it stands
-    new: Config,
+    new: Settings,
 ) -> list[str]:  # such as "lr 0.05 -> 0.1"
     "Recipe settings in which a run would change."
     old = type(new)().recipe() | of_first_release(old)  # what a run does not know was the default
@@ -411,7 +403,7 @@ def differences(
 # %% ../nbs/07_run.ipynb #earlier
 def earlier(
     folder: Folder,
-    config: Config,
+    config: Settings,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to go on from
     "Find the run that this one goes on with; UserError if it is another run."
@@ -437,7 +429,7 @@ def earlier(
 # %% ../nbs/07_run.ipynb #prepare
 def prepare(
     folder: Folder,
-    config: Config,
+    config: Settings,
     device: str,  # its `why`
     unfinished: bool = True,
 ) -> None:
@@ -455,7 +447,7 @@ def prepare(
 # %% ../nbs/07_run.ipynb #read_old
 def read_old(
     folder: Folder,
-    config: Config,
+    config: Settings,
 ) -> dict[str, Any] | None:
     "The checkpoint that this run goes on from, if there is one."
     here = folder.file("last.pt")
@@ -490,13 +482,13 @@ def good(
     return path
 
 # %% ../nbs/07_run.ipynb #resume_file
-def resume_file(config: Config) -> Path:
+def resume_file(config: Settings) -> Path:
     "The checkpoint that `resume` names: a file, or the last one of a folder."
     asked = Path(config.resume).expanduser()
     return asked / "last.pt" if asked.is_dir() else asked
 
 
-def bring_along(folder: Folder, config: Config) -> None:
+def bring_along(folder: Folder, config: Settings) -> None:
     "Put the log, the best and the last good epoch of the run that goes on into this folder."
     here = folder.file("last.pt")
     there = resume_file(config) if config.resume else here

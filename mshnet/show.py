@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['HIT', 'MISS', 'FALSE_ALARM', 'ENDS', 'Picture', 'png', 'keep_png', 'keep_picture', 'mark', 'judge', 'panel',
            'draw_curves', 'learning_curves', 'trade_offs', 'even_steps', 'graded', 'overlap', 'predict_some',
-           'run_config', 'signs', 'gallery', 'beside_top_hat', 'samples', 'tensorboard', 'View', 'verdict', 'grade',
-           'window', 'tint', 'explored', 'Views', 'images_in', 'worst_first', 'views_of', 'part_of', 'movable',
+           'run_config', 'signs', 'gallery', 'report', 'beside_top_hat', 'samples', 'tensorboard', 'View', 'verdict',
+           'grade', 'window', 'tint', 'explored', 'Views', 'images_in', 'worst_first', 'views_of', 'part_of', 'movable',
            'controls', 'Explorer', 'explore', 'how_far', 'seconds_left', 'silence', 'Watch', 'followed', 'Watcher',
            'watch']
 
@@ -34,7 +34,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 
 # %% ../nbs/11_show.ipynb #c-from-mshnet-core-import-config
-from .core import Config, UserError, of_first_release
+from .core import Config, UserError, settings_from
 from mshnet.data import (
     FOLDERS,
     SUFFIXES,
@@ -43,9 +43,9 @@ from mshnet.data import (
     Split,
     collate,
     find_file,
-    read_dataset,
     read_image,
     read_mask,
+    splits,
     squash,
     trouble,
     visible,
@@ -55,7 +55,6 @@ from .metrics import MATCH, find, objects, score
 from .model import weights_file
 from .places import interactive
 from .run import Folder, bar, cannot_be_written, duration, watched, write_atomic
-from .task import Detection
 from .train import judge_split
 
 # %% ../nbs/11_show.ipynb #Picture
@@ -257,7 +256,8 @@ def run_config(
     folder: Path,  # of a run
 ) -> Config:
     "The configuration of a run."
-    return Config(**of_first_release(Folder(folder).read_json("config.json")))
+    found: Config = settings_from(Folder(folder).read_json("config.json"))
+    return found
 
 
 def signs(
@@ -288,7 +288,7 @@ def gallery(
 ) -> Picture:
     "Test images from worst to best: image, probability, hits, misses and false alarms."
     config, rows = run_config(folder), graded(folder, count)
-    split = Detection(config).splits()["test"]
+    split = splits(config)["test"]
     images, prob, mask = predict_some(folder, split, [r["name"] for r in rows], config)
     figure = Figure(figsize=(2.3 * len(rows), 7.6), layout="compressed")
     grid = figure.subplots(3, len(rows), squeeze=False)
@@ -300,6 +300,14 @@ def gallery(
     signs(figure)
     return keep_picture(figure, folder, "gallery")
 
+# %% ../nbs/11_show.ipynb #report
+def report(
+    folder: Path,  # of a run
+) -> None:
+    "Draw learning curves, trade-offs and the gallery into a run's folder."
+    for draw in (learning_curves, trade_offs, gallery):
+        draw(folder)
+
 # %% ../nbs/11_show.ipynb #beside_top_hat
 def beside_top_hat(
     folder: Path,  # of a run
@@ -307,7 +315,7 @@ def beside_top_hat(
 ) -> Picture:
     "Test images with MSHNet's and the top-hat filter's detections, and both score lines."
     config, rows = run_config(folder), graded(folder, count)
-    parts = Detection(config).splits()
+    parts = splits(config)
     images, prob, mask = predict_some(folder, parts["test"], [r["name"] for r in rows], config)
     filter_ = top_hat(parts["train"], parts["test"], config.base_size, config.rule)
     figure = Figure(figsize=(2.5 * len(rows), 5.6), layout="compressed")
@@ -334,7 +342,7 @@ def samples(
     count: int = 5,
 ) -> Picture:
     "Training images with their targets marked."
-    split = Detection(config).splits()["train"]
+    split = splits(config)["train"]
     steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
@@ -567,11 +575,7 @@ def views_of(
 
 def part_of(config: Config, name: str) -> Split:  # name: train, val or test
     "A part of a run's data; UserError if there is no such part."
-    if name == "test":  # no need to read the others
-        parts, findings = read_dataset(config, [name])
-        findings.settle(config.on_bad_image)
-    else:
-        parts = Detection(config).splits()
+    parts = splits(config, ["test"] if name == "test" else ["train", "test"])
     if name not in parts:
         raise UserError(f"images={name!r}: this run held no such part out; write train or test")
     return parts[name]

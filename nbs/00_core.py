@@ -17,13 +17,14 @@ from fastcore.test import expect_fail, test_eq
 import contextlib
 import difflib
 import hashlib
+import importlib
 import json
 import os
 import reprlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -152,96 +153,41 @@ test_eq(did_you_mean("learning", ["epochs", "seed"]), "")
 # %% [markdown]
 # ## The settings
 #
-# There are two kinds, and the difference decides what a resumed run may change. A **recipe** setting changes the result: data, model, optimiser, batch, seed, sizes, precision. A **place** setting changes where and how conveniently the same result is computed. Two classes hold them, so the kind of a setting is where it stands and nothing has to keep a list.
+# There are two kinds, and the difference decides what a resumed run may change. A **place** setting changes where and how conveniently a result is computed: `PlaceFields`. Every other setting is **recipe** and changes the result: data, model, optimizer, batch, seed, sizes, precision.
+#
+# The suite trains several *tasks*. `Settings` holds what every task has; the task's own class adds the rest. `Config` is the class of detection with MSHNet, and most of this page is about it.
 #
 # Every setting has a default, a range and a description with its unit. The defaults are the recipe `steady`: it starts from a nearly empty prediction, supervises all five outputs from the first step by soft IoU and cross-entropy, and keeps averaged weights of the last epoch, so no epoch has to be chosen. The task notebook shows why it cannot die. The paper's own recipe (Liu et al., CVPR 2024, arXiv:2403.19366) is `--preset paper`.
 
 # %%
 #| export
-class DataFields(BaseModel):
-    "Recipe settings that say what is trained on."
+class TrainingFields(BaseModel):
+    "Recipe settings of every training."
 
-    train_list: str = Field("", description="file of training names in the data set; empty: found")
-    test_list: str = Field("", description="file of test names in the data set; empty: found")
-    scenes: int = Field(
-        240, ge=4, le=100_000, description="synthetic training scenes, where there is no data set"
+    epochs: int = Field(
+        default=200, ge=1, le=1_000_000, description="passes over the training data"
+    )
+    batch_size: int = Field(
+        default=4, ge=1, le=65_536, description="samples per step, over all devices"
+    )
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        default="auto",
+        description="arithmetic of the model; auto: bf16 where the chip has it, fp16 on NVIDIA "
+        "GPUs of generation 7 (T4, V100), else fp32",
+    )
+    seed: int = Field(
+        default=0, ge=0, le=2**32 - 1, description="seed of weights, shuffle and crops"
     )
     choose: Literal["last", "val", "test"] = Field(
-        "last",
+        default="last",
         description="which epoch is kept: the last one, the best on a held-out part of the "
         "training list (val), or the best on the test list (as the literature does)",
     )
     val_fraction: float = Field(
-        0.2, ge=0.01, le=0.9, description="part of the training list held out by choose=val"
+        default=0.2, ge=0.01, le=0.9, description="part of the training list held out by choose=val"
     )
-    base_size: int = Field(
-        256, ge=32, le=4096, multiple_of=16, description="side of the scored image in pixels"
-    )
-    crop_size: int = Field(
-        128, ge=32, le=4096, multiple_of=16, description="side of the training crop in pixels"
-    )
-
-
-# %% [markdown]
-# How a training image is made from them (the data notebook shows each):
-
-# %%
-#| export
-class AugmentFields(BaseModel):
-    "Recipe settings of the training crop."
-
-    crop: Literal["native", "resize"] = Field(
-        "native",
-        description="training crops are cut from the image at 0.7 to 1.5 times its own size "
-        "(native), or with its long side resized to 0.5 to 2 times base_size (resize)",
-    )
-    target_share: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="share of the crops that must hold a target, if their image has one",
-    )
-    augment: Literal["flips", "paper", "robust"] = Field(
-        "flips",
-        description="what else changes: mirrored left to right and blurred (paper); mirrored and "
-        "turned in all eight ways and blurred (flips); also wider scales, contrast, brightness, "
-        "noise and sensor faults (robust, for images of other cameras)",
-    )
-
-
-# %% [markdown]
-# How it is trained:
-
-# %%
-#| export
-class TrainingFields(BaseModel):
-    "Recipe settings that say how."
-
-    epochs: int = Field(200, ge=1, le=1_000_000, description="passes over the training images")
-    warm_epoch: int = Field(
-        -1,
-        ge=-1,
-        le=1_000_000,
-        description="last epoch that trains and scores the full-size head alone; -1: all five "
-        "outputs from the first step",
-    )
-    batch_size: int = Field(4, ge=1, le=65_536, description="images per step, over all devices")
-    loss: Literal["soft_iou+bce", "soft_iou", "bce", "sls"] = Field(
-        "soft_iou+bce",
-        description="loss of each output: soft IoU, binary cross-entropy, their sum, or the scale "
-        "and location sensitive loss of the paper",
-    )
-    head_bias: float = Field(
-        -4.0,
-        ge=-20,
-        le=20,
-        description="added to the starting bias of the four heads; -4: 2% of the pixels, 0: half "
-        "of them are predicted at first",
-    )
-    fusion_start: Literal["full_size", "random"] = Field(
-        "full_size",
-        description="how the fusing convolution starts: as a copy of the full-size head, or at "
-        "random",
+    eval_every: int = Field(
+        default=1, ge=1, le=1_000_000, description="epochs between two scorings"
     )
 
 
@@ -254,86 +200,37 @@ class OptimizerFields(BaseModel):
     "Recipe settings of the optimizer."
 
     optimizer: Literal["adamw", "adam", "adagrad"] = Field(
-        "adamw", description="how gradients become steps"
+        default="adamw", description="how gradients become steps"
     )
-    lr: float = Field(0.001, gt=0, le=10, description="learning rate")
-    lr_rule: Literal["fixed", "sqrt"] = Field(
-        "fixed",
-        description="fixed: lr as written; sqrt: lr is that of batch 4 and grows with the root of "
-        "the batch (4 times the batch, twice the rate), epoch by epoch during the warm-up",
-    )
+    lr: float = Field(default=0.001, gt=0, le=10, description="learning rate")
     schedule: Literal["cosine", "constant"] = Field(
-        "cosine",
+        default="cosine",
         description="cosine: the rate falls to lr_end * lr at the last step; constant: it stays",
     )
     lr_end: float = Field(
-        0.01, ge=0, le=1, description="schedule=cosine: the last rate as a fraction of lr"
+        default=0.01, ge=0, le=1, description="schedule=cosine: the last rate as a fraction of lr"
     )
     warmup_steps: int = Field(
-        -1,
+        default=-1,
         ge=-1,
         le=1_000_000,
         description="steps in which the rate grows from 0 to lr; -1: one epoch, at most a tenth "
         "of the run; 0: none",
     )
-    join_rate: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="rate of the coarse heads and the fusing convolution, as a fraction of lr",
-    )
     weight_decay: float = Field(
-        0.01,
+        default=0.01,
         ge=0,
         le=1,
         description="adamw: share of lr by which weights shrink in a step; else an L2 penalty",
     )
-    clip_grad: float = Field(1.0, ge=0, description="largest gradient norm; 0: not clipped")
+    clip_grad: float = Field(default=1.0, ge=0, description="largest gradient norm; 0: not clipped")
     ema: float = Field(
-        0.999,
+        default=0.999,
         ge=0,
         lt=1,
         description="decay of the averaged weights in a step (exponential moving average); they "
         "are what is scored and kept; 0: none",
     )
-
-
-# %% [markdown]
-# And arithmetic and chance:
-
-# %%
-#| export
-class ArithmeticFields(BaseModel):
-    "Recipe settings of precision and random numbers."
-
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
-        "auto",
-        description="arithmetic of the model; auto: bf16 where the chip has it, fp16 on NVIDIA "
-        "GPUs of generation 7 (T4, V100), else fp32",
-    )
-    seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of weights, shuffle and crops")
-
-
-# %% [markdown]
-# How to score belongs to the result too, so it is recipe; it just needs cells of its own to stay readable. `rule` is the definition of Pd and Fa (see the metrics notebook).
-
-# %%
-#| export
-class ScoringFields(BaseModel):
-    "Recipe settings that say how epochs are scored."
-
-    eval_every: int = Field(1, ge=1, le=1_000_000, description="epochs between two scorings")
-    rule: Literal["exact", "reference"] = Field(
-        "exact",
-        description="how predicted objects are matched with targets: best pairing (exact), or as "
-        "the published scripts do it, faults included (reference)",
-    )
-
-
-class RecipeFields(
-    ScoringFields, ArithmeticFields, OptimizerFields, TrainingFields, AugmentFields, DataFields
-):
-    "Settings that change the result: a resumed run must agree on all of them."
 
 
 # %% [markdown]
@@ -345,29 +242,33 @@ class MachineFields(BaseModel):
     "Settings that say how the machine is used."
 
     num_workers: int = Field(
-        -1,
+        default=-1,
         ge=-1,
         le=256,
         description="threads that prepare batches ahead; -1: by the number of cores; 0: none",
     )
     cache: Literal["auto", "device", "host", "stream"] = Field(
-        "auto",
+        default="auto",
         description="where the pixels lie: on the device, in the host's memory, or in their "
         "files; auto: the first of these that has room (a CPU: the second)",
     )
     compile: Literal["auto", "on", "off"] = Field(
-        "auto",
+        default="auto",
         description="torch.compile for training; auto: on one NVIDIA GPU of generation 7 or later",
     )
     deterministic: bool = Field(
-        False,
+        default=False,
         description="only operations that repeat to the last bit on one type of machine, with one "
         "version of torch and one number of threads",
     )
-    profile: str = Field("", description="folder for a trace of a few training steps; empty: none")
-    log_every: int = Field(20, ge=1, le=1_000_000, description="steps between two progress lines")
+    profile: str = Field(
+        default="", description="folder for a trace of a few training steps; empty: none"
+    )
+    log_every: int = Field(
+        default=20, ge=1, le=1_000_000, description="steps between two progress lines"
+    )
     debug_xla: str = Field(
-        "",
+        default="",
         description="folder for compiled programs and metrics of a TPU, for experts; empty: none",
     )
 
@@ -381,32 +282,33 @@ class SafetyFields(BaseModel):
     "Settings that say how a run survives what happens to it."
 
     max_hours: float = Field(
-        0.0,
+        default=0.0,
         ge=0,
         le=10_000,
         description="hours after which the session stops by itself, with all written; 0: by the "
         "place (Colab and Kaggle end sessions, other machines do not)",
     )
     mirror_dir: str = Field(
-        "",
+        default="",
         description="folder to which the run's files are copied meanwhile, each run in its own; "
         "drive: mshnet on Google Drive, in Colab; empty: none",
     )
     mirror_rate: float = Field(
-        20.0, gt=0, le=10_000, description="most megabytes per second copied to mirror_dir"
+        default=20.0, gt=0, le=10_000, description="most megabytes per second copied to mirror_dir"
     )
     micro_batch: int = Field(
-        0,
+        default=0,
         ge=0,
         le=65_536,
         description="images computed at once, their gradients added up to a batch; batch norm "
         "takes its means over these; 0: the whole batch",
     )
     on_out_of_memory: Literal["stop", "halve"] = Field(
-        "stop", description="when a batch does not fit: stop, or halve micro_batch and go on"
+        default="stop",
+        description="when a batch does not fit: stop, or halve micro_batch and go on",
     )
     on_bad_image: Literal["stop", "skip"] = Field(
-        "stop",
+        default="stop",
         description="when an image cannot be read: stop, or skip it: the next one is trained on in "
         "its place, and it is not scored",
     )
@@ -420,31 +322,31 @@ class SafetyFields(BaseModel):
 class PlaceFields(SafetyFields, MachineFields):
     "Settings that say where a run happens: they may change when it is resumed."
 
-    preset: str = Field("", description="named differences from the defaults; empty: none")
+    preset: str = Field(default="", description="named differences from the defaults; empty: none")
     dataset_dir: str = Field(
-        "",
+        default="",
         description="data set: its folder, its archive (.zip, .tar, .tar.gz, .tgz) or a name to be "
         "fetched (NUAA-SIRST, IRSTD-1k, NUDT-SIRST); empty: synthetic scenes",
     )
     weight_path: str = Field(
-        "",
+        default="",
         description="weights to start from (train), to score (test), to predict with (predict) or "
         "to write for other programs (export): a file, a run's folder, or pretrained (those that "
         "come with mshnet, which test and predict use where none are named)",
     )
     output_dir: str = Field(
-        "",
+        default="",
         description="folder of the run, or of the results; empty: named after the recipe (train) "
         "or the weights (predict), runs/bench (bench), or none (test)",
     )
-    resume: str = Field("", description="checkpoint or run folder to go on from")
+    resume: str = Field(default="", description="checkpoint or run folder to go on from")
     device: str = Field(
-        "auto",
+        default="auto",
         pattern=r"^(auto|cpu|mps|xla|cuda(:\d+)?)$",
         description="auto, cpu, cuda, cuda:N, mps or xla (TPU)",
     )
     num_devices: int = Field(
-        0,
+        default=0,
         ge=0,
         le=65_536,
         description="TPU chips, or GPUs with a process each, that share a batch; "
@@ -473,14 +375,19 @@ test_eq([can_be_a_name(n) for n in ("a\nb", "a" * 300, "~nobody-here/x")], [Fals
 
 
 # %% [markdown]
-# `Config` joins them. It is frozen, refuses names it does not know, and says in the house's words what is wrong (pydantic's own messages speak of schemas). `True` is no number of epochs, whatever Python thinks.
+# `Settings` joins them. It is frozen, refuses names it does not know, and reports errors in our own words (pydantic's messages speak of schemas). `True` is not a number of epochs, whatever Python thinks.
 
 # %%
 #| export
-class Config(PlaceFields, RecipeFields):
-    "All settings of a run; see `configure` for how presets, files and flags become one."
+class Settings(PlaceFields, OptimizerFields, TrainingFields):
+    "The settings of every task; a task's own class adds its recipe and its presets."
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
+    first_look: ClassVar[str] = ""  # the preset where neither data nor a preset are named
+    made_up: ClassVar[str] = "synthetic"  # name of the data where no data set is named
+
+    task: str = Field(default="detect", description="what is trained")
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -488,7 +395,8 @@ class Config(PlaceFields, RecipeFields):
         except ValidationError as error:
             wrong = error.errors()
             more = [f"{len(wrong) - 10} more"] if len(wrong) > 10 else []
-            raise UserError("; ".join([explain(dict(e)) for e in wrong[:10]] + more)) from None
+            lines = [explain(dict(e), type(self)) for e in wrong[:10]] + more
+            raise UserError("; ".join(lines)) from None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -514,8 +422,24 @@ class Config(PlaceFields, RecipeFields):
 
     @classmethod
     def recipe_names(cls) -> list[str]:
-        "Names of the settings that change the result, in the order of their definition."
-        return list(RecipeFields.model_fields)
+        "Names of the settings that change the result: all but those of the place."
+        return [name for name in cls.model_fields if name not in PlaceFields.model_fields]
+
+    @classmethod
+    def unnamed(cls) -> dict[str, Any]:
+        "Recipe values that leave a run's name as it is; see `run_name`."
+        return cls().recipe()
+
+    def unused(self, written: Mapping[str, Any]) -> list[str]:
+        "One line for each setting that was written by hand and has no effect, with the reason."
+        lines = []
+        if "lr_end" in written and self.schedule != "cosine":
+            lines.append(f"lr_end is not used with schedule={self.schedule}")
+        if "val_fraction" in written and self.choose != "val":
+            lines.append(f"val_fraction is not used with choose={self.choose}")
+        if self.debug_xla and self.device not in ("auto", "xla"):
+            lines.append(f"debug_xla is not used with device={self.device}")
+        return lines
 
 
 # %% [markdown]
@@ -525,9 +449,10 @@ class Config(PlaceFields, RecipeFields):
 #| export
 def expects(
     name: str,  # a setting
+    settings: type[Settings],  # of which task
 ) -> str:  # such as "a whole number, at least 1"
     "What may be written for a setting."
-    field = Config.model_fields[name]
+    field = settings.model_fields[name]
     choices = get_args(field.annotation)
     if choices:
         return "one of " + ", ".join(choices)
@@ -549,12 +474,13 @@ def expects(
 
 def explain(
     error: dict[str, Any],  # one of pydantic's errors
+    settings: type[Settings],  # of which task
 ) -> str:  # one line
     "A refused setting in one line: its name, its value, what to write instead."
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is no Unicode
-    if name not in Config.model_fields:
-        return unknown(name)
-    return f"{name}={shown(error['input'])} is not possible: write {expects(name)}"
+    if name not in settings.model_fields:
+        return unknown(name, list(settings.model_fields))
+    return f"{name}={shown(error['input'])} is not possible: write {expects(name, settings)}"
 
 
 # %% [markdown]
@@ -564,13 +490,13 @@ def explain(
 #| export
 def unknown(
     name: str,  # what was written
-    known: Sequence[str] = (),  # what could have been written; empty: all settings
+    known: list[str],  # what could have been written
     otherwise: str = "",  # the end of the line if nothing is close
 ) -> str:  # one line
     "A name that is no setting, in one line."
     if name in RETIRED:
         return f"{name} {RETIRED[name]}"
-    hint = did_you_mean(name, list(known or Config.model_fields))
+    hint = did_you_mean(name, known)
     return f"{name} is no setting{hint or otherwise}"
 
 
@@ -612,58 +538,162 @@ def translate(
 
 
 # %% [markdown]
-# Every refusal names the setting, the value and the remedy, all of them at once:
+# ## Which task
+#
+# `task` is a setting like any other, but it is read first, because its class validates all others. The table names the classes as text, so that nothing is imported for a task that is not used. Your own task needs one line, `TASKS["mine"] = ("my_module:MySettings", "my_module:MyTask")` (see the [guide](guide_task.ipynb)).
 
 # %%
-def refusal(**values):
-    "The line that refuses these settings."
-    try:
-        Config(**values)
-    except UserError as error:
-        return str(error)
+#| export
+TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
+    "detect": ("mshnet.core:Config", "mshnet.task:Detection"),
+}
 
 
-[
-    refusal(epochs=0),
-    refusal(crop_size=250),
-    refusal(choose="best", lr="fast"),
-    refusal(device="gpu"),
-    refusal(epochs=True),
-    refusal(epochz=3),
-    refusal(mode="train"),
-]
+def resolve(
+    text: str,  # such as "mshnet.core:Config"
+) -> Any:
+    "Import what a text names."
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def settings_class(
+    task: Any,  # of TASKS; of any type, from a file
+) -> type[Settings]:
+    "The settings of a task; UserError if it is not known."
+    if not isinstance(task, str) or task not in TASKS:
+        hint = did_you_mean(task, list(TASKS)) if isinstance(task, str) else ""
+        known = ", ".join(TASKS)
+        raise UserError(f"task={shown(task)} is not known{hint} (there are {known})")
+    found: type[Settings] = resolve(TASKS[task][0])
+    return found
+
 
 # %%
-test_eq(
-    translate({"use_tpu": True, "num_cores": 8, "lr": None}), {"num_devices": 8, "device": "xla"}
-)
-test_eq(translate({"use_tpu": False, "device": "cpu"}), {"device": "cpu"})
-with expect_fail(UserError, contains="device='cpu' is written"):
-    translate({"use_tpu": True, "device": "cpu"})
+test_eq(settings_class("detect").__name__, resolve(TASKS["detect"][0]).__name__)
+with expect_fail(UserError, contains="did you mean detect?"):
+    settings_class("detekt")
 
-# %%
-#| hide
-test_eq(
-    refusal(epochs=0), "epochs=0 is not possible: write a whole number, at least 1, at most 1000000"
-)
-test_eq(explain({"loc": ("epochz",), "type": "extra_forbidden", "input": 3}), unknown("epochz"))
-assert "multiple of 16" in refusal(crop_size=250) and "did you mean epochs" in refusal(epochz=3)
-assert set(PlaceFields.model_fields).isdisjoint(Config.recipe_names())
-assert "retired" in unknown("mode") and expects("lr").startswith("a number")
-assert (
-    RecipeFields.model_fields.keys() > ScoringFields.model_fields.keys()
-    and MachineFields.model_fields.keys() < PlaceFields.model_fields.keys()
-    and SafetyFields.model_fields.keys() < PlaceFields.model_fields.keys()
-    and "loss" in TrainingFields.model_fields
-    and "ema" in OptimizerFields.model_fields
-    and "seed" in ArithmeticFields.model_fields
-    and "crop" in AugmentFields.model_fields
-    and "dataset_dir" not in DataFields.model_fields
-)
 
 # %% [markdown]
-# ## Presets
+# ## Detection
 #
+# What MSHNet adds. First the data:
+
+# %%
+#| export
+class DataFields(BaseModel):
+    "Recipe settings that say what is trained on."
+
+    train_list: str = Field(
+        default="", description="file of training names in the data set; empty: found"
+    )
+    test_list: str = Field(
+        default="", description="file of test names in the data set; empty: found"
+    )
+    scenes: int = Field(
+        default=240,
+        ge=4,
+        le=100_000,
+        description="synthetic training scenes, where there is no data set",
+    )
+    base_size: int = Field(
+        default=256,
+        ge=32,
+        le=4096,
+        multiple_of=16,
+        description="side of the scored image in pixels",
+    )
+    crop_size: int = Field(
+        default=128,
+        ge=32,
+        le=4096,
+        multiple_of=16,
+        description="side of the training crop in pixels",
+    )
+
+
+# %% [markdown]
+# How a training image is made from them (the data notebook shows each):
+
+# %%
+#| export
+class AugmentFields(BaseModel):
+    "Recipe settings of the training crop."
+
+    crop: Literal["native", "resize"] = Field(
+        default="native",
+        description="training crops are cut from the image at 0.7 to 1.5 times its own size "
+        "(native), or with its long side resized to 0.5 to 2 times base_size (resize)",
+    )
+    target_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="share of the crops that must hold a target, if their image has one",
+    )
+    augment: Literal["flips", "paper", "robust"] = Field(
+        default="flips",
+        description="what else changes: mirrored left to right and blurred (paper); mirrored and "
+        "turned in all eight ways and blurred (flips); also wider scales, contrast, brightness, "
+        "noise and sensor faults (robust, for images of other cameras)",
+    )
+
+
+# %% [markdown]
+# The network, its loss and its rates. `rule` is the definition of Pd and Fa (see the metrics notebook):
+
+# %%
+#| export
+class NetworkFields(BaseModel):
+    "Recipe settings of the network, its outputs and how they are scored."
+
+    network: str = Field(
+        default="mshnet", description="the detector's network, by its name in NETWORKS"
+    )
+    warm_epoch: int = Field(
+        default=-1,
+        ge=-1,
+        le=1_000_000,
+        description="last epoch that trains and scores the full-size head alone; -1: all five "
+        "outputs from the first step",
+    )
+    loss: Literal["soft_iou+bce", "soft_iou", "bce", "sls"] = Field(
+        default="soft_iou+bce",
+        description="loss of each output: soft IoU, binary cross-entropy, their sum, or the scale "
+        "and location sensitive loss of the paper",
+    )
+    head_bias: float = Field(
+        default=-4.0,
+        ge=-20,
+        le=20,
+        description="added to the starting bias of the four heads; -4: 2% of the pixels, 0: half "
+        "of them are predicted at first",
+    )
+    fusion_start: Literal["full_size", "random"] = Field(
+        default="full_size",
+        description="how the fusing convolution starts: as a copy of the full-size head, or at "
+        "random",
+    )
+    join_rate: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="rate of the coarse heads and the fusing convolution, as a fraction of lr",
+    )
+    lr_rule: Literal["fixed", "sqrt"] = Field(
+        default="fixed",
+        description="fixed: lr as written; sqrt: lr is that of batch 4 and grows with the root of "
+        "the batch (4 times the batch, twice the rate), epoch by epoch during the warm-up",
+    )
+    rule: Literal["exact", "reference"] = Field(
+        default="exact",
+        description="how predicted objects are matched with targets: best pairing (exact), or as "
+        "the published scripts do it, faults included (reference)",
+    )
+
+
+# %% [markdown]
 # A preset is a name for a few differences from the defaults.
 #
 # - `steady` is the defaults themselves.
@@ -702,6 +732,97 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 # %% [markdown]
+# And all of it:
+
+# %%
+#| export
+class Config(Settings, NetworkFields, AugmentFields, DataFields):
+    "The settings of detection with MSHNet; see `configure` for how presets and flags join."
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    first_look: ClassVar[str] = "quick"
+    made_up: ClassVar[str] = "scenes"
+
+    task: Literal["detect"] = Field(default="detect", description="what is trained")
+
+    @classmethod
+    def unnamed(cls) -> dict[str, Any]:
+        "The defaults, except that a run keeps the name that the first release gave it."
+        return super().unnamed() | FIRST_DEFAULTS
+
+    def unused(self, written: Mapping[str, Any]) -> list[str]:
+        "Settings without effect, and a warm-up that is as long as the run."
+        lines = super().unused(written)
+        if self.warm_epoch >= self.epochs - 1:
+            lines.append(
+                f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: the run ends within the "
+                "warm-up, so the fused head is never trained"
+            )
+        for name in ("head_bias", "fusion_start"):
+            if name in written and self.weight_path:
+                lines.append(
+                    f"{name} is not used with a weight_path: the weights have their own start"
+                )
+        if "scenes" in written and self.dataset_dir:
+            lines.append("scenes is not used with a dataset_dir")
+        for name in ("train_list", "test_list"):
+            if written.get(name) and not self.dataset_dir:
+                lines.append(f"{name} is not used without a dataset_dir")
+        return lines
+
+
+# %% [markdown]
+# Every refusal names the setting, the value and the remedy, all of them at once:
+
+# %%
+def refusal(**values):
+    "The line that refuses these settings."
+    try:
+        Config(**values)
+    except UserError as error:
+        return str(error)
+
+
+[
+    refusal(epochs=0),
+    refusal(crop_size=250),
+    refusal(choose="best", lr="fast"),
+    refusal(device="gpu"),
+    refusal(epochs=True),
+    refusal(epochz=3),
+    refusal(mode="train"),
+]
+
+# %%
+test_eq(
+    translate({"use_tpu": True, "num_cores": 8, "lr": None}), {"num_devices": 8, "device": "xla"}
+)
+test_eq(translate({"use_tpu": False, "device": "cpu"}), {"device": "cpu"})
+with expect_fail(UserError, contains="device='cpu' is written"):
+    translate({"use_tpu": True, "device": "cpu"})
+
+# %%
+#| hide
+test_eq(
+    refusal(epochs=0), "epochs=0 is not possible: write a whole number, at least 1, at most 1000000"
+)
+wrong = {"loc": ("epochz",), "type": "extra_forbidden", "input": 3}
+test_eq(explain(wrong, Config), unknown("epochz", list(Config.model_fields)))
+assert "multiple of 16" in refusal(crop_size=250) and "did you mean epochs" in refusal(epochz=3)
+assert set(PlaceFields.model_fields).isdisjoint(Config.recipe_names())
+assert "retired" in unknown("mode", []) and expects("lr", Config).startswith("a number")
+assert MachineFields.model_fields.keys() | SafetyFields.model_fields.keys() < (
+    PlaceFields.model_fields.keys()
+)
+assert TrainingFields.model_fields.keys() | OptimizerFields.model_fields.keys() < (
+    Settings.model_fields.keys()
+)
+assert {"loss", "crop", "scenes"}.isdisjoint(Settings.model_fields)
+assert "loss" in NetworkFields.model_fields and "crop" in AugmentFields.model_fields
+assert "dataset_dir" not in DataFields.model_fields
+
+
+# %% [markdown]
 # ## One schema, four doors
 #
 # Defaults, then the preset, then a JSON file, then what was written by hand (flags, or a notebook's variables): each overrules the one before, and the result is validated once. `None` means "not written". Without a data set and without a preset there is only one sensible thing to do, a quick look at synthetic scenes. And with `resume`, the settings of the run that goes on come before what is written.
@@ -712,27 +833,41 @@ def configure(
     written: Mapping[str, Any],  # settings by name; None: not written
     file: str = "",  # a JSON file of settings, such as a run's config.json
     run: str = "",  # a run, or a file in its folder, whose settings come before both
-) -> Config:
-    "Join defaults < preset < the run's < file < written into one checked `Config`."
+) -> Any:  # a `Config`, or the settings of another task
+    "Join defaults < preset < the run's < file < written into checked settings."
     said = translate(written)
     by_hand = {**translate(read_settings(file)), **said}
-    if not said and by_hand.keys() >= Config.model_fields.keys():  # a run's config.json: as it is
-        return Config(**by_hand)
     resume = by_hand.get("resume", "")
-    values = {**settings_of(run or (resume if isinstance(resume, str) else "")), **by_hand}
+    of_run = settings_of(run or (resume if isinstance(resume, str) else ""))
+    kind = settings_class(task_of(by_hand, of_run))
+    recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
+    if not said and by_hand.keys() >= recorded:  # a run's config.json: as it is
+        return kind(**by_hand)
+    values = {**of_run, **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     preset = values.get("preset", "")
-    if preset == "" and not values.get("dataset_dir"):
-        preset = values["preset"] = "quick"
-    if preset not in ("", *PRESETS):  # of any type, from a file
-        hint = did_you_mean(preset, list(PRESETS)) if isinstance(preset, str) else ""
-        known = ", ".join(PRESETS)
+    if preset == "" and kind.first_look and not values.get("dataset_dir"):
+        preset = values["preset"] = kind.first_look
+    if preset not in ("", *kind.presets):  # of any type, from a file
+        hint = did_you_mean(preset, list(kind.presets)) if isinstance(preset, str) else ""
+        known = ", ".join(kind.presets) or "none"
         raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
-    config = Config(**{**PRESETS.get(preset, {}), **values})
-    for text in skipped(config, by_hand):
+    config = kind(**{**kind.presets.get(preset, {}), **values})
+    for text in config.unused(by_hand):
         warnings.warn(text, stacklevel=2)
     return config
+
+
+def task_of(
+    written: Mapping[str, Any],
+    of_run: Mapping[str, Any],  # the settings of the run that is resumed or scored; empty: none
+) -> Any:
+    "The task that is meant; UserError if the run is of another one."
+    task = written.get("task", of_run.get("task", "detect"))
+    if of_run and task != (there := of_run.get("task", "detect")):
+        raise UserError(f"task={shown(task)}: the run is of task {there}; leave out --task")
+    return task
 
 
 # %% [markdown]
@@ -815,37 +950,24 @@ def of_first_release(values: dict[str, Any]) -> dict[str, Any]:
 
 
 # %% [markdown]
-# A setting that will have no effect is worth a warning: it usually means that something else was expected.
+# A record may also be of a release that knew more or fewer settings, and is then read for what this one knows:
 
 # %%
 #| export
-def skipped(
-    config: Config,
-    written: Mapping[str, Any],  # what was set by hand
-) -> list[str]:  # one line per setting without effect
-    "Settings that this configuration will not use, and why."
-    lines = []
-    if config.warm_epoch >= config.epochs - 1:
-        lines.append(
-            f"warm_epoch={config.warm_epoch} and epochs={config.epochs}: the run ends within the "
-            "warm-up, so the fused head is never trained"
-        )
-    if "lr_end" in written and config.schedule != "cosine":
-        lines.append(f"lr_end is not used with schedule={config.schedule}")
-    if "val_fraction" in written and config.choose != "val":
-        lines.append(f"val_fraction is not used with choose={config.choose}")
-    for name in ("head_bias", "fusion_start"):
-        if name in written and config.weight_path:
-            lines.append(f"{name} is not used with a weight_path: the weights have their own start")
-    if "scenes" in written and config.dataset_dir:
-        lines.append("scenes is not used with a dataset_dir")
-    if config.debug_xla and config.device not in ("auto", "xla"):
-        lines.append(f"debug_xla is not used with device={config.device}")
-    for name in ("train_list", "test_list"):
-        if written.get(name) and not config.dataset_dir:
-            lines.append(f"{name} is not used without a dataset_dir")
-    return lines
+def settings_from(
+    known: Mapping[str, Any],  # what a run or its checkpoint recorded
+) -> Any:  # a `Config`, or the settings of another task
+    "The settings of a run; UserError if they make no sense."
+    kind = settings_class(known.get("task", "detect"))
+    values = of_first_release(dict(known))
+    return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
 
+
+# %%
+test_eq(settings_from({"lr": 0.1, "of_a_newer_release": 1}).lr, 0.1)
+
+# %% [markdown]
+# A setting that will have no effect is reported: it usually means that something else was expected.
 
 # %%
 print(configure({}))
@@ -856,8 +978,8 @@ with warnings.catch_warnings(record=True) as caught:
     config = configure({"preset": "paper", "epochs": 3, "data_path": "sirst", "lr": None})
 test_eq((config.epochs, config.choose, config.dataset_dir, config.lr), (3, "last", "sirst", 0.05))
 test_eq(Config(**PRESETS["steady"]).recipe(), Config().recipe())
-test_eq([str(w.message) for w in caught], skipped(config, {}))
-skipped(config, {"scenes": 10})
+test_eq([str(w.message) for w in caught], config.unused({}))
+config.unused({"scenes": 10})
 
 # %% [markdown]
 # A preset that does not exist, or a file that is none, is refused like any other value:
@@ -887,7 +1009,7 @@ test_eq(of_first_release({"lr": 0.1}), {"lr": 0.1})
 #| export
 def from_notebook(
     variables: Mapping[str, Any],  # the notebook's `globals()`
-) -> Config:
+) -> Any:  # as `configure` returns
     "Read the settings of a runner from its plain variables; a name that is no setting is refused."
     shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
     plain = (str, int, float, bool, list, tuple, dict, type(None))
@@ -896,13 +1018,20 @@ def from_notebook(
         for name, value in variables.items()
         if isinstance(value, plain) and not name.startswith("_") and name not in shell
     }
-    strangers = [n for n in written if n not in {*Config.model_fields, *ALIASES, *SWITCHES}]
+    resume = written.get("resume")
+    of_run = settings_of(resume) if isinstance(resume, str) else {}
+    given = {name: value for name, value in written.items() if value is not None}
+    known = list(settings_class(task_of(given, of_run)).model_fields)
+    strangers = [name for name in written if name not in {*known, *ALIASES, *SWITCHES}]
     if strangers:
-        raise UserError("; ".join(unknown(name) for name in strangers))
+        raise UserError("; ".join(unknown(name, known) for name in strangers))
     return configure(written)
 
 
 # %%
+test_eq(task_of({}, {}), "detect")
+with expect_fail(UserError, contains="the run is of task detect"):
+    task_of({"task": "other"}, {"epochs": 3})
 test_eq(from_notebook({"epochs": 7, "lr": None, "_": 3, "json": json}).epochs, 7)
 with expect_fail(UserError, contains="epochz is no setting; did you mean epochs?"):
     from_notebook({"epochz": 3})
@@ -916,12 +1045,14 @@ with expect_fail(UserError, contains="epochz is no setting; did you mean epochs?
 # %%
 #| export
 def run_name(
-    config: Config,
+    config: Settings,
 ) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits that stand for the recipe."
-    data = Path(config.dataset_dir).resolve().name if config.dataset_dir else "scenes"
-    usual = type(config)().recipe() | FIRST_DEFAULTS
-    recipe = {k: v for k, v in config.recipe().items() if v != usual[k]}  # no old name changes
+    data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.made_up
+    if config.task != "detect":  # whose runs were named before there were tasks
+        data = f"{config.task}-{data}"
+    usual = config.unnamed()
+    recipe = {k: v for k, v in config.recipe().items() if v != usual[k]}
     if config.schedule == "constant":
         recipe.pop("epochs", None)
     text = json.dumps([data, config.weight_path, recipe], sort_keys=True)

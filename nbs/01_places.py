@@ -13,6 +13,8 @@ import io
 
 from fastcore.test import expect_fail, test_close, test_eq
 
+from mshnet.core import Config
+
 # %%
 #| export
 import contextlib
@@ -45,7 +47,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from mshnet.core import Config, UserError, can_be_a_name, did_you_mean, run_name, shown
+from mshnet.core import (
+    PlaceFields,
+    Settings,
+    UserError,
+    can_be_a_name,
+    did_you_mean,
+    run_name,
+    shown,
+)
 
 
 # %% [markdown]
@@ -1605,7 +1615,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %%
 #| export
 def run_folder(
-    config: Config,
+    config: Settings,
     place: Place | None = None,
 ) -> Path:
     "The folder of this run."
@@ -1632,7 +1642,7 @@ def free_memory() -> float:  # bytes; infinite where it cannot be known
     return min(found)
 
 
-def program_folder(config: Config) -> Path:
+def program_folder(config: Settings) -> Path:
     "The folder of programs compiled for a TPU, which the runs beside it share."
     return run_folder(config).parent / "xla_cache"
 
@@ -1653,7 +1663,7 @@ test_eq(run_folder(Config(), KAGGLE), Path("/kaggle/working/runs") / run_name(Co
 # %%
 #| export
 def mirror_parent(
-    config: Config,
+    config: Settings,
     place: Place | None = None,
 ) -> Path | None:  # None: none is asked for, or Drive where there is none
     "The folder in which runs have their copies."
@@ -1665,7 +1675,7 @@ def mirror_parent(
 
 
 def wants_drive(
-    config: Config,
+    config: Settings,
     place: Place | None = None,
 ) -> bool:
     "Whether a run's copies go to a Google Drive that can be mounted here."
@@ -1680,7 +1690,7 @@ def wants_drive(
 
 
 def mirror_folder(
-    config: Config,
+    config: Settings,
     place: Place | None = None,
     say: Callable[[str], object] = print,  # told why there is none
 ) -> Path | None:
@@ -1866,8 +1876,8 @@ def worth_keeping(
 ) -> str:  # empty if the target may be written
     "Why what the target holds must not be replaced by what is in the source."
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
-    same = [n for n in Config.recipe_names() if n not in ("epochs", "precision")]
-    if any(ours[n] != theirs[n] for n in same if n in ours and n in theirs):
+    same = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
+    if any(ours[name] != theirs[name] for name in same):
         return "it holds another run; name another mirror_dir or output_dir"
     here, there = epochs_done(source), epochs_done(target)
     return f"it holds {there} epochs of this run, and here are {here}" if there > here else ""
@@ -2232,7 +2242,7 @@ test_eq([Mirror(source, None).flush(1), Mirror(source, None).state()], ["", {}])
 # %%
 #| export
 def copies_of(
-    config: Config,
+    config: Settings,
     place: Place | None = None,
 ) -> list[Path]:
     "Folders in which there may be a copy of this run."
@@ -2341,7 +2351,7 @@ str(caught[0].message)
 # %%
 #| export
 def session_hours(
-    config: Config,
+    config: Settings,
     place: Place | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> float:  # infinite where sessions do not end

@@ -107,7 +107,13 @@ class Split:
     def part(self, name: str, indices: Sequence[int]) -> "Split":
         "The images at these places, as a split of its own."
         parts = [at_places(x, indices) for x in (self.names, self.images, self.masks)]
-        return Split(name, parts[0], parts[1], parts[2], self.source)
+        part = Split(name, parts[0], parts[1], parts[2], self.source)
+        return part.known_by(self) if part.names == self.names else part
+
+    def known_by(self, same: "Split") -> "Split":
+        "This split with the hashes of an equal one, if those are known already."
+        self.__dict__.update({k: v for k, v in same.__dict__.items() if k == "hashes"})
+        return self
 
     @property
     def in_memory(self) -> bool:
@@ -145,20 +151,35 @@ def pairs_of(split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 # %%
 #| export
-def hashes_of(split: Split) -> tuple[str, frozenset[bytes], frozenset[str]]:
-    """Twelve digits for the names and pixels of a split in list order; a digest for each name with
-    its image and mask; twelve digits for the pixels of each image. All of it in one reading.
-    """
-    whole, single, images = hashlib.sha256(), set(), set()
-    for name, (image, mask) in zip(split.names, pairs_of(split), strict=True):
+class Hasher:
+    "Takes in images with their masks, in list order."
+
+    def __init__(self) -> None:
+        self.whole, self.single, self.images = hashlib.sha256(), set[bytes](), set[str]()
+
+    def add(self, name: str, image: np.ndarray, mask: np.ndarray) -> None:
+        "Take in one."
         one = hashlib.sha256()
         for part in (f"{name}{image.shape}{mask.shape}".encode(), image.tobytes(), mask.tobytes()):
-            whole.update(part)
+            self.whole.update(part)
             one.update(part)
-        single.add(one.digest())
+        self.single.add(one.digest())
         pixels = f"{image.shape}".encode() + image.tobytes()
-        images.add(hashlib.sha256(pixels).hexdigest()[:12])
-    return whole.hexdigest()[:12], frozenset(single), frozenset(images)
+        self.images.add(hashlib.sha256(pixels).hexdigest()[:12])
+
+    def hashes(self) -> tuple[str, frozenset[bytes], frozenset[str]]:
+        """Twelve digits for the names and pixels of all in list order; a digest for each name with
+        its image and mask; twelve digits for the pixels of each image.
+        """
+        return self.whole.hexdigest()[:12], frozenset(self.single), frozenset(self.images)
+
+
+def hashes_of(split: Split) -> tuple[str, frozenset[bytes], frozenset[str]]:
+    "What stands for a split, its pairs and its images; see `Hasher`."
+    hasher = Hasher()
+    for name, pair in zip(split.names, pairs_of(split), strict=True):
+        hasher.add(name, *pair)
+    return hasher.hashes()
 
 
 def image_digests(parts: Iterable[Split]) -> frozenset[str]:
@@ -653,7 +674,7 @@ def read_split(
 ) -> Split:
     "Read the images of a list; what is wrong goes into `findings`."
     kept: list[Pair] = []
-    good, used = [], 0
+    good, used, hasher = [], 0, Hasher()
     for name, reading in zip(names, ahead(partial(read_pair, layout), names, 4), strict=True):
         for kind in reading.errors:
             findings.errors[kind].append(name)
@@ -662,6 +683,7 @@ def read_split(
         if reading.pair:
             findings.modes[reading.mode] += 1
             good.append(name)
+            hasher.add(name, *reading.pair)
             used += sum(pixels.nbytes for pixels in reading.pair)
             kept.append(reading.pair)
             if used > room:
@@ -670,7 +692,9 @@ def read_split(
         tuple(pair[i] for pair in kept) if used <= room else InFiles(layout, tuple(good), i)
         for i in (0, 1)
     )
-    return Split(part, tuple(good), images, masks, layout.root.resolve().name, tuple(names))
+    split = Split(part, tuple(good), images, masks, layout.root.resolve().name, tuple(names))
+    vars(split)["hashes"] = hasher.hashes()
+    return split
 
 
 # %% [markdown]
@@ -691,6 +715,7 @@ with tempfile.TemporaryDirectory() as tmp:
     assert kept.in_memory and isinstance(streamed.images, InFiles)
     test_eq((kept.names, kept.listed), (("a",), ("a", "b", "c")))
     test_eq(streamed.hash, kept.hash)
+    assert "hashes" in vars(streamed)  # of the one reading
 dict(findings.errors)
 
 
@@ -729,6 +754,56 @@ def pixel_count(split: Split) -> int:
 
 
 # %% [markdown]
+# Training, the gallery, the widgets and the report look at the same data. So the last data set that was read is kept in memory, until one of its files or of the settings that read it changes:
+
+# %%
+#| export
+Loaded = tuple[dict[str, Split], Findings]
+LOADED: dict[Any, Loaded] = {}  # of one data set at most
+
+
+def files_of(
+    layout: Layout,
+) -> tuple[Any, ...]:
+    "Name, size and time of every file of a data set: what changes when the data do."
+    files, found = [], list[Any]()
+    for top in (layout.images, layout.masks):
+        for folder, below, names in os.walk(top):
+            files += [os.path.join(folder, name) for name in names]
+            if any(os.path.islink(os.path.join(folder, name)) for name in below):
+                return (object(),)  # what lies behind a link is not watched: nothing is equal
+    for path in (*files, *map(str, layout.lists.values())):
+        with contextlib.suppress(OSError):  # such as a link that leads nowhere
+            seen = os.stat(path)
+            found.append((path, seen.st_size, seen.st_mtime_ns))
+    return tuple(sorted(found))
+
+
+def load(
+    config: Config,
+    names: Sequence[str] = ("train", "test"),
+) -> Loaded:
+    "As `read_dataset`, but a data set is read once."
+    root = find_dataset(config.dataset_dir)
+    own = ("scenes", "base_size", "train_list", "test_list", "cache")
+    settings = root, tuple(getattr(config, name) for name in own)
+    for wanted in dict.fromkeys((("train", "test"), tuple(names))):  # both may be there already
+        with contextlib.suppress(UserError):  # there may be no training list
+            found = LOADED.get((settings, wanted, state_of(root, config, wanted)))
+            if found and (wanted == tuple(names) or not found[1].errors):
+                return found
+    LOADED.clear()  # before the memory is filled again
+    key = settings, tuple(names), state_of(root, config, names)
+    LOADED[key] = read_dataset(config, names)
+    return LOADED[key]
+
+
+def state_of(root: Path | None, config: Config, names: Sequence[str]) -> tuple[Any, ...]:
+    "The files of a data set as they are now; nothing for synthetic scenes."
+    return files_of(find_layout(root, config, names)) if root else ()
+
+
+# %% [markdown]
 # What an image that cannot be read does to a split, if it may be skipped: in training the next one of its part stands in for it, so that all others keep their place in the list, the cut and the draws, and a run whose image was damaged goes on as the run that it is. What is scored is not replaced: one image less is scored, and the protocol's hash and number of images say so.
 
 # %%
@@ -760,7 +835,8 @@ def places_of(
             rows.append(index[place])
         elif stand_in:
             rows.append(next(index[p] for p in (*places[k:], *places[:k]) if p in index))
-    part = replace(split.part(name, rows), listed=tuple(listed[p] for p in places))
+    own = split.part(name, rows)
+    part = replace(own, listed=tuple(listed[p] for p in places)).known_by(own)
     if missing := set(part.listed) - set(part.names):
         part.stores["replaced"] = missing
     return part
@@ -784,29 +860,39 @@ with expect_fail(UserError, contains="no val image"):
 #| export
 def splits(
     config: Config,
-) -> dict[str, Split]:  # "train", "test", and "val" with choose="val"
+    names: Sequence[str] = ("train", "test"),
+) -> dict[str, Split]:  # those that are asked for, and "val" with choose="val"
     "The splits of a run; UserError if the data cannot be used as configured."
-    parts, findings = read_dataset(config)
+    parts, findings = load(config, names)
     findings.settle(config.on_bad_image)
-    train = parts["train"]
-    places: Sequence[int] = range(len(listed_names(train)))
-    tested = range(len(listed_names(parts["test"])))
-    parts["test"] = places_of(parts["test"], "test", tested)
-    if config.choose == "val":
-        if len(places) < 2:
-            raise UserError("choose='val': one training image cannot be parted; write last instead")
-        order = np.random.default_rng(config.seed).permutation(len(places)).tolist()
-        held = min(max(1, round(config.val_fraction * len(places))), len(places) - 1)
-        parts["val"] = places_of(train, "val", sorted(order[:held]))
-        places = sorted(order[held:])
-    parts["train"] = places_of(train, "train", places, stand_in=True)
-    count = len(parts["train"])
-    if count < config.batch_size:
+    if "train" not in names:  # each call gets stores of its own
+        return {name: replace(split).known_by(split) for name, split in parts.items()}
+    count = len(listed_names(parts["train"]))
+    if config.choose == "val" and count < 2:
+        raise UserError("choose='val': one training image cannot be parted; write last instead")
+    made = parted(parts, (config.seed, config.val_fraction) if config.choose == "val" else None)
+    if len(made["train"]) < config.batch_size:
         raise UserError(
-            f"batch_size={config.batch_size}: there are only {count} training images; "
-            f"write --batch-size {count} or less"
+            f"batch_size={config.batch_size}: there are only {len(made['train'])} training images; "
+            f"write --batch-size {len(made['train'])} or less"
         )
-    return parts
+    return made
+
+
+def parted(
+    parts: dict[str, Split],  # as read
+    how: tuple[int, float] | None,  # seed and share of the held-out part; None: there is none
+) -> dict[str, Split]:
+    "The splits of a run, with stand-ins for training images that cannot be read."
+    places: Sequence[int] = range(len(listed_names(parts["train"])))
+    made = {"test": places_of(parts["test"], "test", range(len(listed_names(parts["test"]))))}
+    if how:
+        seed, share = how
+        order = np.random.default_rng(seed).permutation(len(places)).tolist()
+        held = min(max(1, round(share * len(places))), len(places) - 1)
+        made["val"] = places_of(parts["train"], "val", sorted(order[:held]))
+        places = sorted(order[held:])
+    return made | {"train": places_of(parts["train"], "train", places, stand_in=True)}
 
 
 # %% [markdown]
@@ -989,7 +1075,15 @@ assert (
 )
 with expect_fail(UserError, contains="write --batch-size 20 or less"):
     splits(Config(scenes=20, base_size=64, batch_size=32))
+small = Config(scenes=4, base_size=32)
+assert load(small) is load(small, ["test"])
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "a.png").touch()
+    test_eq(len(files_of(Layout(Path(tmp), Path(tmp), Path(tmp), {}))), 2)
+test_eq((state_of(None, small, ["test"]), len(LOADED)), ((), 1))
+LOADED.clear()
 test_eq(read_dataset(Config(scenes=8, base_size=32))[1].errors, {})
+test_eq(sorted(parted(parts, (0, 0.5))), ["test", "train", "val"])
 
 
 # %% [markdown]
@@ -1735,7 +1829,7 @@ def report(
     config: Config,
 ) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
     "Counts, sizes, modes, target areas of a data set, and every problem found in it."
-    parts, findings = read_dataset(config)
+    parts, findings = load(config)
     lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
     lines += [line for split in parts.values() for line in describe(split)]
     if findings.modes:

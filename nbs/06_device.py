@@ -12,6 +12,8 @@ import tempfile
 
 from fastcore.test import expect_fail, test_eq
 
+from mshnet.core import Config
+
 # %%
 #| export
 import atexit
@@ -37,8 +39,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError, counted, first_line
-from mshnet.model import fold
+from mshnet.core import Settings, UserError, counted, first_line
 from mshnet.places import forget_stale_tpu, free_memory, installed, program_folder, where
 
 # %% [markdown]
@@ -118,19 +119,60 @@ class Device(DeviceName):
 
 
 # %% [markdown]
-# What the loop needs of a device is little. First, ways to put a model and a batch there, and the way back:
+# What the loop needs of a device is little. A prediction is a tensor or tensors in tuples, lists and dictionaries:
 
 # %%
 #| export
 T = TypeVar("T")
 
 
+def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    "The same nested value with its tensors changed."
+    if isinstance(value, Tensor):
+        return change(value.detach())
+    if isinstance(value, dict):
+        return {k: each_tensor(v, change) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        made = [each_tensor(v, change) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+def no_number(value: Any) -> bool:
+    "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
+    found = []
+
+    def look(x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            found.append(bool((x.isnan() | x.isposinf()).any()))
+        return x
+
+    each_tensor(value, look)
+    return any(found)
+
+
+# %%
+test_eq(each_tensor({"a": [torch.ones(1)]}, torch.neg), {"a": [-torch.ones(1)]})
+logs = torch.tensor([0.0, -torch.inf])
+test_eq([no_number(x) for x in (logs, (logs, [-logs]), torch.ones(1).int())], [False, True, False])
+
+# %% [markdown]
+# The ways to put a model and a batch there, and the way back:
+
+# %%
+#| export
+
+
 class DeviceMemory(Device):
     "Ways to the device, and the one way back."
 
     def place(self, model: nn.Module) -> nn.Module:
-        "Put a model on the device, in its memory layout."
-        return model.to(self.name).to(memory_format=self.layout)  # type: ignore[call-overload]
+        "Put a model on the device, its images' weights in the device's memory layout."
+        model = model.to(self.name)
+        for value in (*model.parameters(), *model.buffers()):
+            if value.ndim == 4:
+                value.data = value.data.contiguous(memory_format=self.layout)
+        return model
 
     def feed(self, batch: T) -> T:
         "Put the tensors of a batch, a named tuple, on the device."
@@ -158,10 +200,10 @@ class DeviceMemory(Device):
         "Memory that is left on the device."
         return free_memory()
 
-    def read(self, value: Tensor) -> Tensor:
-        "Bring a tensor to the host: the only way back, and counted."
+    def read(self, value: T) -> T:
+        "Bring a tensor, or the tensors in a nested value, to the host: the only way back; counted."
         self.reads += 1
-        return value.detach().cpu()
+        return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 
 
 # %% [markdown]
@@ -179,6 +221,10 @@ class Compiled:
     ) -> None:
         self.model, self.must = model, must
         self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
+
+    def __getattr__(self, name: str) -> Any:
+        "What the model has."
+        return getattr(self.__dict__["model"], name)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         "The model's output."
@@ -239,7 +285,7 @@ class DeviceBegin(DeviceMemory):
     ) -> Any:
         "Get ready for the steps of a phase; the model as a step calls it."
         if not optimizer:
-            return model if self.precision == "fp32" else fold(model)
+            return model
         if self.compile == "on" or (self.compile == "auto" and self.may_compile()):
             if self.compiled is None or self.compiled[0] is not model:
                 self.compiled = model, Compiled(model, must=self.compile == "on")
@@ -307,11 +353,11 @@ class TooLarge(UserError):
 class DevicePasses(DeviceLoop):
     "A forward pass alone, and a want of memory in any."
 
-    def predict(self, forward: Callable[[], Tensor]) -> Tensor:  # on the host
+    def predict(self, forward: Callable[[], T]) -> T:  # on the host
         "The result of a forward pass; what float16 has no numbers for is computed in float32."
         with torch.no_grad(), self.autocast():
             result = self.read(forward())
-        if self.precision == "fp16" and not result.isfinite().all():
+        if self.precision == "fp16" and no_number(result):
             with torch.no_grad():
                 result = self.read(forward())
         return result
@@ -1149,10 +1195,14 @@ class XlaLoop(XlaSteps):
             self.first_step = time.perf_counter() - self.start
             print(f"  first step {self.first_step:.0f} s after the start", flush=True)
 
-    def read(self, value: Tensor) -> Tensor:
-        "Bring a tensor to the host; chips that hold parts of it exchange them first."
+    def read(self, value: T) -> T:
+        "Bring tensors to the host; chips that hold parts of one exchange them first."
         with self.running():
-            return super().read(self.mark(value.detach()))
+            return super().read(each_tensor(value, self.gathered))
+
+    def gathered(self, value: Tensor) -> Tensor:
+        "A result whole on each chip; what was fed in parts stays as it is."
+        return value if xla()._XLAC._get_xla_sharding_spec(value) else self.mark(value)
 
 
 # %% [markdown]
@@ -1200,6 +1250,24 @@ class Xla(XlaLoop):
 
 # %%
 #| export
+class _Wrapped(nn.parallel.DistributedDataParallel):
+    "A model whose gradients are averaged over all processes, with the model's own attributes."
+
+    called = False  # gradients are averaged of what the wrapper itself has computed
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        "The model's output."
+        self.called = True
+        return super().forward(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        "What the wrapper lacks the model has."
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
 class RanksModel(DeviceSteps):
     "One of several processes that train one model."
 
@@ -1235,18 +1303,25 @@ class RanksModel(DeviceSteps):
         if not optimizer:
             return super().begin(phase, model)
         if getattr(self.wrapped, "module", None) is not model or self.phase != phase:
-            self.wrapped = nn.parallel.DistributedDataParallel(model, static_graph=True)
+            self.wrapped = _Wrapped(model, static_graph=True)
             self.phase = phase
         return self.wrapped
 
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
         "One step on gradients that are averaged over the processes."
+        if isinstance(self.wrapped, _Wrapped) and not self.wrapped.called:
+            raise UserError(
+                "the loss of this task does not call model(...) itself, so several processes "
+                "cannot average its gradients; do all of it in the model's forward"
+            )
         super().update(loss, optimizer, clip)
-        if self.kind == "cpu":
-            own = [value for value in self.wrapped.buffers() if value.is_floating_point()]
-            whole = self.mean(torch.cat(own)).split([len(value) for value in own])
+        own = [value for value in self.wrapped.buffers() if value.is_floating_point()]
+        if self.kind == "cpu" and own:
+            whole = self.mean(torch.cat([value.flatten() for value in own])).split(
+                [x.numel() for x in own]
+            )
             for value, mean in zip(own, whole, strict=True):
-                value.copy_(mean)
+                value.copy_(mean.view_as(value))
 
 
 # %% [markdown]
@@ -1452,7 +1527,7 @@ def open_device(
 
 # %%
 #| export
-def device_for(config: Config) -> DeviceSteps:
+def device_for(config: Settings) -> DeviceSteps:
     "The device of a run, which must be able to share its batch; UserError if not."
     if config.deterministic:
         repeat_exactly()

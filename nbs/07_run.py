@@ -12,6 +12,8 @@ import tempfile
 
 from fastcore.test import expect_fail, test_eq
 
+from mshnet.core import Config
+
 # %%
 #| export
 import contextlib
@@ -43,14 +45,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from mshnet.core import (
-    Config,
+    Settings,
     UserError,
     as_user_error,
     of_first_release,
     read_json,
     shown,
 )
-from mshnet.device import XLA_PACKAGES
+from mshnet.device import XLA_PACKAGES, each_tensor
 from mshnet.model import checksum, find_weights, fit_weights, read_file
 from mshnet.places import first_process, installed, interactive, to_disk
 
@@ -301,6 +303,7 @@ class State:
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
     step: int = 0  # steps that are done of the epoch after it
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
+    parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
     random: list[dict[str, Any]] = field(default_factory=list)  # where each one's numbers stood
     micro: int = 0  # images computed at once, where the memory ended; 0: the whole batch
 
@@ -315,25 +318,9 @@ class State:
 
 # %%
 #| export
-def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    "The same nested value with its tensors changed."
-    if isinstance(value, Tensor):
-        return change(value.detach())
-    if isinstance(value, dict):
-        return {k: each_tensor(v, change) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(each_tensor(v, change) for v in value)
-    return value
-
-
-# %% [markdown]
-# The snapshot:
-
-# %%
-#| export
 def snapshot(
     state: State,
-    config: Config,
+    config: Settings,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any]:
     "The content of a checkpoint, which no later step changes."
@@ -350,6 +337,7 @@ def snapshot(
         "scaler": state.scaler.state_dict() if state.scaler else {},
         "step": state.step,
         "total": state.total,
+        "parts": state.parts,
         "random": state.random,
         "micro": state.micro,
         "threads": torch.get_num_threads(),
@@ -432,7 +420,7 @@ test_eq(done, [1, 1])  # at the start, and after the first work
 #| export
 def keep(
     folder: Folder,
-    config: Config,
+    config: Settings,
     state: State,
     entry: dict[str, Any],
     data: dict[str, str],
@@ -467,6 +455,7 @@ class Content(BaseModel):
     scaler: dict[str, Any] = {}
     step: int = Field(0, ge=0)
     total: list[float] = []
+    parts: dict[str, float] = {}
     random: list[dict[str, Any]] = []
     micro: int = Field(0, ge=0)
     threads: int = Field(0, ge=0)
@@ -523,7 +512,7 @@ def restore(
         raise UserError(f"checkpoint: {error}") from None
     for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
         group.setdefault("initial_lr", rate)  # the format before this one did not keep it
-    for name in ("epoch", "phase", "best", "step", "total", "random", "micro"):
+    for name in ("epoch", "phase", "best", "step", "total", "parts", "random", "micro"):
         setattr(state, name, content[name])
     if content["config"].get("deterministic") and content["threads"]:
         torch.set_num_threads(content["threads"])  # sums are in another order with another number
@@ -560,7 +549,6 @@ with tempfile.TemporaryDirectory() as tmp:
 test_eq(new.epoch, 4)
 assert "random" in Content.model_fields
 assert torch.equal(new.model.weight, old.model.weight)
-test_eq(each_tensor({"a": [torch.ones(1)]}, torch.neg), {"a": [-torch.ones(1)]})
 new.optimizer.state_dict()["state"][0]["sum"]
 
 
@@ -573,7 +561,7 @@ new.optimizer.state_dict()["state"][0]["sum"]
 #| export
 def differences(
     old: dict[str, Any],  # settings of the run as it stands
-    new: Config,
+    new: Settings,
 ) -> list[str]:  # such as "lr 0.05 -> 0.1"
     "Recipe settings in which a run would change."
     old = type(new)().recipe() | of_first_release(old)  # what a run does not know was the default
@@ -591,7 +579,7 @@ def differences(
 #| export
 def earlier(
     folder: Folder,
-    config: Config,
+    config: Settings,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to go on from
     "Find the run that this one goes on with; UserError if it is another run."
@@ -622,7 +610,7 @@ def earlier(
 #| export
 def prepare(
     folder: Folder,
-    config: Config,
+    config: Settings,
     device: str,  # its `why`
     unfinished: bool = True,
 ) -> None:
@@ -645,7 +633,7 @@ def prepare(
 #| export
 def read_old(
     folder: Folder,
-    config: Config,
+    config: Settings,
 ) -> dict[str, Any] | None:
     "The checkpoint that this run goes on from, if there is one."
     here = folder.file("last.pt")
@@ -685,13 +673,13 @@ def good(
 
 # %%
 #| export
-def resume_file(config: Config) -> Path:
+def resume_file(config: Settings) -> Path:
     "The checkpoint that `resume` names: a file, or the last one of a folder."
     asked = Path(config.resume).expanduser()
     return asked / "last.pt" if asked.is_dir() else asked
 
 
-def bring_along(folder: Folder, config: Config) -> None:
+def bring_along(folder: Folder, config: Settings) -> None:
     "Put the log, the best and the last good epoch of the run that goes on into this folder."
     here = folder.file("last.pt")
     there = resume_file(config) if config.resume else here

@@ -8,25 +8,47 @@
 
 # %%
 #| hide
+import tempfile
+
 from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError
+from mshnet.core import (
+    TASKS,
+    Config,
+    Settings,
+    UserError,
+    did_you_mean,
+    resolve,
+    settings_class,
+    shown,
+)
 from mshnet.data import (
     Batch,
     Pixels,
     Split,
     ahead,
     augment_batch,
+    complete,
     draw,
+    hash_of_all,
+    image_digests,
+    listed_names,
     pixel_bytes,
     score_batches,
     scoring_batch,
@@ -36,110 +58,396 @@ from mshnet.data import (
     training_batch,
     training_numbers,
 )
-from mshnet.device import DeviceSteps, make_optimizer, open_device
+from mshnet.device import DeviceSteps, make_optimizer, no_number, open_device
 from mshnet.loss import mshnet_loss
-from mshnet.metrics import Tally
-from mshnet.model import MSHNet, start_gently
+from mshnet.metrics import Scores, Tally
+from mshnet.model import MSHNet, fold, start_gently
+from mshnet.places import installed
+from mshnet.run import bar, write_json
 
 
 # %% [markdown]
-# The loop in `train` moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what a mask is. So everything that does is behind one small class, and another problem (event cameras, tomography) is another subclass, without a line changed in `train`, `device` or `run`.
+# The training loop moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what an image or a mask is. All that does is behind one class, `Task`. Detection with MSHNet is one subclass. A tomograph, an event camera or a sign language is another one, without a line changed in `device`, `run` or `train`.
+#
+# ## What a task trains on
+#
+# The loop asks little of the data: how many samples there are, their names, and a few digits by which a resumed run recognizes them. What a sample is, only the task knows.
 
 # %%
 #| export
-class Questions:
-    "What only the problem itself can answer."
+class Data(Protocol):
+    "One part of a data set."
 
-    better = ("iou", 1)  # the score that chooses an epoch, and +1 if more is better, else -1
+    name: str  # "train", "val" or "test"
+    source: str  # name of the data set
 
-    def __init__(self, config: Config) -> None:
+    @property
+    def names(self) -> Sequence[str]:
+        "Name of each sample, in order."
+
+    @property
+    def hash(self) -> str:
+        "Digits that stand for the samples: their names, sizes and labels, and bytes in memory."
+
+    def __len__(self) -> int:
+        "Number of samples."
+
+
+# %% [markdown]
+# ## What a task says of its results
+#
+# A bare number cannot be compared with another one. So scores are kept with their protocol: which data, which epoch, chosen by what. `Origin` holds what is known of the weights' past:
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Origin:
+    "How weights came about; None: not known."
+
+    chosen: str  # such as "epoch 399, the last"
+    seed: int | None = None
+    trained_on: str | None = None  # digits that stand for the training list's names and pixels
+    seen: int | None = None  # scored samples that are among the training samples
+
+
+class Values(dict[str, Any]):
+    "Scores by name, for a task without a class of its own for them."
+
+    def as_dict(self) -> dict[str, Any]:
+        "As they are written to scores.json; None stands for NaN."
+        return {name: None if is_nan(value) else value for name, value in self.items()}
+
+    def __str__(self) -> str:
+        "The score line."
+        return "  ".join(f"{name} {one_score(value)}" for name, value in self.items())
+
+
+def is_nan(value: Any) -> bool:
+    "Whether a score is not defined, such as a mean over nothing."
+    return isinstance(value, float) and math.isnan(value)
+
+
+def one_score(value: Any) -> str:
+    "A score as it is printed."
+    if is_nan(value):
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    "Scores of a split with their protocol."
+
+    scores: Any  # with `as_dict()`; its text is the score line
+    protocol: dict[str, Any]
+    settings: dict[str, Any]  # with which it was scored
+
+    def details(self) -> dict[str, Any]:
+        "What curves and pictures are drawn from."
+        return {}
+
+    def save(self, folder: Path) -> None:
+        "Write scores.json and details.json."
+        line = str(self.scores)
+        scores = {"line": line, "scores": self.scores.as_dict(), "protocol": self.protocol}
+        write_json(folder / "details.json", {**self.details(), "settings": self.settings})
+        write_json(folder / "scores.json", scores)
+
+
+# %%
+values = Values(wer=0.25, words=12, recall=math.nan)
+test_eq((values.as_dict()["recall"], is_nan(0.5), one_score(0.25)), (None, False, "0.250"))
+print(values)
+
+
+# %% [markdown]
+# ## The task
+#
+# The learning rate and the digits of a list of names are the same for all tasks:
+
+# %%
+#| export
+def learning_rate(
+    config: Settings,
+    step: int,  # of the run, from 0
+    per_epoch: int,  # steps of an epoch
+    rate: float,  # the highest one
+) -> float:
+    "The learning rate of a step: linear warm-up, then constant or a cosine to lr_end * rate."
+    steps = config.epochs * per_epoch
+    usual = min(per_epoch, steps // 10) if config.schedule == "cosine" else per_epoch
+    grows = usual if config.warmup_steps < 0 else config.warmup_steps
+    if step < grows:
+        rate *= (step + 1) / grows
+    if config.schedule == "cosine":
+        fallen = (1 - math.cos(math.pi * step / max(steps - 1, 1))) / 2
+        rate *= 1 - (1 - config.lr_end) * fallen
+    return rate
+
+
+def digits(names: Sequence[str]) -> str:
+    "Twelve digits that stand for names, whatever their order."
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
+
+
+# %% [markdown]
+# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a usual answer. A batch is a named tuple of tensors that share their first dimension. Whatever is random in a sample is drawn from `rng`, on the host, so that every scoring draws the same.
+
+# %%
+#| export
+class Counts(Protocol):
+    "Counts predictions, batch by batch."
+
+    def add(self, prediction: Any, batch: Any) -> object:
+        "Count a prediction, as `Task.predict` returns it; it and its batch are on the host."
+
+    def gather(self, device: DeviceSteps) -> None:
+        "Take in what the other processes counted."
+
+    def scores(self) -> Any:
+        "The scores of all that was counted: `Values`, or a class with `as_dict()`."
+
+
+# %%
+#| export
+class Task:
+    """What is trained. A subclass writes splits, batch, model, loss, predict and tally.
+
+    `epoch` is the number of a training epoch; None stands for a scoring.
+    """
+
+    better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
+
+    def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
 
     def silent(self, what: str) -> LookupError:
-        "The error of a task that leaves a question open."
+        "The error of a task that lacks one of the six."
         return LookupError(f"{type(self).__name__} does not say what its {what} is")
+
+    def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
+        "The data, each a `Data`: the parts that are asked for, and val where `choose` is val."
+        raise self.silent("data")
+
+    def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
+        "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
+        raise self.silent("batch")
 
     def model(self) -> nn.Module:
         "A model with the starting weights of the seed, on the CPU."
         raise self.silent("model")
 
-    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:
-        "The mean loss of a batch."
+    def loss(self, model: Any, batch: Any, phase: str) -> Tensor | dict[str, Tensor]:
+        "Mean loss of a batch, or named parts of it, computed by `model(...)` itself."
         raise self.silent("loss")
 
-    def logits(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:
-        "The prediction that is scored, in float32."
+    def predict(self, model: Any, batch: Any, phase: str) -> Any:
+        "What is scored: a tensor on the device, or tensors in a tuple, list or dictionary."
         raise self.silent("prediction")
 
+    def tally(self) -> Any:
+        "An empty count of scores: a `Counts`."
+        raise self.silent("tally")
 
-# %% [markdown]
-# The rest has an answer that suits any problem of images with masks. A task whose data are something else overrides it too.
+    def rng(self, row: int, epoch: int | None) -> np.random.Generator:
+        "Random numbers of a sample, the same in every scoring and new in every epoch."
+        when = 0 if epoch is None else epoch + 1
+        return np.random.default_rng([self.config.seed, when, max(row, 0)])
 
-# %%
-#| export
-class TaskData(Questions):
-    "What is trained on: images with masks."
-
-    def splits(self) -> dict[str, Split]:
-        "The data: train, test, and val where an epoch is chosen on a held-out part."
-        return splits(self.config)
-
-    def plan(self, split: Split, epoch: int | None) -> list[list[int]]:
-        "Indices of the batches of a training epoch, or of a scoring (epoch None)."
-        count, size = len(split), self.config.batch_size
+    def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
+        "The rows of each batch, all of one size: shuffled for an epoch, in order for a scoring."
+        count, size = len(data), self.config.batch_size
         if epoch is None:
             return score_batches(count, size)
         return train_batches(count, size, self.config.seed, epoch)
 
-    def batch(self, split: Split, indices: list[int], epoch: int | None) -> Batch:
-        "The batch of these images, augmented for a training epoch or plain for scoring (None)."
-        if epoch is None:
-            return scoring_batch(split, indices, self.config)
-        return training_batch(split, indices, epoch, self.config)
-
-
-# %% [markdown]
-# So does the way it is trained:
-
-# %%
-#| export
-class Task(TaskData):
-    "All that the loop asks, with the usual answers."
+    def batches(
+        self, device: DeviceSteps, data: Any, plan: Sequence[list[int]], epoch: int
+    ) -> Iterator[Any]:
+        "The batches of a training epoch, on the device, in order."
+        workers = device.workers(self.config.num_workers)
+        made = ahead(lambda rows: self.batch(data, rows, epoch), plan, workers)
+        yield from map(device.feed, made)
 
     def phase(self, epoch: int) -> str:
         "Name of the part of the training that an epoch belongs to."
         return "full"
 
     def rate(self, step: int, per_epoch: int) -> float:
-        "The learning rate of a step of the run: warm-up, schedule, and the rule for large batches."
-        c, steps = self.config, self.config.epochs * per_epoch
-        rate = c.lr
-        if c.lr_rule == "sqrt":
-            whole, grown = (c.batch_size / 4) ** 0.5, step // per_epoch + 1
-            rate *= 1 + (whole - 1) * min(grown / (max(c.warm_epoch, 0) + 1), 1)
-        usual = min(per_epoch, steps // 10) if c.schedule == "cosine" else per_epoch
-        grows = usual if c.warmup_steps < 0 else c.warmup_steps
-        if step < grows:
-            rate *= (step + 1) / grows
-        if c.schedule == "cosine":
-            fallen = (1 - math.cos(math.pi * step / max(steps - 1, 1))) / 2
-            rate *= 1 - (1 - c.lr_end) * fallen
-        return rate
+        "The learning rate of a step of the run: warm-up and schedule."
+        return learning_rate(self.config, step, per_epoch, self.config.lr)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer that the settings name, for all weights of the model."
-        c = self.config
-        groups = [{"params": list(model.parameters()), "lr": c.lr}]
-        return make_optimizer(c.optimizer, groups, c.weight_decay)
+        groups = [{"params": list(model.parameters()), "lr": self.config.lr}]
+        return make_optimizer(self.config.optimizer, groups, self.config.weight_decay)
 
-    def tally(self) -> Tally:
-        "An empty count of scores."
-        return Tally(self.config.rule)
+    def for_scoring(self, model: Any, device: DeviceSteps) -> Any:
+        "The model as a scoring calls it, such as a faster copy."
+        return model
+
+    def identity(self, parts: dict[str, Any]) -> dict[str, str]:
+        "What a resumed run must agree on: digits for each split, and for all training names."
+        names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
+        return {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
+
+    def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
+        "What must agree before two scores of this task may be compared."
+        return {"task": self.config.task, "samples": len(data)}
+
+    def evaluate(
+        self, model: nn.Module, data: Any, device: DeviceSteps, phase: str, origin: Origin
+    ) -> Evaluation:
+        "The final scores of a split, with their protocol."
+        scores = score_split(self, model, data, device, phase)
+        whole = protocol(self, data, scores, device, origin)
+        return Evaluation(scores, whole, self.config.model_dump())
+
+    def seen(self, data: Any, said: dict[str, str]) -> int | None:  # None: not known
+        "How many samples the weights were trained on, by the `data` of their checkpoint."
+        return None
+
+    def report(self, folder: Path) -> None:
+        "Draw a finished run's pictures into its folder."
 
     def advice(self, history: list[dict[str, Any]]) -> str:  # one line; empty: none
         "What to do about the run, judged by its log after a scored epoch."
         return ""
 
+    def about(self, parts: dict[str, Any], device: DeviceSteps) -> dict[str, str]:
+        "What is printed of the data before a run, each line with its heading."
+        counts = ", ".join(f"{len(data)} {name}" for name, data in parts.items())
+        return {"data": f"{parts['train'].source}: {counts}"}
+
+    def facts(self, data: Any) -> dict[str, Any]:
+        "What an epoch's log line should say of its training data."
+        return {}
+
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
+        "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
+        raise UserError(
+            f"task={self.config.task}: its weights predict no files; `mshnet test` scores them"
+        )
+
+
+# %% [markdown]
+# The task of a run is found by its settings:
+
+# %%
+#| export
+def make_task(
+    config: Settings,
+) -> Any:  # a `Task`
+    "The task that these settings are of; UserError if it is not known."
+    settings_class(config.task)
+    return resolve(TASKS[config.task][1])(config)
+
+
+# %% [markdown]
+# ## Scoring
+#
+# Two programs that score the same predictions get different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. So there is one scoring loop, used after every epoch, at the end of a run and by `mshnet test`.
+
+# %%
+#| export
+def predictions(
+    task: Task,
+    model: nn.Module,  # on the device
+    data: Any,
+    device: DeviceSteps,
+    phase: str,  # of the training, such as "full"
+) -> Generator[tuple[Any, Any]]:  # the prediction and its batch; on the host
+    "Predict this process's share of a split in batches of one shape, in order."
+    model.eval()
+    step = device.begin("scoring", task.for_scoring(model, device))
+    plan = device.share(task.plan(data, None))
+    workers = device.workers(task.config.num_workers)
+    batches = ahead(lambda rows: task.batch(data, rows, None), plan, workers)
+    for batch in bar(batches, len(plan), f"score {data.name}"):
+        parts = zip(device.parts(device.feed(batch)), device.parts(batch), strict=True)
+        with device.in_memory(task.config.batch_size):
+            found = [(device.predict(partial(task.predict, step, x, phase)), y) for x, y in parts]
+        if no_number([prediction for prediction, _ in found]):
+            raise UserError(
+                f"{data.name}: the prediction is no number (NaN), so the weights are spoiled; go "
+                "back to an earlier checkpoint; in training try --clip-grad 1 or a smaller --lr"
+            )
+        yield from found
+
+
+# %% [markdown]
+# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted: one thread, so batches are counted one after the other and in order, by the same `ahead` that makes batches before they are needed. An error in it is raised here, and it ends with the loop, however that ends. (A CPU, whose cores all compute, counts in turn.)
+
+# %%
+#| export
+def count_predictions(
+    count: Callable[[Any, Any], object],  # of a prediction and its batch, on the host
+    task: Task,
+    model: nn.Module,
+    data: Any,
+    device: DeviceSteps,
+    phase: str,
+) -> None:
+    "Call `count` with each prediction, in a thread of its own where that is no burden."
+    with closing(predictions(task, model, data, device, phase)) as predicted:
+        for _ in ahead(lambda pair: count(*pair), predicted, device.workers(-1) and 1):
+            pass
+
+
+def score_split(
+    task: Task,
+    model: nn.Module,
+    data: Any,
+    device: DeviceSteps,
+    phase: str,
+) -> Any:  # as the task's tally returns them
+    "The scores of a split."
+    tally = task.tally()
+    count_predictions(tally.add, task, model, data, device, phase)
+    tally.gather(device)
+    return tally.scores()
+
+
+# %% [markdown]
+# Everything a reader needs to know whether two numbers can be compared. `chosen` tells which epoch it is and by what it was chosen: a number whose epoch was chosen on the test list is better than it should be.
+
+# %%
+#| export
+def protocol(
+    task: Task,
+    data: Any,
+    scores: Any,
+    device: DeviceSteps,
+    weights: Origin,
+) -> dict[str, Any]:
+    "How scores came about."
+    return {
+        "data": data.source,
+        "split": data.name,
+        "split_hash": data.hash,
+        **task.protocol(data, scores),
+        "chosen": weights.chosen,
+        "seed": weights.seed,
+        "trained_on": weights.trained_on,
+        "trained_on_scored_images": weights.seen,
+        "device": device.why,
+        "precision": device.precision,
+        "mshnet": installed("mshnet"),
+        "torch": torch.__version__,
+    }
+
+
+# %% [markdown]
+# ## The rate from the first step to the last
+#
+# A network that was just made gives large and random gradients, so the first steps are small. At the end small steps let it settle; the cosine takes it there without a jump.
+
+# %%
+config = Config(epochs=4)  # 200 steps, so the rate grows in the first 20
+rates = [learning_rate(config, step, 50, config.lr) for step in range(200)]
+test_close([rates[0], max(rates), rates[-1]], [config.lr / 20, config.lr, 1e-5], 3e-5)
+test_eq(learning_rate(Config(schedule="constant", warmup_steps=0), 7, 50, 0.05), 0.05)
+[round(rate, 6) for rate in rates[::25]]
 
 # %% [markdown]
 # ## Pixels become numbers on the device
@@ -172,18 +480,6 @@ test_close(
     normalise(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8))[0, 0].item(), (1 - 0.485) / 0.229
 )
 test_eq(per_channel(MEAN, torch.device("cpu")).flatten(), torch.tensor(MEAN))
-
-# %% [markdown]
-# ## The rate from the first step to the last
-#
-# A network that was just made gives large and random gradients, so the first steps are small. At the end small steps let it settle; the cosine takes it there without a jump.
-
-# %%
-task = Task(Config(epochs=4))  # of 200 steps, so the rate grows in the first 20
-rates = [task.rate(step, per_epoch=50) for step in range(200)]
-test_close([rates[0], max(rates), rates[-1]], [task.config.lr / 20, task.config.lr, 1e-5], 3e-5)
-test_eq(Task(Config(lr=0.05, schedule="constant", warmup_steps=0)).rate(7, 50), 0.05)
-[round(rate, 6) for rate in rates[::25]]
 
 # %% [markdown]
 # ## Predictions that die
@@ -264,10 +560,62 @@ print(advice_if_dead(log(3e5, phase="warm-up"), paper))
 print(advice_if_dead(log(20, 9e5), paper))
 print(advice_if_dead(log(20, 0), Config()))
 
-
 # %% [markdown]
 # ## Detection
 #
+# The first task: infrared small target detection. Its scores are those of the metrics notebook.
+
+# %%
+#| export
+RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
+
+
+class DetectionTally:
+    "Counts the predictions of batches."
+
+    def __init__(self, config: Config) -> None:
+        self.counts, self.batch_size = Tally(config.rule), config.batch_size
+
+    def add(self, logits: Tensor, batch: Batch) -> Any:  # of each image, its targets
+        "Count a batch, without the copies that fill it."
+        return self.counts.add(logits, batch.mask, batch.real)
+
+    def gather(self, device: DeviceSteps) -> None:
+        "Take in the images of all processes, in the order of the list."
+        self.counts.join(device.gather(self.counts), self.batch_size // device.processes)
+
+    def scores(self) -> Scores:
+        "IoU, nIoU, F1, Pd, Fa."
+        return self.counts.scores()
+
+
+# %% [markdown]
+# The network is chosen by its name, so that one of your own is trained, tested, exported and drawn like MSHNet. It is called as `model(image, deep=True) -> (masks, logits)`: the logits that are scored, and with `deep` the outputs that are supervised beside them. Register it with `NETWORKS["mine"] = MyNetwork` and train it with `network="mine"`.
+
+# %%
+#| export
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"mshnet": MSHNet}
+
+
+def make_network(
+    name: str,  # of NETWORKS
+) -> nn.Module:
+    "A network with random weights; UserError if it is not known."
+    if name not in NETWORKS:
+        known = ", ".join(NETWORKS)
+        raise UserError(
+            f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))} (there are "
+            f"{known}; your own is registered by mshnet.task.NETWORKS[{shown(name)}] = its class)"
+        )
+    return NETWORKS[name]()
+
+
+# %%
+with expect_fail(UserError, contains="did you mean mshnet?"):
+    make_network("mshnett")
+
+
+# %% [markdown]
 # All five outputs are supervised from the first step, unless there is a warm-up: up to and including epoch `warm_epoch` the paper trains *and scores* the full-size head alone. A checkpoint records the phase, because a fused head that was never trained predicts noise.
 
 # %%
@@ -275,11 +623,65 @@ print(advice_if_dead(log(20, 0), Config()))
 class Detection(Task):
     "Infrared small target detection with MSHNet."
 
+    better = ("iou", 1)
+
+    def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
+        "The data: train, test, and val where an epoch is chosen on a held-out part."
+        return splits(self.config, names)
+
+    def batch(self, data: Split, rows: list[int], epoch: int | None) -> Batch:
+        "The batch of these images, augmented for a training epoch or plain for scoring."
+        if epoch is None:
+            return scoring_batch(data, rows, self.config)
+        return training_batch(data, rows, epoch, self.config)
+
+    def batches(
+        self, device: DeviceSteps, data: Split, plan: Sequence[list[int]], epoch: int
+    ) -> Iterator[Batch]:
+        "The batches of a training epoch, made on the device where the pixels lie there."
+        if store := store_on(device, self, data):
+            return stored_batches(device, self, store, plan, epoch)
+        return super().batches(device, data, plan, epoch)
+
     def model(self) -> nn.Module:
-        "MSHNet with the weights that the seed gives."
+        "The network with the weights that the seed gives."
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
-            return start_gently(MSHNet(), self.config.head_bias, self.config.fusion_start)
+            model = make_network(self.config.network)
+            if not isinstance(model, MSHNet):
+                return model
+            return start_gently(model, self.config.head_bias, self.config.fusion_start)
+
+    def phase(self, epoch: int) -> str:
+        "warm-up (full-size head alone) or full (all outputs)."
+        return "warm-up" if epoch <= self.config.warm_epoch else "full"
+
+    def loss(self, model: Any, batch: Batch, phase: str) -> Tensor:
+        "The batch's mean loss."
+        masks, logits = model(normalise(batch.image), deep=phase == "full")
+        return mshnet_loss(masks, logits, batch.mask, self.config.loss).mean()
+
+    def predict(self, model: Any, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
+        "The logits that are scored; one program serves both phases."
+        masks, fused = model(normalise(batch.image))
+        full = torch.tensor(phase == "full").to(fused.device)
+        return torch.where(full, fused, masks[0]).float()
+
+    def tally(self) -> DetectionTally:
+        "An empty count of scores."
+        return DetectionTally(self.config)
+
+    def for_scoring(self, model: nn.Module, device: DeviceSteps) -> nn.Module:
+        "Batch norm joins the convolutions where numbers have 16 bits anyway."
+        return model if device.precision == "fp32" or device.compiles else fold(model)
+
+    def rate(self, step: int, per_epoch: int) -> float:
+        "The learning rate of a step, by the rule for large batches."
+        c, rate = self.config, self.config.lr
+        if c.lr_rule == "sqrt":
+            whole, grown = (c.batch_size / 4) ** 0.5, step // per_epoch + 1
+            rate *= 1 + (whole - 1) * min(grown / (max(c.warm_epoch, 0) + 1), 1)
+        return learning_rate(c, step, per_epoch, rate)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer, with a rate of their own for the parts that join after a warm-up."
@@ -293,30 +695,70 @@ class Detection(Task):
         ]
         return make_optimizer(c.optimizer, groups, c.weight_decay)
 
+    def identity(self, parts: dict[str, Split]) -> dict[str, str]:
+        "Pixels and lists of the data."
+        return pixel_identity(parts)
+
+    def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
+        "What two scores of detection must share."
+        own = {"images": scores.images, "targets": scores.targets, "size": self.config.base_size}
+        return own | {"resize": RESIZE, "threshold": 0.5, "rule": scores.rule}
+
+    def evaluate(
+        self, model: nn.Module, data: Split, device: DeviceSteps, phase: str, origin: Origin
+    ) -> Evaluation:
+        "Scores, curves, and a record of each image and each target."
+        analyse = resolve("mshnet.evaluate:look_closely")
+        found: Evaluation = analyse(self, model, data, device, phase, origin)
+        return found
+
+    def seen(self, data: Split, said: dict[str, str]) -> int | None:
+        "How many images of a split the weights were trained on, whatever their names."
+        known = set(said.get("training images", "").split())
+        return len(image_digests([data]) & known) if known else None
+
+    def report(self, folder: Path) -> None:
+        "Curves and the gallery."
+        resolve("mshnet.show:report")(folder)
+
     def advice(self, history: list[dict[str, Any]]) -> str:
         "What helps a prediction that is everything or nothing."
         return advice_if_dead(history, self.config)
 
-    def phase(self, epoch: int) -> str:
-        "warm-up (full-size head alone) or full (all outputs)."
-        return "warm-up" if epoch <= self.config.warm_epoch else "full"
+    def about(self, parts: dict[str, Split], device: DeviceSteps) -> dict[str, str]:
+        "Images, and where their pixels lie."
+        return about_images(self, parts, device)
 
-    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:
-        "The batch's mean loss."
-        masks, logits = model(normalise(batch.image), deep=phase == "full")
-        return mshnet_loss(masks, logits, batch.mask, self.config.loss).mean()
+    def facts(self, data: Split) -> dict[str, Any]:
+        "Images that could not be read, for which others stood in."
+        replaced = sorted(data.stores.get("replaced", ()))
+        return {"replaced": replaced} if replaced else {}
 
-    def logits(self, model: nn.Module, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
-        "The prediction that is scored; one program serves both phases."
-        masks, fused = model(normalise(batch.image))
-        full = torch.tensor(phase == "full").to(fused.device)
-        return torch.where(full, fused, masks[0]).float()
+
+# %% [markdown]
+# A split with an image that cannot be read has other digits than the whole one; what must agree then is its list, so that a run with a damaged image can be resumed (with `on_bad_image = skip`). The digits come from the one reading that looks for damaged images; nothing is read for them again.
+
+# %%
+#| export
+def pixel_identity(
+    parts: dict[str, Split],
+) -> dict[str, str]:
+    "What a resumed detection must agree on: the pixels of each split, and its list of names."
+    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
+    trained = [parts[name] for name in ("train", "val") if name in parts]
+    if all(map(complete, trained)):
+        same["training list"] = hash_of_all(trained)  # the same with every seed
+        same["training images"] = " ".join(sorted(image_digests(trained)))
+    for name, split in parts.items():
+        listed = "\n".join(listed_names(split))
+        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
+    return same
 
 
 # %%
 settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
-task = Detection(Config(**settings, warm_epoch=5))
-model, parts = task.model(), task.splits()
+task = Detection(Config(**settings, warm_epoch=5, device="cpu", precision="fp32"))
+device, model, parts = open_device("cpu", "fp32"), task.model(), task.splits()
 batch = task.batch(parts["train"], task.plan(parts["train"], epoch=0)[0], epoch=0)
 loss = task.loss(model, batch, task.phase(6))
 loss.backward()
@@ -325,6 +767,26 @@ test_eq(task.plan(parts["test"], None), [[0, 1]])
 slow = Detection(Config(join_rate=0.1)).optimizer(model).param_groups
 test_eq([(len(group["params"]), group["lr"]) for group in slow][1], (8, 0.0001))
 loss
+
+# %%
+first = [x.shape for x, _ in predictions(task, model, parts["train"], device, "full")]
+shapes = []
+args = task, model, parts["train"], device, "full"
+count_predictions(lambda logits, _: shapes.append(logits.shape), *args)
+test_eq((first, tuple(first[-1])), (shapes, (2, 1, 32, 32)))
+scores = score_split(task, model, parts["test"], device, "full")
+how = protocol(task, parts["test"], scores, device, Origin("untrained"))
+test_eq((how["resize"], how["images"]), (RESIZE, 2))
+with tempfile.TemporaryDirectory() as tmp:
+    Evaluation(scores, how, {}).save(Path(tmp))
+    test_eq(sorted(os.listdir(tmp)), ["details.json", "scores.json"])
+train: Data = parts["train"]
+tally: Counts = DetectionTally(task.config)
+tally.add(*next(predictions(task, model, train, device, "full")))
+test_eq((len(train), tally.scores().images), (8, 2))
+test_eq(make_task(task.config).config, task.config)
+print(pixel_identity(parts))
+print(scores)
 
 
 # %% [markdown]
@@ -340,7 +802,7 @@ def store_on(
     split: Split,
 ) -> Pixels | None:  # None: the host sends batches
     "The pixels of a training split on the device; UserError if they must be there and cannot."
-    cache, own = task.config.cache, type(task).batch is not TaskData.batch
+    cache, own = task.config.cache, type(task).batch is not Detection.batch
     robust = task.config.augment == "robust"  # noise is made on the host
     if robust and cache == "device":
         raise UserError("cache=device: robust augmentation is made on the host; write --cache host")
@@ -367,8 +829,19 @@ def where_pixels(device: DeviceSteps, task: Task, split: Split) -> str:
     return "in memory" if split.in_memory else "in their files, read when they are needed"
 
 
+def about_images(
+    task: Task, parts: dict[str, Split], device: DeviceSteps
+) -> dict[str, str]:  # lines by their heading
+    "What is printed of the images before a run."
+    counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
+    preset = f", preset {task.config.preset}" if task.config.preset else ""
+    kind = parts["train"].source if task.config.dataset_dir else "synthetic scenes"
+    pixels = where_pixels(device, task, parts["train"])
+    return {"data": f"{kind}: {counts} images{preset}", "pixels": pixels}
+
+
 # %% [markdown]
-# Either way a step gets its batch on the device:
+# Then an epoch sends the numbers of a batch only:
 
 # %%
 #| export
@@ -378,54 +851,48 @@ class Numbers(NamedTuple):
     numbers: Tensor  # [B,15+2S] int32
 
 
-def training_batches(
+def stored_batches(
     device: DeviceSteps,
     task: Task,
-    split: Split,
+    store: Pixels,
     plan: Sequence[list[int]],  # of this process
     epoch: int,
 ) -> Iterator[Batch]:
-    "The batches of an epoch, on the device, in order."
-    config, store = task.config, store_on(device, task, split)
-    workers = device.workers(config.num_workers)
-    if store is None:
-        yield from map(device.feed, ahead(lambda r: task.batch(split, r, epoch), plan, workers))
-        return
+    "The batches of an epoch whose pixels lie on the device, in order."
+    config = task.config
 
     def numbers(rows: list[int]) -> Numbers:
         draws = [draw(config, epoch, i) for i in rows]
         return Numbers(training_numbers(store, rows, draws, config.crop_size))
 
+    workers = device.workers(config.num_workers)
     for sent in map(device.feed, ahead(numbers, plan, workers)):
         batch = augment_batch(store, sent.numbers)
         yield batch._replace(image=batch.image.contiguous(memory_format=device.layout))
 
 
 # %%
-device, split = open_device("cpu"), parts["train"]
+assert store_on(device, task, parts["train"]) is None
+split = parts["train"]
 plan = task.plan(split, 0)
-by_host = list(training_batches(device, task, split, plan, 0))
-test_eq(where_pixels(device, task, split), "in memory")
+by_host = list(task.batches(device, split, plan, 0))
+test_eq(about_images(task, parts, device)["pixels"], where_pixels(device, task, split))
 stored = Detection(task.config.model_copy(update={"cache": "device"}))
-by_device = list(training_batches(device, stored, split, plan, 0))
+by_device = list(stored.batches(device, split, plan, 0))
 for one, other in zip(by_host, by_device, strict=True):
     test_eq(one.mask, other.mask)
     assert (one.image.int() - other.image.int()).abs().max() <= 2
 test_eq(Numbers(torch.zeros(1)).numbers.item(), 0)
+assert len(list(stored_batches(device, stored, store_pixels(split), plan, 0))) == len(plan)
 where_pixels(device, stored, split)
 
 # %% [markdown]
-# The same seed starts from the same weights; a scoring batch is plain; and a task that does not say what its model is gets an error that names it:
+# The same seed starts from the same weights. A task that lacks one of the six methods reports which:
 
 # %%
-assert isinstance(task, TaskData) and store_on(device, task, split) is None
 assert torch.equal(task.model().final.weight, model.final.weight)
-with torch.no_grad():
-    logits = task.logits(model, task.batch(parts["test"], [0, 1], None), "full")
-tally = task.tally()
-tally.add(logits, torch.zeros_like(logits))
-with expect_fail(LookupError, contains="Task does not say"):
+with expect_fail(LookupError, contains="Task does not say what its model is"):
     Task(Config()).model()
-assert issubclass(Task, Questions)
 assert isinstance(task.optimizer(model), torch.optim.AdamW) and task.better == ("iou", 1)
-tally.scores().images
+test_eq(digits(["b", "a"]), digits(["a", "b"]))
+test_close(task.rng(3, None).random(), task.rng(3, None).random())

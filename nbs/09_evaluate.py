@@ -16,8 +16,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 #| export
 import copy
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -28,8 +27,16 @@ import torch
 from scipy.ndimage import find_objects, label, white_tophat
 from torch import Tensor, nn
 
-from mshnet.core import Config, UserError, as_user_error
-from mshnet.data import Batch, Split, ahead, image_digests, pairs_of, read_dataset, squash
+from mshnet.core import (
+    TASKS,
+    Config,
+    Settings,
+    UserError,
+    as_user_error,
+    settings_class,
+    settings_from,
+)
+from mshnet.data import Batch, Split, image_digests, pairs_of, squash
 from mshnet.device import DeviceSteps, open_device
 from mshnet.metrics import (
     BINS,
@@ -44,150 +51,17 @@ from mshnet.metrics import (
     pd_fa,
     score,
 )
-from mshnet.model import PRETRAINED, MSHNet, load_weights, weights_file
-from mshnet.places import installed, program_folder
-from mshnet.run import bar, write_json
-from mshnet.task import Detection, Task, normalise
-
-
-# %% [markdown]
-# Two programs that score the same masks get different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. So there is one scoring loop, used after every epoch, at the end of a run and by `mshnet test`, and a result is never a bare number.
-#
-# ## The loop
-
-# %%
-#| export
-def predictions(
-    task: Task,
-    model: nn.Module,  # on the device
-    split: Split,
-    device: DeviceSteps,
-    phase: str,  # "warm-up": the single head; "full": the fused prediction
-) -> Generator[tuple[Tensor, Batch]]:  # logits [B,1,S,S] float32, the batch; on the host
-    "Predict this process's share of a split in batches of one shape, in order."
-    model.eval()
-    step = device.begin("scoring", model)
-    plan = device.share(task.plan(split, None))
-    workers = device.workers(task.config.num_workers)
-    batches = ahead(lambda rows: task.batch(split, rows, None), plan, workers)
-    for batch in bar(batches, len(plan), f"score {split.name}"):
-        parts = device.parts(device.feed(batch))
-        with device.in_memory(task.config.batch_size):
-            found = [device.predict(partial(task.logits, step, part, phase)) for part in parts]
-        logits = torch.cat(found)
-        if not logits.isfinite().all():
-            raise UserError(
-                f"{split.name}: the prediction is no number (NaN), so the weights are spoiled; go "
-                "back to an earlier checkpoint; in training try --clip-grad 1 or a smaller --lr"
-            )
-        yield logits, batch
-
-
-# %% [markdown]
-# An accelerator need not wait while the host counts. A batch is counted in a thread while the next is predicted: one thread, so batches are counted one after the other and in order, by the same `ahead` that makes batches before they are needed. An error in it is raised here, and it ends with the loop, however that ends. (A CPU, whose cores all compute, counts in turn.)
-
-# %%
-#| export
-def count_predictions(
-    count: Callable[[Tensor, Batch], object],  # of the logits and the batch, on the host
-    task: Task,
-    model: nn.Module,
-    split: Split,
-    device: DeviceSteps,
-    phase: str,
-) -> None:
-    "Call `count` with each batch of predictions, in a thread of its own where that is no burden."
-    with closing(predictions(task, model, split, device, phase)) as predicted:
-        for _ in ahead(lambda pair: count(*pair), predicted, device.workers(-1) and 1):
-            pass
-
-
-def score_split(
-    task: Task,
-    model: nn.Module,
-    split: Split,
-    device: DeviceSteps,
-    phase: str,
-) -> Scores:
-    "The scores of a split."
-    tally = task.tally()
-    count_predictions(
-        lambda logits, batch: tally.add(logits, batch.mask, batch.real),
-        *(task, model, split, device, phase),
-    )
-    tally.join(device.gather(tally), task.config.batch_size // device.processes)
-    return tally.scores()
-
-
-# %%
-config = Config(
-    scenes=12, base_size=32, crop_size=32, choose="last", device="cpu", precision="fp32"
+from mshnet.model import PRETRAINED, find_weights, fit_weights, fold, read_file, weights_file
+from mshnet.places import program_folder
+from mshnet.task import (
+    Evaluation,
+    Origin,
+    Task,
+    count_predictions,
+    make_task,
+    normalise,
+    protocol,
 )
-task, device = Detection(config), open_device("cpu", "fp32")
-parts, model = task.splits(), task.model()
-first = [logits.shape for logits, _ in predictions(task, model, parts["train"], device, "full")]
-test_eq((len(first), tuple(first[-1])), (3, (4, 1, 32, 32)))
-shapes = []
-count_predictions(
-    lambda logits, _: shapes.append(logits.shape), task, model, parts["train"], device, "full"
-)
-test_eq(shapes, first)
-print(score_split(task, model, parts["test"], device, "full"))
-
-
-# %% [markdown]
-# ## The protocol
-#
-# Everything a reader needs to know whether two numbers can be compared. `chosen` says which epoch it is and by what it was chosen: a number whose epoch was chosen on the test list is better than it should be, and says so here. What is known of the weights' past comes along with them:
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Origin:
-    "How weights came about; None: not known."
-
-    chosen: str  # such as "epoch 399, the last"
-    seed: int | None = None
-    trained_on: str | None = None  # digits that stand for the training list's names and pixels
-    seen: int | None = None  # scored images that are among the training images
-
-
-# %% [markdown]
-# And the protocol:
-
-# %%
-#| export
-RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
-
-
-def protocol(
-    config: Config,
-    split: Split,
-    scores: Scores,
-    device: DeviceSteps,
-    weights: Origin,
-) -> dict[str, Any]:
-    "How a score came about."
-    return {
-        "data": split.source,
-        "split": split.name,
-        "split_hash": split.hash,
-        "images": scores.images,
-        "targets": scores.targets,
-        "size": config.base_size,
-        "resize": RESIZE,
-        "threshold": 0.5,
-        "rule": scores.rule,
-        "chosen": weights.chosen,
-        "seed": weights.seed,
-        "trained_on": weights.trained_on,
-        "trained_on_scored_images": weights.seen,
-        "device": device.why,
-        "precision": device.precision,
-        "mshnet": installed("mshnet"),
-        "torch": torch.__version__,
-    }
-
 
 # %% [markdown]
 # ## All that is worth knowing of a split
@@ -200,23 +74,16 @@ THRESHOLDS = [round(t, 3) for t in (0.001, 0.01, *np.arange(0.05, 1, 0.05), 0.99
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Analysis(Evaluation):
     "Scores of a split with their protocol and with what the curves and the gallery are drawn from."
 
-    scores: Scores
-    protocol: dict[str, Any]
     images: list[dict[str, Any]]  # per image: name, pixels, targets, matched, false_pixels
     curves: dict[str, Any]  # lists: thresholds and what was counted there
     targets: list[dict[str, Any]]  # of each target: image, place, area, contrast, how it was found
-    settings: dict[str, Any]  # with which it was scored
 
-    def save(self, folder: Path) -> None:
-        "Write scores.json and details.json."
-        line = str(self.scores)
-        scores = {"line": line, "scores": self.scores.as_dict(), "protocol": self.protocol}
-        details = {"images": self.images, "curves": self.curves, "targets": self.targets}
-        write_json(folder / "details.json", {**details, "settings": self.settings})
-        write_json(folder / "scores.json", scores)
+    def details(self) -> dict[str, Any]:
+        "As they are written to details.json."
+        return {"images": self.images, "curves": self.curves, "targets": self.targets}
 
 
 # %% [markdown]
@@ -422,14 +289,14 @@ def look_closely(
     device: DeviceSteps,
     phase: str,
     weights: Origin,
-) -> Evaluation:
+) -> Analysis:
     "Score a split with its curves and its images one by one."
     tally, histogram = task.tally(), Histogram()
     found, seen = [Found(0, 0, 0)] * len(THRESHOLDS), list[CloseUp]()
 
     def count(logits: Tensor, batch: Batch) -> None:
         "Count a batch in all ways."
-        targets = tally.add(logits, batch.mask, batch.real)
+        targets = tally.add(logits, batch)
         prob, pred, mask = (
             x[batch.real, 0].numpy() for x in (logits.sigmoid(), logits > 0, batch.mask > 0)
         )
@@ -440,11 +307,12 @@ def look_closely(
         found[:] = add(found, pd_fa(prob, targets, THRESHOLDS, task.config.rule))
 
     count_predictions(count, task, model, split, device, phase)
-    share = task.config.batch_size // device.processes
-    tally.join(device.gather(tally), share)
+    tally.gather(device)
     histogram.join(device.gather(histogram))
+    share = task.config.batch_size // device.processes
     found, seen = reduce(add, device.gather(found)), in_turns(device.gather(seen), share)
-    return gathered(task.config, split, device, (tally, histogram, found, seen), weights)
+    how = protocol(task, split, tally.scores(), device, weights)
+    return gathered(task.config, split, how, (tally.counts, histogram, found, seen))
 
 
 # %% [markdown]
@@ -455,17 +323,17 @@ def look_closely(
 def gathered(
     config: Config,
     split: Split,
-    device: DeviceSteps,
+    how: dict[str, Any],  # the protocol
     counted: tuple[Tally, Histogram, list[Found], list[CloseUp]],  # of all processes
-    weights: Origin,
-) -> Evaluation:
+) -> Analysis:
     "What was counted, as it is kept."
     tally, histogram, found, seen = counted
-    scores, named = tally.scores(), list(zip(split.names, seen, strict=True))
+    named = list(zip(split.names, seen, strict=True))
     rows = zip(per_image(tally, split), seen, strict=True)
-    return Evaluation(
-        scores,
-        protocol(config, split, scores, device, weights),
+    return Analysis(
+        tally.scores(),
+        how,
+        config.model_dump(),
         [{**row, **one.clutter} for row, one in rows],
         {
             "pixels": pixel_curve(histogram),
@@ -473,7 +341,6 @@ def gathered(
             "calibration": calibration_curve(histogram, [one.tenths for one in seen]),
         },
         [{"name": name, **target} for name, one in named for target in one.targets],
-        config.model_dump(),
     )
 
 
@@ -526,12 +393,19 @@ def calibration_curve(
 
 
 # %%
+from mshnet.task import score_split
+
 prob, histogram = np.array([0.02, 0.04, 0.97]), Histogram()
 histogram.add(prob, np.array([False, False, True]))
 test_eq(calibration_curve(histogram, [tenths(prob)])["mean"][0], 0.03)
+config = Config(
+    scenes=12, base_size=32, crop_size=32, choose="last", device="cpu", precision="fp32"
+)
+task, device = make_task(config), open_device("cpu", "fp32")
+parts, model = task.splits(), task.model()
 result = look_closely(task, model, parts["test"], device, "full", Origin("untrained"))
 test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
-assert isinstance(result, Evaluation)
+assert isinstance(result, Analysis)
 test_eq((len(result.images), result.protocol["rule"]), (3, "exact"))
 test_eq((len(result.targets), result.settings["rule"]), (result.scores.targets, "exact"))
 test_eq(sum(t["matched"] for t in result.targets), sum(i["matched"] for i in result.images))
@@ -539,11 +413,10 @@ with tempfile.TemporaryDirectory() as tmp:
     result.save(Path(tmp))
     test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["details.json", "scores.json"])
 test_eq(object_curve(add([Found(2, 1, 3)] * 2, [Found(2, 1, 3)] * 2), 10**6)["pd"], [0.5, 0.5])
-assert protocol(config, parts["test"], result.scores, device, Origin("x"))["resize"] == RESIZE
 test_eq(len(pixel_curve(Histogram())["recall"]), 100)
-empty = (task.tally(), Histogram(), [Found(0, 0, 0)] * len(THRESHOLDS), [])
-test_eq(gathered(config, parts["test"].part("test", []), device, empty, Origin("x")).targets, [])
-test_eq(per_image(task.tally(), parts["test"].part("test", [])), [])
+none, empty = parts["test"].part("test", []), task.tally().counts
+unseen = (empty, Histogram(), [Found(0, 0, 0)] * len(THRESHOLDS), [])
+test_eq((gathered(config, none, {}, unseen).targets, per_image(empty, none)), ([], []))
 result.images[0], result.targets[0]
 
 
@@ -577,7 +450,7 @@ def origin_of(
 
 
 # %% [markdown]
-# A checkpoint of ours knows that of itself. Published weights know nothing, and have been trained to the end.
+# A checkpoint of ours knows that of itself, and which task and network it is of. Published weights know nothing, are of MSHNet, and have been trained to the end.
 
 # %%
 #| export
@@ -585,28 +458,26 @@ def origin_of(
 class Trained:
     "A model with weights from a file, and what the file says of them."
 
-    model: MSHNet  # on the CPU
+    model: nn.Module  # on the CPU
     phase: str  # the phase it was trained to
     origin: Origin
+    task: str = "detect"  # of TASKS
     said: dict[str, Any] = field(default_factory=dict)  # the checkpoint's own words; {}: published
     threshold: float = 0.5  # of the probability, for detections
-
-    def seen(self, split: Split) -> int | None:  # None: not known
-        "How many images of a split the weights were trained on, whatever their names."
-        known = str(self.said.get("data", {}).get("training images", ""))
-        return len(image_digests([split]) & set(known.split())) if known else None
 
 
 def trained_model(
     path: str | Path,  # a run's folder or checkpoint, or published weights
+    config: Settings | None = None,  # of weights that do not say what they are of
 ) -> Trained:
     "A model with weights from a file; UserError if that cannot be."
-    model, path = MSHNet(), weights_file(path)
+    path = weights_file(path)
     with as_user_error():
-        content = load_weights(model, path)
+        content = read_file(path)
     if not isinstance(content, dict) or not content.get("best"):
         origin = Origin(f"weights {path.name}; how they were chosen: not known")
-        return Trained(model, "full", origin)
+        config = config or Config()
+        return Trained(fitted(config, content, path), "full", origin, config.task)
     try:
         said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
         said["data"] = content.get("data", {})  # exported weights of before have none
@@ -614,9 +485,26 @@ def trained_model(
         if said["epoch"] != said["best"]["epoch"]:
             chosen = f"epoch {said['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)
+        task = said["config"].get("task", "detect")
+        made = settings_from(said["config"]) if task in TASKS else None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
-    return Trained(model, str(said["phase"]), origin, said, threshold)
+    model = fitted(made or settings_class(task)(), content, path)
+    return Trained(model, str(said["phase"]), origin, task, said, threshold)
+
+
+def fitted(
+    config: Settings,
+    content: Any,  # of a weights file
+    path: Path,  # its name
+) -> nn.Module:
+    "The model of these settings with the weights of a file; UserError if they do not fit."
+    model: nn.Module = make_task(config).model()
+    try:
+        fit_weights(model, find_weights(content))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    return model
 
 
 # %% [markdown]
@@ -625,31 +513,35 @@ def trained_model(
 # %%
 #| export
 def evaluate(
-    config: Config,  # weight_path names the weights; empty: the pretrained ones
+    config: Settings,  # weight_path names the weights; empty: the pretrained ones
 ) -> Evaluation:
     "Score weights on the test list of a data set."
-    trained = trained_model(config.weight_path or PRETRAINED)
+    trained = trained_model(config.weight_path or PRETRAINED, config)
+    if trained.task != config.task:
+        raise UserError(
+            f"task={config.task}: these weights are of task {trained.task}; "
+            f"write --task {trained.task}"
+        )
     device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
     if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes start them by torchrun"
         warnings.warn(text, stacklevel=2)
     device.keep(program_folder(config))
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
-    config = config.model_copy(update={"batch_size": fits})
-    task = Detection(config)
-    parts, findings = read_dataset(config, ["test"])
-    findings.settle(config.on_bad_image)
-    model, origin = (
-        device.place(trained.model),
-        replace(trained.origin, seen=trained.seen(parts["test"])),
-    )
-    if origin.seen:
+    task = make_task(config.model_copy(update={"batch_size": fits}))
+    test = task.splits(["test"])["test"]
+    seen = task.seen(test, trained.said.get("data", {}))
+    if seen:
         warnings.warn(
-            f"{origin.seen} of the {len(parts['test'])} scored images are among the training "
+            f"{seen} of the {len(test)} scored images are among the training "
             "images of these weights, so the score says nothing of new images",
             stacklevel=2,
         )
-    return look_closely(task, model, parts["test"], device, trained.phase, origin)
+    origin = replace(trained.origin, seen=seen)
+    found: Evaluation = task.evaluate(
+        device.place(trained.model), test, device, trained.phase, origin
+    )
+    return found
 
 
 # %%
@@ -660,9 +552,9 @@ with tempfile.TemporaryDirectory() as tmp:
     assert isinstance(trained, Trained) and trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
-digests = " ".join(image_digests([parts["test"]]))
-known = replace(trained, said={"data": {"training images": digests}})
-test_eq((known.seen(parts["test"]), known.seen(parts["train"])), (3, 0))
+said = {"training images": " ".join(image_digests([parts["test"]]))}
+test_eq([task.seen(parts[name], said) for name in ("test", "train")], [3, 0])
+assert torch.equal(fitted(config, model.state_dict(), Path(path)).final.bias, model.final.bias)
 print(again.scores, "|", again.protocol["chosen"])
 past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}}
 test_eq(origin_of({**past, "data": {}}), Origin(chosen_by(past["config"], past["best"]), 3))
@@ -749,25 +641,37 @@ print(yardstick.window, yardstick.threshold, yardstick.scores)
 
 # %%
 #| export
+class OtherTask(UserError):
+    "Weights that are of another task than detection."
+
+    def __init__(self, weights: str | Path, task: str) -> None:
+        super().__init__(f"{weights}: weights of task {task}, which find no targets")
+        self.task = task
+
+
 class Detector:
     "Weights on a device: called with images it gives the probability of target of each pixel."
 
     def __init__(
         self,
-        weights: str | Path | MSHNet,  # a file, or a model
+        weights: str | Path | nn.Module,  # a file, or a model
         device: str = "auto",
         precision: str = "auto",
     ) -> None:
         self.device, self.deep = open_device(device, precision), True
         self.why = self.device.why  # the device and its precision, in words
         self.threshold = 0.5  # of the probability, for detections
-        if isinstance(weights, MSHNet):
+        if isinstance(weights, nn.Module):
             self.name, model = type(weights).__name__, copy.deepcopy(weights)
         else:
             trained = trained_model(weights)
+            if trained.task != "detect":
+                raise OtherTask(weights, trained.task)
             self.name, model = Path(weights).name, trained.model
             self.deep, self.threshold = trained.phase == "full", trained.threshold
-        self.model = self.device.begin("predicting", self.device.place(model).eval())
+        placed = self.device.place(model).eval()
+        half = self.device.precision != "fp32" and not self.device.compiles
+        self.model = self.device.begin("predicting", fold(placed) if half else placed)
 
     def __call__(
         self,
@@ -816,7 +720,7 @@ def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H
 # %%
 #| export
 def predict(
-    weights: str | Path | MSHNet,  # a file, or a model
+    weights: str | Path | nn.Module,  # a file, or a model
     images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
     device: str = "auto",
     batch_size: int = 4,
@@ -837,4 +741,5 @@ with expect_fail(ValueError, contains="not uint8"):
 with expect_fail(ValueError, contains="not a tensor"):
     predict(model, images.numpy())
 expect_bytes(images)
+print(OtherTask("best.pt", "signs"))
 detector.name, detector.why, tuple(probs.shape)

@@ -10,6 +10,8 @@
 #| hide
 from fastcore.test import expect_fail, test_close, test_eq
 
+from mshnet.core import Config
+
 # %%
 #| export
 import contextlib
@@ -29,7 +31,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,15 @@ import torch
 
 # %%
 #| export
-from mshnet.core import OF_ITS_MACHINE, STOPPED, Config, UserError, as_user_error, counted
-from mshnet.data import Split, complete, hash_of_all, image_digests, listed_names
+from mshnet.core import (
+    OF_ITS_MACHINE,
+    STOPPED,
+    TASKS,
+    Settings,
+    UserError,
+    as_user_error,
+    counted,
+)
 from mshnet.device import (
     DeviceSteps,
     TooLarge,
@@ -50,7 +59,7 @@ from mshnet.device import (
     open_device,
     started_processes,
 )
-from mshnet.evaluate import chosen_by, look_closely, origin_of, score_split
+from mshnet.evaluate import chosen_by, origin_of
 from mshnet.model import load_weights, weights_file
 from mshnet.places import (
     Mirror,
@@ -64,7 +73,7 @@ from mshnet.places import (
     session_seconds,
     wants_drive,
 )
-from mshnet.task import Detection, Task, training_batches, where_pixels
+from mshnet.task import Task, make_task, score_split
 
 # %% [markdown]
 # A run's files and their safety:
@@ -114,18 +123,21 @@ class NotFinite(UserError):
 
 
 class Losses:
-    "The sum of an epoch's losses, on the device."
+    "The sums of an epoch's losses, on the device."
 
     def __init__(self, device: DeviceSteps, total: float = 0.0, step: int = 0) -> None:
         self.device, self.step = device, step
         self.total = device.send(torch.tensor(total))
         self.fine = device.send(torch.tensor(float(step)))  # steps after which it was a number
+        self.parts: dict[str, torch.Tensor] = {}  # sums of the named parts of a loss
 
-    def add(self, loss: torch.Tensor) -> None:
-        "Count the loss of a step."
+    def add(self, loss: torch.Tensor, parts: dict[str, torch.Tensor] | None = None) -> None:
+        "Count the loss of a step, and its parts if they have names."
         self.step += 1
         self.total = self.total + loss
         self.fine = self.fine + self.total.isfinite()
+        for name, value in (parts or {}).items():
+            self.parts[name] = self.parts.get(name, 0.0) + value
 
     def mean(self) -> float:
         "Mean loss of the steps so far; ArithmeticError with the step that spoiled it."
@@ -133,7 +145,11 @@ class Losses:
         if not math.isfinite(sum_of_all):
             fine = self.device.gather(int(self.device.read(self.fine).item()))
             raise ArithmeticError(min(fine))
-        return sum_of_all / self.step
+        return float(sum_of_all / self.step)
+
+    def sums(self) -> dict[str, float]:
+        "Sum of each named part so far, in this process."
+        return {name: self.device.read(value).item() for name, value in self.parts.items()}
 
 
 # %%
@@ -141,7 +157,8 @@ losses = Losses(open_device("cpu"))
 for value in (0.5, 0.25):
     losses.add(torch.tensor(value))
 test_eq(losses.mean(), 0.375)
-losses.add(torch.tensor(torch.nan))
+losses.add(torch.tensor(torch.nan), {"nan": torch.tensor(1.0)})
+test_eq(losses.sums(), {"nan": 1.0})
 with expect_fail(ArithmeticError, contains="2"):
     losses.mean()
 
@@ -154,7 +171,7 @@ with expect_fail(ArithmeticError, contains="2"):
 def spoiled(
     task: Task,
     state: State,
-    split: Split,
+    split: Any,  # the training data
     epoch: int,
     step: int,  # the first whose loss is no number, from 0
 ) -> NotFinite:
@@ -199,18 +216,35 @@ def train_step(
 ) -> None:
     "One update of the weights."
     *others, last = device.parts(batch)
-    clip, total = task.config.clip_grad, torch.zeros(())
+    done = dict[str, Any]()  # the loss and its named parts, of the parts of the batch so far
     for part in others:
-        with device.autocast():
-            loss = task.loss(model, part, phase) * (len(part[0]) / len(batch[0]))
-        total = total.to(loss.device) + loss.detach()
+        loss, named = loss_of(task, model, part, phase, device, len(part[0]) / len(batch[0]))
+        done = {name: value + done.get(name, 0.0) for name, value in named.items()}
         device.add_gradients(loss)
-    with device.autocast():
-        loss = task.loss(model, last, phase)
+    share = len(last[0]) / len(batch[0]) if others else 1.0
+    loss, named = loss_of(task, model, last, phase, device, share)
     if others:
-        loss = loss * (len(last[0]) / len(batch[0]))
-    losses.add(total + loss.detach() if others else loss.detach())
-    device.update(loss, optimizer, clip)
+        named = {name: done[name] + value for name, value in named.items()}
+    losses.add(named.pop(""), named)
+    device.update(loss, optimizer, task.config.clip_grad)
+
+
+def loss_of(
+    task: Task,
+    model: Any,
+    batch: Any,
+    phase: str,
+    device: DeviceSteps,
+    share: float,  # of the whole batch
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:  # to be trained; to be counted, the sum as ""
+    "The loss of a batch or of a part of one, and its named parts."
+    with device.autocast():
+        found = task.loss(model, batch, phase)
+        parts = found if isinstance(found, dict) else {}
+        loss = reduce(torch.add, parts.values()) if isinstance(found, dict) else found
+        if share < 1:
+            loss = loss * share
+    return loss, {"": loss.detach()} | {k: v.detach() * share for k, v in parts.items()}
 
 
 # %% [markdown]
@@ -261,16 +295,16 @@ def prepare_step(
 def train_epoch(
     task: Task,
     state: State,
-    split: Split,
+    split: Any,  # the training data
     device: DeviceSteps,
     epoch: int,
     stop: Stop | None = None,  # None: nobody asks
-) -> float:  # mean loss of the epoch
+) -> tuple[float, dict[str, float]]:  # mean loss of the epoch, and of its named parts
     "Train for one epoch, or for what is left of it; Stopped if it is asked to stop."
     model, plan = begin_epoch(task, state, split, device, epoch), task.plan(split, epoch)
     plan, config, phase = device.share(plan), task.config, task.phase(epoch)
     losses = Losses(device, own_total(state, device), state.step)
-    batches = training_batches(device, task, split, plan[state.step :], epoch)
+    batches = task.batches(device, split, plan[state.step :], epoch)
     steps = bar(batches, len(plan) - state.step, f"epoch {epoch}")
     try:
         with profiled(config.profile) as watch, device.in_memory(config.batch_size):
@@ -288,9 +322,11 @@ def train_epoch(
                     losses.mean()  # no place in an epoch that is spoiled
                     state.step = losses.step
                     state.total = device.gather(device.read(losses.total).item())
+                    state.parts = part_sums(losses, state, device)
                     state.random = device.gather(device.random_states())
                     raise Stopped(reason, stop.number)
-        return losses.mean()
+        sums = part_sums(losses, state, device)
+        return losses.mean(), {name: value / losses.step for name, value in sums.items()}
     except ArithmeticError as error:
         raise spoiled(task, state, split, epoch, error.args[0]) from None
 
@@ -307,7 +343,15 @@ def own_total(state: State, device: DeviceSteps) -> float:
     return sum(state.total) / max(len(state.total), 1)
 
 
-def begin_epoch(task: Task, state: State, split: Split, device: DeviceSteps, epoch: int) -> Any:
+def part_sums(losses: Losses, state: State, device: DeviceSteps) -> dict[str, float]:
+    "Sums of the named losses of an epoch, also of before an interruption; mean of all processes."
+    each = device.gather(losses.sums())
+    names = sorted(state.parts.keys() | each[0].keys())
+    now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
+    return {name: state.parts.get(name, 0.0) + now[name] for name in names}
+
+
+def begin_epoch(task: Task, state: State, split: Any, device: DeviceSteps, epoch: int) -> Any:
     "Get ready for an epoch, or for the rest of one; the model as a step calls it."
     adapt(device)
     device.seed(task.config.seed, epoch)
@@ -328,11 +372,11 @@ def adapt(device: DeviceSteps) -> None:
 config = Config(
     scenes=8, base_size=32, crop_size=32, choose="last", device="cpu", epochs=3, warm_epoch=0
 )
-task, device = Detection(config), open_device("cpu")
+task, device = make_task(config), open_device("cpu")
 parts, model = task.splits(), device.place(task.model())
 state = State(model, task.optimizer(model))
 adapt(device)  # prints a line where another program came or went
-losses = [train_epoch(task, state, parts["train"], device, 0) for _ in range(2)]
+losses = [train_epoch(task, state, parts["train"], device, 0)[0] for _ in range(2)]
 test_eq(device.reads, 2)
 test_eq(state.optimizer.param_groups[0]["lr"], task.rate(1, per_epoch=2))
 ema = task.model()
@@ -353,8 +397,10 @@ losses
 with expect_fail(Stopped, contains="over"):
     train_epoch(task, state, parts["train"], device, 1, Stop(seconds=-1, why="time is over"))
 test_eq(state.step, 1)
-loss = train_epoch(task, state, parts["train"], device, 1)
+loss, _ = train_epoch(task, state, parts["train"], device, 1)
 state.step, state.total = 0, []
+test_eq(part_sums(Losses(device, step=1), State(model, state.optimizer), device), {})
+test_eq(loss_of(task, model, batch, "full", device, 0.5)[1].keys(), {""})
 test_eq(own_total(State(model, state.optimizer, total=[1.0, 3.0]), device), 2.0)
 assert issubclass(NotFinite, UserError)
 
@@ -367,7 +413,7 @@ assert issubclass(NotFinite, UserError)
 # %%
 #| export
 def judge_split(
-    config: Config,
+    config: Settings,
 ) -> str:  # "val" or "test"
     "The split that is scored after an epoch: the one that chooses, or the test list to look at."
     return "val" if config.choose == "val" else "test"
@@ -391,7 +437,7 @@ def is_best(
 
 # %%
 state.best = {"epoch": 0, "name": "iou", "score": 0.4}
-judge = Detection(Config(choose="val"))
+judge = make_task(Config(choose="val"))
 test_eq(
     [is_best(judge, state, s) for s in ({"iou": 0.5}, {"iou": 0.3}, None)], [True, False, False]
 )
@@ -408,14 +454,14 @@ test_eq([judge_split(Config(choose=c)) for c in ("val", "last", "test")], ["val"
 def epoch_entry(
     task: Task,
     state: State,
-    parts: dict[str, Split],
+    parts: dict[str, Any],
     device: DeviceSteps,
     epoch: int,
     stop: Stop | None = None,
 ) -> dict[str, Any]:  # the epoch's line in the log
     "Train and score one epoch."
     config, start, begun = task.config, time.monotonic(), state.step
-    loss = train_epoch(task, state, parts["train"], device, epoch, stop)
+    loss, named = train_epoch(task, state, parts["train"], device, epoch, stop)
     trained = time.monotonic() - start
     phase, name = task.phase(epoch), judge_split(config)
     steps = len(task.plan(parts["train"], epoch))
@@ -430,9 +476,10 @@ def epoch_entry(
     unusual = {
         "begun_at_step": begun,
         "micro_batch": device.micro,
-        "replaced": sorted(parts["train"].stores.get("replaced", ())),
+        "losses": named,
     }
     entry |= {name: value for name, value in unusual.items() if value}
+    entry |= task.facts(parts["train"])
     return entry | times | {"device": device.why} | device.facts()
 
 
@@ -448,7 +495,7 @@ def advance(
 ) -> None:
     "Take an epoch into the state, as the best one where it is."
     state.epoch, state.phase = entry["epoch"], entry["phase"]
-    state.step, state.total, state.random = 0, [], []
+    state.step, state.total, state.parts, state.random = 0, [], {}, []
     scores, name = entry.get("scores"), task.better[0]
     if is_best(task, state, scores):
         value = scores[name] if scores else None
@@ -468,15 +515,24 @@ entry["line"]
 
 
 # %% [markdown]
-# How many steps a run has is known with its data. A warm-up that does not fit is refused before anything is spent:
+# How many steps a run has, and which splits, is known with its data. What does not fit is refused before anything is spent:
 
 # %%
 #| export
-def check_warm_up(
-    config: Config,
-    per_epoch: int,  # steps of an epoch
+def check_data(
+    task: Task,
+    parts: dict[str, Any],
 ) -> None:
-    "UserError if the rate would still grow when the run ends."
+    "UserError if the data have no split to score, or if the rate would grow to the end of the run."
+    config = task.config
+    if lacking := {"train", "test"} - parts.keys():
+        raise UserError(f"task {config.task} has no {min(lacking)} split, which every task needs")
+    if judge_split(config) not in parts:
+        raise UserError(
+            f"choose={config.choose}: task {config.task} has no {judge_split(config)} split; "
+            "write --choose last"
+        )
+    per_epoch = len(task.plan(parts["train"], 0))  # steps of an epoch
     steps = config.epochs * per_epoch
     if config.warmup_steps >= steps:
         raise UserError(
@@ -486,8 +542,10 @@ def check_warm_up(
 
 
 # %%
-with expect_fail(UserError, contains="the run has 20 steps; write --warmup-steps 2"):
-    check_warm_up(Config(warmup_steps=20, epochs=2), per_epoch=10)
+with expect_fail(UserError, contains="the run has 4 steps; write --warmup-steps 0"):
+    check_data(make_task(Config(warmup_steps=20, epochs=2)), parts)
+with expect_fail(UserError, contains="task detect has no val split; write --choose last"):
+    check_data(judge, parts)
 
 
 # %% [markdown]
@@ -502,7 +560,7 @@ class Run:
     "A run: its folder, and what is in it."
 
     folder: Path
-    config: Config
+    config: Settings
     ended: str  # why it ended
 
     @property
@@ -568,7 +626,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %%
 #| export
 def processes_to_start(
-    config: Config,
+    config: Settings,
 ) -> bool:
     "Whether this run needs processes that nobody has started: not on a TPU, and not in torchrun."
     kind = best_device() if config.device == "auto" else config.device
@@ -576,8 +634,8 @@ def processes_to_start(
 
 
 def all_gpus(
-    config: Config,
-) -> Config:  # with their number, unless one is written or there is but one
+    config: Settings,
+) -> Settings:  # with their number, unless one is written or there is but one
     "The settings for all NVIDIA GPUs of this machine."
     count = torch.cuda.device_count() if config.device in ("auto", "cuda") else 0
     if config.num_devices or count < 2:
@@ -591,7 +649,7 @@ def all_gpus(
 # %%
 #| export
 def launch(
-    config: Config,
+    config: Settings,
     processes: int,  # one per GPU
 ) -> Run:
     "Train in several processes of this machine; UserError with their line if they made a mistake."
@@ -739,7 +797,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def session_of(folder: Folder, config: Config) -> Iterator[Session]:
+def session_of(folder: Folder, config: Settings) -> Iterator[Session]:
     "Accompany a run that has its folder."
     hours = session_hours(config)
     left = 3600 * hours - session_seconds()
@@ -758,7 +816,7 @@ def session_of(folder: Folder, config: Config) -> Iterator[Session]:
 
 # %%
 #| export
-def look_back(folder: Folder, config: Config) -> None:
+def look_back(folder: Folder, config: Settings) -> None:
     "Bring a run back that is not here any more, if there is a copy."
     if wants_drive(config):
         print(mount_drive().line)
@@ -766,11 +824,27 @@ def look_back(folder: Folder, config: Config) -> None:
         print(f"mirror  brought back from {took}")
 
 
-def keep_copies(config: Config) -> str:  # what is where; empty: there is no mirror
+def keep_copies(config: Settings) -> str:  # what is where; empty: there is no mirror
     "Copy to the mirror what was written after the training, such as pictures."
     target = mirror_folder(config, say=lambda _: None) if first_process() else None
     with Mirror(run_folder(config), target, config.mirror_rate) as mirror:
         return mirror.flush(600)
+
+
+# %% [markdown]
+# Processes that are started here know the tasks and the networks of the library alone:
+
+# %%
+#| export
+def known_elsewhere(config: Settings) -> bool:
+    "Whether another process would train the same model for these settings."
+    if not TASKS.get(config.task, ("", "mshnet."))[1].startswith("mshnet."):
+        return False
+    return type(make_task(config).model()).__module__.startswith("mshnet.")
+
+
+# %%
+assert known_elsewhere(Config())
 
 
 # %% [markdown]
@@ -779,21 +853,23 @@ def keep_copies(config: Config) -> str:  # what is where; empty: there is no mir
 # %%
 #| export
 def train(
-    config: Config,
-    task: Task | None = None,  # None: detection with MSHNet
+    config: Settings,
+    task: Task | None = None,  # None: the one that the settings name
 ) -> Run:
     "Train, score and keep a run, or go on with it; a finished one is only reported."
     if processes_to_start(config):
-        if task:
-            raise UserError("a task of your own on several devices: start your script by torchrun")
+        if task or not known_elsewhere(config):
+            raise UserError(
+                "a task or a network of your own on several devices: start your script by torchrun"
+            )
         return launch(config, config.num_devices)
-    device, task = device_for(config), task or Detection(config)
+    device, task = device_for(config), task or make_task(config)
     folder = Folder(run_folder(config))
     with contextlib.ExitStack() as held:
         device.once(lambda: held.enter_context(alone(folder.path)))
         device.once(lambda: look_back(folder, config))
         parts = task.splits()
-        check_warm_up(config, len(task.plan(parts["train"], 0)))
+        check_data(task, parts)
         state = beginning(folder, task, parts, device)
         unfinished = state.epoch < config.epochs - 1
         device.once(lambda: prepare(folder, config, device.why, unfinished))
@@ -811,7 +887,7 @@ def to_its_end(
     folder: Folder,
     task: Task,
     state: State,
-    parts: dict[str, Split],
+    parts: dict[str, Any],
     device: DeviceSteps,
     session: Session,
 ) -> Run:
@@ -854,11 +930,11 @@ def failed_end(folder: Folder, session: Session, error: BaseException) -> None:
             print(said, flush=True)
 
 
-def going_on(folder: Folder, config: Config) -> str:
+def going_on(folder: Folder, config: Settings) -> str:
     "The command that goes on with a run on this machine, with its settings of place."
     words = ["mshnet", "train", "--resume", str(folder.path)]
-    for name in Config.model_fields:
-        value, usual = getattr(config, name), Config.model_fields[name].default
+    for name, field in type(config).model_fields.items():
+        value, usual = getattr(config, name), field.default
         left = name == "max_hours" and started_processes()  # what is left of this session's
         of_place = name in OF_ITS_MACHINE - {"output_dir", "resume", "profile"}
         if value != usual and of_place and not left:
@@ -873,7 +949,7 @@ def going_on(folder: Folder, config: Config) -> str:
 #| export
 def last_words(
     folder: Folder,
-    config: Config,
+    config: Settings,
     session: Session,
     patience: float,  # seconds that the mirror may take
     asked: Stopped | None,
@@ -918,14 +994,14 @@ told({"epoch": 3, "loss": 0.5, "seconds": 61.0}, last=9)
 def beginning(
     folder: Folder,
     task: Task,
-    parts: dict[str, Split],
+    parts: dict[str, Any],
     device: DeviceSteps,
 ) -> State:
     "The state that a run begins or goes on with."
     config, start = task.config, task.model()
     ema = device.place(copy.deepcopy(start)) if config.ema else None
     model = device.place(start)
-    old = device.once(lambda: earlier(folder, config, identity(config, parts, device)))
+    old = device.once(lambda: earlier(folder, config, identity(task, parts, device)))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
         if computed not in device.precisions:
             raise UserError(
@@ -947,27 +1023,19 @@ def beginning(
 
 
 # %% [markdown]
-# A part with an image that cannot be read has the hash of another; what must agree then is its list, so that a run with a damaged image can go on (with `on_bad_image = skip`). Before anything is spent, it says what is about to happen.
+# What a resumed run must agree on besides its recipe is known by the task, but for the starting weights and the arithmetic. Before anything is spent, the run prints what is about to happen.
 
 # %%
 #| export
 def identity(
-    config: Config,
-    parts: dict[str, Split],
+    task: Task,
+    parts: dict[str, Any],
     device: DeviceSteps,
 ) -> dict[str, str]:
-    "What a resumed run must agree on besides its recipe: pixels, starting weights, arithmetic."
-    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
-    trained = [parts[name] for name in ("train", "val") if name in parts]
-    if all(map(complete, trained)):
-        same["training list"] = hash_of_all(trained)  # the same with every seed
-        if all(split.in_memory for split in trained):
-            same["training images"] = " ".join(sorted(image_digests(trained)))
-    for name, split in parts.items():
-        listed = "\n".join(listed_names(split))
-        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
-    start = weights_file(config.weight_path)
-    if config.weight_path and start.is_file():
+    "What a resumed run must agree on besides its recipe: data, starting weights, arithmetic."
+    same = task.identity(parts)
+    start = weights_file(task.config.weight_path)
+    if task.config.weight_path and start.is_file():
         same["starting weights"] = hashlib.sha256(start.read_bytes()).hexdigest()[:12]
     return same | {"precision": device.precision}
 
@@ -976,18 +1044,14 @@ def announce(
     folder: Folder,
     task: Task,
     device: DeviceSteps,
-    parts: dict[str, Split],
+    parts: dict[str, Any],
     state: State,
 ) -> None:
     "Say what is about to happen."
     config = task.config
-    counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
-    preset = f", preset {config.preset}" if config.preset else ""
-    kind = "synthetic scenes" if not config.dataset_dir else parts["train"].source
-    print(f"device  {device.why}")
-    print(f"data    {kind}: {counts} images{preset}")
-    print(f"pixels  {where_pixels(device, task, parts['train'])}")
-    print(f"folder  {folder.path}")
+    lines = {"device": device.why, **task.about(parts, device), "folder": folder.path}
+    for name, line in lines.items():
+        print(f"{name:8}{line}")
     if state.epoch >= 0 or state.step:
         steps = f" and {state.step} steps" if state.step else ""
         print(f"resume  {state.epoch + 1} of {config.epochs} epochs{steps} are done")
@@ -1002,12 +1066,12 @@ def fit(
     folder: Folder,
     task: Task,
     state: State,
-    parts: dict[str, Split],
+    parts: dict[str, Any],
     device: DeviceSteps,
     session: Session,
 ) -> None:
     "Train the epochs that are not done yet; Stopped if it is asked to stop."
-    data, epochs = identity(task.config, parts, device), range(state.epoch + 1, task.config.epochs)
+    data, epochs = identity(task, parts, device), range(state.epoch + 1, task.config.epochs)
     with (
         Scalars(folder, bool(epochs) and first_process()) as scalars,
         Background(session.mirror.wake) as background,
@@ -1041,7 +1105,7 @@ def fit_in_memory(
     folder: Folder,
     task: Task,
     state: State,
-    parts: dict[str, Split],
+    parts: dict[str, Any],
     device: DeviceSteps,
     session: Session,
 ) -> State:  # at the end: of the last attempt
@@ -1091,7 +1155,7 @@ def best_or_last(
 def finish(
     folder: Folder,
     task: Task,
-    parts: dict[str, Split],
+    parts: dict[str, Any],
     device: DeviceSteps,
 ) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
@@ -1103,12 +1167,13 @@ def finish(
         model = task.model()
         model.load_state_dict(best["model"])
         model = device.place(model)
-        seen = look_closely(task, model, parts["test"], device, best["phase"], origin)
+        seen = task.evaluate(model, parts["test"], device, best["phase"], origin)
         device.once(lambda: seen.save(folder.path))
         scores = device.once(lambda: folder.read_json("scores.json"))
     if report := device.report():
         print(f"device  {report}")
-    print(f"test    {origin.chosen}, rule {scores['protocol']['rule']}")
+    rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
+    print(f"test    {origin.chosen}{rule}")
     print(scores["line"])
 
 
@@ -1124,7 +1189,7 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(json.loads((run.folder / "status.json").read_text())["state"], "finished")
     with expect_fail(UserError, contains="lr 0.001 -> 0.1"):
         train(config.model_copy(update={"lr": 0.1}))
-    test_eq(beginning(Folder(run.folder), Detection(longer.config), parts, device).epoch, 2)
+    test_eq(beginning(Folder(run.folder), make_task(longer.config), parts, device).epoch, 2)
     print(longer.listing().split("\n", 1)[1])
     assert "nIoU" in str(longer) and "<table>" in longer._repr_html_()
 assert isinstance(again, Run)
@@ -1134,7 +1199,7 @@ test_eq(again.ended, run.ended)
 # The steps of `train` can be called by hand, to look at them one by one:
 
 # %%
-print(identity(task.config, parts, device))
+print(identity(task, parts, device))
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
     state = State(model, task.optimizer(model))

@@ -43,7 +43,7 @@ from matplotlib.patches import Rectangle
 
 # %%
 #| export
-from mshnet.core import Config, UserError, of_first_release
+from mshnet.core import Config, UserError, settings_from
 from mshnet.data import (
     FOLDERS,
     SUFFIXES,
@@ -52,9 +52,9 @@ from mshnet.data import (
     Split,
     collate,
     find_file,
-    read_dataset,
     read_image,
     read_mask,
+    splits,
     squash,
     trouble,
     visible,
@@ -64,7 +64,6 @@ from mshnet.metrics import MATCH, find, objects, score
 from mshnet.model import weights_file
 from mshnet.places import interactive
 from mshnet.run import Folder, bar, cannot_be_written, duration, watched, write_atomic
-from mshnet.task import Detection
 from mshnet.train import judge_split
 
 
@@ -342,7 +341,7 @@ test_eq(even_steps(9, 3), [0, 4, 8])
 test_eq((overlap(1, 2, 3), overlap(0, 0, 0)), (0.25, 1.0))
 rows = graded(run.folder, 3)
 images, prob, mask = predict_some(
-    run.folder, Detection(config).splits()["test"], [r["name"] for r in rows], config
+    run.folder, splits(config)["test"], [r["name"] for r in rows], config
 )
 test_eq([a.shape for a in (images, prob, mask)], [(3, 64, 64, 3), (3, 64, 64), (3, 64, 64)])
 [round(r["iou"], 3) for r in rows]
@@ -354,7 +353,8 @@ def run_config(
     folder: Path,  # of a run
 ) -> Config:
     "The configuration of a run."
-    return Config(**of_first_release(Folder(folder).read_json("config.json")))
+    found: Config = settings_from(Folder(folder).read_json("config.json"))
+    return found
 
 
 def signs(
@@ -390,7 +390,7 @@ def gallery(
 ) -> Picture:
     "Test images from worst to best: image, probability, hits, misses and false alarms."
     config, rows = run_config(folder), graded(folder, count)
-    split = Detection(config).splits()["test"]
+    split = splits(config)["test"]
     images, prob, mask = predict_some(folder, split, [r["name"] for r in rows], config)
     figure = Figure(figsize=(2.3 * len(rows), 7.6), layout="compressed")
     grid = figure.subplots(3, len(rows), squeeze=False)
@@ -416,6 +416,23 @@ gallery(run.folder)
 
 
 # %% [markdown]
+# A run that has ended gets all that its numbers can show:
+
+# %%
+#| export
+def report(
+    folder: Path,  # of a run
+) -> None:
+    "Draw learning curves, trade-offs and the gallery into a run's folder."
+    for draw in (learning_curves, trade_offs, gallery):
+        draw(folder)
+
+
+# %%
+report(run.folder)
+
+
+# %% [markdown]
 # ## A classical filter beside it
 #
 # Before networks, small targets were found by a top-hat filter: subtract from the image its opening, and what is smaller than the window and brighter than its surroundings remains. Its window and threshold are the best on the training images, so the comparison is fair. A network that does not beat it has learned nothing that was not known.
@@ -428,7 +445,7 @@ def beside_top_hat(
 ) -> Picture:
     "Test images with MSHNet's and the top-hat filter's detections, and both score lines."
     config, rows = run_config(folder), graded(folder, count)
-    parts = Detection(config).splits()
+    parts = splits(config)
     images, prob, mask = predict_some(folder, parts["test"], [r["name"] for r in rows], config)
     filter_ = top_hat(parts["train"], parts["test"], config.base_size, config.rule)
     figure = Figure(figsize=(2.5 * len(rows), 5.6), layout="compressed")
@@ -466,7 +483,7 @@ def samples(
     count: int = 5,
 ) -> Picture:
     "Training images with their targets marked."
-    split = Detection(config).splits()["train"]
+    split = splits(config)["train"]
     steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
@@ -780,7 +797,7 @@ def worst_first(
 
 
 # %%
-parts = Detection(config).splits()
+parts = splits(config)
 views = Views(parts["test"].names, parts["test"].pair, Detector(run.folder / "best.pt", "cpu"), 64)
 known = {row["name"]: row["iou"] for row in graded(run.folder, 99)}
 test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
@@ -812,11 +829,7 @@ def views_of(
 
 def part_of(config: Config, name: str) -> Split:  # name: train, val or test
     "A part of a run's data; UserError if there is no such part."
-    if name == "test":  # no need to read the others
-        parts, findings = read_dataset(config, [name])
-        findings.settle(config.on_bad_image)
-    else:
-        parts = Detection(config).splits()
+    parts = splits(config, ["test"] if name == "test" else ["train", "test"])
     if name not in parts:
         raise UserError(f"images={name!r}: this run held no such part out; write train or test")
     return parts[name]

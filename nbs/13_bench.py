@@ -39,12 +39,12 @@ from torch.nn import functional as F
 from mshnet.core import FIRST_DEFAULTS, Config, UserError
 from mshnet.data import Draw, Split, draw
 from mshnet.device import DeviceSteps, device_for, hold_memory, open_device
-from mshnet.evaluate import Origin, look_closely, predictions, score_split, trained_model
+from mshnet.evaluate import Origin, look_closely, trained_model
 from mshnet.model import Block, ChannelAttention, MSHNet, SpatialAttention, UNet
 from mshnet.places import run_folder
 from mshnet.run import Folder, State, duration, environment, write_json
 from mshnet.show import Picture, even_steps
-from mshnet.task import DEVIATION, MEAN, Detection, normalise, training_batches
+from mshnet.task import DEVIATION, MEAN, Detection, normalise, predictions, score_split
 from mshnet.train import beginning, judge_split, train_epoch
 
 # %% [markdown]
@@ -772,7 +772,7 @@ def compare_losses(
     for i, rows in enumerate(task.plan(split, epoch)[:STEPS]):
         write_copies(split, rows, folder)
         same.model.load_state_dict(state.model.state_dict())
-        ours = train_epoch(SomeSteps(config, i, 1), state, split, device, epoch)
+        ours, _ = train_epoch(SomeSteps(config, i, 1), state, split, device, epoch)
         one, other = same.train([rows], epoch)[0], free.train([rows], epoch)[0]
         steps.append({"ours": ours, "same weights": one, "own run": other})
     return steps
@@ -1063,7 +1063,7 @@ def data_row(
     def ours(turn: int) -> None:
         epoch = bed.epoch(turn)
         plan = task.plan(train, epoch)
-        for part in training_batches(bed.device, task, train, plan, epoch):
+        for part in task.batches(bed.device, train, plan, epoch):
             normalise(part.image)
 
     def plain(turn: int) -> None:

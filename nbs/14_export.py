@@ -35,7 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from mshnet.core import Config, UserError, did_you_mean, first_line, shown
+from mshnet.core import UserError, did_you_mean, first_line, settings_class, shown
 from mshnet.data import scene
 from mshnet.evaluate import Detector, Origin, Trained, expect_bytes, logits_of, trained_model
 from mshnet.model import (
@@ -65,7 +65,7 @@ class Program(nn.Module):
 
     def __init__(
         self,
-        model: MSHNet,  # stays as it is
+        model: nn.Module,  # MSHNet, or another network; stays as it is
         deep: bool,  # the fused prediction, or the single head of the warm-up
     ) -> None:
         super().__init__()
@@ -214,7 +214,8 @@ def about(
 
 def own_words(trained: Trained) -> dict[str, Any]:
     "What the checkpoint says of itself, its settings without those of a machine."
-    here = [name for name in Config.recipe_names() if not name.endswith("_list")]
+    names = settings_class(trained.task).recipe_names()
+    here = [name for name in names if not name.endswith("_list")]
     config = trained.said.get("config", {})
     return trained.said and trained.said | {"config": {k: config[k] for k in here if k in config}}
 
@@ -717,6 +718,8 @@ def export(
     format, path = target(source, format, output)
     expect_packages(f"format={format}", *NEEDS[format])
     trained = trained_model(source)
+    if trained.task != "detect":
+        return export_weights(source, trained, format, path)
     want = network(trained)
     if not want(example())["logits"].isfinite().all():
         raise UserError(
@@ -737,6 +740,41 @@ def export(
         half.unlink(missing_ok=True)
     return Exported(path, format, difference)
 
+
+# %% [markdown]
+# Weights of another task are written as they are, and read back:
+
+# %%
+#| export
+def export_weights(source: Path, trained: Trained, format: str, path: Path) -> Exported:
+    "Write the weights of any task as safetensors; UserError for another format."
+    if format != "safetensors":
+        raise UserError(
+            f"format={format}: weights of task {trained.task} are exported as safetensors alone; "
+            "write --format safetensors"
+        )
+    note = {
+        **own_words(trained),
+        "kind": KIND,
+        "version": VERSION,
+        "weights": source.name,
+        "result": result_of(source, trained),
+    }
+    write_atomic(path, safetensors_bytes(trained.model, note))
+    again = trained_model(path).model.state_dict()
+    if not all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items()):
+        raise UserError(f"{path}: differs from {source}; write it again")
+    return Exported(path, format, {"weights": 0.0})
+
+
+# %%
+if importable("safetensors"):
+    with tempfile.TemporaryDirectory() as tmp:
+        path = Path(tmp) / "small.safetensors"
+        done = export_weights(Path("best.pt"), trained, "safetensors", path)
+        with expect_fail(UserError, contains="write --format safetensors"):
+            export_weights(Path("best.pt"), trained, "onnx", path)
+    print(done)
 
 # %% [markdown]
 # Published weights become a safetensors file, which is read again like any weights:

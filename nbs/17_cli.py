@@ -29,27 +29,32 @@ from typing import Any, NoReturn
 from mshnet import __version__
 from mshnet.core import (
     ALIASES,
-    PRESETS,
     STOPPED,
     SWITCHES,
+    TASKS,
     Config,
     OptimizerFields,
     PlaceFields,
+    Settings,
     UserError,
     configure,
     expects,
+    read_settings,
+    settings_class,
+    settings_of,
+    task_of,
     unknown,
 )
 from mshnet.places import first_process
 
 # %% [markdown]
-# The flags are made from `Config`, so a setting cannot have one name here and another in a notebook. Values stay text until `configure` checks all of them at once, whichever door they came through.
+# The flags are made from the settings of the task, so a setting cannot have one name here and another in a notebook. Values stay text until `configure` checks all of them at once, whichever door they came through.
 #
 # torch takes seconds to import. Nobody should wait for it to learn that a flag was mistyped, so this module imports nothing but the settings, and each command imports what it needs when it runs.
 #
 # ## Commands
 #
-# Each command takes the flags that mean something to it. `train` takes all.
+# Each command takes the flags that mean something to it, and of these the ones that its task has. `train` takes all.
 
 # %%
 #| export
@@ -66,7 +71,17 @@ NOT_BENCHED = [
     *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
-    *("loss", "head_bias", "fusion_start", "warm_epoch", "augment", "crop", "target_share"),
+    *(
+        "task",
+        "network",
+        "loss",
+        "head_bias",
+        "fusion_start",
+        "warm_epoch",
+        "augment",
+        "crop",
+        "target_share",
+    ),
 ]
 
 # %% [markdown]
@@ -77,11 +92,11 @@ NOT_BENCHED = [
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
         "train, score and keep a run; the same command again goes on",
-        list(Config.model_fields),
+        [],  # all
     ),
     "test": (
         "score weights on the test list",
-        [*READING, *DEVICE, *SCORING],
+        ["task", *READING, *DEVICE, *SCORING],
     ),
     "predict": (
         "find targets in images and videos: masks, tables, pictures with the detections marked",
@@ -215,7 +230,6 @@ OWN["predict"] = {
 # %%
 #| export
 LAST_WORDS = {
-    "train": f"presets: {', '.join(PRESETS)}",
     "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
     "the flags",
     "predict": "results: predictions/NAME, or --output-dir; no result depends on --batch-size; "
@@ -242,12 +256,15 @@ class Parser(argparse.ArgumentParser):
 def add_setting(
     parser: argparse._ActionsContainer,
     name: str,  # of a setting
+    settings: type[Settings] = Config,  # of which task
 ) -> None:
     "Add the flag of a setting, with its aliases."
-    field = Config.model_fields[name]
+    field = settings.model_fields[name]
     flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
     default = "" if field.default == "" else f", default {field.default}"
-    wanted = "" if field.annotation is str else f" ({expects(name)}{default})"
+    wanted = "" if field.annotation is str else f" ({expects(name, settings)}{default})"
+    if name == "task":
+        wanted = f" (one of {', '.join(TASKS)}; default: that of the run or of the weights)"
     truth = field.annotation is bool
     switch: dict[str, Any] = {"nargs": "?", "const": "true"} if truth else {}
     parser.add_argument(
@@ -264,13 +281,25 @@ def add_setting(
 
 # %%
 #| export
-def make_parser() -> Parser:
+def flags_of(
+    command: str,
+    settings: type[Settings],  # of which task
+) -> list[str]:
+    "The settings that a command takes as flags."
+    known = list(settings.model_fields)
+    return known if command == "train" else [n for n in COMMANDS[command][1] if n in known]
+
+
+def make_parser(
+    settings: type[Settings] = Config,  # of which task
+) -> Parser:
     "The parser of all commands."
     about = "MSHNet: infrared small target detection. Train, score, look."
     parser = Parser(prog="mshnet", description=about)
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command, (text, names) in COMMANDS.items():
+    for command, (text, _) in COMMANDS.items():
+        names = flags_of(command, settings)
         sub = commands.add_parser(command, help=text, description=text)
         if command in PLACED:
             placed, form = PLACED[command]
@@ -283,7 +312,7 @@ def make_parser() -> Parser:
         recipe = sub.add_argument_group("settings that change the result")
         where = sub.add_argument_group("settings of this machine")
         for name in names:
-            add_setting(where if name in PlaceFields.model_fields else recipe, name)
+            add_setting(where if name in PlaceFields.model_fields else recipe, name, settings)
         for switch, (name, value) in SWITCHES.items():
             if name in names:
                 where.add_argument(
@@ -293,7 +322,8 @@ def make_parser() -> Parser:
                     metavar="X",
                     help=f"the same as --{name} {value}",
                 )
-        sub.epilog = LAST_WORDS.get(command)
+        presets = f"presets: {', '.join(settings.presets)}" if command == "train" else None
+        sub.epilog = LAST_WORDS.get(command, presets)
     return parser
 
 
@@ -301,6 +331,28 @@ def make_parser() -> Parser:
 with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
     make_parser().parse_args(["test", "--help"])
 print(shown.getvalue()[:900])
+
+
+# %% [markdown]
+# Which flags there are depends on the task, so that is looked for first: among the words, in the file of settings, in the run that is resumed or scored.
+
+# %%
+#| export
+def settings_asked(
+    words: Sequence[str],  # of the command line
+) -> type[Settings]:
+    "The settings of the task that a command line is about."
+    parser = Parser(prog="mshnet", add_help=False)
+    for flag in ("--task", "--config", "--resume", "--weight-path"):
+        parser.add_argument(flag, nargs="?", const="", default="")
+    asked = parser.parse_known_args(words)[0]
+    written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
+    run = asked.resume or (asked.weight_path if "test" in words[:1] else "")
+    return settings_class(task_of(written, settings_of(run)))
+
+
+# %%
+test_eq(settings_asked(["train", "--epochs", "3"]), Config)
 
 
 # %% [markdown]
@@ -313,7 +365,8 @@ def parse(
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
     "Read the command line; UserError for a mistake."
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
-    parsed, rest = make_parser().parse_known_args(words)
+    settings = settings_asked(words)
+    parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
     if "inputs" in written:  # flags may stand between them
@@ -323,9 +376,9 @@ def parse(
         flag, name = rest[0], rest[0].lstrip("-").split("=")[0].replace("-", "_")
         if not flag.startswith("-"):
             raise UserError(f"{flag!r} is one word too many; see mshnet {command} --help")
-        if name in Config.model_fields:
+        if name in settings.model_fields:
             raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
-        known = [*OWN.get(command, {}), *COMMANDS[command][1]]
+        known = [*OWN.get(command, {}), *flags_of(command, settings)]
         raise UserError(unknown(name, known, f"; see mshnet {command} --help"))
     if folder := written.pop("folder", ""):
         written["dataset_dir"] = folder
@@ -361,23 +414,23 @@ answers
 
 # %%
 #| export
-def do_train(config: Config) -> int:
+def do_train(config: Settings) -> int:
     "Train, with pictures at the end."
-    from mshnet.show import gallery, learning_curves, trade_offs
+    from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
 
     run = train(config)
     if processes_to_start(config) or not first_process() or not run.scores:
         return 0  # the first process does the rest; no epoch is done
-    for draw in (learning_curves, trade_offs, gallery):
-        draw(run.folder)
-    tell(f"figures {run.folder / 'figures'}")
+    make_task(config).report(run.folder)
+    if list((run.folder / "figures").glob("*")):
+        tell(f"figures {run.folder / 'figures'}")
     if said := keep_copies(config):
         tell(said)
     return 0
 
 
-def do_test(config: Config) -> int:
+def do_test(config: Settings) -> int:
     "Score weights, say how, and keep it if a folder is given."
     from mshnet.evaluate import evaluate
 
@@ -398,7 +451,7 @@ def do_test(config: Config) -> int:
 
 # %%
 #| export
-def which_weights(config: Config) -> str:
+def which_weights(config: Settings) -> str:
     "The weights that are used, and where their card is."
     from mshnet.model import PRETRAINED, weights_file
 
@@ -414,11 +467,17 @@ def which_weights(config: Config) -> str:
 #| export
 def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
     "Predict files, and say where the results are; status 1 if one could not be read."
+    from mshnet.evaluate import OtherTask
     from mshnet.predict import predict_files
+    from mshnet.task import make_task
 
     names = ("output_dir", "device", "precision", "batch_size", "num_workers")
     settings = {name: getattr(config, name) for name in names}
-    summary = predict_files(config.weight_path, inputs, **settings, **how)
+    try:
+        summary = predict_files(config.weight_path, inputs, **settings, **how)
+    except OtherTask as other:
+        task = make_task(settings_class(other.task)())
+        summary = task.predict_files(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
@@ -622,7 +681,8 @@ tell("a word")
 assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
 done = (do_train, do_test, do_predict, do_data, do_doctor, do_bench, do_export, do_compare, do_pack)
 assert [do.__name__ for do in done] == [f"do_{c}" for c in COMMANDS]
-assert isinstance(make_parser(), Parser) and "pretrained" in which_weights(Config())
+assert isinstance(make_parser(), Parser) and "rule" in flags_of("test", Config)
+assert "pretrained" in which_weights(Config())
 with tempfile.TemporaryDirectory() as tmp:
     assert result_folder(f"{tmp}/new").is_dir()
 group = Parser(prog="x").add_argument_group("g")

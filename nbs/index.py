@@ -3,7 +3,7 @@
 #
 # [中文](index.zh-CN.ipynb)
 #
-# Find small targets in infrared images: a few bright pixels against sky, sea or ground. This project trains, scores and uses [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on TPUs, NVIDIA GPUs, Apple chips and CPUs. It is notebooks and their Python library.
+# Find small targets in infrared images: a few bright pixels against sky, sea or ground. This project trains, scores and uses [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on TPUs, NVIDIA GPUs, Apple chips and CPUs.
 #
 # ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)
 #
@@ -30,7 +30,7 @@
 #
 # ## Open a runner
 #
-# A runner finds targets, trains, scores and draws from top to bottom. Without a data set it uses synthetic scenes.
+# A runner finds targets, trains, scores and draws. Without a data set it uses synthetic scenes.
 #
 # | runner | for | open |
 # |---|---|---|
@@ -69,15 +69,16 @@
 #
 # ## Results
 #
-# Test scores at 256x256 (`quick`: 128x128) of unselected seeds: the last epoch, all training images, threshold 0.5, rule exact. A seed is dead if its IoU is below 0.05.
+# Test scores at 256x256 (`quick`: 128x128) of unselected seeds: the last epoch, all training images, threshold 0.5, rule exact. A seed below IoU 0.05 is dead.
 #
 # | recipe, data | epochs | seeds | mean IoU | least | most | Pd | Fa | dead |
 # |---|---|---|---|---|---|---|---|---|
-# | `steady` (default), NUAA-SIRST | 200 | 0, 1 | 0.716 | 0.703 | 0.730 | 0.964 | 41.3 | 0 of 2 |
+# | `steady` (default), NUAA-SIRST | 200 | 0, 1, 2 | 0.724 | 0.703 | 0.739 | 0.958 | 33.2 | 0 of 3 |
+# | `steady`, NUDT-SIRST | 60 | 0 | 0.746 | 0.746 | 0.746 | 0.951 | 26.5 | 0 of 1 |
 # | `paper`, NUAA-SIRST | 30 | 0, 1 | 0.216 | 0.001 | 0.431 | 0.418 | 495828.3 | 1 of 2 |
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.824 | 0.815 | 0.829 | 0.983 | 11.4 | 0 of 5 |
 #
-# [Results](guide_results.ipynb) has the folders behind these numbers, speed beside a plain script, and what was not measured.
+# [Results](guide_results.ipynb) has the folders, speed, and what was not measured.
 #
 # ## When a session ends
 #
@@ -124,7 +125,7 @@
 # make test-all    # everything that a change must pass
 # ```
 #
-# Both make their environments: `.venv` and, for XLA, `.venv-xla` (7 GB, Linux on x86-64; `make test` leaves it out). To avoid CUDA's several GB on Linux, make `.venv` first and install the CPU build of the torch in `constraints.txt`. Then read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) (what was tried) and [CHANGELOG](../CHANGELOG.md).
+# Both make their environments: `.venv` and, for XLA, `.venv-xla` (7 GB, Linux on x86-64; `make test` leaves it out). To avoid CUDA's several GB on Linux, make `.venv` first and install the CPU build of the torch in `constraints.txt`. Then read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
 #
 # ## Source and licence
 #

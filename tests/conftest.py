@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same sums beside other programs; before torch
@@ -18,6 +19,13 @@ for name, usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SI
     number = getattr(signal, name, None)  # ignored in a script's background, or under nohup
     if number and signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded():
+    "The data set that the test before has read is not in memory."
+    if found := sys.modules.get("mshnet.data"):
+        found.LOADED.clear()
 
 
 @pytest.fixture(scope="session")

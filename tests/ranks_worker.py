@@ -12,9 +12,9 @@ import torch
 
 from mshnet.core import Config
 from mshnet.device import open_device
-from mshnet.evaluate import Origin, look_closely, score_split
+from mshnet.evaluate import Origin, look_closely
 from mshnet.run import State
-from mshnet.task import Detection
+from mshnet.task import Detection, score_split
 from mshnet.train import train, train_epoch
 
 CONFIG = Config(
@@ -110,7 +110,7 @@ def main(out, fail=""):
     task = Detection(CONFIG)
     model = device.place(task.model())
     state = State(model, task.optimizer(model))
-    seen["loss"] = train_epoch(task, state, task.splits()["train"], device, 0)
+    seen["loss"], _ = train_epoch(task, state, task.splits()["train"], device, 0)
     device.alike(model)
     with torch.no_grad():
         model.final.bias += device.rank

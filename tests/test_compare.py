@@ -36,6 +36,7 @@ from mshnet.data import splits
 from mshnet.device import open_device
 from mshnet.evaluate import close_up, evaluate, signal_to_clutter, tenths
 from mshnet.metrics import find, objects
+from mshnet.task import make_task
 from mshnet.train import identity, train
 
 SETTINGS = {"scenes": 16, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
@@ -186,12 +187,12 @@ def test_training_images_are_the_same_with_every_seed(tmp_path):
     device = open_device("cpu", "fp32")
 
     parts = [splits(config.model_copy(update={"seed": seed})) for seed in (0, 1)]
-    first, second = (identity(config, each, device) for each in parts)
+    first, second = (identity(make_task(config), each, device) for each in parts)
     assert first["training list"] == second["training list"]
     assert first["train data"] != second["train data"]
     masks = tuple(1 - mask for mask in parts[0]["train"].masks)
     other = parts[0] | {"train": replace(parts[0]["train"], masks=masks)}
-    assert identity(config, other, device)["training list"] != first["training list"]
+    assert identity(make_task(config), other, device)["training list"] != first["training list"]
 
 
 def test_another_recipe_is_no_other_seed(copies):

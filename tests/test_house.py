@@ -36,7 +36,9 @@ def cells(text):
 
 def suite():
     "The numbered notebooks: name and cells."
-    return {p.stem: nbs.read(p).cells for p in sorted((ROOT / "nbs").glob("[0-9][0-9]_*.py"))}
+    top = ROOT / "nbs"
+    found = sorted([*top.glob("[0-9][0-9]_*.py"), *top.glob("*/[0-9][0-9]_*.py")])
+    return {p.relative_to(top).with_suffix("").as_posix(): nbs.read(p).cells for p in found}
 
 
 def runners():
@@ -83,25 +85,43 @@ def imports(cells):
     return imported(node for cell in cells for node in ast.walk(tree(cell)))
 
 
+def home(name):
+    "The folder and the number of a notebook."
+    folder, _, stem = name.rpartition("/")
+    return folder, int(stem[:2])
+
+
 def homes(suite):
-    "The number of each module."
+    "The folder and the number of each module, by its dotted name."
     number = {}
     for name, found in suite.items():
         for word in (word for c in found for word in directives(c)):
             if word.startswith("default_exp "):
-                number[word.split()[1]] = int(name[:2])
+                number[f"mshnet.{word.split()[1]}"] = home(name)
     return number
 
 
 # The rules: each returns what offends
 
 
-def upward_imports(name, cells, number):
-    "Imports of a module with the same or a higher number, or written relative."
+ENGINE = {f"mshnet.{name}" for name in ("core", "places", "device", "run", "task", "train")}
+
+
+def upward_imports(name, cells, homes):
+    """Imports that are relative, of the same or a higher number, or of a workload's folder.
+
+    A workload imports its own lower numbers and the engine.
+    """
+    folder, number = home(name)
     bad = []
     for module in imports(code(cells)):
-        part = module.split(".")[1] if module.startswith("mshnet.") else ""
-        if module.startswith(".") or number.get(part, -1) >= int(name[:2]):
+        parts = module.split(".")
+        dotted = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+        found = next((m for m in dotted if m in homes), "")
+        there, height = homes.get(found, ("", -1))
+        inside = there == folder and (height >= number or not parts[0])
+        outside = there != folder and (there or found not in ENGINE)
+        if module.startswith(".") or inside or (found and outside):
             bad.append(f"{name}: {module}")
     return bad
 
@@ -238,11 +258,17 @@ def everywhere(rule, *more):
 
 def test_imports_point_to_lower_numbers():
     "Readers go from the first notebook to the last; so does the library."
-    number = {"a": 0, "b": 1, "c": 2}
+    where = {"mshnet.a": ("", 0), "mshnet.b": ("", 1), "mshnet.c": ("", 2)}
+    where |= {"mshnet.core": ("", 0), "mshnet.x.a": ("x", 0), "mshnet.x.b": ("x", 1)}
     lines = ["from mshnet.b import x", "import mshnet.c", "from mshnet import c"]
-    for line in [*lines, "from .a import x"]:
-        assert upward_imports("01_b", cells(f"# %%\ndef f():\n    {line}\n"), number)
-    assert not upward_imports("01_b", cells("# %%\nfrom mshnet.a import x\n"), number)
+    for line in [*lines, "from .a import x", "from mshnet.x.a import y", "from mshnet.x import a"]:
+        assert upward_imports("01_b", cells(f"# %%\ndef f():\n    {line}\n"), where), line
+    assert not upward_imports("01_b", cells("# %%\nfrom mshnet.a import x\n"), where)
+    for line in ("from mshnet.x.a import y", "from mshnet.core import x"):
+        assert not upward_imports("x/01_b", cells(f"# %%\n{line}\n"), where), line
+        assert line.endswith(" x") or upward_imports("y/01_b", cells(f"# %%\n{line}\n"), where)
+    for line in ("from mshnet.a import x", "from mshnet.x.b import y", "import mshnet.x.b"):
+        assert upward_imports("x/01_b", cells(f"# %%\n{line}\n"), where), line
     assert everywhere(upward_imports, homes(suite())) == []
 
 

@@ -1,9 +1,11 @@
 "The wheel, in an environment of its own: what a user gets, with run-time dependencies only."
 
 import json
+import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,16 @@ def test_model_and_loss_import_with_torch_alone(installed):
         "assert not new - sys.stdlib_module_names - {'mshnet'}, new"
     )
     run(python, "-c", code, cwd=folder)
+
+
+def test_the_wheel_holds_the_folders_of_workloads(tmp_path):
+    "An editable install would hide that they are missing."
+    for name in ("setup.py", "settings.ini", "LICENSE"):
+        shutil.copy(TOP / name, tmp_path)
+    for folder in ("mshnet", "mshnet/eit", "tests"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    out = tmp_path / "wheels"
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", out, ".", cwd=tmp_path)
+    names = zipfile.ZipFile(next(out.glob("*.whl"))).namelist()
+    assert "mshnet/eit/__init__.py" in names and "tests/__init__.py" not in names

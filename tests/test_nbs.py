@@ -214,6 +214,19 @@ def test_exported_cells_name_where_they_come_from(built):
     assert "__all__ = ['area']" in text
 
 
+def test_a_notebook_of_a_workload_is_exported_to_its_folder(tmp_path):
+    "With what makes the folder a package."
+    for name, text in {"settings.ini": SETTINGS, "nbs/00_core.py": CORE}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "nbs/eit").mkdir()
+    text = CORE.replace("default_exp core", "default_exp eit.config")
+    (tmp_path / "nbs/eit/00_config.py").write_text(text)
+    made = nbs.products(tmp_path)
+    assert "def area" in made["mshnet/eit/config.py"] and "mshnet/core.py" in made
+    assert "mshnet/eit/__init__.py" in made
+
+
 def test_main_module_is_exported(built):
     "`python -m mshnet` needs the dunder file, with imports inside the package."
     text = (built / "mshnet/__main__.py").read_text()

@@ -256,7 +256,7 @@ def test_averages_follow_the_formula_and_are_what_is_scored(tmp_path):
     assert scored.as_dict() == run.scores["scores"]
     model = task.model()
     model.load_state_dict(content["model"])
-    assert open_device("cpu", "fp32").begin("scoring", model) is model
+    assert task.for_scoring(model, open_device("cpu", "fp32")) is model
 
 
 def test_a_cosine_ends_with_its_run(tmp_path):

@@ -19,10 +19,9 @@ from mshnet.bench import largest_batch, plain_model
 from mshnet.core import Config, UserError
 from mshnet.data import InFiles, read_dataset
 from mshnet.device import PRECISIONS, Cores, Cpu, device_for, open_device
-from mshnet.evaluate import score_split
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend, fold
 from mshnet.run import Folder, State, load
-from mshnet.task import Detection, Task, store_on, training_batches
+from mshnet.task import Detection, score_split, store_on
 from mshnet.train import train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
@@ -220,7 +219,7 @@ def test_precisions_of_a_device_are_said():
 # The compiler
 
 
-class OneLayer(Task):
+class OneLayer(Detection):
     "A task so small that compiling it takes seconds."
 
     def model(self):
@@ -228,13 +227,13 @@ class OneLayer(Task):
         torch.manual_seed(0)
         return nn.Conv2d(3, 1, 1)
 
-    def logits(self, model, batch, phase):
+    def predict(self, model, batch, phase):
         "A weighted sum."
         return model(batch.image.float() / 255)
 
     def loss(self, model, batch, phase):
         "Distance to the mask."
-        return (self.logits(model, batch, phase).float() - batch.mask.float()).square().mean()
+        return (self.predict(model, batch, phase).float() - batch.mask.float()).square().mean()
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -247,7 +246,7 @@ def test_a_compiled_step_is_the_same_step():
         device.compile = way
         model = device.place(task.model())
         state, split = State(model, task.optimizer(model)), task.splits()["train"]
-        losses[way] = [train_epoch(task, state, split, device, epoch) for epoch in (0, 1)]
+        losses[way] = [train_epoch(task, state, split, device, epoch)[0] for epoch in (0, 1)]
         assert (device.compiled is not None) == (way == "on")
     assert losses["on"] == pytest.approx(losses["off"], rel=1e-5)
 
@@ -362,7 +361,7 @@ def test_a_task_with_batches_of_its_own_is_fed_by_them():
 
     task, device = Own(tiny(cache="device")), open_device("cpu")
     split = task.splits()["train"]
-    [first, *_] = training_batches(device, task, split, task.plan(split, 0), 0)
+    [first, *_] = task.batches(device, split, task.plan(split, 0), 0)
     assert torch.equal(first.image, task.batch(split, task.plan(split, 0)[0], 0).image)
 
 
@@ -388,7 +387,7 @@ def test_streaming_takes_bounded_memory(tmp_path):
     task, device = Detection(config), open_device("cpu")
     digest = parts["train"].hash
     plan = task.plan(parts["train"], 0)
-    assert sum(len(b.image) for b in training_batches(device, task, parts["train"], plan, 0)) == 60
+    assert sum(len(b.image) for b in task.batches(device, parts["train"], plan, 0)) == 60
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60 * 2 * 1024**2 / 2
@@ -485,6 +484,6 @@ def test_scores_do_not_depend_on_the_fold_in_float32():
     "float32 is the arithmetic of the paper's code: nothing is folded there."
     task, device = Detection(tiny()), open_device("cpu", "fp32")
     model = device.place(task.model())
-    assert device.begin("scoring", model) is model
-    assert open_device("cpu", "bf16").begin("scoring", model) is not model
+    assert task.for_scoring(model, device) is model
+    assert task.for_scoring(model, open_device("cpu", "bf16")) is not model
     assert score_split(task, model, task.splits()["test"], device, "full").images == 2

@@ -26,7 +26,7 @@ from mshnet.core import Config, UserError
 from mshnet.device import device_for, open_device
 from mshnet.model import checksum
 from mshnet.run import FORMAT, Folder, Stopped, load, write_checkpoint
-from mshnet.task import Detection, Task
+from mshnet.task import Detection
 from mshnet.train import Losses, train, train_step
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "choose": "last"}
@@ -39,7 +39,7 @@ def tiny(folder="", **changes):
     return Config(**{**TINY, "output_dir": str(folder), **changes})
 
 
-class Small(Task):
+class Small(Detection):
     "A task that trains in no time, with all that a run must keep: batch norm, Adagrad's sums."
 
     at, then = 0, staticmethod(lambda: None)  # step in which something is done, counted from 1
@@ -50,7 +50,7 @@ class Small(Task):
         torch.manual_seed(self.config.seed)
         return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 1, 1))
 
-    def logits(self, model, batch, phase):
+    def predict(self, model, batch, phase):
         "Bright or not."
         return model(batch.image.float() / 255).float()
 
@@ -59,7 +59,7 @@ class Small(Task):
         self.steps += 1
         if self.steps == self.at:
             self.then()
-        logits = self.logits(model, batch, phase)
+        logits = self.predict(model, batch, phase)
         return nn.functional.binary_cross_entropy_with_logits(logits, batch.mask.float())
 
 
@@ -408,11 +408,11 @@ class Large(Small):
 
     room = 2
 
-    def logits(self, model, batch, phase):
+    def predict(self, model, batch, phase):
         "Or a want of memory."
         if len(batch.image) > self.room:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return super().logits(model, batch, phase)
+        return super().predict(model, batch, phase)
 
 
 def test_a_batch_without_room_is_halved_on_request(tmp_path, capsys):
@@ -538,10 +538,10 @@ def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
             next(model.parameters()).fill_(torch.nan)
 
     class Spoiled(Small):
-        def logits(self, model, batch, phase):
+        def predict(self, model, batch, phase):
             if phase == "full" and not model.training:
                 spoil(model)
-            return super().logits(model, batch, phase)
+            return super().predict(model, batch, phase)
 
     config = tiny(tmp_path / "run")
     with pytest.raises(UserError, match="the prediction is no number"):

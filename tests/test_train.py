@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mshnet.core import Config, UserError, run_name
 from mshnet.device import open_device
-from mshnet.evaluate import count_predictions, evaluate, predictions, score_split
+from mshnet.evaluate import evaluate
 from mshnet.run import Folder, State, load, snapshot, write_checkpoint
-from mshnet.task import Detection, Task
+from mshnet.task import Detection, count_predictions, predictions, score_split
 from mshnet.train import is_best, train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
@@ -237,7 +237,7 @@ def test_an_error_while_counting_or_predicting_ends_both(where, error, monkeypat
     before = threading.active_count()
     args, calls = scoring(num_workers=int(where == "counting")), []
     task = args[0]
-    real = task.logits
+    real = task.predict
 
     def fails(*inputs):
         calls.append(inputs)
@@ -246,14 +246,14 @@ def test_an_error_while_counting_or_predicting_ends_both(where, error, monkeypat
         return real(*inputs) if where == "predicting" else None
 
     if where == "predicting":
-        monkeypatch.setattr(task, "logits", fails)
+        monkeypatch.setattr(task, "predict", fails)
     with pytest.raises(error, match="in the second batch") as held:  # with all that it refers to
         count_predictions(fails if where == "counting" else lambda *_: None, *args)
     assert threading.active_count() == before, held
     assert len(calls) <= 5
 
 
-class Brightness(Task):
+class Brightness(Detection):
     "Another problem for the same loop: is a pixel bright?"
 
     def model(self):
@@ -261,14 +261,14 @@ class Brightness(Task):
         torch.manual_seed(self.config.seed)
         return torch.nn.Conv2d(3, 1, 1)
 
-    def logits(self, model, batch, phase):
+    def predict(self, model, batch, phase):
         "Bright or not."
         return model(batch.image.float() / 255)
 
     def loss(self, model, batch, phase):
         "Cross entropy with the bright pixels."
         bright = (batch.image[:, :1] > 128).float()
-        logits = self.logits(model, batch, phase)
+        logits = self.predict(model, batch, phase)
         return torch.nn.functional.binary_cross_entropy_with_logits(logits, bright)
 
 

@@ -32,7 +32,7 @@ FILLED = re.compile(r"nbs/(index|guide_)[^/]*\.ipynb")  # whose prose names the 
 RUNNER = "nbs/run/runner.py"
 VARIANTS = "nbs/run/variants.toml"
 HAND_WRITTEN = {f"{LIBRARY}/{n}" for n in ("py.typed", "pretrained.md", "pretrained.safetensors")}
-MODULE = re.compile(r"nbs/\d\d_\w+\.ipynb")
+MODULE = re.compile(r"nbs/(?!run/)(\w+/)?\d\d_\w+\.ipynb")  # of the library, or of a workload
 DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
 LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")

@@ -16,9 +16,8 @@ from torch import nn
 
 from mshnet.core import Config
 from mshnet.device import Adagrad, host_operations, open_device, xla, xla_counts
-from mshnet.evaluate import score_split
 from mshnet.run import Folder, State, each_tensor, load
-from mshnet.task import Detection
+from mshnet.task import Detection, score_split
 from mshnet.train import beginning, prepare_step, train
 
 SIZE = {"scenes": 80, "base_size": 64, "crop_size": 64, "batch_size": 8, "epochs": 2}

@@ -1,0 +1,435 @@
+"""Other problems than images with masks: three toys train with the library's loop as it is."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import toys
+from conftest import make_dataset
+from PIL import Image
+from torch import nn
+
+from mshnet import data
+from mshnet.cli import main
+from mshnet.core import TASKS, Config, UserError, configure, from_notebook, run_name, settings_class
+from mshnet.data import train_batches, training_batch
+from mshnet.device import Compiled, open_device
+from mshnet.evaluate import evaluate, predict, trained_model
+from mshnet.export import open_detector
+from mshnet.loss import mshnet_loss
+from mshnet.run import Folder, load
+from mshnet.show import beside_top_hat, report, samples
+from mshnet.task import NETWORKS, Detection, make_task, normalise, score_split
+from mshnet.train import average, train
+
+TESTS = Path(__file__).parent
+SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
+
+
+def toy(name, **more):
+    "The settings of a short run."
+    return settings_class(name)(**SHORT | more)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    "A finished run of each toy."
+    folder = tmp_path_factory.mktemp("toys")
+    return {name: train(toy(name, output_dir=str(folder / name))) for name in toys.NAMES}
+
+
+def weights(run):
+    "All numbers that a checkpoint of a run holds for its model."
+    return load(run.folder / "last.pt")["model"]
+
+
+def same(one, other):
+    "Equal to the last bit."
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+@pytest.mark.parametrize("name", toys.NAMES)
+def test_a_toy_trains_and_is_scored(runs, name):
+    "The loss falls; the scores are the task's own, and stand in the log, the line, the file."
+    run, score = runs[name], make_task(toy(name)).better[0]
+    history = run.history
+    assert len(history) == 3 and history[-1]["loss"] < history[0]["loss"]
+    assert history[-1]["scores"].keys() == run.scores["scores"].keys() == {score}
+    assert str(run) == f"{score} {run.scores['scores'][score]:.3f}"
+    protocol = run.scores["protocol"]
+    assert (protocol["task"], protocol["samples"], protocol["split"]) == (name, 10, "test")
+
+
+@pytest.mark.parametrize("name", toys.NAMES)
+def test_a_toy_resumes_to_the_same_bits(runs, name, tmp_path):
+    "After an epoch, and within one."
+    config = toy(name, output_dir=str(tmp_path / "run"))
+    steps = []
+
+    class Interrupted(type(make_task(config))):
+        def loss(self, model, batch, phase):
+            steps.append(phase)
+            if len(steps) == 6:  # the second step of the second epoch
+                os.kill(os.getpid(), 15)
+            return super().loss(model, batch, phase)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, Interrupted(config))
+    assert load(tmp_path / "run" / "last.pt")["step"] == 2
+    again = train(config)
+    assert same(weights(again), weights(runs[name]))
+    assert [e["loss"] for e in again.history] == [e["loss"] for e in runs[name].history]
+    assert again.scores["scores"] == runs[name].scores["scores"]
+
+
+def test_named_parts_of_a_loss_are_logged(runs, tmp_path):
+    "Their means add up to the loss, in micro-batches and after an interruption too."
+    for entry in runs["ring"].history:
+        assert entry["losses"].keys() == {"smooth", "square"}
+        assert sum(entry["losses"].values()) == pytest.approx(entry["loss"], rel=1e-5)
+    small = train(toy("ring", epochs=1, micro_batch=3, output_dir=str(tmp_path / "small")))
+    want = runs["ring"].history[0]["losses"]
+    assert small.history[0]["losses"] == pytest.approx(want, rel=0.05)
+    assert "losses" not in runs["frames"].history[0]
+
+
+def test_scores_can_be_repeated(runs):
+    "Noise of a scoring follows from the seed; what `test` scores is what the run has scored."
+    for run in runs.values():
+        config = run.config.model_copy(update={"weight_path": str(run.folder), "batch_size": 3})
+        found = evaluate(config)
+        score = make_task(config).better[0]
+        assert found.scores[score] == pytest.approx(run.scores["scores"][score], rel=1e-5)
+
+
+def test_a_lower_score_is_the_better_one(tmp_path):
+    "best.pt is the epoch with the smallest error on the test split."
+    run = train(toy("ring", choose="test", epochs=4, output_dir=str(tmp_path / "run")))
+    errors = [entry["scores"]["error"] for entry in run.history]
+    assert load(run.folder / "best.pt")["best"]["epoch"] == errors.index(min(errors))
+    chosen = f"epoch {errors.index(min(errors))}, by error on the TEST list itself"
+    assert run.scores["protocol"]["chosen"] == chosen
+
+
+def test_a_missing_validation_split_is_an_error_with_its_remedy(tmp_path):
+    "Before anything is trained; a task that has one trains."
+    with pytest.raises(UserError, match="task ring has no val split; write --choose last"):
+        train(toy("ring", choose="val", output_dir=str(tmp_path / "run")))
+    assert not (tmp_path / "run").exists()
+    run = train(toy("frames", choose="val", epochs=1, output_dir=str(tmp_path / "run")))
+    assert run.history[0]["split"] == "val"
+
+
+def test_a_task_needs_data_to_train_and_to_test(tmp_path):
+    "What lacks is named."
+
+    class Untested(toys.Ring):
+        def splits(self, names=("train", "test")):
+            return super().splits(["train"])
+
+    config = toy("ring", output_dir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match="task ring has no test split, which every task needs"):
+        train(config, Untested(config))
+
+
+def test_minus_infinity_is_a_prediction_and_nan_is_not(runs):
+    "The log-probability of what cannot be is -inf."
+    task, device = make_task(toy("sentences")), open_device("cpu", "fp32")
+    test, model = task.splits(["test"])["test"], task.model()
+    batch = task.batch(test, [0, 1], None)
+    assert task.predict(model, batch, "full")[0].isneginf().any()
+    score_split(task, model, test, device, "full")
+    with torch.no_grad():
+        model.out.bias[0] = torch.nan
+    with pytest.raises(UserError, match="prediction is no number"):
+        score_split(task, model, test, device, "full")
+
+
+# Settings
+
+
+def test_the_settings_of_a_task_are_recipe(runs):
+    "In the name of a run and in what a resumed run must agree on."
+    assert run_name(toy("ring")).startswith("ring-synthetic-")
+    assert run_name(toy("ring", width=4)) != run_name(toy("ring"))
+    assert run_name(toy("ring")) != run_name(toy("frames")).replace("frames", "ring")
+    with pytest.raises(UserError, match="width 8 -> 4"):
+        train(runs["ring"].config.model_copy(update={"width": 4}))
+    with pytest.raises(UserError, match=r"unknown|no setting; did you mean width\?"):
+        toy("ring", widht=4)
+    with pytest.raises(UserError, match="width=0 is not possible: write a whole number, at least"):
+        toy("ring", width=0)
+    with pytest.raises(UserError, match="base_size is no setting"):
+        toy("ring", base_size=64)
+
+
+def test_every_door_reads_the_task_first(runs, tmp_path):
+    "Written by hand, in a file, in the run that is resumed; presets are the task's own."
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"task": "ring", "width": 3}))
+    assert configure({}, str(file)).width == 3
+    assert configure({"task": "ring", "preset": "tiny"}).width == 4
+    assert configure({"task": "frames"}).preset == ""
+    assert configure({"resume": str(runs["ring"].folder)}).task == "ring"
+    assert from_notebook({"task": "frames", "bins": 5, "epochs": None}).bins == 5
+    with pytest.raises(UserError, match=r"preset='quick' is not known \(there are tiny\)"):
+        configure({"task": "ring", "preset": "quick"})
+    with pytest.raises(UserError, match="bins is no setting"):
+        from_notebook({"task": "ring", "bins": 5})
+    with pytest.raises(UserError, match="the run is of task ring; leave out --task"):
+        configure({"task": "frames", "resume": str(runs["ring"].folder)})
+    with pytest.raises(UserError, match=r"task='rung' is not known; did you mean ring\?"):
+        configure({"task": "rung"})
+
+
+def test_each_task_of_the_table_is_there():
+    "Its settings name it, and its class is one that trains."
+    for name in TASKS:
+        settings = settings_class(name)
+        assert settings().task == name
+        assert make_task(settings()).config == settings()
+
+
+# Commands
+
+
+def test_the_command_trains_a_toy(tmp_path, capsys):
+    "With its own flags and its own help; detection's mean nothing to it."
+    words = ["--epochs", "1", "--batch-size", "8", "--device", "cpu"]
+    out = ["--output-dir", str(tmp_path / "run")]
+    assert main(["train", "--task", "ring", "--width", "4", *words, *out]) == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["width"] == 4
+    assert capsys.readouterr().out.splitlines()[-1].startswith("error 0.")
+    assert main(["train", "--task", "ring", "--crop-size", "64"]) == 2
+    assert "crop_size" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train", "--task", "ring", "--help"])
+    said = capsys.readouterr().out
+    assert "--noise-steps" in said and "--crop-size" not in said and "presets: tiny" in said
+
+
+@pytest.mark.parametrize("name", toys.NAMES)
+def test_commands_read_the_task_from_the_run(runs, name, tmp_path, capsys):
+    "test, export, compare; predict has no meaning here."
+    run = runs[name]
+    assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(run)
+    pytest.importorskip("safetensors")
+    file = tmp_path / "weights.safetensors"
+    words = ["--weight-path", str(run.folder), "--format", "safetensors", "--output", str(file)]
+    assert main(["export", *words]) == 0
+    assert same(trained_model(file).model.state_dict(), weights(run))
+    assert main(["export", "--weight-path", str(run.folder), "--format", "onnx"]) == 2
+    Image.new("L", (64, 64)).save(tmp_path / "x.png")
+    words = ["--weight-path", str(run.folder), "--output-dir", str(tmp_path / "out")]
+    assert main(["predict", *words, str(tmp_path / "x.png")]) == 2
+    assert f"task={name}: its weights predict no files" in capsys.readouterr().err
+
+
+def test_runs_of_a_task_are_compared(runs, tmp_path, capsys):
+    "By its own scores, with the mean over seeds; not with another task's."
+    other = train(toy("ring", seed=1, output_dir=str(tmp_path / "other")))
+    folders = [str(runs["ring"].folder), str(other.folder)]
+    assert main(["compare", *folders, "--output", str(tmp_path / "both")]) == 0
+    said = capsys.readouterr().out
+    assert "mean of n = 2 seeds like ring" in said and "error" in said and "task ring" in said
+    assert {p.name for p in (tmp_path / "both").iterdir()} == {"compare.md", "compare.json"}
+    assert main(["compare", folders[0], str(runs["frames"].folder)]) == 2
+    assert "task ring | frames (ring | frames)" in capsys.readouterr().err
+
+
+def test_weights_of_one_task_are_not_scored_as_another(runs, tmp_path):
+    "Weights that left their run's folder still know what they are of."
+    (tmp_path / "best.pt").write_bytes((runs["ring"].folder / "best.pt").read_bytes())
+    path = str(tmp_path / "best.pt")
+    with pytest.raises(UserError, match="these weights are of task ring; write --task ring"):
+        evaluate(Config(weight_path=path, device="cpu"))
+    assert evaluate(toy("ring", weight_path=path)).protocol["samples"] == 10
+
+
+def test_weights_beside_another_program_s_settings_are_read(runs, tmp_path):
+    "Only a scoring looks for a run beside its weights."
+    (tmp_path / "config.json").write_text('{"task": "image-classification"}')
+    (tmp_path / "best.pt").write_bytes((runs["ring"].folder / "best.pt").read_bytes())
+    words = ["export", "--weight-path", str(tmp_path / "best.pt"), "--format", "safetensors"]
+    pytest.importorskip("safetensors")
+    assert main(words) == 0
+
+
+# Devices
+
+
+def test_wrapped_models_keep_their_attributes():
+    "A loss reads model.blank, compiled or not."
+    model = toys.Reader(3)
+    assert Compiled(model, must=False).blank == 0
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = Compiled(model, must=False).nothing
+
+
+def test_weights_of_other_dimensions_keep_their_layout():
+    "channels_last is for images."
+    device = open_device("cpu", "fp32")
+    model = device.place(nn.Sequential(nn.Conv3d(2, 4, 3), nn.Conv2d(2, 4, 3)))
+    assert model[0].weight.is_contiguous()
+    assert model[1].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+RANKS = """
+import json, sys
+import toys
+from mshnet.core import settings_class
+from mshnet.train import train
+for name in toys.NAMES:
+    train(settings_class(name)(**json.loads(sys.argv[2]), output_dir=f"{sys.argv[1]}/{name}"))
+"""
+
+
+NAKED = """
+import toys, torch, sys
+from mshnet.core import settings_class
+from mshnet.train import train
+class Naked(toys.Sentences):
+    def loss(self, model, batch, phase):
+        return model.out(model.near(batch.features.transpose(1, 2)).transpose(1, 2)).square().mean()
+config = settings_class("sentences")(device="cpu", epochs=1, batch_size=8, output_dir=sys.argv[1])
+train(config, Naked(config))
+"""
+
+
+def test_gradients_that_nobody_averages_are_an_error(tmp_path):
+    "A loss that reaches into the model passes by what averages gradients."
+    (tmp_path / "script.py").write_text(NAKED)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words += [str(tmp_path / "script.py"), str(tmp_path / "run")]
+    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "does not call model(...) itself" in done.stderr
+
+
+def test_own_networks_and_tasks_are_started_by_torchrun(monkeypatch):
+    "Processes that are started here do not know them."
+    monkeypatch.setitem(NETWORKS, "thin", Thin)
+    for config in (Config(network="thin", num_devices=2, device="cpu"), toy("ring", num_devices=2)):
+        with pytest.raises(UserError, match="start your script by torchrun"):
+            train(config)
+
+
+def test_toys_train_in_two_processes(runs, tmp_path):
+    "Their losses are those of one process, but for batch norm, which sees half a batch."
+    (tmp_path / "script.py").write_text(RANKS)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words += [str(tmp_path / "script.py"), str(tmp_path), json.dumps(SHORT)]
+    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    for name, run in runs.items():
+        two = Folder(tmp_path / name)
+        have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
+        assert have == pytest.approx(want, rel=0.3 if name == "frames" else 1e-3), name
+        assert two.read_json("scores.json")["scores"].keys() == run.scores["scores"].keys()
+    have, want = (
+        x.history()[0]["losses"] for x in (Folder(tmp_path / "ring"), Folder(runs["ring"].folder))
+    )
+    assert have == pytest.approx(want, rel=1e-3)
+
+
+# Detection
+
+
+def test_detection_trains_to_the_bits_of_a_plain_loop(tmp_path):
+    "Shuffle, crops, schedule, clipping and averaging as they are written in the notebooks."
+    sizes = {"scenes": 8, "base_size": 32, "crop_size": 32, "epochs": 2, "weight_decay": 0.1}
+    config = Config(**SHORT | sizes | {"batch_size": 4}, output_dir=str(tmp_path / "run"))
+    run = train(config)
+    task = Detection(config)
+    split, model = task.splits()["train"], task.model().to(memory_format=torch.channels_last)
+    ema = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=0.1)
+    for step in range(4):
+        average(ema, model, 1 - min(config.ema, (1 + step) / (10 + step)))
+        optimizer.param_groups[0]["lr"] = config.lr * (task.rate(step, 2) / config.lr)
+        rows = train_batches(8, 4, config.seed, step // 2)[step % 2]
+        batch = training_batch(split, rows, step // 2, config)
+        image = batch.image.contiguous(memory_format=torch.channels_last)
+        masks, logits = model(normalise(image), deep=True)
+        loss = mshnet_loss(masks, logits, batch.mask, config.loss).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
+        optimizer.step()
+    kept = load(run.folder / "last.pt")
+    assert same(kept["trained"], dict(model.state_dict()))
+    assert same(kept["model"], dict(ema.state_dict()))
+
+
+class Thin(nn.Module):
+    "A network of one's own: two outputs at full size."
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU())
+        self.single, self.fused = nn.Conv2d(8, 1, 1), nn.Conv2d(8, 1, 3, padding=1)
+
+    def forward(self, image, deep=True):
+        "As MSHNet is called."
+        found = self.stem(image)
+        return [self.single(found)], self.fused(found)
+
+
+def test_a_network_of_ones_own_is_used_like_mshnet(tmp_path, monkeypatch, capsys):
+    "Trained, tested, drawn, exported and predicted with, by its name."
+    monkeypatch.setitem(NETWORKS, "thin", Thin)
+    words = ["--scenes", "8", "--base-size", "32", "--crop-size", "32", "--epochs", "2"]
+    out = tmp_path / "run"
+    words += ["--network", "thin", "--device", "cpu", "--output-dir", str(out)]
+    assert main(["train", *words]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert (out / "figures" / "gallery.png").exists()
+    assert isinstance(trained_model(out).model, Thin)
+    assert main(["test", "--weight-path", str(out), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == line
+    image = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8)
+    assert predict(out, image, "cpu").shape == (1, 1, 32, 32)
+    pytest.importorskip("onnxruntime")
+    assert main(["export", "--weight-path", str(out)]) == 0
+    detector = open_detector(out / "best.onnx", "cpu")
+    found = predict(out, image, "cpu", precision="fp32")
+    assert torch.allclose(detector(image), found, atol=1e-4)
+    monkeypatch.delitem(NETWORKS, "thin")
+    with pytest.raises(UserError, match=r"network='thin' is not known .*NETWORKS\['thin'\]"):
+        trained_model(out)
+
+
+def test_a_data_set_is_read_once(tmp_path, monkeypatch):
+    "However many look at it: samples, training, gallery, explore, a score, the report."
+    folder = make_dataset(tmp_path / "set", train=8)
+    read, real = [], data.read_split
+    monkeypatch.setattr(
+        data, "read_split", lambda *args, **more: read.append(args[1]) or real(*args, **more)
+    )
+    config = Config(
+        dataset_dir=str(folder),
+        base_size=32,
+        crop_size=32,
+        epochs=1,
+        device="cpu",
+        output_dir=str(tmp_path / "run"),
+    )
+    samples(config, tmp_path / "run")
+    run = train(config)
+    report(run.folder)
+    beside_top_hat(run.folder)
+    evaluate(config.model_copy(update={"weight_path": str(run.folder)}))
+    assert data.report(config)[1]
+    assert sorted(read) == ["test", "train"]
+    image = next((folder / "images").iterdir())
+    os.utime(image, ns=(1, 1))
+    samples(config, tmp_path / "run")
+    assert len(read) == 4  # a file has changed

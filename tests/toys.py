@@ -1,0 +1,338 @@
+"""Three small problems that are not images with masks. None has a line in the library."""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mshnet.core import TASKS, Settings
+from mshnet.task import Task, Values, digits
+
+NAMES = ("ring", "frames", "sentences")
+
+
+def register():
+    "Make the toys known."
+    for name in NAMES:
+        TASKS[name] = (f"toys:{name.capitalize()}Settings", f"toys:{name.capitalize()}")
+
+
+class Part(NamedTuple):
+    "One part of a toy's data."
+
+    name: str
+    source: str
+    arrays: dict[str, Any]
+
+    @property
+    def names(self):
+        "A name for each sample."
+        return [f"{self.name}_{i}" for i in range(len(self))]
+
+    @property
+    def hash(self):
+        "Digits of all names and bytes."
+        return digits([*self.names, *(str(np.asarray(v).sum()) for v in self.arrays.values())])
+
+    def __len__(self):
+        "Number of samples."
+        return len(next(iter(self.arrays.values())))
+
+
+COUNTS = {"train": 32, "test": 10, "val": 8}
+
+
+def parts_of(source, make, names):
+    "Splits, each of its own seed."
+    seeds = {name: np.random.default_rng(i) for i, name in enumerate(COUNTS)}
+    return {name: Part(name, source, make(seeds[name], COUNTS[name])) for name in names}
+
+
+def seeded(seed, make):
+    "A model with the starting weights of a seed."
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+class Mean:
+    "Counts a sum of values and how many there are."
+
+    def __init__(self, name, each):
+        self.name, self.each, self.sums = name, each, np.zeros(2)
+
+    def add(self, prediction, batch):
+        "Count a batch, without its filler."
+        values = np.asarray(self.each(prediction, batch), float)[batch.real.numpy()]
+        self.sums += values.sum(), len(values)
+
+    def gather(self, device):
+        "Sum over all processes."
+        self.sums = np.sum(device.gather(self.sums), axis=0)
+
+    def scores(self):
+        "The mean."
+        return Values({self.name: float(self.sums[0] / self.sums[1])})
+
+
+# Voltages to images, by diffusion
+
+
+class RingSettings(Settings):
+    "Settings of Ring."
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"tiny": {"width": 4}}
+    task: Literal["ring"] = "ring"
+    width: int = Field(8, ge=1, le=64, description="channels of the network")
+    noise_steps: int = Field(3, ge=1, le=10, description="steps of the sampler")
+
+
+class RingBatch(NamedTuple):
+    "Voltages, the image they were measured of, and noise to begin with."
+
+    voltage: Tensor  # [B,12]
+    image: Tensor  # [B,1,8,8]
+    noise: Tensor  # [B,1,8,8]
+    level: Tensor  # [B] 0..1
+    real: Tensor
+
+
+class Denoiser(nn.Module):
+    "An image from a noisy one and the voltages. It has no buffers."
+
+    def __init__(self, width):
+        super().__init__()
+        self.voltages = nn.Linear(12, 64)
+        self.net = nn.Sequential(
+            nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 1, 3, padding=1)
+        )
+
+    def forward(self, noisy, voltage, level):
+        "The image without noise."
+        hint = self.voltages(voltage).view(-1, 1, 8, 8)
+        return self.net(torch.cat([noisy, hint, level.view(-1, 1, 1, 1).expand_as(hint)], 1))
+
+
+class Ring(Task):
+    "Reconstruct an image from voltages; the error of the reconstruction is scored."
+
+    better = ("error", -1)
+
+    def splits(self, names=("train", "test")):
+        "Blobs, seen through a random matrix."
+        matrix = np.random.default_rng(9).normal(size=(64, 12)) / 8
+
+        def make(rng, count):
+            centre = rng.uniform(2, 6, (count, 2, 1, 1))
+            y, x = np.mgrid[:8, :8]
+            image = np.exp(-((y - centre[:, 0]) ** 2 + (x - centre[:, 1]) ** 2) / 3)
+            return {"image": image, "voltage": image.reshape(count, 64) @ matrix}
+
+        return parts_of("ring", make, names)
+
+    def batch(self, data, rows, epoch):
+        "Noise of each sample is drawn here, so every scoring sees the same."
+        draws = [self.rng(row, epoch) for row in rows]
+        noise = np.stack([rng.normal(size=(1, 8, 8)) for rng in draws])
+        level = np.stack([rng.uniform() for rng in draws])
+        image, voltage = (data.arrays[k][[max(r, 0) for r in rows]] for k in ("image", "voltage"))
+        real = torch.tensor([row >= 0 for row in rows])
+        tensors = (torch.tensor(x).float() for x in (voltage, image[:, None], noise, level))
+        return RingBatch(*tensors, real)
+
+    def model(self):
+        "A denoiser."
+        return seeded(self.config.seed, lambda: Denoiser(self.config.width))
+
+    def loss(self, model, batch, phase):
+        "Two named parts."
+        level = batch.level.view(-1, 1, 1, 1)
+        noisy = batch.image * (1 - level) + batch.noise * level
+        error = (model(noisy, batch.voltage, batch.level) - batch.image).float()
+        return {"square": error.square().mean(), "smooth": 0.1 * error.abs().mean()}
+
+    def predict(self, model, batch, phase):
+        "Denoise from pure noise, in a few steps."
+        image, count = batch.noise, self.config.noise_steps
+        for i in range(count):
+            level = torch.full_like(batch.level, 1 - i / count)
+            image = model(image, batch.voltage, level).float()
+        return image
+
+    def tally(self):
+        "Mean square error."
+        return Mean("error", lambda image, batch: (image - batch.image).square().mean((1, 2, 3)))
+
+
+# Event frames to a class
+
+
+class FramesSettings(Settings):
+    "Settings of Frames."
+
+    task: Literal["frames"] = "frames"
+    bins: int = Field(4, ge=2, le=64, description="frames of a recording")
+
+
+class FramesBatch(NamedTuple):
+    "Counts of events, and their class."
+
+    events: Tensor  # [B,2,T,8,8]
+    label: Tensor  # [B]
+    real: Tensor
+
+
+class Frames(Task):
+    "Tell whether a dot moves right or left."
+
+    better = ("accuracy", 1)
+
+    def splits(self, names=("train", "test")):
+        "Dots that move; a fifth is held out where an epoch is chosen on it."
+        bins = self.config.bins
+
+        def make(rng, count):
+            label = rng.integers(0, 2, count)
+            events = np.zeros((count, 2, bins, 8, 8))
+            for i, way in enumerate(label):
+                y, x = rng.integers(0, 8, 2)
+                for t in range(bins):
+                    events[i, 0, t, y, (x + (t if way else -t)) % 8] = 1
+            return {"events": events, "label": label}
+
+        held_out = ["val"] if self.config.choose == "val" else []
+        return parts_of("dots", make, [*names, *held_out])
+
+    def batch(self, data, rows, epoch):
+        "Nothing is drawn."
+        events, label = (data.arrays[k][[max(r, 0) for r in rows]] for k in ("events", "label"))
+        real = torch.tensor([row >= 0 for row in rows])
+        return FramesBatch(torch.tensor(events).float(), torch.tensor(label).long(), real)
+
+    def model(self):
+        "Convolutions over space and time."
+
+        def make():
+            return nn.Sequential(
+                *(nn.Conv3d(2, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ReLU()),
+                *(nn.Conv3d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten()),
+                nn.Linear(8 * self.config.bins * 64, 2),
+            )
+
+        return seeded(self.config.seed, make)
+
+    def loss(self, model, batch, phase):
+        "Cross-entropy."
+        return F.cross_entropy(model(batch.events).float(), batch.label)
+
+    def predict(self, model, batch, phase):
+        "Logits."
+        return {"logits": model(batch.events).float()}
+
+    def tally(self):
+        "Accuracy."
+        return Mean(
+            "accuracy", lambda found, batch: found["logits"].argmax(1).eq(batch.label).float()
+        )
+
+
+# Ragged sequences, by CTC
+
+
+class SentencesSettings(Settings):
+    "Settings of Sentences."
+
+    task: Literal["sentences"] = "sentences"
+    words: int = Field(3, ge=2, le=64, description="words of the language")
+
+
+class SentencesBatch(NamedTuple):
+    "Padded features and labels, with their lengths."
+
+    features: Tensor  # [B,T,words]
+    frames: Tensor  # [B]
+    labels: Tensor  # [B,3]
+    length: Tensor  # [B]
+    real: Tensor
+
+
+class Reader(nn.Module):
+    "A class for every frame; frames after the end are impossible but for the blank."
+
+    def __init__(self, words):
+        super().__init__()
+        self.blank = 0
+        self.near = nn.Conv1d(words, 16, 3, padding=1)
+        self.out = nn.Linear(16, words + 1)
+
+    def forward(self, features, frames):
+        "Log-probabilities [B,T,1+words], of which some are -inf."
+        found = self.near(features.transpose(1, 2)).relu().transpose(1, 2)
+        logits = self.out(found).float()
+        late = torch.arange(features.shape[1], device=frames.device)[None] >= frames[:, None]
+        word = torch.arange(logits.shape[2], device=frames.device) != self.blank
+        return logits.log_softmax(-1).masked_fill(late[:, :, None] & word, -torch.inf)
+
+
+class Sentences(Task):
+    "Read words from a stream; the share of wrong sentences is scored."
+
+    better = ("wrong", -1)
+
+    def splits(self, names=("train", "test")):
+        "Each word lasts two or three frames."
+        words = self.config.words
+
+        def make(rng, count):
+            rows = [rng.integers(1, words + 1, rng.integers(1, 4)) for _ in range(count)]
+            streams = [np.repeat(row, rng.integers(2, 4)) for row in rows]
+            features, labels = np.zeros((count, 9, words)), np.zeros((count, 3), int)
+            for i, (row, stream) in enumerate(zip(rows, streams, strict=True)):
+                features[i, range(len(stream)), stream - 1] = 1
+                labels[i, : len(row)] = row
+            lengths = [[len(x) for x in each] for each in (streams, rows)]
+            keys = ("features", "frames", "labels", "length")
+            values = (features, np.array(lengths[0]), labels, np.array(lengths[1]))
+            return dict(zip(keys, values, strict=True))
+
+        return parts_of("words", make, names)
+
+    def batch(self, data, rows, epoch):
+        "As they lie there."
+        at = [max(row, 0) for row in rows]
+        values = [torch.tensor(data.arrays[k][at]) for k in SentencesBatch._fields[:4]]
+        real = torch.tensor([row >= 0 for row in rows])
+        return SentencesBatch(values[0].float(), *values[1:], real)
+
+    def model(self):
+        "A network over time."
+        return seeded(self.config.seed, lambda: Reader(self.config.words))
+
+    def loss(self, model, batch, phase):
+        "CTC, with an attribute of the model."
+        found = model(batch.features, batch.frames).clamp(min=-1e4).transpose(0, 1)
+        sizes = batch.frames, batch.length
+        return F.ctc_loss(found, batch.labels, *sizes, blank=model.blank, zero_infinity=True)
+
+    def predict(self, model, batch, phase):
+        "Log-probabilities, with -inf among them."
+        return (model(batch.features, batch.frames), batch.frames)
+
+    def tally(self):
+        "Share of wrong sentences."
+        return Mean("wrong", wrong_sentences)
+
+
+def wrong_sentences(found, batch):
+    "1 for each sentence that was not read, 0 for one that was."
+    wrong = []
+    for i, best in enumerate(found[0].argmax(-1).tolist()):
+        kept = [w for w, before in zip(best, [0, *best], strict=False) if w and w != before]
+        wrong.append(kept != batch.labels[i, : batch.length[i]].tolist())
+    return wrong
+
+
+register()
