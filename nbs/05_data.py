@@ -207,7 +207,10 @@ back = dots.part("train", [1, 0])
 assert hashes_of(dots)[0] == dots.hash == dots.part("train", [0, 1]).hash != back.hash
 test_eq(hash_of_all([back]), hash_of_all(dots.part("val", [i]) for i in range(2)))
 assert hash_of_all([back]) != hash_of_all([dots.part("val", [1])])
-test_eq(len(list(pairs_of(dots))), 2)
+hasher = Hasher()
+for name, pair in zip(dots.names, pairs_of(dots), strict=True):
+    hasher.add(name, *pair)
+test_eq(hasher.hashes(), dots.hashes)
 test_eq(len(image_digests([dots, back])), 1)  # two names, one picture
 dots.hash
 

@@ -74,7 +74,7 @@
 # | recipe, data | epochs | seeds | mean IoU | least | most | Pd | Fa | dead |
 # |---|---|---|---|---|---|---|---|---|
 # | `steady` (default), NUAA-SIRST | 200 | 0, 1, 2 | 0.724 | 0.703 | 0.739 | 0.958 | 33.2 | 0 of 3 |
-# | `steady`, NUDT-SIRST | 60 | 0 | 0.746 | 0.746 | 0.746 | 0.951 | 26.5 | 0 of 1 |
+# | `steady`, NUDT-SIRST | 60 | 0, 1, 2 | 0.740 | 0.733 | 0.746 | 0.944 | 26.5 | 0 of 3 |
 # | `paper`, NUAA-SIRST | 30 | 0, 1 | 0.216 | 0.001 | 0.431 | 0.418 | 495828.3 | 1 of 2 |
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.824 | 0.815 | 0.829 | 0.983 | 11.4 | 0 of 5 |
 #
