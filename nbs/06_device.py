@@ -171,7 +171,7 @@ class DeviceMemory(Device):
         model = model.to(self.name)
         for value in (*model.parameters(), *model.buffers()):
             if value.ndim == 4:
-                value.data = value.data.contiguous(memory_format=self.layout)
+                value.data = value.data.to(memory_format=self.layout)  # with its strides
         return model
 
     def feed(self, batch: T) -> T:

@@ -278,6 +278,10 @@ def test_weights_of_other_dimensions_keep_their_layout():
     model = device.place(nn.Sequential(nn.Conv3d(2, 4, 3), nn.Conv2d(2, 4, 3)))
     assert model[0].weight.is_contiguous()
     assert model[1].weight.is_contiguous(memory_format=torch.channels_last)
+    pixel = device.place(nn.Conv2d(3, 16, 1)).weight  # strides that its gradient will have
+    assert (
+        pixel.stride() == nn.Conv2d(3, 16, 1).to(memory_format=torch.channels_last).weight.stride()
+    )
 
 
 RANKS = """
