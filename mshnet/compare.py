@@ -538,9 +538,8 @@ def seed_groups(
     runs: Sequence[Scored],
 ) -> list[list[Scored]]:  # each of two runs or more
     "Runs that differ in their seed and in nothing else that matters."
-    groups = defaultdict(list)
+    groups, must = defaultdict(list), musts(runs)
     for run in runs:
-        must = musts(runs)
         how, recipe = how_scored(run, must), run.recipe
         same = [how[k] for k in (*must, "data", "trained_on", "precision", "mshnet", "torch")]
         if recipe and "not known" not in (how["seed"], how["trained_on"]):

@@ -7,8 +7,8 @@ __all__ = ['STOPPED', 'RETIRED', 'ALIASES', 'SWITCHES', 'TASKS', 'FIRST_DEFAULTS
            'one_line', 'first_line', 'counted', 'UserError', 'shown', 'as_user_error', 'did_you_mean', 'TrainingFields',
            'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'can_be_a_name', 'Settings', 'expects',
            'explain', 'unknown', 'translate', 'resolve', 'settings_class', 'DataFields', 'AugmentFields',
-           'NetworkFields', 'Config', 'configure', 'task_of', 'settings_of', 'read_text', 'read_json', 'read_settings',
-           'of_first_release', 'settings_from', 'from_notebook', 'run_name']
+           'NetworkFields', 'Config', 'configure', 'resumed', 'task_of', 'settings_of', 'read_text', 'read_json',
+           'read_settings', 'of_first_release', 'settings_from', 'from_notebook', 'run_name']
 
 # %% ../nbs/00_core.ipynb #c-import-contextlib
 import contextlib
@@ -621,8 +621,7 @@ def configure(
     "Join defaults < preset < the run's < file < written into checked settings."
     said = translate(written)
     by_hand = {**translate(read_settings(file)), **said}
-    resume = by_hand.get("resume", "")
-    of_run = settings_of(run or (resume if isinstance(resume, str) else ""))
+    of_run = settings_of(run or resumed(by_hand))
     kind = settings_class(task_of(by_hand, of_run))
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
     if not said and by_hand.keys() >= recorded:  # a run's config.json: as it is
@@ -641,6 +640,12 @@ def configure(
     for text in config.unused(by_hand):
         warnings.warn(text, stacklevel=2)
     return config
+
+
+def resumed(written: Mapping[str, Any]) -> str:
+    "The run that is to be resumed; empty: none."
+    resume = written.get("resume", "")
+    return resume if isinstance(resume, str) else ""
 
 
 def task_of(
@@ -741,10 +746,8 @@ def from_notebook(
         for name, value in variables.items()
         if isinstance(value, plain) and not name.startswith("_") and name not in shell
     }
-    resume = written.get("resume")
-    of_run = settings_of(resume) if isinstance(resume, str) else {}
     given = {name: value for name, value in written.items() if value is not None}
-    known = list(settings_class(task_of(given, of_run)).model_fields)
+    known = list(settings_class(task_of(given, settings_of(resumed(given)))).model_fields)
     strangers = [name for name in written if name not in {*known, *ALIASES, *SWITCHES}]
     if strangers:
         raise UserError("; ".join(unknown(name, known) for name in strangers))

@@ -7,7 +7,7 @@ __all__ = ['KIND', 'VERSION', 'FORMATS', 'EXAMPLE', 'Answers', 'NEEDS', 'BLANK',
            'quiet', 'example', 'sample', 'network', 'about', 'own_words', 'result_of', 'expect_packages', 'importable',
            'onnx_bytes', 'sealed', 'is_intact', 'pt2_bytes', 'safetensors_bytes', 'as_failed', 'OnnxDetector',
            'read_bytes', 'expect_sealed', 'open_session', 'as_refused', 'read_note', 'beyond', 'expect_example',
-           'pictures', 'answers_of', 'compare', 'target', 'content', 'Exported', 'export', 'export_weights',
+           'pictures', 'answers_of', 'compare', 'difference_of', 'target', 'content', 'Exported', 'export',
            'open_detector']
 
 # %% ../nbs/14_export.ipynb #c-import-contextlib
@@ -18,6 +18,7 @@ import importlib
 import io
 import json
 import logging
+import math
 import os
 import re
 import warnings
@@ -133,9 +134,7 @@ def about(
     inside: bool,  # whether the file normalises, or its reader has to
 ) -> dict[str, Any]:
     "What a file says of itself."
-    values = sample(network(trained)(example())["logits"])
-    formula = {"formula": "(image / 255 - mean) / deviation", "mean": MEAN, "deviation": DEVIATION}
-    return {
+    note = {
         **own_words(trained),
         "kind": KIND,
         "version": VERSION,
@@ -144,12 +143,18 @@ def about(
         "weights": path.name,
         "phase": trained.phase,
         "chosen": trained.origin.chosen,
+        "result": result_of(path, trained),
+    }
+    if trained.task != "detect":
+        return note
+    values = sample(network(trained)(example())["logits"])
+    formula = {"formula": "(image / 255 - mean) / deviation", "mean": MEAN, "deviation": DEVIATION}
+    return note | {
         "image": "uint8 [batch,3,height,width], RGB 0..255; height and width multiples of 16",
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
         "threshold": trained.threshold,  # of the probability
         "example": {"image": EXAMPLE, "logits every 8 pixels": values},
-        "result": result_of(path, trained),
     }
 
 
@@ -441,6 +446,19 @@ def compare(
         worst = {k: max(v, beyond(one[k], other[k])) for k, v in worst.items()}
     return worst
 
+
+def difference_of(
+    path: Path,  # of the file that was written
+    format: str,
+    trained: Trained,
+) -> dict[str, float]:  # the largest of each output, in tolerances; above 1: not the same
+    "How far a file is from what was written; of another task than detection, by its weights."
+    if trained.task == "detect":
+        return compare(answers_of(path, format), network(trained))
+    again = trained_model(path).model.state_dict()
+    same = all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items())
+    return {"weights": 0.0 if same else math.inf}
+
 # %% ../nbs/14_export.ipynb #target
 def target(
     source: Path,  # of the weights
@@ -502,17 +520,20 @@ def export(
     format, path = target(source, format, output)
     expect_packages(f"format={format}", *NEEDS[format])
     trained = trained_model(source)
-    if trained.task != "detect":
-        return export_weights(source, trained, format, path)
-    want = network(trained)
-    if not want(example())["logits"].isfinite().all():
+    detects = trained.task == "detect"
+    if not detects and format != "safetensors":
+        raise UserError(
+            f"format={format}: weights of task {trained.task} are exported as safetensors alone; "
+            "write --format safetensors"
+        )
+    if detects and not network(trained)(example())["logits"].isfinite().all():
         raise UserError(
             f"{source}: weights that predict no number (NaN); take an earlier checkpoint"
         )
     half = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         write_atomic(half, content(source, trained, format))
-        difference = compare(answers_of(half, format), want)
+        difference = difference_of(half, format, trained)
         if not max(difference.values()) <= 1:
             raise UserError(
                 f"{path}: not kept, it differs from PyTorch by {max(difference.values()):.2g} "
@@ -523,27 +544,6 @@ def export(
     finally:
         half.unlink(missing_ok=True)
     return Exported(path, format, difference)
-
-# %% ../nbs/14_export.ipynb #export_weights
-def export_weights(source: Path, trained: Trained, format: str, path: Path) -> Exported:
-    "Write the weights of any task as safetensors; UserError for another format."
-    if format != "safetensors":
-        raise UserError(
-            f"format={format}: weights of task {trained.task} are exported as safetensors alone; "
-            "write --format safetensors"
-        )
-    note = {
-        **own_words(trained),
-        "kind": KIND,
-        "version": VERSION,
-        "weights": source.name,
-        "result": result_of(source, trained),
-    }
-    write_atomic(path, safetensors_bytes(trained.model, note))
-    again = trained_model(path).model.state_dict()
-    if not all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items()):
-        raise UserError(f"{path}: differs from {source}; write it again")
-    return Exported(path, format, {"weights": 0.0})
 
 # %% ../nbs/14_export.ipynb #open_detector
 def open_detector(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HIT', 'MISS', 'FALSE_ALARM', 'ENDS', 'Picture', 'png', 'keep_png', 'keep_picture', 'mark', 'judge', 'panel',
            'draw_curves', 'learning_curves', 'trade_offs', 'even_steps', 'graded', 'overlap', 'predict_some',
-           'run_config', 'signs', 'gallery', 'report', 'beside_top_hat', 'samples', 'tensorboard', 'View', 'verdict',
+           'run_config', 'signs', 'gallery', 'draw_run', 'beside_top_hat', 'samples', 'tensorboard', 'View', 'verdict',
            'grade', 'window', 'tint', 'explored', 'Views', 'images_in', 'worst_first', 'views_of', 'part_of', 'movable',
            'controls', 'Explorer', 'explore', 'how_far', 'seconds_left', 'silence', 'Watch', 'followed', 'Watcher',
            'watch']
@@ -300,8 +300,8 @@ def gallery(
     signs(figure)
     return keep_picture(figure, folder, "gallery")
 
-# %% ../nbs/11_show.ipynb #report
-def report(
+# %% ../nbs/11_show.ipynb #draw_run
+def draw_run(
     folder: Path,  # of a run
 ) -> None:
     "Draw learning curves, trade-offs and the gallery into a run's folder."

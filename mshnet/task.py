@@ -6,8 +6,8 @@
 __all__ = ['MEAN', 'DEVIATION', 'FLOODED', 'RESIZE', 'NETWORKS', 'Data', 'Origin', 'Values', 'is_nan', 'one_score', 'Evaluation',
            'learning_rate', 'digits', 'Counts', 'Task', 'make_task', 'predictions', 'count_predictions', 'score_split',
            'protocol', 'per_channel', 'normalise', 'state_of', 'advice_if_dead', 'death', 'DetectionTally',
-           'make_network', 'Detection', 'pixel_identity', 'store_on', 'where_pixels', 'about_images', 'Numbers',
-           'stored_batches']
+           'make_network', 'folded_for', 'Detection', 'pixel_identity', 'store_on', 'where_pixels', 'about_images',
+           'Numbers', 'stored_batches']
 
 # %% ../nbs/08_task.ipynb #c-import-hashlib
 import hashlib
@@ -480,7 +480,12 @@ def make_network(
         )
     return NETWORKS[name]()
 
-# %% ../nbs/08_task.ipynb #Detection
+# %% ../nbs/08_task.ipynb #folded_for
+def folded_for(device: DeviceSteps, model: nn.Module) -> nn.Module:
+    "The model as it predicts on a device: float32 and a compiler take it as it is."
+    return model if device.precision == "fp32" or device.compiles else fold(model)
+
+
 class Detection(Task):
     "Infrared small target detection with MSHNet."
 
@@ -534,7 +539,7 @@ class Detection(Task):
 
     def for_scoring(self, model: nn.Module, device: DeviceSteps) -> nn.Module:
         "Batch norm joins the convolutions where numbers have 16 bits anyway."
-        return model if device.precision == "fp32" or device.compiles else fold(model)
+        return folded_for(device, model)
 
     def rate(self, step: int, per_epoch: int) -> float:
         "The learning rate of a step, by the rule for large batches."
@@ -580,7 +585,7 @@ class Detection(Task):
 
     def report(self, folder: Path) -> None:
         "Curves and the gallery."
-        resolve("mshnet.show:report")(folder)
+        resolve("mshnet.show:draw_run")(folder)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
         "What helps a prediction that is everything or nothing."

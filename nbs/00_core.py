@@ -837,8 +837,7 @@ def configure(
     "Join defaults < preset < the run's < file < written into checked settings."
     said = translate(written)
     by_hand = {**translate(read_settings(file)), **said}
-    resume = by_hand.get("resume", "")
-    of_run = settings_of(run or (resume if isinstance(resume, str) else ""))
+    of_run = settings_of(run or resumed(by_hand))
     kind = settings_class(task_of(by_hand, of_run))
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
     if not said and by_hand.keys() >= recorded:  # a run's config.json: as it is
@@ -857,6 +856,12 @@ def configure(
     for text in config.unused(by_hand):
         warnings.warn(text, stacklevel=2)
     return config
+
+
+def resumed(written: Mapping[str, Any]) -> str:
+    "The run that is to be resumed; empty: none."
+    resume = written.get("resume", "")
+    return resume if isinstance(resume, str) else ""
 
 
 def task_of(
@@ -1018,10 +1023,8 @@ def from_notebook(
         for name, value in variables.items()
         if isinstance(value, plain) and not name.startswith("_") and name not in shell
     }
-    resume = written.get("resume")
-    of_run = settings_of(resume) if isinstance(resume, str) else {}
     given = {name: value for name, value in written.items() if value is not None}
-    known = list(settings_class(task_of(given, of_run)).model_fields)
+    known = list(settings_class(task_of(given, settings_of(resumed(given)))).model_fields)
     strangers = [name for name in written if name not in {*known, *ALIASES, *SWITCHES}]
     if strangers:
         raise UserError("; ".join(unknown(name, known) for name in strangers))
@@ -1029,7 +1032,7 @@ def from_notebook(
 
 
 # %%
-test_eq(task_of({}, {}), "detect")
+test_eq((task_of({}, {}), resumed({"resume": 3})), ("detect", ""))
 with expect_fail(UserError, contains="the run is of task detect"):
     task_of({"task": "other"}, {"epochs": 3})
 test_eq(from_notebook({"epochs": 7, "lr": None, "_": 3, "json": json}).epochs, 7)

@@ -881,9 +881,10 @@ def fit_weights(
 def load_weights(
     model: nn.Module,
     path: str | Path,  # a file in any of the forms above
+    content: Any = None,  # what `read_file` found there; None: it is read here
 ) -> Any:  # all that the file holds
     "Load weights from a file; ValueError with the reason if that cannot be."
-    content = read_file(path)
+    content = read_file(path) if content is None else content
     try:
         fit_weights(model, find_weights(content))
     except ValueError as error:

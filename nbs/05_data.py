@@ -765,14 +765,19 @@ Loaded = tuple[dict[str, Split], Findings]
 LOADED: dict[Any, Loaded] = {}  # of one data set at most
 
 
-def files_of(
-    layout: Layout,
+def state_of(
+    root: Path | None,  # of the data set; None: synthetic scenes
+    config: Config,
+    names: Sequence[str],  # of the parts
 ) -> tuple[Any, ...]:
     "Name, size and time of every file of a data set: what changes when the data do."
+    if root is None:
+        return ()
+    layout = find_layout(root, config, names)
     files, found = [], list[Any]()
     for top in (layout.images, layout.masks):
-        for folder, below, names in os.walk(top):
-            files += [os.path.join(folder, name) for name in names]
+        for folder, below, inside in os.walk(top):
+            files += [os.path.join(folder, name) for name in inside]
             if any(os.path.islink(os.path.join(folder, name)) for name in below):
                 return (object(),)  # what lies behind a link is not watched: nothing is equal
     for path in (*files, *map(str, layout.lists.values())):
@@ -788,22 +793,18 @@ def load(
 ) -> Loaded:
     "As `read_dataset`, but a data set is read once."
     root = find_dataset(config.dataset_dir)
+    key: Any = None
     own = ("scenes", "base_size", "train_list", "test_list", "cache")
     settings = root, tuple(getattr(config, name) for name in own)
     for wanted in dict.fromkeys((("train", "test"), tuple(names))):  # both may be there already
-        with contextlib.suppress(UserError):  # there may be no training list
-            found = LOADED.get((settings, wanted, state_of(root, config, wanted)))
+        with contextlib.suppress(UserError):  # without a list, which `read_dataset` reports
+            key = settings, wanted, state_of(root, config, wanted)
+            found = LOADED.get(key)
             if found and (wanted == tuple(names) or not found[1].errors):
                 return found
     LOADED.clear()  # before the memory is filled again
-    key = settings, tuple(names), state_of(root, config, names)
-    LOADED[key] = read_dataset(config, names)
-    return LOADED[key]
-
-
-def state_of(root: Path | None, config: Config, names: Sequence[str]) -> tuple[Any, ...]:
-    "The files of a data set as they are now; nothing for synthetic scenes."
-    return files_of(find_layout(root, config, names)) if root else ()
+    read = LOADED[key] = read_dataset(config, names)
+    return read
 
 
 # %% [markdown]
@@ -873,7 +874,7 @@ def splits(
     count = len(listed_names(parts["train"]))
     if config.choose == "val" and count < 2:
         raise UserError("choose='val': one training image cannot be parted; write last instead")
-    made = parted(parts, (config.seed, config.val_fraction) if config.choose == "val" else None)
+    made = parted(parts, config)
     if len(made["train"]) < config.batch_size:
         raise UserError(
             f"batch_size={config.batch_size}: there are only {len(made['train'])} training images; "
@@ -884,15 +885,16 @@ def splits(
 
 def parted(
     parts: dict[str, Split],  # as read
-    how: tuple[int, float] | None,  # seed and share of the held-out part; None: there is none
+    config: Config,
 ) -> dict[str, Split]:
     "The splits of a run, with stand-ins for training images that cannot be read."
     places: Sequence[int] = range(len(listed_names(parts["train"])))
-    made = {"test": places_of(parts["test"], "test", range(len(listed_names(parts["test"]))))}
-    if how:
-        seed, share = how
-        order = np.random.default_rng(seed).permutation(len(places)).tolist()
-        held = min(max(1, round(share * len(places))), len(places) - 1)
+    made = {
+        k: places_of(v, k, range(len(listed_names(v)))) for k, v in parts.items() if k == "test"
+    }
+    if config.choose == "val":
+        order = np.random.default_rng(config.seed).permutation(len(places)).tolist()
+        held = min(max(1, round(config.val_fraction * len(places))), len(places) - 1)
         made["val"] = places_of(parts["train"], "val", sorted(order[:held]))
         places = sorted(order[held:])
     return made | {"train": places_of(parts["train"], "train", places, stand_in=True)}
@@ -1080,13 +1082,11 @@ with expect_fail(UserError, contains="write --batch-size 20 or less"):
     splits(Config(scenes=20, base_size=64, batch_size=32))
 small = Config(scenes=4, base_size=32)
 assert load(small) is load(small, ["test"])
-with tempfile.TemporaryDirectory() as tmp:
-    (Path(tmp) / "a.png").touch()
-    test_eq(len(files_of(Layout(Path(tmp), Path(tmp), Path(tmp), {}))), 2)
 test_eq((state_of(None, small, ["test"]), len(LOADED)), ((), 1))
 LOADED.clear()
 test_eq(read_dataset(Config(scenes=8, base_size=32))[1].errors, {})
-test_eq(sorted(parted(parts, (0, 0.5))), ["test", "train", "val"])
+test_eq(sorted(parted(parts, small)), ["test", "train"])
+test_eq(list(splits(small, ["train"])), ["train"])
 
 
 # %% [markdown]

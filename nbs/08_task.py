@@ -620,6 +620,11 @@ with expect_fail(UserError, contains="did you mean mshnet?"):
 
 # %%
 #| export
+def folded_for(device: DeviceSteps, model: nn.Module) -> nn.Module:
+    "The model as it predicts on a device: float32 and a compiler take it as it is."
+    return model if device.precision == "fp32" or device.compiles else fold(model)
+
+
 class Detection(Task):
     "Infrared small target detection with MSHNet."
 
@@ -673,7 +678,7 @@ class Detection(Task):
 
     def for_scoring(self, model: nn.Module, device: DeviceSteps) -> nn.Module:
         "Batch norm joins the convolutions where numbers have 16 bits anyway."
-        return model if device.precision == "fp32" or device.compiles else fold(model)
+        return folded_for(device, model)
 
     def rate(self, step: int, per_epoch: int) -> float:
         "The learning rate of a step, by the rule for large batches."
@@ -719,7 +724,7 @@ class Detection(Task):
 
     def report(self, folder: Path) -> None:
         "Curves and the gallery."
-        resolve("mshnet.show:report")(folder)
+        resolve("mshnet.show:draw_run")(folder)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
         "What helps a prediction that is everything or nothing."
@@ -764,6 +769,7 @@ loss = task.loss(model, batch, task.phase(6))
 loss.backward()
 test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
 test_eq(task.plan(parts["test"], None), [[0, 1]])
+assert folded_for(device, model) is model  # in float32
 slow = Detection(Config(join_rate=0.1)).optimizer(model).param_groups
 test_eq([(len(group["params"]), group["lr"]) for group in slow][1], (8, 0.0001))
 loss

@@ -51,13 +51,14 @@ from mshnet.metrics import (
     pd_fa,
     score,
 )
-from mshnet.model import PRETRAINED, find_weights, fit_weights, fold, read_file, weights_file
+from mshnet.model import PRETRAINED, load_weights, read_file, weights_file
 from mshnet.places import program_folder
 from mshnet.task import (
     Evaluation,
     Origin,
     Task,
     count_predictions,
+    folded_for,
     make_task,
     normalise,
     protocol,
@@ -500,10 +501,8 @@ def fitted(
 ) -> nn.Module:
     "The model of these settings with the weights of a file; UserError if they do not fit."
     model: nn.Module = make_task(config).model()
-    try:
-        fit_weights(model, find_weights(content))
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
+    with as_user_error():
+        load_weights(model, path, content)
     return model
 
 
@@ -669,9 +668,8 @@ class Detector:
                 raise OtherTask(weights, trained.task)
             self.name, model = Path(weights).name, trained.model
             self.deep, self.threshold = trained.phase == "full", trained.threshold
-        placed = self.device.place(model).eval()
-        half = self.device.precision != "fp32" and not self.device.compiles
-        self.model = self.device.begin("predicting", fold(placed) if half else placed)
+        placed = folded_for(self.device, self.device.place(model).eval())
+        self.model = self.device.begin("predicting", placed)
 
     def __call__(
         self,

@@ -45,7 +45,6 @@ import torch
 from mshnet.core import (
     OF_ITS_MACHINE,
     STOPPED,
-    TASKS,
     Settings,
     UserError,
     as_user_error,
@@ -838,9 +837,8 @@ def keep_copies(config: Settings) -> str:  # what is where; empty: there is no m
 #| export
 def known_elsewhere(config: Settings) -> bool:
     "Whether another process would train the same model for these settings."
-    if not TASKS.get(config.task, ("", "mshnet."))[1].startswith("mshnet."):
-        return False
-    return type(make_task(config).model()).__module__.startswith("mshnet.")
+    task = make_task(config)
+    return all(type(x).__module__.startswith("mshnet.") for x in (task, task.model()))
 
 
 # %%
@@ -1013,9 +1011,11 @@ def beginning(
     if old:
         restore(state, old)
     elif config.weight_path:
+        file = weights_file(config.weight_path)
         with as_user_error():
-            for each in (m for m in (model, ema) if m is not None):
-                load_weights(each, weights_file(config.weight_path))
+            content = load_weights(model, file)
+            if ema is not None:
+                load_weights(ema, file, content)
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # it goes on as it went
     state.micro = device.micro

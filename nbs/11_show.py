@@ -420,7 +420,7 @@ gallery(run.folder)
 
 # %%
 #| export
-def report(
+def draw_run(
     folder: Path,  # of a run
 ) -> None:
     "Draw learning curves, trade-offs and the gallery into a run's folder."
@@ -429,7 +429,7 @@ def report(
 
 
 # %%
-report(run.folder)
+draw_run(run.folder)
 
 
 # %% [markdown]

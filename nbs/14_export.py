@@ -22,6 +22,7 @@ import importlib
 import io
 import json
 import logging
+import math
 import os
 import re
 import warnings
@@ -192,9 +193,7 @@ def about(
     inside: bool,  # whether the file normalises, or its reader has to
 ) -> dict[str, Any]:
     "What a file says of itself."
-    values = sample(network(trained)(example())["logits"])
-    formula = {"formula": "(image / 255 - mean) / deviation", "mean": MEAN, "deviation": DEVIATION}
-    return {
+    note = {
         **own_words(trained),
         "kind": KIND,
         "version": VERSION,
@@ -203,12 +202,18 @@ def about(
         "weights": path.name,
         "phase": trained.phase,
         "chosen": trained.origin.chosen,
+        "result": result_of(path, trained),
+    }
+    if trained.task != "detect":
+        return note
+    values = sample(network(trained)(example())["logits"])
+    formula = {"formula": "(image / 255 - mean) / deviation", "mean": MEAN, "deviation": DEVIATION}
+    return note | {
         "image": "uint8 [batch,3,height,width], RGB 0..255; height and width multiples of 16",
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
         "threshold": trained.threshold,  # of the probability
         "example": {"image": EXAMPLE, "logits every 8 pixels": values},
-        "result": result_of(path, trained),
     }
 
 
@@ -616,6 +621,19 @@ def compare(
     return worst
 
 
+def difference_of(
+    path: Path,  # of the file that was written
+    format: str,
+    trained: Trained,
+) -> dict[str, float]:  # the largest of each output, in tolerances; above 1: not the same
+    "How far a file is from what was written; of another task than detection, by its weights."
+    if trained.task == "detect":
+        return compare(answers_of(path, format), network(trained))
+    again = trained_model(path).model.state_dict()
+    same = all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items())
+    return {"weights": 0.0 if same else math.inf}
+
+
 # %%
 test_eq(tuple(pictures(2, 64, 48).shape), (2, 3, 64, 48))
 compare(program, network(trained))
@@ -718,17 +736,20 @@ def export(
     format, path = target(source, format, output)
     expect_packages(f"format={format}", *NEEDS[format])
     trained = trained_model(source)
-    if trained.task != "detect":
-        return export_weights(source, trained, format, path)
-    want = network(trained)
-    if not want(example())["logits"].isfinite().all():
+    detects = trained.task == "detect"
+    if not detects and format != "safetensors":
+        raise UserError(
+            f"format={format}: weights of task {trained.task} are exported as safetensors alone; "
+            "write --format safetensors"
+        )
+    if detects and not network(trained)(example())["logits"].isfinite().all():
         raise UserError(
             f"{source}: weights that predict no number (NaN); take an earlier checkpoint"
         )
     half = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         write_atomic(half, content(source, trained, format))
-        difference = compare(answers_of(half, format), want)
+        difference = difference_of(half, format, trained)
         if not max(difference.values()) <= 1:
             raise UserError(
                 f"{path}: not kept, it differs from PyTorch by {max(difference.values()):.2g} "
@@ -742,41 +763,6 @@ def export(
 
 
 # %% [markdown]
-# Weights of another task are written as they are, and read back:
-
-# %%
-#| export
-def export_weights(source: Path, trained: Trained, format: str, path: Path) -> Exported:
-    "Write the weights of any task as safetensors; UserError for another format."
-    if format != "safetensors":
-        raise UserError(
-            f"format={format}: weights of task {trained.task} are exported as safetensors alone; "
-            "write --format safetensors"
-        )
-    note = {
-        **own_words(trained),
-        "kind": KIND,
-        "version": VERSION,
-        "weights": source.name,
-        "result": result_of(source, trained),
-    }
-    write_atomic(path, safetensors_bytes(trained.model, note))
-    again = trained_model(path).model.state_dict()
-    if not all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items()):
-        raise UserError(f"{path}: differs from {source}; write it again")
-    return Exported(path, format, {"weights": 0.0})
-
-
-# %%
-if importable("safetensors"):
-    with tempfile.TemporaryDirectory() as tmp:
-        path = Path(tmp) / "small.safetensors"
-        done = export_weights(Path("best.pt"), trained, "safetensors", path)
-        with expect_fail(UserError, contains="write --format safetensors"):
-            export_weights(Path("best.pt"), trained, "onnx", path)
-    print(done)
-
-# %% [markdown]
 # Published weights become a safetensors file, which is read again like any weights:
 
 # %%
@@ -786,6 +772,7 @@ if importable("safetensors"):
         done = export(f"{tmp}/weights.pt", "safetensors")
         assert isinstance(done, Exported) and done.path.stat().st_size > 16e6
         source = Path(tmp) / "weights.pt"
+        test_eq(difference_of(done.path, "safetensors", trained_model(source)), done.difference)
         data = content(source, trained_model(source), "safetensors")
         test_eq(len(data), done.path.stat().st_size)
         again = answers_of(done.path, "safetensors")(images)

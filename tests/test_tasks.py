@@ -23,7 +23,7 @@ from mshnet.evaluate import evaluate, predict, trained_model
 from mshnet.export import open_detector
 from mshnet.loss import mshnet_loss
 from mshnet.run import Folder, load
-from mshnet.show import beside_top_hat, report, samples
+from mshnet.show import beside_top_hat, draw_run, samples
 from mshnet.task import NETWORKS, Detection, make_task, normalise, score_split
 from mshnet.train import average, train
 
@@ -284,6 +284,15 @@ def test_weights_of_other_dimensions_keep_their_layout():
     )
 
 
+def in_two_processes(folder, script, *words):
+    "Run a script of these lines under torchrun, where it can import the toys."
+    (folder / "script.py").write_text(script)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = [sys.executable, *started, *map(str, (folder / "script.py", *words))]
+    return subprocess.run(words, env=env, capture_output=True, text=True)
+
+
 RANKS = """
 import json, sys
 import toys
@@ -308,11 +317,7 @@ train(config, Naked(config))
 
 def test_gradients_that_nobody_averages_are_an_error(tmp_path):
     "A loss that reaches into the model passes by what averages gradients."
-    (tmp_path / "script.py").write_text(NAKED)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words += [str(tmp_path / "script.py"), str(tmp_path / "run")]
-    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True)
+    done = in_two_processes(tmp_path, NAKED, tmp_path / "run")
     assert done.returncode != 0
     assert "does not call model(...) itself" in done.stderr
 
@@ -327,11 +332,7 @@ def test_own_networks_and_tasks_are_started_by_torchrun(monkeypatch):
 
 def test_toys_train_in_two_processes(runs, tmp_path):
     "Their losses are those of one process, but for batch norm, which sees half a batch."
-    (tmp_path / "script.py").write_text(RANKS)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words += [str(tmp_path / "script.py"), str(tmp_path), json.dumps(SHORT)]
-    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True)
+    done = in_two_processes(tmp_path, RANKS, tmp_path, json.dumps(SHORT))
     assert done.returncode == 0, done.stderr[-4000:]
     for name, run in runs.items():
         two = Folder(tmp_path / name)
@@ -428,7 +429,7 @@ def test_a_data_set_is_read_once(tmp_path, monkeypatch):
     )
     samples(config, tmp_path / "run")
     run = train(config)
-    report(run.folder)
+    draw_run(run.folder)
     beside_top_hat(run.folder)
     evaluate(config.model_copy(update={"weight_path": str(run.folder)}))
     assert data.report(config)[1]
