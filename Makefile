@@ -1,5 +1,5 @@
 # make demo      the whole path on synthetic scenes, on the CPU   make build  notebooks, library and README
-# make test      everything but XLA                               make check  is all of that as built? (seconds)
+# make test      what a change needs, without XLA                 make check  is all of that as built? (seconds)
 # make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
 # make docs      the site in _docs/: executed copies (six to ten minutes), links checked
 # make faults    200 runs killed, other faults, 2,000 invented inputs for each reader (a quarter of an hour)
@@ -12,6 +12,8 @@ XLA := .venv-xla/bin
 XLA_MADE := .venv-xla/.made
 XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
+CHOSEN = -m 'not nightly'
+
 .PHONY: demo test test-xla test-xla-aside test-all faults check build docs
 .DEFAULT_GOAL := demo
 
@@ -22,12 +24,12 @@ test: export OMP_NUM_THREADS = 1
 test: $(MADE)
 	$(BIN)/python tools/nbs.py check
 	$(BIN)/python tools/nbs.py test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(CHOSEN)
 
 # Both halves at once, XLA's on the time that is left. Its words come when it ends; the main tests'
 # are the last lines.
 test-all:
-	@$(MAKE) --no-print-directory -j2 test test-xla-aside
+	@$(MAKE) --no-print-directory -j2 CHOSEN= test test-xla-aside
 
 test-xla-aside:
 	@log=$$(mktemp); nice $(MAKE) --no-print-directory test-xla >$$log 2>&1; status=$$?; \
