@@ -255,8 +255,9 @@ def write_copies(
     for i in indices:
         path = folder / f"{split.name}_{i}.png"
         if not path.exists():
-            Image.fromarray(split.masks[i] * np.uint8(255)).save(folder / f"{split.name}_{i}_m.png")
-            Image.fromarray(split.images[i]).save(path)
+            image, mask = split.pairs[i]
+            Image.fromarray(mask * np.uint8(255)).save(folder / f"{split.name}_{i}_m.png")
+            Image.fromarray(image).save(path)
 
 
 def plain_augment(

@@ -245,7 +245,7 @@ def predict_some(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # images [N,S,S,3], probabilities, masks [N,S,S]
     "Predict a few images of a split with a run's weights."
     rows = [split.names.index(name) for name in names]
-    pairs = [squash(split.images[i], split.masks[i], config.base_size) for i in rows]
+    pairs = [squash(*split.pairs[i], config.base_size) for i in rows]
     batch = collate(pairs, [True] * len(pairs))
     found = predict(weights or folder / "best.pt", batch.image, "cpu")  # few: not worth a TPU
     mask = batch.mask[:, 0].numpy() > 0
@@ -347,13 +347,10 @@ def samples(
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
     for axes, i in zip(grid.T, steps, strict=True):
-        panel(
-            axes[0],
-            split.images[i],
-            f"{split.names[i]}\n{'x'.join(map(str, split.images[i].shape[:2]))}",
-        )
-        panel(axes[1], split.masks[i], "mask")
-        mark(axes[0], objects(split.masks[i] > 0).centroid.tolist(), HIT)
+        image, truth = split.pairs[i]
+        panel(axes[0], image, f"{split.names[i]}\n{'x'.join(map(str, image.shape[:2]))}")
+        panel(axes[1], truth, "mask")
+        mark(axes[0], objects(truth > 0).centroid.tolist(), HIT)
     return keep_picture(figure, folder, "samples")
 
 # %% ../nbs/11_show.ipynb #tensorboard
@@ -564,13 +561,13 @@ def views_of(
     "The images that are asked for; UserError if there are none."
     detector, size = Detector(weights, device), config.base_size
     if isinstance(images, Split):
-        return Views(images.names, images.pair, detector, size)
+        return Views(images.names, images.pairs.__getitem__, detector, size)
     if images not in ("train", "val", "test"):
         return Views(*images_in(Path(images).expanduser()), detector, size)
     if not Folder(weights.parent).read_json("config.json"):
         raise UserError(f"{weights}: lies in no run's folder; name a folder of images")
     split = part_of(config, str(images))
-    return Views(split.names, split.pair, detector, size)
+    return Views(split.names, split.pairs.__getitem__, detector, size)
 
 
 def part_of(config: Config, name: str) -> Split:  # name: train, val or test

@@ -69,33 +69,23 @@ def ahead(
 for workers in (0, 1, 3):
     test_eq(list(ahead(lambda x: x * x, range(9), workers)), [x * x for x in range(9)])
 
-
 # %% [markdown]
-# ## A split in memory
+# ## A split
 #
-# A benchmark of this field is a few hundred small images: it fits in memory as 8-bit pixels, read once. Grey images are stored once and not three times. What does not fit stays in its files, and copies may lie elsewhere too: `stores` remembers them.
+# A benchmark of this field is a few hundred small images: it fits in memory as 8-bit pixels, read once. Grey images are stored once and not three times. A data set that is larger than the memory stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. Copies may lie elsewhere too, such as on a GPU: `stores` holds them.
 
 # %%
 #| export
-def at_places(values: Any, indices: Sequence[int]) -> Any:
-    "Those of a tuple at these places; of pixels in files, their files."
-    kept = isinstance(values, tuple)
-    return tuple(values[i] for i in indices) if kept else values.part(indices)
+Pair = tuple[np.ndarray, np.ndarray]  # image [H,W] grey or [H,W,3], uint8; mask [H,W] uint8, 0 or 1
 
 
-# %% [markdown]
-# And the split:
-
-# %%
-#| export
 @dataclass(frozen=True)
 class Split:
-    "Images and masks of one part of a data set, as 8-bit pixels, in list order."
+    "Images with their masks of one part of a data set, in list order."
 
     name: str  # "train", "val" or "test"
     names: tuple[str, ...]
-    images: Sequence[np.ndarray]  # each [H,W] grey or [H,W,3], uint8
-    masks: Sequence[np.ndarray]  # each [H,W] uint8, 0 or 1
+    pairs: Sequence[Pair]  # a tuple in memory, or `InFiles`
     source: str  # data set's name
     listed: tuple[str, ...] = ()  # names as listed, with those that cannot be read; empty: names
     stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
@@ -105,10 +95,12 @@ class Split:
         return len(self.names)
 
     def part(self, name: str, indices: Sequence[int]) -> "Split":
-        "The images at these places, as a split of its own."
-        parts = [at_places(x, indices) for x in (self.names, self.images, self.masks)]
-        part = Split(name, parts[0], parts[1], parts[2], self.source)
-        return part.known_by(self) if part.names == self.names else part
+        "A new split of the images at these indices."
+        names = tuple(self.names[i] for i in indices)
+        pairs: Any = self.pairs
+        pairs = tuple(pairs[i] for i in indices) if self.in_memory else replace(pairs, names=names)
+        part = Split(name, names, pairs, self.source)
+        return part.known_by(self) if names == self.names else part
 
     def known_by(self, same: "Split") -> "Split":
         "This split with the hashes of an equal one, if those are known already."
@@ -118,12 +110,7 @@ class Split:
     @property
     def in_memory(self) -> bool:
         "Whether the pixels lie in memory, or in their files."
-        return isinstance(self.images, tuple)
-
-    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        "One image with its mask."
-        images: Any = self.images
-        return (images[index], self.masks[index]) if self.in_memory else images.pair(index)
+        return isinstance(self.pairs, tuple)
 
     @cached_property
     def hashes(self) -> tuple[str, frozenset[bytes], frozenset[str]]:
@@ -136,18 +123,13 @@ class Split:
         return self.hashes[0]
 
 
-# %% [markdown]
-# A run's data is known by its hash, not by the name of its folder.
-
-# %%
-#| export
-def pairs_of(split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def pairs_of(split: Split) -> Iterator[Pair]:
     "All images with their masks, one after the other, without holding them all."
-    yield from ahead(split.pair, range(len(split)), 4)
+    yield from ahead(split.pairs.__getitem__, range(len(split)), 4)
 
 
 # %% [markdown]
-# Which seed holds which images out does not matter to what a recipe was trained on. So there is a digest for each image too.
+# Two runs are compared by the hash of their data, because folders are renamed and lists are edited. Which seed holds which images out does not matter to what a recipe was trained on, so there is a digest for each image too.
 
 # %%
 #| export
@@ -194,15 +176,9 @@ def hash_of_all(parts: Iterable[Split]) -> str:
 
 
 # %%
-dots = Split(
-    "train",
-    ("a", "b"),
-    (np.zeros((4, 6), np.uint8),) * 2,
-    (np.eye(4, 6, dtype=np.uint8),) * 2,
-    "dots",
-)
+black, diagonal = np.zeros((4, 6), np.uint8), np.eye(4, 6, dtype=np.uint8)
+dots = Split("train", ("a", "b"), ((black, diagonal),) * 2, "dots")
 test_eq((len(dots), dots.part("val", [1]).names), (2, ("b",)))
-test_eq(at_places(dots.names, [1, 0]), ("b", "a"))
 back = dots.part("train", [1, 0])
 assert hashes_of(dots)[0] == dots.hash == dots.part("train", [0, 1]).hash != back.hash
 test_eq(hash_of_all([back]), hash_of_all(dots.part("val", [i]) for i in range(2)))
@@ -579,14 +555,12 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(find_file(Path(tmp), "Misc_1"), None)
     test_eq(find_file(Path(tmp), "Misc_1", ("", "_pixels0")).name, "Misc_1_pixels0.PNG")
 
+
 # %% [markdown]
 # Pillow raises many kinds of exceptions for files that are broken in different ways. Whatever it is, it concerns this one file, and the next one is read all the same.
 
 # %%
 #| export
-Pair = tuple[np.ndarray, np.ndarray]
-
-
 class Reading(NamedTuple):
     "One image with its mask, or why there is none."
 
@@ -624,7 +598,7 @@ def read_pair(
 
 
 # %% [markdown]
-# A split larger than the memory is read once to find what is wrong with it, and again, image by image, whenever a batch wants one. It looks like the tuple of images that it stands for.
+# A split larger than the memory is read once to find what is wrong with it. Later, a batch reads the pairs that it needs again.
 
 # %%
 #| export
@@ -633,23 +607,18 @@ class BadImage(UserError):
 
 
 @dataclass(frozen=True)
-class InFiles(Sequence[np.ndarray]):
-    "Images, or masks, that stay in their files until they are asked for."
+class InFiles(Sequence[Pair]):
+    "Images with their masks that are read from their files each time."
 
     layout: Layout
     names: tuple[str, ...]
-    what: int  # 0: images, 1: masks
 
     def __len__(self) -> int:
-        "How many there are."
+        "Number of images."
         return len(self.names)
 
     def __getitem__(self, index: Any) -> Any:
-        "Read one."
-        return self.pair(index)[self.what]
-
-    def pair(self, index: int) -> Pair:
-        "Read an image and its mask; BadImage if a file has changed and cannot be read any more."
+        "Read one pair; BadImage if a file has changed and cannot be read any more."
         reading = read_pair(self.layout, self.names[index])
         if not reading.pair:
             raise BadImage(
@@ -657,10 +626,6 @@ class InFiles(Sequence[np.ndarray]):
                 "again, or train with --on-bad-image skip"
             )
         return reading.pair
-
-    def part(self, indices: Sequence[int]) -> "InFiles":
-        "Those at these places."
-        return replace(self, names=tuple(self.names[i] for i in indices))
 
 
 # %% [markdown]
@@ -691,11 +656,8 @@ def read_split(
             kept.append(reading.pair)
             if used > room:
                 kept.clear()
-    images, masks = (
-        tuple(pair[i] for pair in kept) if used <= room else InFiles(layout, tuple(good), i)
-        for i in (0, 1)
-    )
-    split = Split(part, tuple(good), images, masks, layout.root.resolve().name, tuple(names))
+    pairs = tuple(kept) if used <= room else InFiles(layout, tuple(good))
+    split = Split(part, tuple(good), pairs, layout.root.resolve().name, tuple(names))
     vars(split)["hashes"] = hasher.hashes()
     return split
 
@@ -715,7 +677,7 @@ with tempfile.TemporaryDirectory() as tmp:
     findings = Findings()
     kept = read_split(layout, "train", ["a", "b", "c"], findings)
     streamed = read_split(layout, "train", ["a"], findings, room=0)
-    assert kept.in_memory and isinstance(streamed.images, InFiles)
+    assert kept.in_memory and isinstance(streamed.pairs, InFiles)
     test_eq((kept.names, kept.listed), (("a",), ("a", "b", "c")))
     test_eq(streamed.hash, kept.hash)
     assert "hashes" in vars(streamed)  # of the one reading
@@ -1051,23 +1013,22 @@ def scenes(
 ) -> Split:
     "A split of synthetic scenes; the same arguments give the same scenes."
     kind = sum(name.encode())
-    pairs = [scene(np.random.default_rng([kind, i]), size) for i in range(count)]
-    images, masks = zip(*pairs, strict=True)
-    return Split(name, tuple(f"{name}_{i:04d}" for i in range(count)), images, masks, "scenes")
+    pairs = tuple(scene(np.random.default_rng([kind, i]), size) for i in range(count))
+    return Split(name, tuple(f"{name}_{i:04d}" for i in range(count)), pairs, "scenes")
 
 
 # %%
 made = scenes("train", 4, 128)
 test_eq(made.hash, scenes("train", 4, 128).hash)
-assert made.hash != scenes("test", 4, 128).hash and all(m.any() for m in made.masks)
+assert made.hash != scenes("test", 4, 128).hash and all(mask.any() for _, mask in made.pairs)
 assert scene(np.random.default_rng(0), 64)[0].std() > 3
-Image.fromarray(np.hstack(made.images))
+Image.fromarray(np.hstack([image for image, _ in made.pairs]))
 
 # %% [markdown]
 # Their targets, in the same places:
 
 # %%
-Image.fromarray(255 * np.hstack(made.masks))
+Image.fromarray(255 * np.hstack([mask for _, mask in made.pairs]))
 
 # %% [markdown]
 # Without a data set, a run takes its splits from here, and the held-out part follows the seed:
@@ -1302,16 +1263,17 @@ rows = []
 for kind in ("paper", "flips", "robust"):
     config = Config(augment=kind, base_size=128, target_share=1.0)
     draws = [draw(config, epoch, 1) for epoch in range(4)]
-    views = [augment(made.images[1], made.masks[1], drawn, 128) for drawn in draws]
+    views = [augment(*made.pairs[1], drawn, 128) for drawn in draws]
     rows.append(np.hstack([image for image, _ in views]))
     assert all(mask.any() for _, mask in views)
-test_eq(other_sensor(made.images[1], 3), other_sensor(made.images[1], 3))
+image = made.pairs[1][0]
+test_eq(other_sensor(image, 3), other_sensor(image, 3))
 Image.fromarray(np.vstack(rows))
 
 # %%
-test_eq([s.shape for s in squash(made.images[0], made.masks[0], 64)], [(64, 64), (64, 64)])
+test_eq([s.shape for s in squash(*made.pairs[0], 64)], [(64, 64), (64, 64)])
 still = Draw(mirror=False, long_side=128, top=0, left=0, blur=0)
-test_eq(augment(made.images[0], made.masks[0], still, 128)[0], made.images[0])
+test_eq(augment(*made.pairs[0], still, 128)[0], made.pairs[0][0])
 
 
 # %% [markdown]
@@ -1392,7 +1354,7 @@ def readable(split: Split, index: int, on_bad_image: str) -> Pair:
     "An image with its mask; if it cannot be read and may be skipped, the next one's."
     for i in (j % len(split) for j in range(index, index + len(split))):
         try:
-            return split.pair(i)
+            return split.pairs[i]
         except BadImage as error:
             if on_bad_image == "stop":
                 raise
@@ -1419,7 +1381,7 @@ def squash_once(split: Split, index: int, size: int) -> Pair:
     "One image, squashed: the same in every epoch, so it is kept where that takes little memory."
     done = split.stores.setdefault(f"squashed to {size}", {})
     if index not in done:
-        pair = squash(*split.pair(index), size)
+        pair = squash(*split.pairs[index], size)
         if not split.in_memory or 4 * len(split) * size * size > 2**28:  # colour and mask
             return pair
         done[index] = pair
@@ -1434,9 +1396,9 @@ test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True,
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
 with expect_fail(BadImage, contains="none of its 0 images"):
     readable(made.part("none", []), 0, "skip")
-assert readable(made, 0, "stop")[0] is made.images[0] and pixel_count(made) == 4 * 2 * 128 * 128
+assert readable(made, 0, "stop") is made.pairs[0] and pixel_count(made) == 4 * 2 * 128 * 128
 assert squash_once(made, 3, 64) is squash_once(made, 3, 64)
-test_eq(collate([squash(made.images[3], made.masks[3], 64)], [True]).image[0], batch.image[0])
+test_eq(collate([squash(*made.pairs[3], 64)], [True]).image[0], batch.image[0])
 
 
 # %% [markdown]
@@ -1474,8 +1436,8 @@ class Pixels:
 
 def pixel_shape(split: Split) -> tuple[int, int, int]:  # planes of images, height, width
     "The shape that a split's images take in a store."
-    height, width = (max(mask.shape[k] for mask in split.masks) for k in (0, 1))
-    return sum(1 if image.ndim == 2 else 3 for image in split.images), height, width
+    height, width = (max(mask.shape[k] for _, mask in split.pairs) for k in (0, 1))
+    return sum(1 if image.ndim == 2 else 3 for image, _ in split.pairs), height, width
 
 
 def pixel_bytes(split: Split) -> int:
@@ -1495,28 +1457,23 @@ def store_pixels(split: Split) -> Pixels:
     planes = torch.zeros((count, height, width), dtype=torch.uint8)
     masks = torch.zeros((len(split), height, width), dtype=torch.uint8)
     first, place = [], 0
-    for i, (image, mask) in enumerate(zip(split.images, split.masks, strict=True)):
+    for i, (image, mask) in enumerate(split.pairs):
         h, w = mask.shape
         layers = np.atleast_3d(image).transpose(2, 0, 1).copy()
         masks[i, :h, :w] = torch.from_numpy(mask.copy())
         planes[place : place + len(layers), :h, :w] = torch.from_numpy(layers)
         first.append((place, place + len(layers) // 2, place + len(layers) - 1))
         place += len(layers)
-    return Pixels(planes, masks, tuple(first), tuple(split.masks))
+    return Pixels(planes, masks, tuple(first), tuple(mask for _, mask in split.pairs))
 
 
 # %% [markdown]
 # Two grey scenes and a colour one of another size make five planes and three masks:
 
 # %%
-tinted = np.stack([made.images[2], made.images[2] // 2, made.images[2] // 3], 2)[:100, :75]
-mixed = Split(
-    "train",
-    ("a", "b", "c"),
-    (*made.images[:2], tinted),
-    (*made.masks[:2], made.masks[2][:100, :75]),
-    "mixed",
-)
+image, mask = (pixels[:100, :75] for pixels in made.pairs[2])
+tinted = np.stack([image, image // 2, image // 3], 2)
+mixed = Split("train", ("a", "b", "c"), (*made.pairs[:2], (tinted, mask)), "mixed")
 store = store_pixels(mixed)
 assert isinstance(store, Pixels)
 test_eq((pixel_shape(mixed), store.first[1:]), ((5, 128, 128), ((1, 1, 1), (2, 3, 4))))
@@ -1680,7 +1637,7 @@ def batch_row(
 # %%
 test_eq(nearest((3, 6, 0, 0), 8).tolist(), [0, 0, 1, 1, 2, 2, -1, -1])
 test_eq(nearest((3, 6, 2, 1), 4).tolist(), [1, 1, 0, 0])
-row = batch_row(store, 2, placement(mixed.masks[2], middle, 64), middle, 64)
+row = batch_row(store, 2, placement(mixed.pairs[2][1], middle, 64), middle, 64)
 row[:15]
 
 # %% [markdown]
@@ -1779,7 +1736,7 @@ def augment_batch(
 
 # %%
 views = augment_batch(store, numbers)
-pairs = [augment(mixed.images[i], mixed.masks[i], drawn[i], 128) for i in range(3)]
+pairs = [augment(*mixed.pairs[i], drawn[i], 128) for i in range(3)]
 wanted = collate(pairs, [True] * 3)
 both = torch.cat([torch.cat(list(b.image), 2) for b in (wanted, views)], 1)
 upright = torch.stack([m.mT if d.turn else m for m, d in zip(wanted.mask, drawn, strict=True)])

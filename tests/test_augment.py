@@ -43,13 +43,14 @@ def noise(sizes=SIZES, colour=(), seed=0):
     shapes = [(*s, 3) if i in colour else s for i, s in enumerate(sizes)]
     images = tuple(rng.integers(0, 256, s, dtype=np.uint8) for s in shapes)
     masks = tuple((rng.random(s) < 0.2).astype(np.uint8) for s in sizes)
-    return Split("train", tuple(map(str, range(len(sizes)))), images, masks, "noise")
+    pairs = tuple(zip(images, masks, strict=True))
+    return Split("train", tuple(map(str, range(len(sizes)))), pairs, "noise")
 
 
 def by_pillow(split, draws, size):
     "The batch that the reference makes."
-    parts = zip(split.images, split.masks, draws, strict=True)
-    return collate([augment(i, m, d, size) for i, m, d in parts], [True] * len(split))
+    pairs = [augment(*pair, d, size) for pair, d in zip(split.pairs, draws, strict=True)]
+    return collate(pairs, [True] * len(split))
 
 
 def by_products(split, draws, size):
@@ -115,7 +116,7 @@ def test_scoring_squashes_as_pillow_does_and_marks_filler(size):
     split = noise(colour=(3,))
     store = store_pixels(split)
     indices = [*range(len(split)), -1]
-    pairs = [squash(split.images[max(i, 0)], split.masks[max(i, 0)], size) for i in indices]
+    pairs = [squash(*split.pairs[max(i, 0)], size) for i in indices]
     have = augment_batch(store, scoring_numbers(store, indices, size))
     check(have, collate(pairs, [True] * len(pairs)))
     assert have.real.tolist() == [True] * len(split) + [False]
@@ -296,7 +297,7 @@ def test_real_images_for_scoring(sirst):
     split = real(sirst)
     store = store_pixels(split)
     have = augment_batch(store, scoring_numbers(store, range(len(split)), 256))
-    pairs = [squash(i, m, 256) for i, m in zip(split.images, split.masks, strict=True)]
+    pairs = [squash(*pair, 256) for pair in split.pairs]
     check(have, collate(pairs, [True] * len(pairs)), 2e-3, 1e-5)
 
 
@@ -312,9 +313,11 @@ def test_transforms_of_the_official_code(sirst):
     names = [row["name"] for row in rows]
     images = [read_image(sirst / "images" / f"{name}.png")[0] for name in names]
     sizes = [image.shape[:2] for image in images]
-    pairs = zip(names, sizes, strict=True)
-    masks = [read_mask(sirst / "masks" / f"{name}.png", size)[0] for name, size in pairs]
-    store = store_pixels(Split("train", tuple(names), tuple(images), tuple(masks), "golden"))
+    masks = [
+        read_mask(sirst / "masks" / f"{n}.png", s)[0] for n, s in zip(names, sizes, strict=True)
+    ]
+    pairs = tuple(zip(images, masks, strict=True))
+    store = store_pixels(Split("train", tuple(names), pairs, "golden"))
     draws = []
     for row in rows:
         spare = [max(side - 256, 0) for side in row["resized"]]

@@ -190,8 +190,8 @@ def test_training_images_are_the_same_with_every_seed(tmp_path):
     first, second = (identity(make_task(config), each, device) for each in parts)
     assert first["training list"] == second["training list"]
     assert first["train data"] != second["train data"]
-    masks = tuple(1 - mask for mask in parts[0]["train"].masks)
-    other = parts[0] | {"train": replace(parts[0]["train"], masks=masks)}
+    pairs = tuple((image, 1 - mask) for image, mask in parts[0]["train"].pairs)
+    other = parts[0] | {"train": replace(parts[0]["train"], pairs=pairs)}
     assert identity(make_task(config), other, device)["training list"] != first["training list"]
 
 

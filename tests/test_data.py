@@ -3,6 +3,7 @@
 import struct
 import warnings
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from scipy import ndimage
 
 from mshnet.core import Config, UserError
 from mshnet.data import (
-    Split,
     ahead,
     order,
     report,
@@ -75,7 +75,7 @@ def test_a_data_set_in_order_is_read_in_silence(folder):
     }
     assert lines == []
     for split in parts.values():
-        for image, mask in zip(split.images, split.masks, strict=True):
+        for image, mask in split.pairs:
             assert image.dtype == mask.dtype == np.uint8
             assert mask.sum() == 9
             assert image[mask > 0].min() > 200
@@ -275,7 +275,7 @@ def test_grey_pixels_are_the_same_in_every_mode(folder, mode):
         pixels = np.where(pixels > 127, 255, 0).astype(np.uint8)
     put(folder, "images", "train_0", pixels, mode)
     parts, lines = warned(folder)
-    np.testing.assert_array_equal(parts["train"].images[0], pixels)
+    np.testing.assert_array_equal(parts["train"].pairs[0][0], pixels)
     assert lines == []
 
 
@@ -283,7 +283,7 @@ def test_grey_pixels_are_the_same_in_every_mode(folder, mode):
 def test_colour_is_kept(folder, mode):
     "Some images are in false colours, and the official code reads three channels."
     put(folder, "images", "train_0", COLOUR, mode)
-    np.testing.assert_array_equal(warned(folder)[0]["train"].images[0], COLOUR)
+    np.testing.assert_array_equal(warned(folder)[0]["train"].pairs[0][0], COLOUR)
 
 
 def test_palette_colours_are_looked_up(folder):
@@ -291,7 +291,7 @@ def test_palette_colours_are_looked_up(folder):
     picture = Image.fromarray((GREY % 2).astype(np.uint8)).convert("P")
     picture.putpalette([200, 10, 10, 20, 90, 20])
     put(folder, "images", "train_0", picture)
-    [first, second] = warned(folder)[0]["train"].images[0][0, :2].tolist()
+    [first, second] = warned(folder)[0]["train"].pairs[0][0][0, :2].tolist()
     assert (first, second) == ([200, 10, 10], [20, 90, 20])
 
 
@@ -300,10 +300,10 @@ def test_16_bit_frames_keep_their_contrast_and_are_warned_of(folder):
     put(folder, "images", "train_0", 20_000 + GREY)
     put(folder, "images", "train_1", np.full((32, 32), 700, np.uint16))
     parts, [line] = warned(folder)
-    image = parts["train"].images[0].ravel().astype(int)
+    image = parts["train"].pairs[0][0].ravel().astype(int)
     assert (image[0], image[-1]) == (0, 255)
     assert (np.diff(image) >= 0).all()
-    assert not parts["train"].images[1].any()
+    assert not parts["train"].pairs[1][0].any()
     assert "16-bit" in line
     assert line.endswith(": 2 (train_0, train_1)")
 
@@ -380,7 +380,7 @@ def test_a_mask_of_another_size_is_resized_as_labels_and_warned_of_once(folder):
     parts, [line] = warned(folder)
     want = np.zeros((32, 32), np.uint8)
     want[10:15, 10:14] = 1
-    np.testing.assert_array_equal(parts["train"].masks[1], want)
+    np.testing.assert_array_equal(parts["train"].pairs[1][1], want)
     assert "mask of another size" in line
     assert line.endswith(": 2 (train_1, test_0)")
 
@@ -389,7 +389,7 @@ def test_grey_masks_are_cut_at_half_and_warned_of(folder):
     "A mask saved as JPEG or smoothed: half is the only cut that keeps areas."
     put(folder, "masks", "train_1", (GREY // 4).astype(np.uint8))
     parts, [line] = warned(folder)
-    np.testing.assert_array_equal(parts["train"].masks[1], GREY // 4 >= 128)
+    np.testing.assert_array_equal(parts["train"].pairs[1][1], GREY // 4 >= 128)
     assert "grey mask" in line
     assert line.endswith(": 1 (train_1)")
 
@@ -400,7 +400,7 @@ def test_masks_of_0_and_1_are_masks(folder):
     mask[3:6, 7] = 1
     put(folder, "masks", "train_1", mask)
     parts, lines = warned(folder)
-    np.testing.assert_array_equal(parts["train"].masks[1], mask)
+    np.testing.assert_array_equal(parts["train"].pairs[1][1], mask)
     assert lines == []
 
 
@@ -421,7 +421,7 @@ def test_16_bit_masks_are_masks(folder, white):
     mask[3:6, 7] = white
     put(folder, "masks", "train_1", mask)
     parts, lines = warned(folder)
-    np.testing.assert_array_equal(parts["train"].masks[1], mask > 0)
+    np.testing.assert_array_equal(parts["train"].pairs[1][1], mask > 0)
     assert lines == []
 
 
@@ -498,23 +498,18 @@ def test_without_choosing_by_validation_nothing_is_held_out(folder, choose):
     assert len(parts["train"]) == 6
 
 
-def changed(split, **columns):
-    "A split with other columns."
-    own = {k: getattr(split, k) for k in ("name", "names", "images", "masks", "source")}
-    return Split(**(own | columns))
-
-
 def test_the_hash_changes_with_every_pixel_and_the_order(folder):
     "It stands in every result: other data must not look like the same."
     split = splits(config(folder))["train"]
-    image, mask = split.images[3].copy(), split.masks[5].copy()
-    image[0, 0] ^= 1
-    mask[31, 31] ^= 1
+    (image, mask), rest = split.pairs[0], split.pairs[1:]
+    other_image, other_mask = image.copy(), mask.copy()
+    other_image[0, 0] ^= 1
+    other_mask[31, 31] ^= 1
     others = [
-        changed(split, images=(*split.images[:3], image, *split.images[4:])),
-        changed(split, masks=(*split.masks[:5], mask)),
-        changed(split, names=("other", *split.names[1:])),
-        changed(split, images=(split.images[0].reshape(16, 64), *split.images[1:])),
+        replace(split, pairs=((other_image, mask), *rest)),
+        replace(split, pairs=((image, other_mask), *rest)),
+        replace(split, names=("other", *split.names[1:])),
+        replace(split, pairs=((image.reshape(16, 64), mask), *rest)),
         split.part("train", [1, 0, 2, 3, 4, 5]),
         split.part("train", range(5)),
     ]
@@ -610,7 +605,7 @@ def test_grey_and_colour_images_share_a_batch(folder):
     split = splits(config(folder))["train"]
     batch = scoring_batch(split, [0, 1], config(folder))
     np.testing.assert_array_equal(batch.image[0].permute(1, 2, 0).numpy(), COLOUR)
-    np.testing.assert_array_equal(batch.image[1, 2].numpy(), split.images[1])
+    np.testing.assert_array_equal(batch.image[1, 2].numpy(), split.pairs[1][0])
 
 
 # Real images
@@ -618,7 +613,7 @@ def test_grey_and_colour_images_share_a_batch(folder):
 
 def targets(split):
     "8-connected components of a split's masks, counted by another library."
-    return sum(ndimage.label(mask, np.ones((3, 3)))[1] for mask in split.masks)
+    return sum(ndimage.label(mask, np.ones((3, 3)))[1] for _, mask in split.pairs)
 
 
 def test_the_real_set_is_read_as_its_readme_says(sirst):
@@ -628,11 +623,11 @@ def test_the_real_set_is_read_as_its_readme_says(sirst):
         parts = splits(Config(dataset_dir=str(sirst), choose="last"))
     assert {name: len(split) for name, split in parts.items()} == {"train": 213, "test": 214}
     assert {name: targets(split) for name, split in parts.items()} == {"train": 270, "test": 263}
-    sizes = {image.shape[:2] for split in parts.values() for image in split.images}
+    sizes = {image.shape[:2] for split in parts.values() for image, _ in split.pairs}
     assert len(sizes) == 381
     for split in parts.values():
-        pairs = zip(split.images, split.masks, strict=True)
-        assert all(image.shape[:2] == mask.shape and mask.max() <= 1 for image, mask in pairs)
+        for image, mask in split.pairs:
+            assert image.shape[:2] == mask.shape and mask.max() <= 1
     [line] = [str(w.message) for w in caught]
     assert line.startswith("mask of another size")
     assert line.endswith(": 1 (Misc_111)")

@@ -383,7 +383,7 @@ def test_streaming_takes_bounded_memory(tmp_path):
     config = tiny(dataset_dir=str(folder), cache="stream", num_workers=1)
     tracemalloc.start()
     parts, findings = read_dataset(config)
-    assert isinstance(parts["train"].images, InFiles) and not findings.errors
+    assert isinstance(parts["train"].pairs, InFiles) and not findings.errors
     task, device = Detection(config), open_device("cpu")
     digest = parts["train"].hash
     plan = task.plan(parts["train"], 0)
@@ -410,7 +410,7 @@ def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
     split = read_dataset(tiny(dataset_dir=str(folder), cache="stream"))[0]["train"]
     (folder / "images" / "train_3.png").unlink()
     with pytest.raises(UserError, match="train_3: name without an image"):
-        split.pair(3)
+        split.pairs[3]
 
 
 # Batch and learning rate

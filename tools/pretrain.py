@@ -56,7 +56,7 @@ def pictures(data: Path):
         findings.settle()
         split = parts["train"]
         for i, key in enumerate(split.names):
-            yield f"{name}_{key}", *split.pair(i)
+            yield f"{name}_{key}", *split.pairs[i]
     for file in sorted((data / "clutter" / "images").glob("*.png")):
         pixels = np.asarray(Image.open(file).convert("L"))
         yield f"clutter_{file.stem}", pixels, np.zeros_like(pixels)
@@ -100,7 +100,7 @@ def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
     split = splits(Config(dataset_dir=str(folder)))["train"]
     names: list[str] = []
     for i in range(len(split)):
-        image, mask = split.pair(i)
+        image, mask = split.pairs[i]
         near = ndimage.binary_dilation(mask > 0, iterations=3)
         for row in detections(predict_frame(detector, image)).rows():
             top, left, bottom, right = row["box"]
@@ -134,7 +134,7 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
     total, histogram, sums = [Found(0, 0, 0)] * len(thresholds), Histogram(), []
     pixels, empty, alarms = 0, 0, np.zeros(len(thresholds))
     for i in range(len(split)):
-        image, mask = split.pair(i)
+        image, mask = split.pairs[i]
         prob = predict_frame(detector, image).astype(np.float64) / TOP_LEVEL
         total = add(total, pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact"))
         pixels += prob.size

@@ -34,7 +34,7 @@ SUMMARY = Path(__file__).with_name("summary.json")
 def test_list(folder: str) -> list[np.ndarray]:
     "Every image of the test list, at its own size."
     split = read_dataset(Config(dataset_dir=folder), ["test"])[0]["test"]
-    return [split.pair(i)[0] for i in range(len(split))]
+    return [split.pairs[i][0] for i in range(len(split))]
 
 
 def four_parts(path: str) -> list[np.ndarray]:
