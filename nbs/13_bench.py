@@ -654,52 +654,38 @@ test_close(row["roofline"], 0.4)
 
 # %%
 #| export
-def _plain_batches(bench: Bench, task: _FewSteps) -> list[list[list[Any]]]:
-    "The plain script's batches of every turn."
-    train = bench.parts["train"]
-    epochs = [bench.epoch(turn) for turn in range(bench.options.repeats + 1)]
-    return [[samples(bench, train, rows, e) for rows in task.plan(train, e)] for e in epochs]
-
-
-def _training_row(bench: Bench, batch: int, limits: Limits) -> dict[str, Any]:
-    "Seconds of whole training steps."
-    task, train, device = bench.task(batch), bench.parts["train"], bench.device
+def _training_rows(bench: Bench, batch: int, limits: Limits) -> list[dict[str, Any]]:
+    "Seconds of whole training steps, and of their data alone."
+    task, train, device, plain = bench.task(batch), bench.parts["train"], bench.device, bench.plain
+    size, repeats = task.config.crop_size, bench.options.repeats
+    epochs = [bench.epoch(turn) for turn in range(repeats + 1)]
+    plans = [task.plan(train, epoch) for epoch in epochs]
     model = device.place(task.model())
     state = State(model, task.optimizer(model))
-    ways: dict[str, Callable[[int], Any]] = {
-        "ours": lambda turn: train_epoch(task, state, train, device, bench.epoch(turn))
-    }
-    size = task.config.crop_size
-    if plain := bench.plain:
-        network, batches = plain_network(bench, task.model()), _plain_batches(bench, task)
-        how = (network, plain.make_optimizer(network))
-        ways["plain"] = lambda turn: plain.train(*how, batches[turn], size, device.name)
-    times = take_turns(ways, bench.options.repeats, device)
-    row = make_row(f"train, batch {batch}", task.kept.stop * batch, times, limits.seconds(size, 3))
-    return row | {"kind": "train", "batch": batch}
 
-
-def _data_row(
-    bench: Bench,
-    batch: int,
-    training: float,  # seconds per image of training at this batch size, all included
-) -> dict[str, Any]:
-    "Seconds of reading and augmenting."
-    task, train, device = bench.task(batch), bench.parts["train"], bench.device
-
-    def ours(turn: int) -> None:
-        epoch = bench.epoch(turn)
-        for part in task.batches(device, train, task.plan(train, epoch), epoch):
+    def read(turn: int) -> None:
+        for part in task.batches(device, train, plans[turn], epochs[turn]):
             normalise(part.image)
 
-    ways: dict[str, Callable[[int], Any]] = {"ours": ours}
-    if plain := bench.plain:
-        batches, how = _plain_batches(bench, task), (task.config.crop_size, device.name)
-        ways["plain"] = lambda turn: [plain.load_batch(files, *how) for files in batches[turn]]
-    times = take_turns(ways, bench.options.repeats, device)
-    row = make_row(f"data alone, batch {batch}", task.kept.stop * batch, times)
-    share = row["seconds_per_image"]["ours"] / training
-    return row | {"kind": "data", "batch": batch, "part_of_step": share}
+    steps: dict[str, Callable[[int], Any]] = {
+        "ours": lambda turn: train_epoch(task, state, train, device, epochs[turn])
+    }
+    data: dict[str, Callable[[int], Any]] = {"ours": read}
+    if plain:
+        files = [
+            [samples(bench, train, rows, epoch) for rows in plan]
+            for plan, epoch in zip(plans, epochs, strict=True)
+        ]
+        network, where = plain_network(bench, task.model()), (size, device.name)
+        optimizer = plain.make_optimizer(network)
+        steps["plain"] = lambda turn: plain.train(network, optimizer, files[turn], *where)
+        data["plain"] = lambda turn: [plain.load_batch(each, *where) for each in files[turn]]
+    images, least = task.kept.stop * batch, limits.seconds(size, 3)
+    row = make_row(f"train, batch {batch}", images, take_turns(steps, repeats, device), least)
+    alone = make_row(f"data alone, batch {batch}", images, take_turns(data, repeats, device))
+    share = alone["seconds_per_image"]["ours"] / row["seconds_per_image"]["ours"]
+    own = {"kind": "data", "batch": batch, "part_of_step": share}
+    return [row | {"kind": "train", "batch": batch}, alone | own]
 
 
 # %% [markdown]
@@ -1017,15 +1003,14 @@ def draw_bench(
     rows, starts = content["rows"], content["starts"]
     figure = Figure(figsize=(11, 1.5 + 0.6 * len(rows)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 1])
-    for k, (way, look) in enumerate(LOOKS.items()):
-        speeds = {i: row["images_per_second"].get(way) for i, row in enumerate(rows)}
-        peaks = {i: row.get(way, {}).get("peak") for i, row in enumerate(starts)}
-        speeds, peaks = ({i: v for i, v in each.items() if v} for each in (speeds, peaks))
-        if speeds:
-            left.barh([i + 0.4 * k for i in speeds], [*speeds.values()], 0.38, label=way, **look)
-        heights = [peak / 2**20 for peak in peaks.values()]
-        bars = right.bar([i + 0.4 * k for i in peaks], heights, 0.38, **look)
-        right.bar_label(bars, fmt="%.0f", fontsize=9)
+    ways = rows[0]["images_per_second"]  # ours, and plain if there is a baseline
+    for k, way in enumerate(ways):
+        speeds = [row["images_per_second"][way] for row in rows]
+        left.barh([i + 0.4 * k for i in range(len(rows))], speeds, 0.38, label=way, **LOOKS[way])
+        peaks = [row[way].get("peak", 0) / 2**20 for row in starts]
+        bars = right.bar([i + 0.4 * k for i in range(len(starts))], peaks, 0.38, **LOOKS[way])
+        labels = [f"{peak:.0f}" if peak else "failed" for peak in peaks]
+        right.bar_label(bars, labels, fontsize=9)
     for i, row in enumerate(rows):
         speed = row["images_per_second"]["ours"]
         text = f" {row['ratio']:.1f}x" if row["ratio"] else f" {speed:.3g}"
@@ -1034,12 +1019,13 @@ def draw_bench(
             limit = speed / row["roofline"]
             label = "" if i else "limit of the device"
             left.plot(limit, i, "k|", markersize=14, markeredgewidth=2, label=label)
-    left.set_yticks(range(len(rows)), [row["what"] for row in rows])
+    middle = 0.2 * (len(ways) - 1)
+    left.set_yticks([i + middle for i in range(len(rows))], [row["what"] for row in rows])
     left.set(xscale="log", xlabel="images per second (logarithmic)")
     left.margins(x=0.15)
     left.invert_yaxis()
     left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, fontsize=9)
-    right.set_xticks(range(len(starts)), [str(row["batch"]) for row in starts])
+    right.set_xticks([i + middle for i in range(len(starts))], [row["batch"] for row in starts])
     right.set(xlabel="batch size", ylabel="peak memory in MiB")
     right.margins(y=0.12)
     figure.suptitle(content["environment"]["device"], fontsize=10)
@@ -1062,9 +1048,7 @@ PROTOCOL = {
     "score": "forward pass and IoU, nIoU, F1, Pd, Fa; `with curves` adds precision and recall and "
     "Pd against Fa at two dozen thresholds",
     "plain": "results/baseline/plain.py: float32 (TF32 convolutions where torch's defaults allow "
-    "them), contiguous layout, PNG files opened image by image in the main process, loss in a "
-    "loop over images and read in every step, scoring image by image with objects and ROC at "
-    "eleven thresholds each",
+    "them), contiguous layout, PNG files, loss and scores image by image",
     "noisy": "untrained weights made to predict thousands of components",
     "roofline": "least time by convolutions' arithmetic (12 GFLOP forward, 36 in training, for "
     "256x256) and by their inputs and outputs moved once, at the measured rates, as a part of the "
@@ -1144,11 +1128,8 @@ def _measure(bench: Bench, models: dict[str, tuple[nn.Module, str]]) -> dict[str
     report("limits of the device")
     limits = measure_limits(bench.device)
     for batch in bench.sizes():
-        report(f"train, batch {batch}")
-        rows.append(_training_row(bench, batch, limits))
-    trained = list(rows)
-    report("data alone")
-    rows.append(_data_row(bench, rows[0]["batch"], rows[0]["seconds_per_image"]["ours"]))
+        report(f"train and its data alone, batch {batch}")
+        rows += _training_rows(bench, batch, limits)
     for name, (model, phase) in models.items():
         report(f"score, {name} weights")
         rows += _scoring_rows(bench, name, model, phase, limits)
@@ -1157,7 +1138,7 @@ def _measure(bench: Bench, models: dict[str, tuple[nn.Module, str]]) -> dict[str
         "limits": asdict(limits),
         "rows": rows,
         "starts": starts,
-        "projections": [_project(bench, row, scored) for row in trained],
+        "projections": [_project(bench, r, scored) for r in rows if r["kind"] == "train"],
     }
 
 
