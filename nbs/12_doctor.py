@@ -570,7 +570,7 @@ for has in ({"torchvision": "0.20.1"}, {"torch": "2.13.0"}):
 # %% [markdown]
 # ## Memory
 #
-# What training needs follows from the batch: the forward pass keeps some 1,540 bytes for each pixel of the crop, 2,970 in float32, and at the peak it takes up to twice that (the bench notebook computes and measures it, [the speed guide](guide_speed.ipynb) has the table). With less than the first it does not fit; between the two nobody knows before trying. On a CPU the free memory is that of the system or of the container, whichever is less.
+# What training needs follows from the batch: the forward pass keeps some 1,540 bytes for each pixel of the crop, 2,970 in float32, and at the peak it takes up to twice that (`mshnet bench` measures it). With less than the first it does not fit; between the two nobody knows before trying. On a CPU the free memory is that of the system or of the container, whichever is less.
 
 # %%
 #| export

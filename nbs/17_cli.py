@@ -160,10 +160,11 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
     "bench": {
         "baseline": {
-            "action": "store_const",
-            "const": True,
-            "help": "measure a plain PyTorch path too, turn by turn with ours: ratios are given "
-            "only if losses and scores are equal (else status 1)",
+            "nargs": "?",
+            "const": "results/baseline/plain.py",
+            "help": "measure a plain PyTorch script too, turn by turn with ours: ratios are given "
+            "only if losses and scores are equal, else status 1 (default file: the one of a "
+            "checkout, results/baseline/plain.py)",
         },
         "repeats": {
             "type": int,
@@ -182,8 +183,10 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
             "const": True,
             "help": "try larger and larger batches until one does not fit, and measure no more",
         },
-        "rates": {
-            "help": 'JSON file with costs of an hour, such as {"my A100": 1.2} (default: examples)'
+        "rate": {
+            "type": float,
+            "help": "what an hour of this device costs you, such as 1.2: the projected hours get "
+            "their cost (default: none)",
         },
     },
 }

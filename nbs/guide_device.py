@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Choose your device
 #
-# > Which machine for what, what is known of each, and what is only estimated.
+# > Which machine for what, and what is known of each.
 
 # %% [markdown]
 # [中文](guide_device.zh-CN.ipynb)
 #
-# A run can move: begin on one device and resume on a different one. So begin with what you have. Everything but the CPU rows is **estimated, not measured**: no GPU, TPU or Apple chip was available. [How fast, how much memory, what it costs](guide_speed.ipynb) has the formulas, and [the tables](../results/SPEED.md) all devices.
+# A run can move: begin on one device and resume on a different one. So begin with what you have. Only the CPU rows were **measured**: no GPU, TPU or Apple chip was available. [How fast, and how much memory](guide_speed.ipynb) shows the measurements, and `mshnet bench` measures a device in minutes.
 #
 # | you have | take | with | what is known |
 # |---|---|---|---|
@@ -14,16 +14,16 @@
 # | a laptop without an NVIDIA GPU, and want to look | its CPU, with synthetic scenes | [a small trial run](guide_first_run.ipynb) | measured on 2 cores |
 # | one CPU core and an hour | the CPU, with NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | [measured](guide_results.ipynb): 200 epochs of the default recipe |
 # | two CPU cores and a night | the same, by the paper's recipe | `mshnet train --dataset-dir data/NUAA-SIRST --preset paper --precision auto` | 400 epochs in 3 h 12 min: projected from measured steps |
-# | an NVIDIA GPU | that | the same command: it is found | T4: 2.7 to 11 minutes for the training steps of the paper's 400 epochs, estimated |
+# | an NVIDIA GPU | that | the same command: it is found | not measured |
 # | two or more NVIDIA GPUs | all of them share each batch | `--num-devices 2` for two | tested with processes on a CPU |
-# | an Apple chip (M1 and later) | its GPU, in float32 | the same command: it is found | estimated; the code for it was never run on one |
+# | an Apple chip (M1 and later) | its GPU, in float32 | the same command: it is found | the code for it was never run on one |
 # | a TPU | it, with batches of 16 and more | [the TPU page](guide_tpu.ipynb) | run on XLA's CPU runtime only |
 #
 # What to think of before you pay:
 #
-# - On a **P100** this library computes in float32: 14 to 55 minutes where a T4 takes 2.7 to 11, both estimated. Newer builds of torch may not support a P100 at all; the doctor's line `build` would say so. If Kaggle offers both, take the T4s.
+# - On a **P100** this library computes in float32, on a T4 in float16. Newer builds of torch may not support a P100 at all; the doctor's line `build` would say so. If Kaggle offers both, take the T4s.
 # - On a **TPU** the first look takes longest: programs are compiled, a minute or so each, before anything is seen.
-# - An **A100 or larger** may wait for its host rather than for itself, even with batches of 16 (by the poor end of the estimate). Among these a larger one may gain nothing.
+# - A fast GPU may wait for its host rather than for itself: measure before you rent the largest.
 
 # %% [markdown]
 # ## What does this machine have?
@@ -52,7 +52,7 @@ print(found)
 # mshnet bench --largest-batch --dataset-dir data/NUAA-SIRST
 # ```
 #
-# What the measurements and estimates at hand come to:
+# What the measured devices need for the paper's 400 epochs:
 
 # %%
 from pathlib import Path
@@ -61,7 +61,7 @@ from IPython.display import Markdown
 
 pages = (Path("../results/SPEED.md"), Path("results/SPEED.md"))
 page = next((path.read_text(encoding="utf-8") for path in pages if path.exists()), "")
-Markdown(page.partition("## Which device for what")[2] or "The tables are in the repository.")
+Markdown(page.partition("## 400 epochs")[2] or "The tables are in the repository.")
 
 # %% [markdown]
 # ## Which precision, which batch?
@@ -74,7 +74,7 @@ Markdown(page.partition("## Which device for what")[2] or "The tables are in the
 #
 # ## Which memory?
 #
-# Batch 16 at 256x256 needs 1.5 to 5.8 GiB on a device (estimated; bfloat16 at the good end, float32 at the poor one), so memory rarely decides. Where it does, `--on-out-of-memory halve` computes a batch in parts.
+# Batch 16 at 256x256 takes 2895 MiB on a CPU at its peak ([measured](../results/SPEED.md), bfloat16), so memory rarely decides. The doctor's line `memory` estimates it for your device. Where memory decides, `--on-out-of-memory halve` computes a batch in parts.
 
 # %%
 #| hide

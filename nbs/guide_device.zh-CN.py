@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 选择设备
 #
-# > 什么任务用什么机器，各知道些什么，哪些只是估算。
+# > 什么任务用什么机器，各知道些什么。
 
 # %% [markdown]
 # [English](guide_device.ipynb)
 #
-# 训练可以搬家：在其中一种设备上开始的训练，可以在另一种上继续。所以先用手边的机器。除 CPU 一行外，一切都是**估算，不是实测**：没有 GPU、TPU 或 Apple 芯片可用。公式见[有多快、需要多少内存、费用多少](guide_speed.ipynb)（英文），所有设备见[表格](../results/SPEED.md)。
+# 训练可以搬家：在其中一种设备上开始的训练，可以在另一种上继续。所以先用手边的机器。只有 CPU 各行是**实测**：没有 GPU、TPU 或 Apple 芯片可用。实测结果见[速度与内存](guide_speed.ipynb)（英文），`mshnet bench` 几分钟即可测出一种设备。
 #
 # | 你有 | 就用 | 方法 | 依据 |
 # |---|---|---|---|
@@ -14,16 +14,16 @@
 # | 没有 NVIDIA GPU 的笔记本电脑，想先看看 | 它的 CPU，合成场景 | [先做一次小试验](guide_first_run.ipynb)（英文） | 在 2 个核上实测 |
 # | 一个 CPU 核和一小时 | CPU，NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | [实测](guide_results.ipynb)（英文）：默认设置的 200 个 epoch |
 # | 两个 CPU 核和一个晚上 | 同上，用论文的设置 | `mshnet train --dataset-dir data/NUAA-SIRST --preset paper --precision auto` | 400 个 epoch 用 3 h 12 min：由实测的步推算 |
-# | 一块 NVIDIA GPU | 它 | 同样的命令：会自动找到 | T4：论文 400 个 epoch 的训练步需 2.7 到 11 分钟，估算 |
+# | 一块 NVIDIA GPU | 它 | 同样的命令：会自动找到 | 未实测 |
 # | 两块或更多 NVIDIA GPU | 全部，共同分担每一批 | 两块用 `--num-devices 2` | 用 CPU 上的多个进程测试过 |
-# | Apple 芯片（M1 及以后） | 它的 GPU，float32 | 同样的命令：会自动找到 | 估算；相应的代码从未在这种芯片上运行过 |
+# | Apple 芯片（M1 及以后） | 它的 GPU，float32 | 同样的命令：会自动找到 | 相应的代码从未在这种芯片上运行过 |
 # | TPU | 它，批大小 16 或更大 | [TPU 页](guide_tpu.zh-CN.ipynb) | 只在 XLA 的 CPU 运行时上运行过 |
 #
 # 付费之前请考虑：
 #
-# - 在 **P100** 上，本库以 float32 计算：T4 需要 2.7 到 11 分钟时，它需要 14 到 55 分钟，均为估算。较新的 torch 构建可能完全不支持 P100；doctor 的 `build` 一行会指出这一点。如果 Kaggle 两者都提供，请选 T4。
+# - 在 **P100** 上，本库以 float32 计算，在 T4 上以 float16 计算。较新的 torch 构建可能完全不支持 P100；doctor 的 `build` 一行会指出这一点。如果 Kaggle 两者都提供，请选 T4。
 # - 在 **TPU** 上第一次试用等得最久：看到任何结果之前要先编译程序，每个大约一分钟。
-# - **A100 或更大的 GPU** 可能是在等待主机，而不是受自身速度限制，批大小为 16 时也可能如此（按估算中较差的一端）。在这些 GPU 中，更大的可能没有收益。
+# - 很快的 GPU 可能是在等待主机，而不是受自身速度限制：租用最大的之前先测一测。
 
 # %% [markdown]
 # ## 这台机器有什么？
@@ -52,7 +52,7 @@ print(found)
 # mshnet bench --largest-batch --dataset-dir data/NUAA-SIRST
 # ```
 #
-# 现有的实测与估算得出的结论（由程序生成，英文）：
+# 已实测的设备完成论文的 400 个 epoch 所需的时间（由程序生成，英文）：
 
 # %%
 from pathlib import Path
@@ -61,7 +61,7 @@ from IPython.display import Markdown
 
 pages = (Path("../results/SPEED.md"), Path("results/SPEED.md"))
 page = next((path.read_text(encoding="utf-8") for path in pages if path.exists()), "")
-Markdown(page.partition("## Which device for what")[2] or "The tables are in the repository.")
+Markdown(page.partition("## 400 epochs")[2] or "The tables are in the repository.")
 
 # %% [markdown]
 # ## 用什么精度，多大的批？
@@ -74,7 +74,7 @@ Markdown(page.partition("## Which device for what")[2] or "The tables are in the
 #
 # ## 需要多少显存？
 #
-# 批大小 16、256x256 时，设备需要 1.5 到 5.8 GiB（估算；较低的一端是 bfloat16，较高的一端是 float32），所以显存很少成为限制。成为限制时，`--on-out-of-memory halve` 把一批分成几部分计算。
+# 批大小 16、256x256 时，在 CPU 上峰值为 2895 MiB（[实测](../results/SPEED.md)，bfloat16），所以显存很少成为限制。doctor 的 `memory` 一行会为你的设备估算。成为限制时，`--on-out-of-memory halve` 把一批分成几部分计算。
 
 # %%
 #| hide

@@ -38,7 +38,7 @@
 #
 # A training step has 36 GFLOP of convolutions, and torch's convolutions alone take 62% of its time. The [log](../LOG.md) reports where the rest goes. These runs are of the paper's recipe with crops of 256x256; the default recipe trains on crops of 128x128, a quarter of the pixels.
 #
-# **Accelerators were not measured.** No GPU and no TPU was available, so torch.compile, float16 and pixels on a device ran on a CPU only. [Speed, memory, cost](guide_speed.ipynb) has the tables by device, marked as measured or estimated.
+# **Accelerators were not measured.** No GPU and no TPU was available, so torch.compile, float16 and pixels on a device ran on a CPU only. [Speed and memory](guide_speed.ipynb) has the tables of what was measured.
 #
 # ## Beside other programs
 #

@@ -50,31 +50,17 @@
 #
 # ## Out of memory
 #
-# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each (with AdamW and averaged weights 33 MB more), the weights once more in bfloat16, and what the forward pass keeps for the backward pass. The latter can be asked of torch, here for one image of 256x256 in bfloat16:
+# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each (with AdamW and averaged weights 33 MB more), the weights once more in bfloat16, and what the forward pass keeps for the backward pass. From these the doctor estimates what a step takes per chip at least. For images of 256x256 in bfloat16, in GiB by the global batch:
 
 # %%
-from mshnet.bench import training_memory
 from mshnet.device import TPU_CHIPS
+from mshnet.doctor import needed
 
-fixed, full = training_memory(256, "bf16")
-per_image = {"warm-up": training_memory(256, "bf16", deep=False)[1], "full": full}
-{k: f"{v / 2**20:.0f} MiB" for k, v in {"fixed": fixed, **per_image}.items()}
-
-# %% [markdown]
-# From that follows the memory per chip for a global batch, in GiB:
-
-# %%
 print("global batch" + "".join(f"{n:>8} chips" for n in (1, 4, 8)))
 for size in (4, 8, 16, 32, 64, 128, 256):
-    row = [
-        (fixed + per_image["full"] * size / n) / 2**30 if size % n == 0 else 0 for n in (1, 4, 8)
-    ]
+    row = [needed(size // n, 256, "bf16")[0] / 2**30 if size % n == 0 else 0 for n in (1, 4, 8)]
     print(f"{size:12}" + "".join(f"{gib:14.2f}" if gib else f"{'-':>14}" for gib in row))
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
-
-# %%
-#| hide
-assert 50e6 < per_image["warm-up"] < per_image["full"] < 400e6
 
 # %% [markdown]
 # This is no promise. XLA may keep less (it computes some things twice) and a TPU may need more: it stores tensors in tiles of 8 by 128 numbers, and the widest layers of this network, which have 16 channels, may be padded. How much was not measured for want of a chip. If memory runs out, halve `batch_size`, or take a smaller `crop_size`: memory grows with its square.

@@ -50,31 +50,17 @@
 #
 # ## 内存不足
 #
-# 一步在每块芯片上需要多少内存是可以计算的：权重、梯度和 Adagrad 的累加量各四字节（使用 AdamW 和平均权重时再多 33 MB），再加上一份 bfloat16 的权重，以及前向计算为反向传播保留的内容。最后一项可以向 torch 询问，这里是一张 256x256、bfloat16 的图像：
+# 一步在每块芯片上需要多少内存是可以计算的：权重、梯度和 Adagrad 的累加量各四字节（使用 AdamW 和平均权重时再多 33 MB），再加上一份 bfloat16 的权重，以及前向计算为反向传播保留的内容。doctor 由此估算每块芯片上一步至少需要的内存。下面是 256x256、bfloat16 的图像按全局批大小的估算，单位 GiB：
 
 # %%
-from mshnet.bench import training_memory
 from mshnet.device import TPU_CHIPS
+from mshnet.doctor import needed
 
-fixed, full = training_memory(256, "bf16")
-per_image = {"warm-up": training_memory(256, "bf16", deep=False)[1], "full": full}
-{k: f"{v / 2**20:.0f} MiB" for k, v in {"fixed": fixed, **per_image}.items()}
-
-# %% [markdown]
-# 由此得出全局批大小对应的每块芯片的内存，单位 GiB：
-
-# %%
 print("global batch" + "".join(f"{n:>8} chips" for n in (1, 4, 8)))
 for size in (4, 8, 16, 32, 64, 128, 256):
-    row = [
-        (fixed + per_image["full"] * size / n) / 2**30 if size % n == 0 else 0 for n in (1, 4, 8)
-    ]
+    row = [needed(size // n, 256, "bf16")[0] / 2**30 if size % n == 0 else 0 for n in (1, 4, 8)]
     print(f"{size:12}" + "".join(f"{gib:14.2f}" if gib else f"{'-':>14}" for gib in row))
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
-
-# %%
-#| hide
-assert 50e6 < per_image["warm-up"] < per_image["full"] < 400e6
 
 # %% [markdown]
 # 这不是保证。XLA 可能保留得更少（有些内容它会算两次），TPU 也可能需要更多：它按 8 乘 128 个数的块存放张量，而这个网络最宽的层只有 16 个通道，可能会被填充。填充多少因没有芯片而未能测量。如果内存不够，把 `batch_size` 减半，或取较小的 `crop_size`：内存随它的平方增长。

@@ -100,7 +100,7 @@
 # | [From the official script](guide_from_official.ipynb) | flags, differences, published weights |
 # | [Results](guide_results.ipynb) | everything measured |
 # | [How the scores are defined](guide_scores.ipynb) | and why published ones differ |
-# | [Speed, memory, cost](guide_speed.ipynb) | tables by device |
+# | [Speed and memory](guide_speed.ipynb) | tables by device |
 # | [Write your own task](guide_task.ipynb) | a different network, loss or problem |
 # | [Troubleshooting](guide_trouble.ipynb) | by symptom |
 # | [Gallery](guide_gallery.ipynb) | what the suite draws |

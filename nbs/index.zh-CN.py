@@ -102,7 +102,7 @@
 # | [从官方脚本迁移](guide_from_official.ipynb)（英文） | 参数、差异、已发布的权重 |
 # | [结果](guide_results.ipynb)（英文） | 全部测量结果及其文件夹 |
 # | [指标的定义](guide_scores.ipynb)（英文） | 以及为什么已发表的数值不同 |
-# | [速度、内存与费用](guide_speed.ipynb)（英文） | 按设备列出的表格 |
+# | [速度与内存](guide_speed.ipynb)（英文） | 按设备列出的表格 |
 # | [编写自己的任务](guide_task.ipynb)（英文） | 换网络、换损失、换问题 |
 # | [故障排查](guide_trouble.ipynb)（英文） | 按现象查找 |
 # | [图集](guide_gallery.ipynb)（英文） | 本项目会画哪些图 |

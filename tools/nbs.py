@@ -2,7 +2,7 @@
 
 The .py files under nbs/ are what people edit (jupytext percent format). From them are made the
 .ipynb beside them, one runner notebook per entry of nbs/run/variants.toml, mshnet/*.py and
-README.md, and by the library the tables of results/. The same text always gives the same bytes.
+README.md, and by speed.py the tables of results/. The same text always gives the same bytes.
 """
 
 import argparse
@@ -39,7 +39,6 @@ LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
 PERCENT = {"extension": ".py", "format_name": "percent", "notebook_metadata_filter": "-all"}
 TABLES = "results/SPEED.md"
-TELL_TABLES = "import sys; from mshnet.bench import speed_page as p; print(p(sys.argv[1]), end='')"
 README_NOTE = "<!-- made from {} by make build: edit that -->"
 
 Notebook = nbformat.NotebookNode
@@ -350,20 +349,16 @@ def products(root: Path) -> dict[str, str]:
     return texts
 
 
-def tables(root: Path, made: dict[str, str]) -> dict[str, str]:
-    "The page of tables that the library makes, as these texts have it, from the benches."
-    if f"{LIBRARY}/bench.py" not in made or not (root / "results").is_dir():
+def tables(root: Path) -> dict[str, str]:
+    "The page of tables that is made from the benches, if there are any."
+    from speed import page
+
+    if not any(root.glob("results/*/bench.json")):
         return {}
-    with tempfile.TemporaryDirectory() as folder:
-        there = Path(folder).resolve()
-        write(there, {name: made[name] for name in made if name.startswith(f"{LIBRARY}/")})
-        env = {**os.environ, "PYTHONPATH": str(there), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
-        line = [sys.executable, "-c", TELL_TABLES, str((root / "results").resolve())]
-        done = subprocess.run(line, cwd=there, env=env, capture_output=True, encoding="utf-8")
-        if done.returncode:
-            said = done.stderr.strip().splitlines()
-            raise Mistake(f"{TABLES}: {said[-1] if said else 'failed without a word'}")
-        return {TABLES: done.stdout}
+    try:
+        return {TABLES: page(root / "results")}
+    except (KeyError, ValueError) as error:
+        raise Mistake(f"{TABLES}: a bench.json in results/ cannot be used: {error!r}") from error
 
 
 def write(root: Path, texts: dict[str, str]) -> list[str]:
@@ -462,9 +457,8 @@ def types(root: Path) -> list[str]:
 
 
 def build(root: Path) -> int:
-    "Make notebooks, runners, library and README from the texts, then the tables of results/."
-    made = products(root)
-    for name in [*write(root, made), *write(root, tables(root, made))]:
+    "Make notebooks, runners, library and README from the texts, and the tables of results/."
+    for name in write(root, products(root) | tables(root)):
         print(f"made {name}")
     return 0
 
@@ -480,8 +474,7 @@ def tidy(root: Path) -> int:
 
 def check(root: Path) -> int:
     "Is everything formatted, typed and as a rebuild would make it? Changes nothing."
-    made = products(root)
-    made |= tables(root, made)
+    made = products(root) | tables(root)
     complaints = [*unformatted(root), *stale(root, made), *orphans(root, made)]
     complaints += [*hand_written(root), *types(root)]
     tell(complaints)

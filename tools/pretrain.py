@@ -25,9 +25,8 @@ import numpy as np
 import torch
 from PIL import Image
 from scipy import ndimage
-from scores import HEADINGS, cells
+from scores import HEADINGS, cells, markdown_table
 
-from mshnet.bench import markdown_table
 from mshnet.core import Config, configure
 from mshnet.data import background, read_dataset, scene, splits, warm
 from mshnet.evaluate import Detector, add, calibration_curve, evaluate, tenths, trained_model

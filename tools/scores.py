@@ -14,8 +14,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from mshnet.bench import markdown_table
-
 TOP = Path(__file__).resolve().parent.parent
 DEAD = 0.05  # an IoU below this: the run predicts nothing, or everything
 COLUMNS = (("iou", 3), ("niou", 3), ("f1", 3), ("pd", 3), ("fa", 1))
@@ -29,6 +27,11 @@ Test scores of every seed in this folder, as they came: the last epoch, rule exa
 Fa is in false pixels per million. A seed is dead if its IoU is below 0.05. The last column is the
 mean test IoU over the last third of the epochs, where each of these epochs was scored.
 """
+
+
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    "A Markdown table."
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def cells(scores: dict[str, Any]) -> list[str]:
