@@ -577,7 +577,6 @@ stack = [Image.fromarray(pixels.astype(np.uint16) * 100) for pixels in sights]
 stack[0].save(here / "stack.tif", save_all=True, append_images=stack[1:])
 (here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
 read = list(_read_ahead([here / "broken.png", here / "stack.tif"], 1))
-assert isinstance(read[0], Frame)
 test_eq([f.number for f in read], [0, 0, 1, 2, 3])
 test_eq((read[1].pixels.dtype, read[1].pixels.max()), (np.uint8, 255))
 print(next(frames_of(here / "broken.png")).error)
