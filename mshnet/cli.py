@@ -4,9 +4,7 @@
 
 # %% auto #0
 __all__ = ['READING', 'DEVICE', 'SCORING', 'PREDICTING', 'LOOKED_AT', 'NOT_BENCHED', 'COMMANDS', 'PLACED', 'OWN', 'LAST_WORDS',
-           'DO', 'ENDS', 'Parser', 'add_setting', 'flags_of', 'make_parser', 'settings_asked', 'parse', 'do_train',
-           'do_test', 'which_weights', 'do_predict', 'result_folder', 'do_data', 'do_doctor', 'do_bench', 'do_compare',
-           'do_export', 'do_pack', 'show_warning', 'tell', 'main']
+           'DO', 'ENDS', 'flags_of', 'make_parser', 'parse', 'main']
 
 # %% ../nbs/17_cli.ipynb #c-import-argparse
 import argparse
@@ -55,23 +53,12 @@ NOT_BENCHED = [
     *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
-    *(
-        "task",
-        "network",
-        "loss",
-        "head_bias",
-        "fusion_start",
-        "warm_epoch",
-        "augment",
-        "crop",
-        "target_share",
-    ),
+    *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch"),
+    *("augment", "crop", "target_share"),
 ]
-
-# %% ../nbs/17_cli.ipynb #c-commands-dict-str-tuple-str-list-str
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
-        "train, score and keep a run; the same command again goes on",
+        "train and score a model; run the same command again to resume",
         [],  # all
     ),
     "test": (
@@ -102,26 +89,13 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "pack": ("put a run into one file, to take it along", []),
 }
 
-# %% ../nbs/17_cli.ipynb #c-placed-dict
-PLACED: dict[
-    str, tuple[str, dict[str, Any]]
-] = {  # what is written without a flag: its name, how it is shown, and how often
-    "data": (
-        "folder",
-        {"metavar": "DIR", "nargs": "?", "help": "folder or archive of it, or a name"},
-    ),
-    "compare": (
-        "runs",
-        {"metavar": "RUN", "nargs": "+", "help": "folder of a run, or of scores"},
-    ),
-    "pack": ("run", {"metavar": "RUN", "help": "folder of the run"}),
-    "predict": (
-        "inputs",
-        {"metavar": "INPUT", "nargs": "*", "help": "image, video, folder, or glob in quotes"},
-    ),
+# %% ../nbs/17_cli.ipynb #c-placed-dict-str-tuple-str-str
+PLACED: dict[str, tuple[str, str, str | None, str]] = {  # name, how it is shown, nargs, help
+    "data": ("folder", "DIR", "?", "folder or archive of it, or a name"),
+    "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
+    "pack": ("run", "RUN", None, "folder of the run"),
+    "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
-
-# %% ../nbs/17_cli.ipynb #c-own-dict-str-dict-str-dict-str
 OWN: dict[str, dict[str, dict[str, Any]]] = {
     "doctor": {
         "json": {
@@ -163,7 +137,6 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
-# %% ../nbs/17_cli.ipynb #c-own-export
 OWN["export"] = {
     "format": {"help": "onnx (default), pt2 (torch.export) or safetensors"},
     "output": {"help": "file to write (default: beside the weights, named after them)"},
@@ -194,17 +167,15 @@ OWN["predict"] = {
         "or none"
     },
 }
-
-# %% ../nbs/17_cli.ipynb #c-last-words
-LAST_WORDS = {
+LAST_WORDS = {  # below the flags of a command
     "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
     "the flags",
     "predict": "results: predictions/NAME, or --output-dir; no result depends on --batch-size; "
     "status: 0 all is predicted; 1 a file could not be read and was skipped; 2 a mistake",
 }
 
-# %% ../nbs/17_cli.ipynb #Parser
-class Parser(argparse.ArgumentParser):
+# %% ../nbs/17_cli.ipynb #_Parser
+class _Parser(argparse.ArgumentParser):
     "argparse without abbreviations, whose errors are one line."
 
     def __init__(self, **options: Any) -> None:
@@ -215,12 +186,8 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
 
-def add_setting(
-    parser: argparse._ActionsContainer,
-    name: str,  # of a setting
-    settings: type[Settings] = Config,  # of which task
-) -> None:
-    "Add the flag of a setting, with its aliases."
+def _add_setting(parser: argparse._ActionsContainer, name: str, settings: type[Settings]) -> None:
+    "Add the flag of a setting of a task, with its aliases."
     field = settings.model_fields[name]
     flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
     default = "" if field.default == "" else f", default {field.default}"
@@ -237,30 +204,27 @@ def add_setting(
         **switch,
     )
 
-# %% ../nbs/17_cli.ipynb #flags_of
-def flags_of(
-    command: str,
-    settings: type[Settings],  # of which task
-) -> list[str]:
-    "The settings that a command takes as flags."
+
+def flags_of(command: str, settings: type[Settings]) -> list[str]:
+    "The settings of a task that a command takes as flags."
     known = list(settings.model_fields)
     return known if command == "train" else [n for n in COMMANDS[command][1] if n in known]
 
 
 def make_parser(
     settings: type[Settings] = Config,  # of which task
-) -> Parser:
+) -> argparse.ArgumentParser:
     "The parser of all commands."
     about = "MSHNet: infrared small target detection. Train, score, look."
-    parser = Parser(prog="mshnet", description=about)
+    parser = _Parser(prog="mshnet", description=about)
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command, (text, _) in COMMANDS.items():
         names = flags_of(command, settings)
         sub = commands.add_parser(command, help=text, description=text)
         if command in PLACED:
-            placed, form = PLACED[command]
-            sub.add_argument(placed, **form)
+            placed, sign, count, hint = PLACED[command]
+            sub.add_argument(placed, metavar=sign, nargs=count, help=hint)
         if names:
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
         for name, how in OWN.get(command, {}).items():
@@ -269,7 +233,7 @@ def make_parser(
         recipe = sub.add_argument_group("settings that change the result")
         where = sub.add_argument_group("settings of this machine")
         for name in names:
-            add_setting(where if name in PlaceFields.model_fields else recipe, name, settings)
+            _add_setting(where if name in PlaceFields.model_fields else recipe, name, settings)
         for switch, (name, value) in SWITCHES.items():
             if name in names:
                 where.add_argument(
@@ -283,12 +247,10 @@ def make_parser(
         sub.epilog = LAST_WORDS.get(command, presets)
     return parser
 
-# %% ../nbs/17_cli.ipynb #settings_asked
-def settings_asked(
-    words: Sequence[str],  # of the command line
-) -> type[Settings]:
-    "The settings of the task that a command line is about."
-    parser = Parser(prog="mshnet", add_help=False)
+# %% ../nbs/17_cli.ipynb #_settings_asked
+def _settings_asked(words: Sequence[str]) -> type[Settings]:
+    "The settings of the task that the words of a command line are about."
+    parser = _Parser(prog="mshnet", add_help=False)
     for flag in ("--task", "--config", "--resume", "--weight-path"):
         parser.add_argument(flag, nargs="?", const="", default="")
     asked = parser.parse_known_args(words)[0]
@@ -296,13 +258,13 @@ def settings_asked(
     run = asked.resume or (asked.weight_path if "test" in words[:1] else "")
     return settings_class(task_of(written, settings_of(run)))
 
-# %% ../nbs/17_cli.ipynb #parse
+
 def parse(
     words: Sequence[str],  # as on the command line, without the program's name
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
     "Read the command line; UserError for a mistake."
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
-    settings = settings_asked(words)
+    settings = _settings_asked(words)
     parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
@@ -321,8 +283,37 @@ def parse(
         written["dataset_dir"] = folder
     return command, written, file
 
-# %% ../nbs/17_cli.ipynb #do_train
-def do_train(config: Settings) -> int:
+# %% ../nbs/17_cli.ipynb #_tell
+def _tell(line: str) -> None:
+    "Print a line beside the results, on stderr; nothing where the terminal is gone."
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _which_weights(config: Settings) -> str:
+    "The weights that are used, and where their card is."
+    from mshnet.model import PRETRAINED, weights_file
+
+    if config.weight_path not in ("", PRETRAINED):
+        return config.weight_path
+    return f"pretrained; their card: {weights_file(PRETRAINED).with_suffix('.md')}"
+
+
+def _result_folder(name: str) -> Path:
+    "A folder for scores that can be written and holds no run; UserError, before any work, if not."
+    from mshnet.run import cannot_be_written
+
+    folder = Path(name).expanduser()
+    if (folder / "log.jsonl").exists():
+        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
+    with cannot_be_written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    return folder
+
+# %% ../nbs/17_cli.ipynb #_train
+def _train(config: Settings) -> int:
     "Train, with pictures at the end."
     from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
@@ -332,19 +323,19 @@ def do_train(config: Settings) -> int:
         return 0  # the first process does the rest; no epoch is done
     make_task(config).report(run.folder)
     if list((run.folder / "figures").glob("*")):
-        tell(f"figures {run.folder / 'figures'}")
+        _tell(f"figures {run.folder / 'figures'}")
     if said := keep_copies(config):
-        tell(said)
+        _tell(said)
     return 0
 
 
-def do_test(config: Settings) -> int:
+def _test(config: Settings) -> int:
     "Score weights, say how, and keep it if a folder is given."
     from mshnet.evaluate import evaluate
 
-    folder = result_folder(config.output_dir) if config.output_dir else None
+    folder = _result_folder(config.output_dir) if config.output_dir else None
     result = evaluate(config)
-    print(f"{'weights':25}{which_weights(config)}")
+    print(f"{'weights':25}{_which_weights(config)}")
     for key, value in result.protocol.items():
         print(f"{key:25}{value}")
     if folder and first_process():
@@ -353,17 +344,8 @@ def do_test(config: Settings) -> int:
     print(result.scores)
     return 0
 
-# %% ../nbs/17_cli.ipynb #which_weights
-def which_weights(config: Settings) -> str:
-    "The weights that are used, and where their card is."
-    from mshnet.model import PRETRAINED, weights_file
 
-    if config.weight_path not in ("", PRETRAINED):
-        return config.weight_path
-    return f"pretrained; their card: {weights_file(PRETRAINED).with_suffix('.md')}"
-
-# %% ../nbs/17_cli.ipynb #do_predict
-def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
+def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     "Predict files, and say where the results are; status 1 if one could not be read."
     from mshnet.evaluate import OtherTask
     from mshnet.predict import predict_files
@@ -376,27 +358,11 @@ def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
     except OtherTask as other:
         task = make_task(settings_class(other.task)())
         summary = task.predict_files(config.weight_path, inputs, **settings, **how)
-    print(f"{summary}\nweights  {which_weights(config)}\nresults  {summary.folder}")
+    print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
-# %% ../nbs/17_cli.ipynb #result_folder
-def result_folder(
-    name: str,  # as given by the user
-) -> Path:  # exists, can be written, and holds no run
-    "A folder for scores; UserError, before any work, if it cannot be one."
-    folder = Path(name).expanduser()
-    if (folder / "log.jsonl").exists():
-        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".writable").touch()
-        (folder / ".writable").unlink()
-    except OSError as error:
-        raise UserError(f"output_dir={name!r}: cannot be written ({error.strerror})") from None
-    return folder
-
-# %% ../nbs/17_cli.ipynb #do_data
-def do_data(config: Config) -> int:
+# %% ../nbs/17_cli.ipynb #_data
+def _data(config: Config) -> int:
     "Print the data report; status 2 if the data cannot be used."
     from mshnet.data import report
 
@@ -405,7 +371,7 @@ def do_data(config: Config) -> int:
     return 0 if usable else 2
 
 
-def do_doctor(config: Config, json: bool = False) -> int:
+def _doctor(config: Config, json: bool = False) -> int:
     "Print what the machine is; status 1 if there is a warning, 2 if there is an error."
     from mshnet.doctor import doctor
 
@@ -415,7 +381,7 @@ def do_doctor(config: Config, json: bool = False) -> int:
     return found.status
 
 
-def do_bench(config: Config, **asked: Any) -> int:
+def _bench(config: Config, **asked: Any) -> int:
     "Print what was measured; status 1 if the plain path gives another result."
     from mshnet.bench import Options, bench, largest_batch, largest_text, table
 
@@ -424,13 +390,13 @@ def do_bench(config: Config, **asked: Any) -> int:
         print(largest_text(largest_batch(config), config))
         return 0
     if config.output_dir:
-        result_folder(config.output_dir)
+        _result_folder(config.output_dir)
     content = bench(config, options)
     print(table(content))
     return 1 if content["problem"] else 0
 
-# %% ../nbs/17_cli.ipynb #do_compare
-def do_compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
+
+def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write it where that is asked for."
     from mshnet.compare import compare, keep_comparison, output_place
 
@@ -438,11 +404,11 @@ def do_compare(config: Config, runs: list[str], output: str = "", anyway: bool =
     found = compare(runs, anyway)
     print(found)
     for line in keep_comparison(found, place) if place else ():
-        tell(line)
+        _tell(line)
     return 0
 
-# %% ../nbs/17_cli.ipynb #do_export
-def do_export(config: Config, **how: str) -> int:
+# %% ../nbs/17_cli.ipynb #_export
+def _export(config: Config, **how: str) -> int:
     "Write weights as a file for other programs, and say which and how near it is."
     from mshnet.export import export
     from mshnet.places import megabytes, offer_download
@@ -458,7 +424,7 @@ def do_export(config: Config, **how: str) -> int:
     return 0
 
 
-def do_pack(config: Config, run: str, **how: Any) -> int:
+def _pack(config: Config, run: str, **how: Any) -> int:
     "Put a run into one file, and say which."
     from mshnet.places import megabytes, pack
 
@@ -468,39 +434,33 @@ def do_pack(config: Config, run: str, **how: Any) -> int:
 
 
 DO: dict[str, Callable[..., int]] = {
-    "train": do_train,
-    "test": do_test,
-    "predict": do_predict,
-    "data": do_data,
-    "doctor": do_doctor,
-    "bench": do_bench,
-    "export": do_export,
-    "compare": do_compare,
-    "pack": do_pack,
+    "train": _train,
+    "test": _test,
+    "predict": _predict,
+    "data": _data,
+    "doctor": _doctor,
+    "bench": _bench,
+    "export": _export,
+    "compare": _compare,
+    "pack": _pack,
 }
 
-# %% ../nbs/17_cli.ipynb #show_warning
-def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+# %% ../nbs/17_cli.ipynb #_show_warning
+ENDS = {"train": STOPPED, "predict": "stopped; what is written is whole"}  # when interrupted
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     "A warning as one line."
     if first_process():
-        tell(f"warning: {message}")
+        _tell(f"warning: {message}")
 
 
-def tell(line: str) -> None:
-    "Say something beside the results; to nobody where the terminal is gone."
-    with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
-
-
-ENDS = {"train": STOPPED, "predict": "stopped; what is written is whole"}  # when it is interrupted
-
-# %% ../nbs/17_cli.ipynb #main
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
 ) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake or an error, 128 + a signal's number
     "Run a command."
     with warnings.catch_warnings():
-        warnings.showwarning = show_warning
+        warnings.showwarning = _show_warning
         command = ""
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
@@ -512,11 +472,11 @@ def main(
             return status
         except UserError as error:
             who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
-            tell(f"{who}: {error}")
+            _tell(f"{who}: {error}")
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped knows its signal
             if first_process():
-                tell(f"mshnet: {ENDS.get(command, 'stopped')}")
+                _tell(f"mshnet: {ENDS.get(command, 'stopped')}")
             number = getattr(stopped, "number", 2)  # 0: its time was over, as planned
             return 128 + number if number else 0
         except OSError as error:
@@ -525,5 +485,5 @@ def main(
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end
             if error.errno == errno.EPIPE:  # such as `mshnet data DIR | head`: nobody reads on
                 return 141
-            tell(f"mshnet: the output cannot be written ({error.strerror})")
+            _tell(f"mshnet: the output cannot be written ({error.strerror})")
             return 2

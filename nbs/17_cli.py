@@ -9,7 +9,6 @@
 # %%
 #| hide
 import io
-import tempfile
 
 from fastcore.test import test_eq
 
@@ -48,9 +47,9 @@ from mshnet.core import (
 from mshnet.places import first_process
 
 # %% [markdown]
-# The flags are made from the settings of the task, so a setting cannot have one name here and another in a notebook. Values stay text until `configure` checks all of them at once, whichever door they came through.
+# The flags are made from the settings of the task, so a setting has the same name here and in a notebook. Values stay text until `configure` checks all of them at once, from the command line, a file or a notebook alike.
 #
-# torch takes seconds to import. Nobody should wait for it to learn that a flag was mistyped, so this module imports nothing but the settings, and each command imports what it needs when it runs.
+# torch takes seconds to import. Nobody should wait for it because of a mistyped flag, so this module imports nothing but the settings, and each command imports what it needs when it runs.
 #
 # ## Commands
 #
@@ -71,27 +70,12 @@ NOT_BENCHED = [
     *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
-    *(
-        "task",
-        "network",
-        "loss",
-        "head_bias",
-        "fusion_start",
-        "warm_epoch",
-        "augment",
-        "crop",
-        "target_share",
-    ),
+    *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch"),
+    *("augment", "crop", "target_share"),
 ]
-
-# %% [markdown]
-# The commands:
-
-# %%
-#| export
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
-        "train, score and keep a run; the same command again goes on",
+        "train and score a model; run the same command again to resume",
         [],  # all
     ),
     "test": (
@@ -123,33 +107,16 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
 }
 
 # %% [markdown]
-# Some are told their main thing without a flag:
+# Four commands take their main argument without a flag. And some flags are no settings: what a bench measures, the format of an export. No run records them, so they belong to their command alone, as options of argparse, and go to it as they are.
 
 # %%
 #| export
-PLACED: dict[
-    str, tuple[str, dict[str, Any]]
-] = {  # what is written without a flag: its name, how it is shown, and how often
-    "data": (
-        "folder",
-        {"metavar": "DIR", "nargs": "?", "help": "folder or archive of it, or a name"},
-    ),
-    "compare": (
-        "runs",
-        {"metavar": "RUN", "nargs": "+", "help": "folder of a run, or of scores"},
-    ),
-    "pack": ("run", {"metavar": "RUN", "help": "folder of the run"}),
-    "predict": (
-        "inputs",
-        {"metavar": "INPUT", "nargs": "*", "help": "image, video, folder, or glob in quotes"},
-    ),
+PLACED: dict[str, tuple[str, str, str | None, str]] = {  # name, how it is shown, nargs, help
+    "data": ("folder", "DIR", "?", "folder or archive of it, or a name"),
+    "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
+    "pack": ("run", "RUN", None, "folder of the run"),
+    "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
-
-# %% [markdown]
-# What a bench measures is no setting of a run, and no run records it; nor is the form of a doctor's answer. So such flags belong to their command alone: they are what argparse is told of them, and go to the command as they are.
-
-# %%
-#| export
 OWN: dict[str, dict[str, dict[str, Any]]] = {
     "doctor": {
         "json": {
@@ -191,11 +158,6 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
-# %% [markdown]
-# Exporting, comparing, packing and predicting have two each:
-
-# %%
-#| export
 OWN["export"] = {
     "format": {"help": "onnx (default), pt2 (torch.export) or safetensors"},
     "output": {"help": "file to write (default: beside the weights, named after them)"},
@@ -226,13 +188,7 @@ OWN["predict"] = {
         "or none"
     },
 }
-
-# %% [markdown]
-# Below its flags a command may have a last word, such as what its exit status means.
-
-# %%
-#| export
-LAST_WORDS = {
+LAST_WORDS = {  # below the flags of a command
     "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
     "the flags",
     "predict": "results: predictions/NAME, or --output-dir; no result depends on --batch-size; "
@@ -241,11 +197,13 @@ LAST_WORDS = {
 
 
 # %% [markdown]
-# argparse's own messages are terse and its abbreviations are a trap: `--warm` would work until another flag begins with it. Errors get the house's form.
+# argparse's own messages are terse and its abbreviations are a trap: `--warm` would work until a second flag begins with it. Our parser has no abbreviations, and a mistake is a `UserError`.
+#
+# One parser knows all commands. The two groups of flags in its help are the two kinds of settings: those that change the result, and those of the machine.
 
 # %%
 #| export
-class Parser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
     "argparse without abbreviations, whose errors are one line."
 
     def __init__(self, **options: Any) -> None:
@@ -256,12 +214,8 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
 
-def add_setting(
-    parser: argparse._ActionsContainer,
-    name: str,  # of a setting
-    settings: type[Settings] = Config,  # of which task
-) -> None:
-    "Add the flag of a setting, with its aliases."
+def _add_setting(parser: argparse._ActionsContainer, name: str, settings: type[Settings]) -> None:
+    "Add the flag of a setting of a task, with its aliases."
     field = settings.model_fields[name]
     flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
     default = "" if field.default == "" else f", default {field.default}"
@@ -279,34 +233,26 @@ def add_setting(
     )
 
 
-# %% [markdown]
-# One parser for all commands; the two groups of flags are the two kinds of settings.
-
-# %%
-#| export
-def flags_of(
-    command: str,
-    settings: type[Settings],  # of which task
-) -> list[str]:
-    "The settings that a command takes as flags."
+def flags_of(command: str, settings: type[Settings]) -> list[str]:
+    "The settings of a task that a command takes as flags."
     known = list(settings.model_fields)
     return known if command == "train" else [n for n in COMMANDS[command][1] if n in known]
 
 
 def make_parser(
     settings: type[Settings] = Config,  # of which task
-) -> Parser:
+) -> argparse.ArgumentParser:
     "The parser of all commands."
     about = "MSHNet: infrared small target detection. Train, score, look."
-    parser = Parser(prog="mshnet", description=about)
+    parser = _Parser(prog="mshnet", description=about)
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command, (text, _) in COMMANDS.items():
         names = flags_of(command, settings)
         sub = commands.add_parser(command, help=text, description=text)
         if command in PLACED:
-            placed, form = PLACED[command]
-            sub.add_argument(placed, **form)
+            placed, sign, count, hint = PLACED[command]
+            sub.add_argument(placed, metavar=sign, nargs=count, help=hint)
         if names:
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
         for name, how in OWN.get(command, {}).items():
@@ -315,7 +261,7 @@ def make_parser(
         recipe = sub.add_argument_group("settings that change the result")
         where = sub.add_argument_group("settings of this machine")
         for name in names:
-            add_setting(where if name in PlaceFields.model_fields else recipe, name, settings)
+            _add_setting(where if name in PlaceFields.model_fields else recipe, name, settings)
         for switch, (name, value) in SWITCHES.items():
             if name in names:
                 where.add_argument(
@@ -333,19 +279,20 @@ def make_parser(
 # %%
 with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
     make_parser().parse_args(["test", "--help"])
+assert "rule" in flags_of("test", Config) and "epochs" not in flags_of("test", Config)
 print(shown.getvalue()[:900])
 
 
 # %% [markdown]
-# Which flags there are depends on the task, so that is looked for first: among the words, in the file of settings, in the run that is resumed or scored.
+# Which flags there are depends on the task, so we look for the task first: among the words, in the file of settings, in the run that is resumed or scored.
+#
+# Names of several words are written with dashes or, as in a notebook, with underscores. An unknown flag is answered with the likely one, a retired flag with its replacement, and a known flag of another command is named as such.
 
 # %%
 #| export
-def settings_asked(
-    words: Sequence[str],  # of the command line
-) -> type[Settings]:
-    "The settings of the task that a command line is about."
-    parser = Parser(prog="mshnet", add_help=False)
+def _settings_asked(words: Sequence[str]) -> type[Settings]:
+    "The settings of the task that the words of a command line are about."
+    parser = _Parser(prog="mshnet", add_help=False)
     for flag in ("--task", "--config", "--resume", "--weight-path"):
         parser.add_argument(flag, nargs="?", const="", default="")
     asked = parser.parse_known_args(words)[0]
@@ -354,21 +301,12 @@ def settings_asked(
     return settings_class(task_of(written, settings_of(run)))
 
 
-# %%
-test_eq(settings_asked(["train", "--epochs", "3"]), Config)
-
-
-# %% [markdown]
-# Names of several words are written with dashes or, as in a notebook, with underscores. A flag that is not known is answered with what was meant, and retired ones with what replaced them. A known flag that another command takes is named as such.
-
-# %%
-#| export
 def parse(
     words: Sequence[str],  # as on the command line, without the program's name
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
     "Read the command line; UserError for a mistake."
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
-    settings = settings_asked(words)
+    settings = _settings_asked(words)
     parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
@@ -397,27 +335,55 @@ def answer(line):
         return str(error)
 
 
-lines = [
-    "train --epochz 3",
-    "train --mode train",
-    "test --epochs 3",
-    "trian",
-    "data a b",
-    "data sirst --config x.json",
-]
+lines = ["train --epochz 3", "train --mode train", "test --epochs 3", "trian", "data a b"]
+lines += ["data sirst --config x.json"]
 answers = [answer(line) for line in lines]
-assert (
-    "did you mean epochs" in answers[0] and "retired" in answers[1] and "leave it out" in answers[2]
-)
+assert "did you mean epochs" in answers[0] and "leave it out" in answers[2]
 answers
 
 
 # %% [markdown]
 # ## What the commands do
+#
+# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and print that. A folder for scores is checked first, because after an hour of work it is too late.
 
 # %%
 #| export
-def do_train(config: Settings) -> int:
+def _tell(line: str) -> None:
+    "Print a line beside the results, on stderr; nothing where the terminal is gone."
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _which_weights(config: Settings) -> str:
+    "The weights that are used, and where their card is."
+    from mshnet.model import PRETRAINED, weights_file
+
+    if config.weight_path not in ("", PRETRAINED):
+        return config.weight_path
+    return f"pretrained; their card: {weights_file(PRETRAINED).with_suffix('.md')}"
+
+
+def _result_folder(name: str) -> Path:
+    "A folder for scores that can be written and holds no run; UserError, before any work, if not."
+    from mshnet.run import cannot_be_written
+
+    folder = Path(name).expanduser()
+    if (folder / "log.jsonl").exists():
+        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
+    with cannot_be_written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    return folder
+
+
+# %% [markdown]
+# Training draws the pictures of the finished run. Scoring prints the protocol with the scores, because a number without it cannot be compared. Prediction skips what it cannot read, and returns status 1. If the weights are of a task other than detection, that task predicts the files.
+
+# %%
+#| export
+def _train(config: Settings) -> int:
     "Train, with pictures at the end."
     from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
@@ -427,19 +393,19 @@ def do_train(config: Settings) -> int:
         return 0  # the first process does the rest; no epoch is done
     make_task(config).report(run.folder)
     if list((run.folder / "figures").glob("*")):
-        tell(f"figures {run.folder / 'figures'}")
+        _tell(f"figures {run.folder / 'figures'}")
     if said := keep_copies(config):
-        tell(said)
+        _tell(said)
     return 0
 
 
-def do_test(config: Settings) -> int:
+def _test(config: Settings) -> int:
     "Score weights, say how, and keep it if a folder is given."
     from mshnet.evaluate import evaluate
 
-    folder = result_folder(config.output_dir) if config.output_dir else None
+    folder = _result_folder(config.output_dir) if config.output_dir else None
     result = evaluate(config)
-    print(f"{'weights':25}{which_weights(config)}")
+    print(f"{'weights':25}{_which_weights(config)}")
     for key, value in result.protocol.items():
         print(f"{key:25}{value}")
     if folder and first_process():
@@ -449,26 +415,7 @@ def do_test(config: Settings) -> int:
     return 0
 
 
-# %% [markdown]
-# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and say so.
-
-# %%
-#| export
-def which_weights(config: Settings) -> str:
-    "The weights that are used, and where their card is."
-    from mshnet.model import PRETRAINED, weights_file
-
-    if config.weight_path not in ("", PRETRAINED):
-        return config.weight_path
-    return f"pretrained; their card: {weights_file(PRETRAINED).with_suffix('.md')}"
-
-
-# %% [markdown]
-# Predicting reads what it is given and goes on to the next where it cannot:
-
-# %%
-#| export
-def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
+def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     "Predict files, and say where the results are; status 1 if one could not be read."
     from mshnet.evaluate import OtherTask
     from mshnet.predict import predict_files
@@ -481,37 +428,16 @@ def do_predict(config: Config, inputs: list[str], **how: Any) -> int:
     except OtherTask as other:
         task = make_task(settings_class(other.task)())
         summary = task.predict_files(config.weight_path, inputs, **settings, **how)
-    print(f"{summary}\nweights  {which_weights(config)}\nresults  {summary.folder}")
+    print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
 
 # %% [markdown]
-# A folder that cannot be written is better known before an hour of work than after it.
+# The next four only look, and their status tells a script what they found. `compare` reads what runs left, so it needs neither their data nor a device, except for the pictures of the worst images.
 
 # %%
 #| export
-def result_folder(
-    name: str,  # as given by the user
-) -> Path:  # exists, can be written, and holds no run
-    "A folder for scores; UserError, before any work, if it cannot be one."
-    folder = Path(name).expanduser()
-    if (folder / "log.jsonl").exists():
-        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".writable").touch()
-        (folder / ".writable").unlink()
-    except OSError as error:
-        raise UserError(f"output_dir={name!r}: cannot be written ({error.strerror})") from None
-    return folder
-
-
-# %% [markdown]
-# The others only look. Their status says what they found, for scripts.
-
-# %%
-#| export
-def do_data(config: Config) -> int:
+def _data(config: Config) -> int:
     "Print the data report; status 2 if the data cannot be used."
     from mshnet.data import report
 
@@ -520,7 +446,7 @@ def do_data(config: Config) -> int:
     return 0 if usable else 2
 
 
-def do_doctor(config: Config, json: bool = False) -> int:
+def _doctor(config: Config, json: bool = False) -> int:
     "Print what the machine is; status 1 if there is a warning, 2 if there is an error."
     from mshnet.doctor import doctor
 
@@ -530,7 +456,7 @@ def do_doctor(config: Config, json: bool = False) -> int:
     return found.status
 
 
-def do_bench(config: Config, **asked: Any) -> int:
+def _bench(config: Config, **asked: Any) -> int:
     "Print what was measured; status 1 if the plain path gives another result."
     from mshnet.bench import Options, bench, largest_batch, largest_text, table
 
@@ -539,18 +465,13 @@ def do_bench(config: Config, **asked: Any) -> int:
         print(largest_text(largest_batch(config), config))
         return 0
     if config.output_dir:
-        result_folder(config.output_dir)
+        _result_folder(config.output_dir)
     content = bench(config, options)
     print(table(content))
     return 1 if content["problem"] else 0
 
 
-# %% [markdown]
-# One puts runs side by side. It reads what they left, so it needs neither their data nor a device, but for the pictures of the worst images.
-
-# %%
-#| export
-def do_compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
+def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write it where that is asked for."
     from mshnet.compare import compare, keep_comparison, output_place
 
@@ -558,16 +479,16 @@ def do_compare(config: Config, runs: list[str], output: str = "", anyway: bool =
     found = compare(runs, anyway)
     print(found)
     for line in keep_comparison(found, place) if place else ():
-        tell(line)
+        _tell(line)
     return 0
 
 
 # %% [markdown]
-# The last two make a file, of weights or of a run. All of them by name:
+# The last two make a file, of weights or of a run.
 
 # %%
 #| export
-def do_export(config: Config, **how: str) -> int:
+def _export(config: Config, **how: str) -> int:
     "Write weights as a file for other programs, and say which and how near it is."
     from mshnet.export import export
     from mshnet.places import megabytes, offer_download
@@ -583,7 +504,7 @@ def do_export(config: Config, **how: str) -> int:
     return 0
 
 
-def do_pack(config: Config, run: str, **how: Any) -> int:
+def _pack(config: Config, run: str, **how: Any) -> int:
     "Put a run into one file, and say which."
     from mshnet.places import megabytes, pack
 
@@ -593,49 +514,37 @@ def do_pack(config: Config, run: str, **how: Any) -> int:
 
 
 DO: dict[str, Callable[..., int]] = {
-    "train": do_train,
-    "test": do_test,
-    "predict": do_predict,
-    "data": do_data,
-    "doctor": do_doctor,
-    "bench": do_bench,
-    "export": do_export,
-    "compare": do_compare,
-    "pack": do_pack,
+    "train": _train,
+    "test": _test,
+    "predict": _predict,
+    "data": _data,
+    "doctor": _doctor,
+    "bench": _bench,
+    "export": _export,
+    "compare": _compare,
+    "pack": _pack,
 }
 
-
 # %% [markdown]
-# A warning is one line, said once even where several processes run. `mshnet test` on a run's checkpoint takes the run's own settings for what is not written: the sizes and the data it was made with.
+# Every command ends in `main`, with a status for scripts. Warnings and errors are one line each; a warning is printed once even where several processes run. `mshnet test` on a checkpoint of a run takes the settings of that run where none are written: the sizes and the data it was trained with.
 
 # %%
 #| export
-def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+ENDS = {"train": STOPPED, "predict": "stopped; what is written is whole"}  # when interrupted
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     "A warning as one line."
     if first_process():
-        tell(f"warning: {message}")
+        _tell(f"warning: {message}")
 
 
-def tell(line: str) -> None:
-    "Say something beside the results; to nobody where the terminal is gone."
-    with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
-
-
-ENDS = {"train": STOPPED, "predict": "stopped; what is written is whole"}  # when it is interrupted
-
-
-# %% [markdown]
-# Every command ends here, with a status for scripts:
-
-# %%
-#| export
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
 ) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake or an error, 128 + a signal's number
     "Run a command."
     with warnings.catch_warnings():
-        warnings.showwarning = show_warning
+        warnings.showwarning = _show_warning
         command = ""
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
@@ -647,11 +556,11 @@ def main(
             return status
         except UserError as error:
             who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
-            tell(f"{who}: {error}")
+            _tell(f"{who}: {error}")
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped knows its signal
             if first_process():
-                tell(f"mshnet: {ENDS.get(command, 'stopped')}")
+                _tell(f"mshnet: {ENDS.get(command, 'stopped')}")
             number = getattr(stopped, "number", 2)  # 0: its time was over, as planned
             return 128 + number if number else 0
         except OSError as error:
@@ -660,7 +569,7 @@ def main(
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end
             if error.errno == errno.EPIPE:  # such as `mshnet data DIR | head`: nobody reads on
                 return 141
-            tell(f"mshnet: the output cannot be written ({error.strerror})")
+            _tell(f"mshnet: the output cannot be written ({error.strerror})")
             return 2
 
 
@@ -676,17 +585,3 @@ for line in (
         status = main(line.split())
     print(status, said.getvalue().strip())
     test_eq(status, 2)
-
-# %%
-#| hide
-show_warning("a warning")
-tell("a word")
-assert main(["doctor", "--device", "cpu"]) in (0, 1)  # 1: such as little room on the disk
-done = (do_train, do_test, do_predict, do_data, do_doctor, do_bench, do_export, do_compare, do_pack)
-assert [do.__name__ for do in done] == [f"do_{c}" for c in COMMANDS]
-assert isinstance(make_parser(), Parser) and "rule" in flags_of("test", Config)
-assert "pretrained" in which_weights(Config())
-with tempfile.TemporaryDirectory() as tmp:
-    assert result_folder(f"{tmp}/new").is_dir()
-group = Parser(prog="x").add_argument_group("g")
-add_setting(group, "lr")

@@ -32,13 +32,3 @@ done = subprocess.run(
 )
 assert done.returncode == 0, done.stderr
 done.stdout.strip()
-
-# %% [markdown]
-# A mistake is status 2, with one line that says what to write:
-
-# %%
-done = subprocess.run(
-    [python.executable, "-m", "mshnet", "train", "--epochz", "3"], capture_output=True, text=True
-)
-assert done.returncode == 2
-done.stderr.strip()

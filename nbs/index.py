@@ -26,7 +26,7 @@
 # mshnet.detect("frame.png")        # centre, box, area and probability of each target
 # ```
 #
-# `predict` takes images, folders, globs, multi-page TIFFs and videos (`pip install imageio av`), of any size, in 8 or 16 bits. The pretrained weights saw the training lists of NUAA-SIRST and NUDT-SIRST, never their test lists. The [model card](../mshnet/pretrained.md) reports data and terms, scores, calibration and failures. `--weight-path` takes your run or [published weights](https://github.com/Lliu666/MSHNet).
+# `predict` takes images, folders, globs, multi-page TIFFs and videos (`pip install av`), of any size, in 8 or 16 bits. The pretrained weights saw the training lists of NUAA-SIRST and NUDT-SIRST, never their test lists. The [model card](../mshnet/pretrained.md) reports data and terms, scores, calibration and failures. `--weight-path` takes your run or [published weights](https://github.com/Lliu666/MSHNet).
 #
 # ## Open a runner
 #

@@ -28,7 +28,7 @@
 # mshnet.detect("frame.png")        # 每个目标的中心、边框、面积和概率
 # ```
 #
-# `predict` 接受图像、文件夹、通配符、多页 TIFF 和视频（`pip install imageio av`），大小不限，8 位或 16 位。预训练权重用 NUAA-SIRST 和 NUDT-SIRST 的训练列表训练，从未见过它们的测试列表。[模型卡](../mshnet/pretrained.md)（英文）说明数据及其使用条款、分数、校准和失败的情况。要使用自己训练的权重或[已发布的权重](https://github.com/Lliu666/MSHNet)，请用 `--weight-path`。
+# `predict` 接受图像、文件夹、通配符、多页 TIFF 和视频（`pip install av`），大小不限，8 位或 16 位。预训练权重用 NUAA-SIRST 和 NUDT-SIRST 的训练列表训练，从未见过它们的测试列表。[模型卡](../mshnet/pretrained.md)（英文）说明数据及其使用条款、分数、校准和失败的情况。要使用自己训练的权重或[已发布的权重](https://github.com/Lliu666/MSHNet)，请用 `--weight-path`。
 #
 # ## 打开运行笔记本
 #

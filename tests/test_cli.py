@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import make_dataset
 
-from mshnet.cli import main
+from mshnet.cli import main, parse
 from mshnet.core import PRESETS, Config, UserError, configure, from_notebook
 
 FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 --choose last"
@@ -307,14 +307,18 @@ def test_doctor_says_what_is_wrong_by_its_status(capsys, monkeypatch):
 
 def test_a_truth_value_is_a_flag_or_a_word():
     "In a file, in a notebook and on the command line; True is no number of epochs all the same."
-    from mshnet.cli import parse
-
     for words, value in (("--deterministic", "true"), ("--deterministic false", "false")):
         assert parse(f"train {words} --seed 1".split())[1]["deterministic"] == value
         assert configure({"deterministic": value}).deterministic is (value == "true")
     assert Config(deterministic=True).deterministic
     with pytest.raises(UserError, match="epochs=True"):
         Config(epochs=True)
+
+
+def test_flags_may_stand_between_inputs():
+    "As people type them."
+    _, written, _ = parse(["predict", "a.png", "--tile", "512", "b.png", "--save", "none"])
+    assert written == {"inputs": ["a.png", "b.png"], "tile": 512, "save": "none"}
 
 
 def test_the_largest_batch_is_printed_with_what_to_write(capsys):

@@ -20,7 +20,7 @@ from mshnet.core import Config, UserError
 from mshnet.data import image_digests, read_dataset, scene
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.model import weights_file
-from mshnet.predict import level_of, predict_frame, threshold_of
+from mshnet.predict import predict_frame
 
 FILE = weights_file("pretrained")
 
@@ -82,10 +82,9 @@ def test_one_liners_take_files_arrays_tensors_and_pictures(picture):
     for same in (path, image, torch.from_numpy(image.copy()), Image.open(path)):
         assert mshnet.detect(same, device="cpu") == found
     detector = Detector("pretrained", "cpu")
-    kept = threshold_of(detector)
-    assert kept == trained_model("pretrained").threshold
-    levels = predict_frame(detector, image)
-    assert sum(row["area"] for row in found) == (levels >= level_of(kept)).sum()
+    assert detector.threshold == trained_model("pretrained").threshold
+    prob = predict_frame(detector, image)
+    assert sum(row["area"] for row in found) == (prob > detector.threshold).sum()
     few = mshnet.detect(path, threshold=0.999, device="cpu")
     assert sum(row["area"] for row in few) < sum(row["area"] for row in found)
     picture_with_marks = mshnet.find_targets(path, device="cpu")

@@ -32,7 +32,6 @@ from mshnet.data import background, read_dataset, scene, splits, warm
 from mshnet.evaluate import Detector, add, calibration_curve, evaluate, tenths, trained_model
 from mshnet.export import about, safetensors_bytes
 from mshnet.metrics import Found, Histogram, objects, pd_fa
-from mshnet.predict import TOP as TOP_LEVEL
 from mshnet.predict import detections, predict_frame
 from mshnet.run import write_atomic
 from mshnet.train import train
@@ -134,7 +133,7 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
     pixels, empty, alarms = 0, 0, np.zeros(len(thresholds))
     for i in range(len(split)):
         image, mask = split.pairs[i]
-        prob = predict_frame(detector, image).astype(np.float64) / TOP_LEVEL
+        prob = predict_frame(detector, image).astype(np.float64)
         total = add(total, pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact"))
         pixels += prob.size
         if not mask.any():

@@ -8,7 +8,6 @@ RUN is that of results/nuaa-sirst-paper, large.png that of results/predict-large
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,8 @@ from PIL import Image
 from mshnet.core import Config
 from mshnet.data import read_dataset
 from mshnet.export import open_detector
-from mshnet.predict import against_one_pass
+from mshnet.metrics import match_exact
+from mshnet.predict import detections, predict_frame
 from mshnet.run import environment
 
 PROTOCOL = {
@@ -25,7 +25,7 @@ PROTOCOL = {
     "second": "as mshnet predict does it: padded by its mirror image and, above the tile, cut up",
     "lost and gained": "detections without one of the other prediction nearer than 3 pixels; "
     "threshold 0.5",
-    "function": "mshnet.predict.against_one_pass, added up over the frames larger than the tile; "
+    "function": "against_one_pass of tiles.py, added up over the frames larger than the tile; "
     "tile 512 of nuaa-sirst: over all, which are smaller, so padding alone",
 }
 SUMMARY = Path(__file__).with_name("summary.json")
@@ -45,6 +45,24 @@ def four_parts(path: str) -> list[np.ndarray]:
     return [frame[row : row + 1500, col : col + 1500] for row, col in corners]
 
 
+def against_one_pass(detector, pixels: np.ndarray, tile: int) -> dict[str, float]:
+    "What padding and tiles change in the prediction of a frame that fits into one pass."
+    height, width = (n // 16 * 16 for n in pixels.shape[:2])
+    one = predict_frame(detector, pixels[:height, :width], 8192)
+    other = predict_frame(detector, pixels, tile)[:height, :width]
+    apart, first, second = np.abs(one - other), detections(one), detections(other)
+    same = len(match_exact(first, second))
+    return {
+        "frames": 1,
+        "pixels": one.size,
+        "largest": float(apart.max()),
+        "total": float(apart.sum(dtype=float)),
+        "before": len(first),
+        "lost": len(first) - same,
+        "gained": len(second) - same,
+    }
+
+
 SETS = {"nuaa-sirst": (test_list, (512, 256)), "scenes": (four_parts, (1024, 512))}
 name, weights, source = sys.argv[1:]
 read, tiles = SETS[name]
@@ -53,8 +71,10 @@ found = {"environment": environment(detector.why)}
 for tile in tiles:
     larger = [frame for frame in frames if max(frame.shape[:2]) > tile] or frames
     each = [against_one_pass(detector, frame, tile) for frame in larger]
-    whole = sum(each[1:], each[0])
-    found[f"tile {tile}"] = asdict(whole) | {"mean": whole.total / whole.pixels}
+    whole = {name: sum(one[name] for one in each) for name in each[0]}
+    whole |= {"largest": max(one["largest"] for one in each)}
+    whole |= {"mean": whole["total"] / whole["pixels"]}
+    found[f"tile {tile}"] = whole
     print(f"tile {tile}: {whole}")
 summary = json.loads(SUMMARY.read_text()) if SUMMARY.exists() else {}
 SUMMARY.write_text(json.dumps(summary | {"protocol": PROTOCOL, name: found}, indent=1) + "\n")
