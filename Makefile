@@ -2,7 +2,7 @@
 # make test      what a change needs, without XLA                 make check  is all of that as built? (seconds)
 # make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
 # make docs      the site in _docs/: executed copies (six to ten minutes), links checked
-# make faults    200 runs killed, other faults, 2,000 invented inputs for each reader (a quarter of an hour)
+# make faults    200 runs killed or disturbed, 2,000 invented inputs for each reader (half an hour)
 # Environments in this folder: .venv, and .venv-xla (torch_xla, 7 GB). Another Python: make PYTHON=python3.12 ...
 
 PYTHON ?= python3
@@ -45,7 +45,8 @@ test-xla: $(XLA_MADE)
 endif
 
 faults: $(MADE)
-	$(BIN)/python tools/faults.py --rounds 200 --fuzz 2000
+	$(BIN)/python tools/faults.py --rounds 200
+	$(BIN)/python tests/fuzz.py 2000
 
 check: $(MADE)
 	$(BIN)/python tools/nbs.py check

@@ -30,7 +30,7 @@
 #
 # ## How this was tested
 #
-# `make faults` kills runs at every point at which they write, fills their disk, interrupts them and feeds them false information. It starts each one again and compares it with an undisturbed run, to the last bit. It also gives thousands of damaged files to each reader. One round of each fault is among the tests. The [full run](../results/faults) had 326 rounds, 200 of them kills, and 20,195 damaged inputs for 10 readers. No run lost more than the table promises. One input raised an error that no user should see; it is repaired.
+# `make faults` kills runs at every point at which they write, cuts their power, fills their disk, interrupts them, damages their checkpoints and disturbs their mirror. It starts each one again and compares it with an undisturbed run, to the last bit. It also gives thousands of damaged files to each reader. One round of each fault is among the tests. The [full run](../results/faults), by an earlier version with more kinds of faults, had 326 rounds, 200 of them kills, and 20,195 damaged inputs for 10 readers. No run lost more than the table promises. One input raised an error that no user should see; it is repaired.
 #
 # A real Drive, Colab and Kaggle were not available. Mirror, mounting and recovery were tested with folders that hang, vanish and fill up.
 

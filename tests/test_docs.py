@@ -352,33 +352,21 @@ def test_the_headings_of_the_runners_are_bilingual():
 GUIDE = """# %% [markdown]
 # # Guide
 #
-# > How to.
-#
-# ## First, look
-#
-# See [core](00_core.ipynb#area), `area`, [a score](../results/a.png), [all](../settings.ini).
+# See [core](00_core.ipynb#area), [a score](../results/a.png), [all](../settings.ini), `[a](b.md)`.
 #
 # ![scores](../results/a.png)
 
 # %%
-import tempfile
-
 from mshnet.core import area
 
-seen = area(1.0)
-
-# %%
-print(f"the area is {seen:.2f}")
+print(f"the area is {area(1.0):.2f}")
 """
-SITE = """project: {type: website, output-dir: _docs}
-website:
+SITE = """website:
   sidebar:
     contents:
       - index.ipynb
       - section: Guides
         contents: [guide_a.ipynb]
-      - section: The library
-        contents: [00_core.ipynb]
       - section: Runners
         contents: run/*.ipynb
 """
@@ -396,72 +384,53 @@ def project(tmp_path, monkeypatch):
     return root
 
 
-def contents(root):
-    "The bytes of each file of a project, but for the site."
-    files = [p for p in root.rglob("*") if p.is_file() and "_docs" not in p.parts]
-    return {p: p.read_bytes() for p in files}
-
-
 def test_the_site_is_made_from_executed_copies(project, capsys):
-    "Every page has its outputs, its reference and its menu; the repository stays as it was."
-    before = contents(project)
+    "Every page has its outputs; the first lists all pages; the repository stays as it was."
+    before = {p: p.read_bytes() for p in project.rglob("*") if p.is_file()}
     assert nbs.main(["docs"], root=project) == 0
     assert "no broken links" in capsys.readouterr().out
-    assert contents(project) == before
-    pages = {
-        p.relative_to(project / "_docs").as_posix() for p in (project / "_docs").rglob("*.html")
-    }
-    assert {"index.html", "guide_a.html", "core.html", "run/local.html"} <= pages
-    guide = (project / "_docs/guide_a.html").read_text()
-    assert "the area is 3.14" in guide and 'href="core.html#area"' in guide
-    assert "pictures/results/a.png" in guide and (project / "_docs/pictures/results/a.png").exists()
-    assert "blob/main/settings.ini" in guide and "eval: false" not in guide
-    core = (project / "_docs/core.html").read_text()
-    assert 'id="area"' in core and "Area of a disc." in core and "{target=" not in core
-    assert 'href="../guide_a.html"' in (project / "_docs/run/local.html").read_text()
+    site = project / "_docs"
+    after = {p: p.read_bytes() for p in project.rglob("*") if p.is_file() and site not in p.parents}
+    assert after == before
+    guide = (site / "guide_a.html").read_text()
+    assert "the area is 3.14" in guide and 'href="00_core.html#area"' in guide
+    assert "pictures/results/a.png" in guide and (site / "pictures/results/a.png").exists()
+    assert "blob/main/settings.ini" in guide and "[a](b.md)" in guide
+    core = (site / "00_core.html").read_text()
+    assert "Area of a disc." in core and "default_exp" not in core
+    index = (site / "index.html").read_text()
+    assert 'href="guide_a.html"' in index and 'href="run/local.html"' in index
+    assert 'href="../index.html"' in (site / "run/local.html").read_text()
 
 
-def test_the_pages_of_this_repository_have_no_broken_link(tmp_path, capsys):
-    "Every page of the preview, with its anchors; without their outputs, which takes minutes."
-    words = ["docs", "--no-execute", "--output", str(tmp_path / "site")]
-    assert nbs.main(words, root=ROOT) == 0
-    assert "no broken links" in capsys.readouterr().out
-
-
-def test_a_broken_link_of_the_site_is_named(project, capsys):
-    "A heading that is not there, in the page it should be on."
-    text = (
-        (project / "nbs/guide_a.py").read_text().replace("00_core.ipynb#area", "00_core.ipynb#no")
-    )
+def test_what_is_wrong_with_the_site_is_one_line(project, capsys):
+    "A link that leads nowhere, a menu with a page that is missing, a notebook that fails."
+    text = GUIDE.replace("00_core.ipynb#area", "01_core.ipynb")
     (project / "nbs/guide_a.py").write_text(text)
+    assert nbs.main(["build"], root=project) == 0
     assert nbs.main(["docs", "--no-execute"], root=project) == 1
-    said = capsys.readouterr().out
-    assert "guide_a.html: core.html#no: the page has no such heading" in said
+    assert "guide_a.ipynb: 01_core.ipynb: there is no nbs/01_core.ipynb" in capsys.readouterr().out
     assert "the area is 3.14" not in (project / "_docs/guide_a.html").read_text()
-
-
-def test_a_notebook_that_fails_is_one_line(project, capsys):
-    "Named with its error; no half a site is left."
-    text = (project / "nbs/guide_a.py").read_text().replace("area(1.0)", "area('x')")
-    (project / "nbs/guide_a.py").write_text(text)
+    (project / "_quarto.yml").write_text(SITE.replace("guide_a", "guide_b"))
+    assert nbs.main(["docs", "--no-execute"], root=project) == 2
+    assert "lists guide_b.ipynb, and there is no such page" in capsys.readouterr().err
+    (project / "nbs/guide_a.py").write_text(GUIDE.replace("area(1.0)", "area('x')"))
     assert nbs.main(["docs"], root=project) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "nbs/guide_a.ipynb: TypeError" in line and not (project / "_docs").exists()
+    assert "nbs/guide_a.ipynb: TypeError" in line
 
 
-def test_quarto_gets_the_staged_pages(project, monkeypatch, capfd):
+def test_quarto_gets_the_pages(project, monkeypatch, capfd):
     "Where it is installed it renders them, by the one _quarto.yml; here a stand-in does."
     quarto = project.parent / "quarto"
-    quarto.write_text(
-        "#!/bin/sh\nls *.yml *.ipynb\nmkdir _docs; echo '<a href=a.html>' > _docs/index.html\n"
-    )
+    quarto.write_text("#!/bin/sh\nls *.yml *.ipynb\nmkdir _docs; echo > _docs/index.html\n")
     quarto.chmod(0o755)
     monkeypatch.setattr(docs.shutil, "which", lambda name: str(quarto))
-    assert nbs.main(["docs", "--no-execute"], root=project) == 1
-    said = capfd.readouterr().out
-    assert "_quarto.yml" in said and "guide_a.ipynb" in said
-    assert "never tried with a real Quarto" in said
-    assert "index.html: a.html: there is no such file" in said
+    assert nbs.main(["docs", "--no-execute"], root=project) == 0
+    printed = capfd.readouterr().out
+    assert "_quarto.yml" in printed and "guide_a.ipynb" in printed
+    assert "never tried with a real Quarto" in printed
+    assert (project / "_docs/index.html").exists()
 
 
 def test_committed_notebooks_hold_no_outputs():

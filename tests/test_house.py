@@ -217,10 +217,16 @@ def programming(name, cells):
     return [f"{name}: {type(n).__name__} statement" for n in nodes if isinstance(n, kinds)]
 
 
+def assigned(node):
+    "The name that a statement gives a value, in a list."
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    return [t.id for t in targets if isinstance(node, ast.Assign | ast.AnnAssign)]
+
+
 def wrong_parameters(name, cells):
     "A number of parameters cells that is not one, or a parameter that is no Config field."
     found = [c for c in code(cells) if "parameters" in nbs.tags(c)]
-    names = [n for c in found for node in tree(c).body for n in nbs.assigned(node)]
+    names = [n for c in found for node in tree(c).body for n in assigned(node)]
     bad = [f"{name}: {n} is no field of Config" for n in names if n not in Config.model_fields]
     return bad + ([] if len(found) == 1 else [f"{name}: {len(found)} parameters cells"])
 

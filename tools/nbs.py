@@ -8,6 +8,7 @@ README.md, and by speed.py the tables of results/. The same text always gives th
 import argparse
 import ast
 import configparser
+import contextlib
 import json
 import os
 import posixpath
@@ -17,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import warnings
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +48,7 @@ Notebook = nbformat.NotebookNode
 
 
 class Mistake(Exception):
-    "Something for the user to mend: told in one line, exit status 2."
+    "Something for the user to mend: reported in one line, exit status 2."
 
 
 # Reading and writing notebooks
@@ -82,7 +85,7 @@ def slug(text: str) -> str:
 
 
 def label(cell: Notebook) -> str:
-    "What a person would call a cell: the name it defines, its heading, or its first words."
+    "A name for a cell: what it defines, its heading, or its first words."
     lines = [ln for ln in cell.source.splitlines() if ln.strip() and not ln.startswith("#|")]
     words = slug(" ".join(" ".join(lines[:1]).split()[:4])) if lines else "empty"
     if cell.cell_type != "code":
@@ -105,13 +108,9 @@ def defined(source: str) -> str:
 def ids(cells: Iterable[Notebook]) -> list[str]:
     "One id per cell, from its content; the second of a name gets -2, or the next that is free."
     given: list[str] = []
-    for cell in cells:
-        name, count = label(cell), 1
-        unique = name
-        while unique in given:
-            count += 1
-            unique = f"{name}-{count}"
-        given.append(unique)
+    for name in map(label, cells):
+        names = (name, *(f"{name}-{count}" for count in range(2, len(given) + 2)))
+        given.append(next(unique for unique in names if unique not in given))
     return given
 
 
@@ -208,7 +207,7 @@ def runners(root: Path) -> dict[str, Notebook]:
         table = tomllib.loads((root / VARIANTS).read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise Mistake(f"{VARIANTS}: {error}") from error
-    strangers = named_places(read(root / RUNNER).cells) - set(table)
+    strangers = set().union(*map(places, read(root / RUNNER).cells)) - set(table)
     if strangers:
         raise Mistake(f"{RUNNER}: tag only:{min(strangers)} names no variant of {VARIANTS}")
     return {f"nbs/run/{name}.ipynb": variant(root, name, spec) for name, spec in table.items()}
@@ -235,11 +234,6 @@ def places(cell: Notebook) -> set[str]:
     return {tag.removeprefix("only:") for tag in tags(cell) if tag.startswith("only:")}
 
 
-def named_places(cells: Iterable[Notebook]) -> set[str]:
-    "Every place that a tag names."
-    return set().union(*(places(cell) for cell in cells))
-
-
 def literal(value: Any) -> str:
     "A value as ruff would write it in Python."
     if isinstance(value, list):
@@ -248,39 +242,15 @@ def literal(value: Any) -> str:
 
 
 def set_default(cell: Notebook, name: str, value: Any) -> bool:
-    "Give a parameter another default, leaving its comment; False where the cell has no such name."
-    for node in ast.parse(cell.source).body:
-        if name in assigned(node):
-            old = node.value  # type: ignore[attr-defined]
-            lines = cell.source.encode().split(b"\n")  # ast counts columns in bytes
-            head = [*lines[: old.lineno - 1], lines[old.lineno - 1][: old.col_offset]]
-            tail = [lines[old.end_lineno - 1][old.end_col_offset :], *lines[old.end_lineno :]]
-            new = b"\n".join(head) + literal(value).encode() + b"\n".join(tail)
-            cell.source = new.decode()
-            return True
-    return False
-
-
-def assigned(node: ast.stmt) -> list[str]:
-    "The names that a statement gives a value."
-    if isinstance(node, ast.Assign):
-        return [t.id for t in node.targets if isinstance(t, ast.Name)]
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-        return [node.target.id]
-    return []
+    "Give a parameter another default, leaving its comment; False where the cell has no such line."
+    line = re.compile(rf"(?m)^({name}(?:: \w+)? = ).+?(  # .*)?$")
+    cell.source, count = line.subn(
+        lambda match: match[1] + literal(value) + (match[2] or ""), cell.source, count=1
+    )
+    return count == 1
 
 
 # From notebooks to library and README
-
-
-def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    "Run one of the environment's tools and keep what it says."
-    tool = BIN / command[0]
-    if not tool.exists():
-        raise Mistake(f"{command[0]} is not installed beside {sys.executable}: run `make build`")
-    env = {k: v for k, v in os.environ.items() if k != "IN_TEST"}  # nbdev does nothing under it
-    line = [str(tool), *command[1:]]
-    return subprocess.run(line, cwd=cwd, env=env, capture_output=True, text=True)
 
 
 def library(root: Path, texts: dict[str, str]) -> dict[str, str]:
@@ -296,12 +266,24 @@ def library(root: Path, texts: dict[str, str]) -> dict[str, str]:
         if (init := root / LIBRARY / "__init__.py").exists():  # nbdev sets the version in it
             (there / LIBRARY).mkdir()
             shutil.copy(init, there / LIBRARY)
-        done = run(["nbdev_export"], there)
-        if done.returncode or done.stderr:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise Mistake(f"nbdev_export: {said[-1] if said else 'failed without a word'}")
+        export(there)
         found = (there / LIBRARY).rglob("*.py")
         return {relative(p, there): p.read_text(encoding="utf-8") for p in sorted(found)}
+
+
+def export(there: Path) -> None:
+    "Have nbdev write the library of a folder, in this process."
+    from nbdev.config import get_config
+    from nbdev.doclinks import nbdev_export
+
+    get_config.cache_clear()  # it may be that of another folder
+    os.environ.pop("IN_TEST", None)  # nbdev does nothing under it
+    try:
+        with contextlib.chdir(there), warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            nbdev_export.__wrapped__()  # without its reading of the command line
+    except (Exception, SystemExit) as error:
+        raise Mistake(f"nbdev_export: {type(error).__name__}: {error}".splitlines()[0]) from error
 
 
 def refuse_homeless(modules: dict[str, str]) -> None:
@@ -396,9 +378,15 @@ def tidied(root: Path) -> tuple[dict[str, str], list[str]]:
 
 def ruff(cwd: Path, command: str, *options: str) -> list[str]:
     "What ruff complains about, one line each."
-    quiet = ["--quiet", "--no-cache", "--output-format=concise"]
-    done = run(["ruff", command, *quiet, *options], cwd)
-    return [ln for ln in (done.stdout + done.stderr).splitlines() if ln.strip()]
+    return complaints("ruff", command, "-q", "-n", "--output-format=concise", *options, cwd=cwd)
+
+
+def complaints(tool: str, *words: str, cwd: Path) -> list[str]:
+    "The lines of one of the environment's tools."
+    if not (BIN / tool).exists():
+        raise Mistake(f"{tool} is not installed beside {sys.executable}: run `make build`")
+    done = subprocess.run([str(BIN / tool), *words], cwd=cwd, capture_output=True, text=True)
+    return [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
 
 
 # Checking
@@ -412,17 +400,10 @@ def unformatted(root: Path) -> list[str]:
 
 
 def stale(root: Path, made: dict[str, str]) -> list[str]:
-    "Files that a rebuild would change, with what to run."
+    "Files that a rebuild would change."
     names = [name for name, text in made.items() if current(root / name) != text]
-    return [f"{name}: {remedy(name)}" for name in names]
-
-
-def remedy(name: str) -> str:
-    "What to run for a stale file."
-    if name.endswith(".ipynb") and not name.startswith("nbs/run/") and name not in READMES:
-        return f"stale: .py edited? `make build`; .ipynb edited? `tools/nbs.py pull {name}`"
-    source = "results/*/bench.json" if name == TABLES else "nbs/"
-    return f"stale: made from {source}, never edited: run `make build`"
+    remedy = "run `make build`, or after an edit of the notebook `tools/nbs.py pull`"
+    return [f"{name}: stale: {remedy}" for name in names]
 
 
 def orphans(root: Path, made: dict[str, str]) -> list[str]:
@@ -449,8 +430,7 @@ def types(root: Path) -> list[str]:
     "What mypy finds in the library."
     if not (root / LIBRARY).exists():
         return []
-    done = run(["mypy", "--no-error-summary", LIBRARY], root)
-    return [ln for ln in (done.stdout + done.stderr).splitlines() if ln.strip()]
+    return complaints("mypy", "--no-error-summary", LIBRARY, cwd=root)
 
 
 # Commands
@@ -468,19 +448,21 @@ def tidy(root: Path) -> int:
     texts, problems = tidied(root)
     for name in write(root, texts):
         print(f"formatted {name}")
-    tell(problems + hand_written(root, mend=True))
+    print_lines(problems + hand_written(root, mend=True))
     return build(root)
 
 
 def check(root: Path) -> int:
     "Is everything formatted, typed and as a rebuild would make it? Changes nothing."
     made = products(root) | tables(root)
-    complaints = [*unformatted(root), *stale(root, made), *orphans(root, made)]
-    complaints += [*hand_written(root), *types(root)]
-    tell(complaints)
-    if not complaints:
+    with ThreadPoolExecutor() as pool:  # each waits for other programs
+        wait = [pool.submit(find, root) for find in (unformatted, hand_written, types)]
+        found = [line for each in wait for line in each.result()]
+    found += [*stale(root, made), *orphans(root, made)]
+    print_lines(found)
+    if not found:
         print(f"nbs check: {len(made)} generated files are as a rebuild makes them")
-    return bool(complaints)
+    return bool(found)
 
 
 def pull(root: Path, files: list[str]) -> int:
@@ -520,43 +502,41 @@ def test(root: Path, names: list[str]) -> int:
     return subprocess.run(command, cwd=root, env=env).returncode
 
 
-def tell(lines: list[str]) -> None:
+def build_site(root: Path, args: argparse.Namespace) -> int:
+    "Build the site into _docs/ and check its links."
+    from docs import docs  # needs nbconvert, which nothing else does
+
+    return docs(root, not args.no_execute, args.output)
+
+
+def print_lines(lines: list[str]) -> None:
     "Print each line, if there are any."
     for line in lines:
         print(line)
 
 
 def parser() -> argparse.ArgumentParser:
-    "The command line."
+    "The command line; `do` is what to call with the root and the arguments."
     top = argparse.ArgumentParser(prog="nbs.py", description=__doc__, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, do in {"build": build, "format": tidy, "check": check}.items():
-        commands.add_parser(name, help=do.__doc__)
-    commands.add_parser("pull", help=pull.__doc__).add_argument("files", nargs="+", metavar="FILE")
-    commands.add_parser("test", help=test.__doc__).add_argument("names", nargs="*", metavar="NAME")
-    site = commands.add_parser("docs", help="build the site into _docs/ and check its links")
+        commands.add_parser(name, help=do.__doc__).set_defaults(do=lambda root, _, do=do: do(root))
+    for name, do, count, word in (("pull", pull, "+", "FILE"), ("test", test, "*", "NAME")):
+        command = commands.add_parser(name, help=do.__doc__)
+        command.add_argument("names", nargs=count, metavar=word)
+        command.set_defaults(do=lambda root, args, do=do: do(root, args.names))
+    site = commands.add_parser("docs", help=build_site.__doc__)
     site.add_argument("--no-execute", action="store_true", help="without outputs: seconds")
     site.add_argument("--output", default="_docs", metavar="DIR", help="default: _docs")
+    site.set_defaults(do=build_site)
     return top
-
-
-def commands(root: Path, args: argparse.Namespace) -> int:
-    "Do what was asked."
-    if args.command == "pull":
-        return pull(root, args.files)
-    if args.command == "test":
-        return test(root, args.names)
-    if args.command == "docs":
-        from docs import docs
-
-        return docs(root, not args.no_execute, args.output)
-    return {"build": build, "format": tidy, "check": check}[args.command](root)
 
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     "Run one command; a mistake is one line on stderr and status 2."
     try:
-        return int(commands(root, parser().parse_args(argv)))
+        args = parser().parse_args(argv)
+        return int(args.do(root, args))
     except Mistake as mistake:
         print(f"nbs.py: {mistake}", file=sys.stderr)
         return 2
