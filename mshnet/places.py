@@ -518,15 +518,17 @@ def _fetch(published: Published, file: Path, record: Path) -> None:
         import pooch
 
         pooch.get_logger().setLevel("WARNING")
+        checksum: Any = published.sha256 or (first[0] if first else None)
+        by_url = pooch.HTTPDownloader(progressbar=_watched())
+        downloader: Any = by_url if published.url else _from_drive
         box = pooch.Pooch(
             path=str(file.parent),
             base_url="",
-            registry={file.name: published.sha256 or (first[0] if first else None)},
+            registry={file.name: checksum},
             urls={file.name: published.url or published.drive},
             retry_if_failed=2,
         )
-        by_url = pooch.HTTPDownloader(progressbar=_watched())
-        box.fetch(file.name, downloader=by_url if published.url else _from_drive)
+        box.fetch(file.name, downloader=downloader)
         digest = pooch.file_hash(str(file))
     what = f"{published.name}: what came is no archive, perhaps a web page"
     with foreign_errors(what, f"try again tomorrow, or {published.by_hand}"):
