@@ -8,7 +8,6 @@
 
 # %%
 #| hide
-import http.server
 import io
 
 from fastcore.test import expect_fail, test_close, test_eq
@@ -21,7 +20,6 @@ import contextlib
 import errno
 import glob
 import hashlib
-import http.client
 import json
 import math
 import os
@@ -34,24 +32,23 @@ import tarfile
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
+
+from filelock import FileLock
+from tqdm import tqdm
 
 from mshnet.core import (
     PlaceFields,
     Settings,
     UserError,
-    can_be_a_name,
     did_you_mean,
     run_name,
     shown,
@@ -59,7 +56,7 @@ from mshnet.core import (
 
 
 # %% [markdown]
-# Colab and Kaggle are Linux machines with two habits. Their fixed folders differ, and what is not written to the right one is gone after the session. Everything that depends on this is in this notebook; the rest of the suite asks here.
+# Colab and Kaggle are Linux machines with two habits. Their fixed folders differ, and they delete what is not in the right folder when the session ends. Everything that depends on this is in this notebook, and the rest of the suite asks here.
 
 # %%
 #| export
@@ -72,17 +69,12 @@ class Place:
     runs: Path  # where run folders are made
     note: str  # what the user should know about it
     tpu: str = "a Google Cloud TPU VM has one"  # how to get a TPU there
-    local: Path = Path("data")  # where data sets are unpacked and fetched to, on the local disk
+    local: Path = Path("data")  # where data sets are unpacked and downloaded, on the local disk
     hours: float = math.inf  # that a session lasts, less half an hour to end it well
     tpu_hours: float = math.inf  # the same with a TPU
     drive: Path | None = None  # where Google Drive is once it is mounted
 
 
-# %% [markdown]
-# The three kinds:
-
-# %%
-#| export
 DRIVE = Path("/content/drive")
 MY_DRIVE = DRIVE / "MyDrive"
 
@@ -113,81 +105,71 @@ HERE = Place(
 
 
 # %% [markdown]
-# Both services set a variable of their own in every session:
+# Both services set a variable of their own in every session. The same notebook runs with somebody before it and headless under papermill. Colab is always watched. Kaggle reports whether a session is interactive or a saved version being run. Jupyter names the session to its kernels, and Voila (which shows a notebook as a page) its address. Under papermill both are missing.
 
 # %%
 #| export
-def where(
-    environ: Mapping[str, str] = os.environ,
-) -> Place:
+def where(environ: Mapping[str, str] = os.environ) -> Place:
     "The place this process runs in."
-    if "KAGGLE_KERNEL_RUN_TYPE" in environ:  # asked first: Kaggle's image is built on Colab's
+    if "KAGGLE_KERNEL_RUN_TYPE" in environ:  # checked first: Kaggle's image is built on Colab's
         return KAGGLE
     if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
         return COLAB
     return HERE
 
 
+def interactive(environ: Mapping[str, str] = os.environ) -> bool:
+    "Whether somebody sits before this notebook."
+    if where(environ) == KAGGLE:
+        return environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
+    servers = ("JPY_SESSION_NAME", "VOILA_BASE_URL")
+    return where(environ) == COLAB or any(name in environ for name in servers)
+
+
 # %%
 test_eq(where({"COLAB_RELEASE_TAG": "release"}), COLAB)
 test_eq(where({"KAGGLE_KERNEL_RUN_TYPE": "Interactive", "COLAB_RELEASE_TAG": "release"}), KAGGLE)
 test_eq(where({}), HERE)
-assert isinstance(where(), Place)
+names = ("A", "JPY_SESSION_NAME", "VOILA_BASE_URL", "COLAB_GPU")
+test_eq([interactive({name: "x"}) for name in names], [False, True, True, True])
 where().note
 
 
 # %% [markdown]
-# The same notebook runs with somebody before it and headless under papermill. Colab is always watched; Kaggle says whether a session is interactive or a saved version being run; Jupyter tells its kernels the session they belong to, Voila (which shows a notebook as a page) where its pages are, and papermill neither.
+# Kaggle's TPU machines set two variables of an older kind of TPU. With them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"), so we remove them before the runtime starts. On a real TPU pod the same variables hold addresses and are right. We therefore remove them on Kaggle, and elsewhere only if they hold the word "local". Two more functions describe the surroundings of this process: which packages are installed, and whether torchrun started several processes, of which the first alone writes and prints.
 
 # %%
 #| export
-def interactive(
-    environ: Mapping[str, str] = os.environ,
-) -> bool:
-    "Whether somebody sits before this notebook."
-    if where(environ) == KAGGLE:
-        return environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
-    told = ("JPY_SESSION_NAME", "VOILA_BASE_URL")
-    return where(environ) == COLAB or any(name in environ for name in told)
-
-
-# %%
-test_eq(
-    [interactive({name: "x"}) for name in ("A", "JPY_SESSION_NAME", "VOILA_BASE_URL", "COLAB_GPU")],
-    [False, True, True, True],
-)
-
-
-# %% [markdown]
-# Kaggle's TPU machines set two variables of an older kind of TPU, and with them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"). They must go before the runtime starts. On a real TPU pod the same variables are right and hold addresses; so they are removed on Kaggle, and wherever they only say "local". Beside it stand two more questions about the surroundings of this process: what is installed, and whether it is alone.
-
-# %%
-#| export
-def installed(
-    package: str,
-) -> str | None:  # None if it is not installed
-    "Version of an installed package, without importing it."
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def forget_stale_tpu(
-    environ: MutableMapping[str, str] = os.environ,
-) -> list[str]:  # names of what was removed
-    "Remove stale TPU variables; leave those of a pod."
+def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str]:
+    "Remove stale TPU variables, and return their names; leave those of a pod."
     stale = ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID")
     if where(environ) != KAGGLE and environ.get("TPU_PROCESS_ADDRESSES") != "local":
         return []
     return [name for name in stale if environ.pop(name, None) is not None]
 
 
-def first_process(
-    environ: Mapping[str, str] = os.environ,
-) -> bool:
-    "Whether this process is the one that writes and speaks; others exist under torchrun only."
+def installed(package: str) -> str | None:
+    "Version of a package, without importing it; None if it is not installed."
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def first_process(environ: Mapping[str, str] = os.environ) -> bool:
+    "Whether this process is the one that writes and prints; others exist under torchrun only."
     return environ.get("RANK", "0") == "0"
+
+
+def say(text: str) -> None:
+    "Print a line for the user, from the first process only."
+    if first_process():
+        print(text, flush=True)
+
+
+def megabytes(size: float) -> str:
+    "A number of bytes for people."
+    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
 
 
 # %%
@@ -196,54 +178,89 @@ test_eq(forget_stale_tpu(kaggle_tpu), ["TPU_PROCESS_ADDRESSES"])
 test_eq(forget_stale_tpu({"TPU_PROCESS_ADDRESSES": "10.0.0.1:8476"}), [])
 assert installed("torch") and installed("no-such-package") is None
 test_eq([first_process(e) for e in ({}, {"RANK": "0"}, {"RANK": "3"})], [True, True, False])
-
+say(f"data    {megabytes(14_658_415)}")
 
 # %% [markdown]
-# What takes a while is said in plain lines, by one process alone:
+# ## Errors that are not ours
+#
+# The work of this notebook is done by disks, archives and servers, and each fails in its own way. The user needs two things: the reason, and what to do next. A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from bytes that make no sense or from a library, which may raise any exception. So we have two translators. Both raise a `UserError` of one line, and the second lets the errors of disks pass to the first, because downloading an archive again does not help against a full disk.
 
 # %%
 #| export
-def say(
-    text: str,
-) -> None:
-    "A line for the user, from the first process only."
-    if first_process():
-        print(text, flush=True)
+BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # no disk's fault
 
 
-def megabytes(
-    size: float,  # in bytes
-) -> str:
-    "A size as people say it."
-    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
+def _reason(error: Exception) -> str:
+    "The reason in an exception, in one line; its kind if it gives none."
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "the disk is full"
+    return " ".join(str(error).split(":\n")[0].split()) or type(error).__name__  # no list below it
 
 
-def error_text(
-    error: object,
-) -> str:
-    "What an error says, without line breaks; its kind if it says nothing."
-    return " ".join(str(error).split()) or type(error).__name__
+@contextlib.contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    "Turn what a disk refuses into a UserError, which begins with what failed."
+    try:
+        yield
+    except OSError as error:
+        todo = "make room, permit it, or mount the disk again"
+        raise UserError(f"{what} ({_reason(error)}); {todo}") from None
+
+
+@contextlib.contextmanager
+def foreign_errors(what: str, todo: str) -> Iterator[None]:
+    "Turn whatever a library raises into a UserError of what failed and what to do."
+    try:
+        yield
+    except Exception as error:
+        from_disk = isinstance(error, OSError) and error.errno not in BAD_BYTES
+        if from_disk or isinstance(error, UserError):
+            raise
+        raise UserError(f"{what} ({_reason(error)}); {todo}") from None
 
 
 # %%
-say(f"data    {megabytes(14_658_415)}")
-test_eq(error_text(ValueError("mount\n failed")), "mount failed")
-test_eq(error_text(EOFError()), "EOFError")
+with expect_fail(UserError, contains="data (the disk is full); make room"), disk_errors("data"):
+    raise OSError(errno.ENOSPC, "No space left on device")
+with expect_fail(UserError, contains="(EOFError); copy it"), foreign_errors("a.zip", "copy it"):
+    raise EOFError
+
 
 # %% [markdown]
 # ## Google Drive
 #
-# Colab's own disk ends with the session; Google Drive stays. Mounting it asks the user for permission in a window, and there is no end to what can happen then: the window is closed, the account is a company's that forbids it, nobody is there. `google.colab.drive.mount` answers with exceptions of several kinds (`ValueError('mount failed')`, a `MessageError` of its own), and in the version that was read it waits for the window without an end, whatever its `timeout_ms` says: that counts for what comes after. So an alarm clock stands beside it. It needs signals, which Python delivers to the main thread, where a notebook's cells run; elsewhere, and on Windows, there is none.
+# Colab deletes its own disk with the session; Google Drive stays. A Drive whose connection hangs can block even the question whether it is there. That question waits in the kernel, where no signal of Python reaches it, so we ask in a daemon thread and wait for its answer for a limited time. A Drive that does not answer counts as not mounted.
+#
+# Mounting asks the user for permission in a window. The user may close the window, the account may belong to a company that forbids it, or nobody may be there. `google.colab.drive.mount` raises exceptions of several kinds for that. In the version that we read it also waits for the window without end, whatever its `timeout_ms`. This wait is a loop in Python, so an alarm ends it (in the main thread, where the cells of a notebook run).
+#
+# Whatever happens, the result is one line, and training continues without the Drive. (We had no Colab. We read the contract in its public source, and the tests have a stand-in that keeps it.)
 
 # %%
 #| export
+def is_mounted(drive: Path, patience: float = 20.0) -> bool:
+    "Whether Google Drive is there, and answers within so many seconds."
+    answers: list[bool] = []
+    asked = threading.Thread(target=lambda: answers.append(os.path.isdir(drive)), daemon=True)
+    asked.start()
+    asked.join(patience)
+    return answers == [True]
+
+
+def _on_drive(path: Path) -> bool:
+    "Whether a path leads to Google Drive."
+    return Path(os.path.abspath(path)).is_relative_to(DRIVE)
+
+
+class Mounted(NamedTuple):
+    "The result of mounting Google Drive."
+
+    folder: Path | None  # the user's own part of it; None: it is not there
+    line: str  # what that means, and what to do
 
 
 @contextlib.contextmanager
-def at_most(
-    seconds: float,
-) -> Iterator[None]:
-    "Raise TimeoutError in work that takes longer, where signals can."
+def _at_most(seconds: float) -> Iterator[None]:
+    "Raise TimeoutError in Python code that takes longer, where an alarm can be set."
     main = threading.current_thread() is threading.main_thread()
     if not main or not hasattr(signal, "setitimer"):
         yield
@@ -261,66 +278,14 @@ def at_most(
         signal.signal(signal.SIGALRM, before)
 
 
-# %%
-with expect_fail(TimeoutError, contains="no answer"), at_most(0.01):
-    time.sleep(5)
-
-
-# %% [markdown]
-# Even the question whether it is there may wait for ever, if its connection hangs. One that does not answer counts as not mounted.
-
-# %%
-#| export
-def is_mounted(
-    drive: Path,  # the user's own part of it
-    patience: float = 20.0,  # seconds
-) -> bool:
-    "Whether Google Drive is there, and answers."
-    with contextlib.suppress(TimeoutError), at_most(patience):
-        return os.path.isdir(drive)
-    return False
-
-
-def on_drive(
-    path: Path,
-) -> bool:
-    "Whether a path leads to Google Drive."
-    return Path(os.path.abspath(path)).is_relative_to(DRIVE)
-
-
-# %%
-test_eq([is_mounted(Path(name)) for name in (".", "no/such/folder")], [True, False])
-assert on_drive(MY_DRIVE / "set.zip") and not on_drive(Path("data"))
-
-
-# %% [markdown]
-# Whatever happens, the answer is one line, and training can go on: it only means that nothing is kept there. (Colab itself was not at hand. The contract was read in its public source, and the tests have a stand-in that keeps it.)
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Mounted:
-    "What came of mounting Google Drive."
-
-    folder: Path | None  # the user's own part of it; None: it is not there
-    line: str  # what that means, and what to do
-
-    def __str__(self) -> str:
-        "The line."
-        return self.line
-
-
-def mount_drive(
-    place: Place | None = None,
-    timeout: float = 120.0,  # seconds that the user has to allow it
-) -> Mounted:
-    "Mount Google Drive in Colab; elsewhere, and if it fails, say so and go on."
+def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
+    "Mount Google Drive in Colab, if the user allows it within so many seconds; else report why."
     if (place or where()).name != "colab":
         return Mounted(None, "Google Drive is mounted in Colab only; here nothing is done")
     if is_mounted(MY_DRIVE):
         return Mounted(MY_DRIVE, f"Google Drive is mounted already: {MY_DRIVE}")
     try:
-        with at_most(1.2 * timeout):  # its own limit first
+        with _at_most(1.2 * timeout):  # its own limit first
             from google.colab import drive
 
             drive.mount(str(DRIVE), timeout_ms=int(1000 * timeout))
@@ -329,119 +294,54 @@ def mount_drive(
     except Exception as error:  # it raises many kinds
         what = "nothing can be read or kept there, and Colab deletes its own disk in the end"
         todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
-        return Mounted(None, f"Google Drive is not mounted ({error_text(error)}): {what}; {todo}")
+        return Mounted(None, f"Google Drive is not mounted ({_reason(error)}): {what}; {todo}")
     return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
 
 
 # %%
-assert mount_drive(HERE).folder is None and Mounted(MY_DRIVE, "").folder == MY_DRIVE
-print(mount_drive(HERE))
+test_eq([is_mounted(Path(name)) for name in (".", "no/such/folder")], [True, False])
+mounted: Mounted = mount_drive(HERE)
+mounted.line
 
 # %% [markdown]
 # ## Data on the local disk
 #
-# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open, every epoch; an archive of them takes one. So archives are unpacked to the local disk, once, and loose files on Drive are copied there, once. Where is that? Not beside the archive, which may be on Drive or on a disk that cannot be written. On Colab, `/content/data`. On Kaggle not below `/kaggle/working`, which is kept as the notebook's output, a thousand files and all, but `/tmp/mshnet-data`. Elsewhere `data`. There it goes to a folder of its own, `unpacked`, into which no search by name looks: what lies there is a part of an archive, or half of it while another process is at work, or what a folder on Drive held last week.
+# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open, in every epoch; an archive of them takes that time once. So we unpack archives to the local disk, and copy loose files on Drive there, once. On Colab that disk is `/content/data`. On Kaggle it is `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output, a thousand files and all. Elsewhere it is `data`. The results go to a folder `unpacked` in it, which the search by name leaves out: it may hold a part of an archive, or what a folder on Drive held last week.
 #
-# Something is made once by filling a folder under another name and renaming it: a rename happens or does not. If the process dies halfway, the next one throws the half away and begins again. Several processes that share a machine (one per GPU) all come here at the same time, so they queue at a lock, which the system takes from a dead process. (Windows has another kind of lock; there is none then, and no several processes either.)
+# Several processes that share a machine (one per GPU) all come here at the same time. The first gets the lock and fills a scratch folder; the rename at the end happens or does not. If a process is killed halfway, the system releases its lock, and the next process throws the half away and begins again.
 
 # %%
 #| export
 UNPACKED = "unpacked"  # the folder of its own, below the place's local one
+BLOCK = 4096  # bytes that the smallest file takes on a disk
 
 
 @contextlib.contextmanager
-def alone(
-    file: Path,  # any name that the processes agree on; the file stays, empty
-) -> Iterator[None]:
-    "Be the only process of this machine within."
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with open(file, "w") as lock:
-        with contextlib.suppress(OSError):  # a disk without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def made_once(target: Path) -> Iterator[Path | None]:
+    """Make a file or a folder as a whole or not at all, in one process of this machine.
 
-
-@contextlib.contextmanager
-def made_once(
-    target: Path,  # a folder
-) -> Iterator[Path | None]:  # what to fill; None: it is there already
-    "A folder that is there as a whole or not at all."
+    Yields the path to make it at, in a scratch folder, or None if the target is there already.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with alone(target.with_name(f".{target.name}.lock")):
-        if target.is_dir():
+    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    with contextlib.suppress(NotImplementedError, OSError):  # a disk without locks
+        lock.acquire()
+    scratch = target.with_name(f".{target.name}.partial")
+    try:
+        if target.exists():
             yield None
             return
-        half = target.with_name(f".{target.name}.partial")
-        shutil.rmtree(half, ignore_errors=True)
-        half.mkdir()
-        try:
-            yield half
-            os.replace(half, target)
-        finally:
-            shutil.rmtree(half, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        yield scratch / target.name
+        os.replace(scratch / target.name, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        lock.release()
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    target = Path(tmp) / "set"
-    with expect_fail(KeyboardInterrupt), made_once(target) as half:
-        (half / "a.png").touch()
-        raise KeyboardInterrupt
-    assert not target.exists()
-    with made_once(target) as half:
-        (half / "a.png").touch()
-    with made_once(target) as half:
-        test_eq(half, None)
-    with alone(Path(tmp) / "lock"):
-        test_eq([p.name for p in target.iterdir()], ["a.png"])
-
-
-# %% [markdown]
-# A disk that is full, or cannot be written, is the user's to mend. So is one that cannot be read, such as a Drive that was unmounted; but there it would not help to make room. When one disk is copied to another, each gets its own wrapper:
-
-# %%
-#| export
-@contextlib.contextmanager
-def writing_to(
-    folder: Path,
-) -> Iterator[None]:
-    "Turn what a disk refuses into a UserError."
-    try:
-        yield
-    except (OSError, UnicodeError) as error:  # the second: a name that this disk cannot write
-        what = error_text(error)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            what = "the disk is full"
-        raise UserError(f"{folder}: cannot be filled ({what}); make room, or permit it") from None
-
-
-@contextlib.contextmanager
-def reading_from(
-    path: Path,
-) -> Iterator[None]:
-    "Turn what a disk does not give into a UserError."
-    try:
-        yield
-    except OSError as error:
-        todo = "mount Google Drive again" if on_drive(path) else "permit it, or copy it anew"
-        raise UserError(f"{path}: cannot be read ({error_text(error)}); {todo}") from None
-
-
-# %% [markdown]
-# Room is asked for before the work:
-
-# %%
-#| export
-def make_room(
-    folder: Path,  # need not exist yet
-    size: float,  # bytes
-    what: str,  # that needs them
-) -> None:
-    "UserError unless so much is free where the folder will be."
+def _make_room(folder: Path, size: float, what: str) -> None:
+    "UserError unless so many bytes are free on the disk of a folder, which need not exist yet."
     there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
     if size > free:
@@ -450,415 +350,161 @@ def make_room(
         )
 
 
+def _watched() -> bool:
+    "Whether somebody sees a progress bar of this process."
+    return first_process() and (interactive() or sys.stderr.isatty())
+
+
 # %%
-make_room(Path("no/such/folder"), 1, "a byte")
-with expect_fail(UserError, contains="make room"):
-    make_room(Path("data"), 1e30, "everything")
-with expect_fail(UserError, contains="the disk is full"), writing_to(Path("data")):
-    raise OSError(errno.ENOSPC, "No space left on device")
-with expect_fail(UserError, contains="permit it"), reading_from(Path("set.zip")):
-    raise OSError(errno.EACCES, "Permission denied")
+with tempfile.TemporaryDirectory() as tmp:
+    target = Path(tmp) / "set"
+    with expect_fail(KeyboardInterrupt), made_once(target) as new:
+        new.mkdir()
+        raise KeyboardInterrupt
+    assert not target.exists()
+    with made_once(target) as new:
+        new.mkdir()
+    with made_once(target) as new:
+        test_eq((new, target.is_dir()), (None, True))
 
 # %% [markdown]
 # ## Archives
 #
-# `.zip` and `.tar` come to the same: members with a name, a size, a kind, and bytes. Both libraries were made in a trusting age, so their members are looked at before any is written. What they raise for damaged bytes is of a dozen kinds; to the user it is one. It stands around everything that is read of an archive and around nothing that is written, for a disk that refuses is another thing to mend.
+# Python's `zipfile` and `tarfile` unpack, and `zipfile` compares every checksum. But an archive is a stranger's word on how much to write, and where. A kilobyte can hold a terabyte of zeros, and a member can be called `../../.bashrc` or be a link to elsewhere through which the next member is written. So we look at all members before any is written, and refuse the archive as a whole: nobody makes such members by mistake in a data set. Images hardly shrink; masks do, but they are small. An archive that would grow to a hundred times its size and beyond a gigabyte is no data set. tarfile's own `data` filter stands behind this as a second check.
+#
+# To the first look `.zip` and `.tar` come to the same: members with a name, a size, and perhaps a fault. It writes nothing, and it leaves out the files that macOS adds for itself (`__MACOSX/`, `.DS_Store`).
 
 # %%
 #| export
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+MOST_FILES = 1_000_000
+MOST_GROWTH, GROWN = 100, 1_000_000_000  # times the archive, where that is more than these bytes
 
 
-@contextlib.contextmanager
-def whole(
-    archive: Path,
-) -> Iterator[None]:
-    "Turn what reading a damaged archive raises into a UserError."
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # bytes of strangers raise many kinds
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            with reading_from(archive):  # the disk, not the bytes
-                raise
-        why = error_text(str(error).split(":\n")[0] or type(error).__name__)  # without its details
-        raise UserError(
-            f"{archive.name}: damaged, or no archive ({why}); copy or fetch it again"
-        ) from None
-
-
-@dataclass(frozen=True)
-class Member:
-    "What an archive says of one of its members."
-
-    archive: Path
-    name: str
-    size: int  # bytes
-    kind: str  # "file" or "folder", else what it is
-    open: Callable[[], IO[bytes] | None]
-
-
-# %% [markdown]
-# A member's bytes come in pieces, as many as were declared, no more and no less; a zip's sum is compared by the library when the last one is read.
-
-# %%
-#| export
-def content(
-    member: Member,  # to be read before the next one is asked for
-) -> Iterator[bytes]:
-    "The bytes of a member, in pieces; UserError if they are damaged."
-    with whole(member.archive):
-        source, left = member.open(), member.size
-        if source is None:
-            raise EOFError(f"{member.name} cannot be read")
-        with source:
-            while left:
-                piece = source.read(min(left, 1 << 20))
-                if not piece:
-                    raise EOFError(f"{member.name} ends early")
-                left -= len(piece)
-                yield piece
-            if source.read(1):
-                raise EOFError(f"{member.name} is longer than it says")
-
-
-# %% [markdown]
-# tar keeps no sum over its content, and Python's reader takes a damaged header in the middle for the end: files would be missing without a word. `Header` refuses that, and names so long that reading them would fill the memory.
-
-# %%
-#| export
-class Header(tarfile.TarInfo):
-    "The header of a member; one that is damaged is never taken for the end of the archive."
+class _Header(tarfile.TarInfo):
+    "The header of a tar's member; an impossible size neither loops nor fills the memory."
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "Header":
-        "Read it from its bytes; a name of a megabyte, or less than nothing, is damage too."
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
         header = super().frombuf(buf, encoding, errors)
-        label = header.type in (
-            *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-            *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-        )
-        if header.size < 0 or (label and header.size > 1 << 20):
-            raise tarfile.HeaderError("impossible size")
+        if header.size < 0 or (not header.isreg() and header.size > 1 << 20):
+            raise tarfile.ReadError("impossible size")
         return header
 
-    @classmethod
-    def fromtarfile(cls, box: tarfile.TarFile) -> "Header":
-        "Read the next header."
-        try:
-            return super().fromtarfile(box)
-        except tarfile.HeaderError as error:
-            if type(error).__name__ == "EOFHeaderError":  # the proper end
-                raise
-            what = f"damaged after {box.offset} bytes" if box.offset else "neither zip nor tar"
-            raise tarfile.ReadError(what) from None
+
+def _open_archive(file: Path) -> zipfile.ZipFile | tarfile.TarFile:
+    "Open an archive by its first bytes, whatever it is called."
+    with open(file, "rb") as start:
+        zipped = start.read(2) == b"PK"
+    return zipfile.ZipFile(file) if zipped else tarfile.open(file, tarinfo=_Header)
 
 
-# %% [markdown]
-# An archive is a stranger's word on how much there is to do, too. A kilobyte can hold a terabyte of zeros; so what the headers declare is added up first, and these are the limits: no more than the disk has free, and no more than a hundred times the archive once it is beyond a gigabyte, or beyond many members, each of which fills a block of the disk even if it is empty. (Images hardly shrink; masks do, but they are small.)
-#
-# What costs without being declared is refused as well. bzip2 and lzma in a zip are undone by the library in one go, whatever comes out, so a zip may use its usual method only, and a tar may be plain or gzip. A compressed tar has a sum at its very end, which counts only if one reads so far; but behind the last member there is room for some zeros, not for a gigabyte of them. And tarfile keeps every header that it has read, unless it is made to forget.
-
-# %%
-#| export
-MOST_MEMBERS, MANY_MEMBERS = 1_000_000, 20_000  # never more; beyond this not so small ones
-MOST_GROWTH, GROWN = 100, 1_000_000_000  # times the archive, beyond this many bytes
-BLOCK = 4096  # bytes that the smallest file takes on a disk
-
-
-def zip_members(
-    archive: Path,
-) -> Iterator[Member]:
-    "The members of a .zip."
-    with zipfile.ZipFile(archive) as box:
-        for info in box.infolist():
-            if info.flag_bits & 1:
-                raise UserError(f"{archive.name}: is encrypted; unpack it by hand")
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise UserError(f"{archive.name}: is packed in an unusual way; unpack it by hand")
-            form = stat.S_IFMT(info.external_attr >> 16)
-            known = {0: "file", stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
-            kind = "folder" if info.is_dir() else known.get(form, "link or device")
-            yield Member(archive, info.filename, info.file_size, kind, partial(box.open, info))
+def _zip_members(box: zipfile.ZipFile) -> Iterator[tuple[Any, str, int, str]]:
+    "Each member of a .zip, its name, its size and its fault, if it has one."
+    for info in box.infolist():
+        info.filename = info.filename.replace("\\", "/")  # as some tools of Windows write
+        form, fault = stat.S_IFMT(info.external_attr >> 16), ""  # form 0: no Unix made it
+        if not info.is_dir() and form not in (0, stat.S_IFREG, stat.S_IFDIR):
+            fault = "is a link or a device"
+        if info.flag_bits & 1 or info.compress_type not in (0, zipfile.ZIP_DEFLATED):
+            fault = "is encrypted or packed in an unusual way"
+        yield info, info.filename, info.file_size, fault
 
 
-def tar_members(
-    archive: Path,
-) -> Iterator[Member]:
-    "The members of a .tar, plain or gzip, and whatever else it ends with."
-    with open_tar(archive) as tar:
-        while header := tar.next():
-            tar.members.clear()  # type: ignore[attr-defined]
-            kind = "file" if header.isreg() else "folder" if header.isdir() else "link or device"
-            size = header.size if kind == "file" else 0
-            yield Member(archive, header.name, size, kind, partial(tar.extractfile, header))
-        left = GROWN // MOST_GROWTH
-        while tar.fileobj and (rest := tar.fileobj.read(1 << 20)):
-            left -= len(rest)
-            if left < 0:
-                raise UserError(
-                    f"{archive.name}: refused, it goes on and on behind its last member"
-                )
+def _tar_members(box: tarfile.TarFile) -> Iterator[tuple[Any, str, int, str]]:
+    "Each member of a .tar, its name, its size and its fault; damaged ends raise ReadError."
+    for header in box:
+        fault = "" if header.isreg() or header.isdir() else "is a link or a device"
+        header.name = header.name.replace("\\", "/")
+        yield header, header.name, header.size, fault
+    rest: Any = box.fileobj
+    rest.seek(end := box.offset)  # type: ignore[attr-defined]
+    if rest.read(512) != bytes(512):  # tarfile takes a damaged header for the end
+        raise tarfile.ReadError(f"damaged after {end} bytes")
+    if len(rest.read(1 << 24)) == 1 << 24:  # gzip compares its checksum at the very end
+        raise tarfile.ReadError(f"it does not end after its last member, at {end} bytes")
 
 
-# %% [markdown]
-# So the members of both kinds. What a file is, its first bytes tell:
-
-# %%
-#| export
-def members(
-    archive: Path,
-) -> Iterator[Member]:
-    "The members of an archive, one after the other; UserError if it is damaged."
-    with whole(archive):
-        yield from zip_members(archive) if is_zip(archive) else tar_members(archive)
-
-
-def is_zip(
-    archive: Path,
-) -> bool:
-    "Whether a file is a .zip by its first bytes, or by its name and its last ones."
-    with open(archive, "rb") as file:
-        if file.read(4) == b"PK\3\4":
-            return True
-    return archive.suffix.lower() == ".zip" and zipfile.is_zipfile(archive)
-
-
-def open_tar(
-    archive: Path,
-) -> tarfile.TarFile:
-    "Open a .tar, plain or gzip; the library's own guess would take slower kinds as well."
-    with open(archive, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return tarfile.open(archive, "r:gz" if packed else "r:", tarinfo=Header)
-
-
-def is_tar(
-    file: Path,
-) -> bool:
-    "Whether a file begins as a .tar, plain or gzip."
-    with contextlib.suppress(Exception), open_tar(file):
-        return True
-    return False
-
-
-# %% [markdown]
-# An archive is a stranger's word on where to write as well. `../../.bashrc`, an absolute path, a link to elsewhere through which the next member is written: one such member, and the whole archive is refused, for nobody makes them by mistake in a data set.
-
-# %%
-#| export
-def parts_of(
-    name: str,  # of a member
-) -> list[str]:
-    "The folders of a member and its own name."
-    return [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
-
-
-def why_refused(
-    member: Member,
-) -> str:  # empty: harmless
-    "Why an archive with such a member is refused."
-    path, parts = member.name.replace("\\", "/"), parts_of(member.name)
-    if path.startswith("/") or re.match("[A-Za-z]:", path):
-        return "has an absolute path"
-    if ".." in parts:
-        return "leads out of its folder"
-    if len(parts) > 50:
-        return "lies in more than 50 folders"
-    if "\0" in path or any(len(part.encode("utf-8", "replace")) > 255 for part in parts):
-        return "has a name that no file can have"
-    if member.kind not in ("file", "folder"):
-        return "is a link or a device"
-    return "has no possible size" if member.size < 0 else ""
-
-
-# %% [markdown]
-# The first look writes nothing:
-
-# %%
-#| export
-def look_through(
-    archive: Path,
-) -> tuple[int, int]:  # files and bytes
-    "Count what an archive would write, without writing; UserError if it is dangerous."
-    packed, files, size = archive.stat().st_size, 0, 0
-    for count, member in enumerate(members(archive), 1):
-        if why := why_refused(member):
-            raise UserError(f"{archive.name}: refused, its member {shown(member.name)} {why}")
-        files += member.kind == "file" and not is_junk(member.name)
-        size += member.size
-        if count > MOST_MEMBERS:
-            raise UserError(f"{archive.name}: refused, it has more than {MOST_MEMBERS} members")
-        filled = size + BLOCK * count
-        if filled > MOST_GROWTH * packed and (filled > GROWN or count > MANY_MEMBERS):
-            grown = f"{megabytes(packed)} would become {megabytes(filled)} or more"
-            raise UserError(f"{archive.name}: refused, {grown}; unpack it by hand if it is right")
-    if not files:
-        raise UserError(f"{archive.name}: holds no file")
-    return files, size
-
-
-# %% [markdown]
-# macOS adds files of its own (`__MACOSX/`, `.DS_Store`), which are left out. Of two members with one name the later one stays: so does tar, which appends a file that has changed.
-
-# %%
-#| export
-def is_junk(
-    name: str,  # of a member
-) -> bool:
-    "Whether macOS put it there for itself."
-    parts = name.replace("\\", "/").rstrip("/").split("/")
+def _is_junk(name: str) -> bool:
+    "Whether macOS put a file there for itself."
+    parts = name.rstrip("/").split("/")
     return "__MACOSX" in parts or parts[-1] == ".DS_Store" or parts[-1].startswith("._")
 
 
-def write_member(
-    member: Member,
-    folder: Path,
-) -> None:
-    "Write a member below a folder; UserError if it is not right, OSError if the disk refuses."
-    name = f"{member.archive.name}: refused, its member {shown(member.name)}"
-    if why := why_refused(member):  # a second look: the file may have changed since the first
-        raise UserError(f"{name} {why}")
-    path = folder.joinpath(*parts_of(member.name))
-    try:
-        if member.kind == "folder":
-            path.mkdir(parents=True, exist_ok=True)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb") as file:
-            for piece in content(member):
-                file.write(piece)
-    except (FileExistsError, IsADirectoryError, NotADirectoryError):
-        raise UserError(f"{name} is a file and a folder; unpack it by hand") from None
+def _why_refused(name: str) -> str:
+    "What is wrong with the name of a member; empty: nothing."
+    parts = name.split("/")
+    if name.startswith("/") or re.match("[A-Za-z]:", name):
+        return "has an absolute path"
+    if ".." in parts:
+        return "leads out of its folder"
+    return "lies in more than 50 folders" if len(parts) > 51 else ""
+
+
+def _look_through(archive: Path, box: zipfile.ZipFile | tarfile.TarFile) -> tuple[list[Any], int]:
+    "The members to unpack, and the bytes that they fill; UserError if one is dangerous."
+    kept, filled, packed = [], 0, archive.stat().st_size
+    members = _zip_members(box) if isinstance(box, zipfile.ZipFile) else _tar_members(box)
+    for count, (member, name, size, why) in enumerate(members, 1):
+        filled += size + BLOCK  # a file fills its last block
+        why = why or _why_refused(name)
+        if count > MOST_FILES or filled > max(GROWN, MOST_GROWTH * packed):
+            why = f"is too much: {megabytes(packed)} would become {megabytes(filled)} or more"
+        if why:
+            what = f"{archive.name}: refused, its member {shown(name)} {why}"
+            raise UserError(f"{what}; unpack it by hand if you trust it")
+        if not _is_junk(name):
+            kept.append(member)
+    if not kept:
+        raise UserError(f"{archive.name}: holds no file")
+    return kept, filled
 
 
 # %% [markdown]
-# The folder it is unpacked to is named after the archive and eight digits that stand for its name, size, time and last bytes (where zip has its table of contents and gzip its sum), so that another archive of the same name is not mistaken for this one. Many archives wrap everything in one folder (`sirst-master/`): that folder is the data set.
+# The folder is named after the archive and eight digits that stand for its path, size and time, so that another archive of the same name gets another folder. Many archives wrap everything in one folder (`sirst-master/`): then that folder is the data set. An archive on Drive is copied first, because it would be read twice there, and the Drive may be gone before the second time.
 
 # %%
 #| export
-def target_of(
-    archive: Path,
-    local: Path,
-) -> Path:
-    "The folder that an archive is unpacked to."
-    about = archive.stat()
-    with open(archive, "rb") as file:
-        file.seek(max(0, about.st_size - 65536))
-        digest = hashlib.sha256(file.read())
-    digest.update(f"{archive.name} {about.st_size} {about.st_mtime_ns}".encode())
-    return local / UNPACKED / f"{without_suffix(archive)}-{digest.hexdigest()[:8]}"
+def unpack(archive: Path, local: Path) -> Path:
+    "The data set in an archive, unpacked below `local` the first time; UserError if it is bad."
+    name = re.sub(r"(\.zip|\.tar|\.tar\.gz|\.tgz)$", "", archive.name, flags=re.I) or "archive"
+    with disk_errors(f"{archive}: cannot be unpacked to {local}"):
+        about = archive.stat()
+        identity = f"{archive.resolve()} {about.st_size} {about.st_mtime_ns}"
+        digits = hashlib.sha256(identity.encode()).hexdigest()[:8]
+        target = local / UNPACKED / f"{name}-{digits}"
+        with made_once(target) as new:
+            if new:
+                near = archive
+                if _on_drive(archive):
+                    _make_room(local, about.st_size, archive.name)
+                    say(f"data    copying {archive.name} from Google Drive")
+                    near = Path(shutil.copyfile(archive, new.with_name(archive.name)))
+                damaged = f"{archive}: damaged, or no archive"
+                with foreign_errors(damaged, "copy or fetch it again"):
+                    _extract(near, new / name, local)
+                say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
+    return _innermost(target)
 
 
-def without_suffix(
-    archive: Path,
-) -> str:
-    "The name of an archive without its suffix."
-    name = archive.name
-    for suffix in ARCHIVES:
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)] or "archive"
-    return name
+def _extract(archive: Path, folder: Path, local: Path) -> None:
+    "Look through an archive and unpack it."
+    with _open_archive(archive) as box:
+        members, size = _look_through(archive, box)
+        _make_room(local, size, archive.name)
+        say(f"data    unpacking {archive.name}: {len(members)} members, {megabytes(size)}")
+        if isinstance(box, tarfile.TarFile):  # Python 3.11.3 and older have no filter
+            box.extraction_filter = getattr(tarfile, "data_filter", None)
+        box.extractall(folder, tqdm(members, disable=not _watched(), leave=False))
 
 
-def innermost(
-    folder: Path,
-) -> Path:
+def _innermost(folder: Path) -> Path:
     "The folder itself, or the only folder in the only folder in it."
     while True:
-        inside = [path for path in folder.iterdir() if not is_junk(path.name)]
+        inside = [path for path in folder.iterdir() if not _is_junk(path.name)]
         if len(inside) != 1 or not inside[0].is_dir():
             return folder
         folder = inside[0]
-
-
-# %% [markdown]
-# What takes minutes shows how far it is:
-
-# %%
-#| export
-@contextlib.contextmanager
-def progress(
-    total: int | None,  # bytes; None: not known
-    have: int = 0,  # of them
-) -> Iterator[Callable[[int], Any]]:  # to be told how many more have come
-    "A bar, where somebody sees it."
-    from tqdm import tqdm
-
-    seen = first_process() and (interactive() or sys.stderr.isatty())
-    form: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False}
-    with tqdm(total=total, initial=have, disable=not seen, **form) as bar:
-        yield bar.update
-
-
-def copy_here(
-    old: Path,  # a file of a disk that may be far
-    new: Path,
-    more: Callable[[int], Any] = lambda _: None,  # told how many bytes have come
-) -> None:
-    "Copy a file; UserError if it cannot be read, OSError if the copy cannot be written."
-    with reading_from(old):
-        source = open(old, "rb")  # noqa: SIM115
-    with source, open(new, "wb") as file:
-        while True:
-            with reading_from(old):
-                piece = source.read(1 << 20)
-            if not piece:
-                return
-            file.write(piece)
-            more(len(piece))
-
-
-# %%
-with progress(10) as more:
-    more(3)
-
-
-# %% [markdown]
-# Together. An archive on Drive is copied first and then read here: it is read twice, to look and to unpack, and the Drive may be gone before the second time. All of it happens behind the lock of `made_once`, so that of several processes one alone works, and none looks at a disk that another is filling.
-
-# %%
-#| export
-def unpack(
-    archive: Path,
-    local: Path,  # where folders of data sets are made
-) -> Path:
-    "The data set in an archive, unpacked the first time; UserError if that cannot or may not be."
-    with whole(archive):
-        target = target_of(archive, local)
-    with writing_to(local), made_once(target) as half:
-        if half:
-            near = half / archive.name if on_drive(archive) else archive
-            if near != archive:
-                with reading_from(archive):
-                    size = archive.stat().st_size
-                make_room(local, size, archive.name)
-                say(f"data    copying {archive.name} from Google Drive: {megabytes(size)}")
-                with progress(size) as more:
-                    copy_here(archive, near, more)
-            unpack_here(near, half / without_suffix(archive), target)
-            if near != archive:
-                near.unlink()
-            say(f"data    unpacked {archive.name}; it will be found there from now on")
-    return innermost(target)
-
-
-def unpack_here(
-    archive: Path,
-    folder: Path,  # that is filled
-    target: Path,  # as which the user will know it
-) -> None:
-    "Look through an archive and unpack it; UserError if it is not right, OSError if the disk is."
-    with whole(archive):
-        files, size = look_through(archive)
-    make_room(target.parent, size + BLOCK * files, archive.name)  # a file fills its last block
-    say(f"data    unpacking {archive.name}: {files} files, {megabytes(size)}, to {target}")
-    with progress(size) as more:
-        for member in members(archive):
-            if not is_junk(member.name):
-                write_member(member, folder)
-                more(member.size)
 
 
 # %%
@@ -871,148 +517,98 @@ with tempfile.TemporaryDirectory() as tmp:
     found = unpack(archive, Path(tmp) / "data")
     test_eq(sorted(p.name for p in found.rglob("*.png")), ["a.png", "a.png"])
     test_eq((unpack(archive, Path(tmp) / "data"), found.name), (found, "sirst-master"))
-    test_eq(found.parents[1], target_of(archive, Path(tmp) / "data"))
-    test_eq([why_refused(m) for m in members(archive)], ["", "", ""])
-    test_eq(look_through(archive), (2, 3))
-    for member in zip_members(archive):
-        assert isinstance(member, Member)
-        write_member(member, Path(tmp) / member.name[:2])
-    test_eq([b"".join(content(m)) for m in members(archive)], [b"a", b"b", b"c"])
-    test_eq(innermost(Path(tmp) / "si").name, "sirst-master")
-    assert is_zip(archive) and is_junk(".DS_Store") and without_suffix(archive) == "sirst"
-    unpack_here(archive, Path(tmp) / "more" / "sirst", Path(tmp) / "more")
-    copy_here(archive, Path(tmp) / "copy.zip")
-    test_eq(len(list(members(Path(tmp) / "copy.zip"))), 3)
-test_eq(parts_of("./images\\a.png"), ["images", "a.png"])
 
 # %% [markdown]
-# An archive that would write elsewhere is refused as a whole, and so is one that is none:
+# An archive that would write elsewhere is refused as a whole, and so is a file that is no archive:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    evil, none = Path(tmp) / "evil.tar.gz", Path(tmp) / "none.zip"
+    evil, page = Path(tmp) / "evil.tar.gz", Path(tmp) / "page.zip"
     with tarfile.open(evil, "w:gz") as tar:
-        tar.addfile(Header("images/a.png"), io.BytesIO())
-        tar.addfile(Header("../../.bashrc"), io.BytesIO())
+        tar.addfile(tarfile.TarInfo("images/a.png"), io.BytesIO())
+        tar.addfile(tarfile.TarInfo("../../.bashrc"), io.BytesIO())
     with expect_fail(UserError, contains="'../../.bashrc' leads out of its folder"):
         unpack(evil, Path(tmp) / "data")
-    test_eq([m.name for m in tar_members(evil)], ["images/a.png", "../../.bashrc"])
-    none.write_text("a web page")
-    with expect_fail(UserError, contains="none.zip: damaged, or no archive"), whole(none):
-        look_through(none)
-    with expect_fail(tarfile.ReadError, contains="neither zip nor tar"):
-        open_tar(none)
-    test_eq([is_tar(path) for path in (evil, none)], [True, False])
+    page.write_text("<html>a web page</html>")
+    with expect_fail(UserError, contains="page.zip: damaged, or no archive"):
+        unpack(page, Path(tmp) / "data")
     test_eq(list(Path(tmp).rglob("*.png")), [])
 
 
 # %% [markdown]
 # ## Loose files on Drive
 #
-# They are copied once, several at a time, since each waits for the network. Which files they are, their sizes and times make the name of the copy: a changed folder is copied anew.
+# They are copied once, several at a time, since each waits for the network. The names, sizes and times of the files make the name of the copy, so a changed folder is copied anew.
 
 # %%
 #| export
-def files_below(
-    folder: Path,
-) -> dict[Path, os.stat_result]:  # by their paths in it
-    "The files of a folder; UserError if any part of it cannot be read."
+def _copy_from_drive(folder: Path, local: Path) -> Path:
+    "A copy of a folder on the local disk, made the first time; UserError if any part is missing."
+    with disk_errors(f"{folder}: cannot be copied to {local}"):
+        files = _files_below(folder)
+        listed = [f"{name} {about.st_size} {about.st_mtime_ns}" for name, about in files.items()]
+        digits = hashlib.sha256("\n".join(listed).encode()).hexdigest()[:8]
+        size = sum(about.st_size + BLOCK for about in files.values())
+        target = local / UNPACKED / f"{folder.name}-{digits}"
+        with made_once(target) as new:
+            if new:
+                _make_room(local, size, folder.name)
+                say(
+                    f"data    copying {folder.name} from Google Drive: {len(files)} files, "
+                    f"{megabytes(size)}, to {target}; a .zip of them would be much faster"
+                )
+                copy = new / folder.name
+                for parent in {(copy / file).parent for file in files} | {copy}:
+                    parent.mkdir(parents=True, exist_ok=True)
+                with ThreadPoolExecutor(8) as pool:
+                    copied = pool.map(lambda f: shutil.copyfile(folder / f, copy / f), files)
+                    list(tqdm(copied, total=len(files), disable=not _watched(), leave=False))
+    return target / folder.name
+
+
+def _files_below(folder: Path) -> dict[Path, os.stat_result]:
+    "The files of a folder by their paths in it; OSError if any part of it cannot be read."
 
     def stop(error: OSError) -> None:  # os.walk would leave the part out
         raise error
 
-    with reading_from(folder):
-        walked = os.walk(folder, onerror=stop)
-        found = sorted(Path(top) / name for top, _, names in walked for name in names)
-        return {p.relative_to(folder): p.stat() for p in found if p.is_file()}
+    walked = os.walk(folder, onerror=stop)
+    found = sorted(Path(top) / name for top, _, names in walked for name in names)
+    return {p.relative_to(folder): p.stat() for p in found if p.is_file()}
 
 
 # %% [markdown]
-# The copy:
-
-# %%
-#| export
-def copy_from_drive(
-    folder: Path,
-    local: Path,  # where folders of data sets are made
-) -> Path:
-    "A copy of a folder on the local disk, made the first time."
-    files = files_below(folder)
-    listed = [f"{name} {about.st_size} {about.st_mtime_ns}" for name, about in files.items()]
-    digits = hashlib.sha256("\n".join(listed).encode()).hexdigest()[:8]
-    size = sum(about.st_size for about in files.values())
-    target = local / UNPACKED / f"{folder.name}-{digits}"
-    with writing_to(local), made_once(target) as half:
-        if half:
-            make_room(local, size + BLOCK * len(files), folder.name)
-            say(
-                f"data    copying {folder.name} from Google Drive: {len(files)} files, "
-                f"{megabytes(size)}, to {target}; a .zip of them would be much faster"
-            )
-            copy = half / folder.name
-            for name in {(copy / file).parent for file in files} | {copy}:
-                name.mkdir(parents=True, exist_ok=True)
-            with ThreadPoolExecutor(8) as pool, progress(size) as more:
-                copied = pool.map(lambda file: copy_here(folder / file, copy / file), files)
-                for about, _ in zip(files.values(), copied, strict=True):
-                    more(about.st_size)
-            say(f"data    copied {folder.name}; it will be found there from now on")
-    return target / folder.name
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    (Path(tmp) / "drive" / "set" / "images").mkdir(parents=True)
-    (Path(tmp) / "drive" / "set" / "images" / "a.png").touch()
-    copy = copy_from_drive(Path(tmp) / "drive" / "set", Path(tmp) / "data")
-    test_eq(list(files_below(copy)), [Path("images/a.png")])
-
-
-# %% [markdown]
-# ## Fetched by name
+# ## Downloaded by name
 #
-# Three data sets are known by name. Where each lies was read from public pages, in stored copies of them; **nothing was downloaded here**, so no size and no sum is known, and none is written down. Instead the sum of the first download is told, kept beside it (`NAME.zip.sha256`) and compared with every later one.
+# Three data sets are known by name. We read where each lies from public pages, in stored copies of them. **Nothing was downloaded here**, so no checksum is known beforehand. Instead the checksum of the first download is stored beside it (`NAME.zip.sha256`), and every later download must have the same.
 #
 # - **NUAA-SIRST**, also called SIRST: the authors' repository YimianDai/sirst, as GitHub packs it, at the commit 84302ab that added the lists `idx_427` (its files are those in the index of that repository). These are the authors' own 341 and 86 images; the 213 and 214 that most papers use are not among them.
 # - **IRSTD-1k**: the number on Google Drive in the README of the authors' repository RuiZhang97/ISNet at commit 89eb28e. (An older README, at 14c6bc8, has another number.) The README names the MIT licence.
 # - **NUDT-SIRST**: the authors' README (YeRen123455/Infrared-Small-Target-Detection, 21584be) leads to Baidu, which asks for an account. The toolbox XinyiYing/BasicIRSTD packs three data sets with their lists in one file on Google Drive, whose number is in its README at 08185ad; NUDT-SIRST is taken out of that.
 #
-# None of them has a name on Kaggle that could be traced to its authors. Somebody's copy there is attached by the notebook's Add Input, and found by its folder's name. `gdown` (which Colab has) is used where it is installed, and not required. So is `kagglehub`, for a row with a name on Kaggle; the table has none yet.
+# None of them has a name on Kaggle that could be traced to its authors. Somebody's copy there is attached by the notebook's Add Input, and found by its folder's name.
 
 # %%
 #| export
 @dataclass(frozen=True)
 class Published:
-    "A data set that others publish: its address is one of `url`, `drive` and `kaggle`."
+    "A data set that others publish, at an address or on Google Drive."
 
     name: str
     page: str  # for people: what it is, how to get it by hand, its licence
     url: str = ""  # of an archive
-    drive: str = ""  # number of an archive on Google Drive
-    kaggle: str = ""  # owner and name on Kaggle
-    size: int | None = None  # bytes of the archive; None: not known here
+    drive: str = ""  # number of an archive on Google Drive, where there is no url
     sha256: str = ""  # of the archive; empty: not known here
     inside: str = ""  # folder in the archive, where that holds more
     note: str = ""  # what to know before training on it
     other_names: tuple[str, ...] = ()
 
     @property
-    def source(self) -> str:
-        "Where it is fetched from; empty: it is not."
-        drive = f"Google Drive ({self.drive})" if self.drive else ""
-        return self.url or drive or (f"Kaggle ({self.kaggle})" if self.kaggle else "")
-
-    @property
     def by_hand(self) -> str:
-        "What to do where it is not fetched."
+        "What to do where it cannot be downloaded."
         return f"get it by hand from {self.page} and write --dataset-dir FILE.zip"
 
 
-# %% [markdown]
-# The table:
-
-# %%
-#| export
 KNOWN = (
     Published(
         "NUAA-SIRST",
@@ -1037,325 +633,104 @@ KNOWN = (
 )
 
 
-def known(
-    text: str,  # as written by the user
-    table: tuple[Published, ...] = KNOWN,
-) -> Published | None:
+def known(text: str) -> Published | None:
     "The published data set of this name, in capitals or not."
-    names = {name.lower(): p for p in table for name in (p.name, *p.other_names)}
+    names = {name.lower(): p for p in KNOWN for name in (p.name, *p.other_names)}
     return names.get(text.lower())
 
 
 # %%
 test_eq([known(name).name for name in ("sirst", "irstd-1K")], ["NUAA-SIRST", "IRSTD-1k"])
-test_eq(known("my-images"), None)
-known("NUDT-SIRST").source
+found: Published | None = known("NUDT-SIRST")
+test_eq((found.page, known("my-images")), (KNOWN[2].page, None))
 
 
 # %% [markdown]
-# A download breaks off more often than it fails. What has come stays, and the next request asks for the rest (`Range`) of the same version (`If-Range`); a server that sends the whole again is believed, and one that does not name its versions is asked for the whole.
+# `pooch` downloads: it retries, shows a bar, compares the checksum, and gives the file its name only when it is whole. (A trial against a server that breaks off, hangs and refuses is in LOG.md.) For Google Drive, which has no plain address for a large file, it calls `gdown`. Colab has gdown; elsewhere the user installs it for these two data sets.
+#
+# A page that reports "too many downloads" also arrives without an error, so we open what came. An archive that is there already, from the last time or put there by hand under that name, is not downloaded again; it belongs to the user, and stays where it is even if it is damaged.
 
 # %%
 #| export
-@dataclass
-class Download:
-    "A file on its way."
-
-    url: str
-    file: Path
-    timeout: float  # seconds without a byte
-    version: str = ""  # of which the file is the beginning; empty: the server does not say
-
-    def go_on(self) -> None:
-        "Get the file, or the rest of it; OSError or HTTPException if it ends early."
-        have = self.file.stat().st_size if self.version and self.file.exists() else 0
-        request = urllib.request.Request(self.url, headers={"User-Agent": "mshnet"})
-        if have:
-            request.add_header("Range", f"bytes={have}-")
-            request.add_header("If-Range", self.version)
-        with urllib.request.urlopen(request, timeout=self.timeout) as reply:
-            part = reply.headers.get("Content-Range", "") if reply.status == 206 else ""
-            have = have if part.startswith(f"bytes {have}-") else 0
-            if reply.status == 206 and not have:
-                self.version = ""  # begin again
-                raise OSError(f"asked for the rest, the server sent {part or 'something else'}")
-            self.version = reply.headers.get("ETag", "")
-            self.write(reply, have)
-
-    def write(self, reply: http.client.HTTPResponse, have: int) -> None:
-        "Write what comes behind what there is."
-        length = reply.headers.get("Content-Length")
-        total = have + int(length) if length else None
-        make_room(self.file.parent, int(length or 0), self.url)
-        with open(self.file, "ab" if have else "wb") as out, progress(total, have) as more:
-            while chunk := reply.read(1 << 16):
-                out.write(chunk)
-                more(len(chunk))
-        if total is not None and (size := self.file.stat().st_size) != total:
-            raise OSError(f"it ended after {size} of {total} bytes")
-
-
-# %% [markdown]
-# An address that does not exist is not asked twice; everything else is tried a few times, after longer and longer pauses.
-
-# %%
-#| export
-def fetch(
-    url: str,
-    file: Path,
-    timeout: float = 30.0,  # seconds without a byte
-    tries: int = 5,
-    pause: float = 1.0,  # seconds before the second try; doubled before each further one
-) -> None:
-    "Download a file; UserError, and no file, if that is not possible."
-    file.unlink(missing_ok=True)
-    download = Download(url, file, timeout)
-    why = ""
-    for left in reversed(range(tries)):
-        try:
-            return download.go_on()
-        except UserError:
-            raise
-        except (OSError, http.client.HTTPException, ValueError) as error:  # the last: odd headers
-            why = error_text(error)
-            code = getattr(error, "code", 0)  # of an HTTP answer
-            hopeless = 400 <= code < 500 and code not in (408, 416, 429)
-            if hopeless or getattr(error, "errno", None) == errno.ENOSPC or not left:
-                break
-            if code == 416:  # more than there is: begin again
-                file.unlink(missing_ok=True)
-            say(f"data    {why}; trying again in {pause:.0f} s ({left} tries left)")
-            time.sleep(pause)
-            pause *= 2
-    file.unlink(missing_ok=True)
-    off = "; switch Internet on in the session's options" if where() == KAGGLE else ""
-    raise UserError(f"{url}: cannot be fetched ({why}){off}")
-
-
-# %% [markdown]
-# A server that breaks off in the middle, here in a few lines; the tests have a worse one.
-
-# %%
-class Broken(http.server.BaseHTTPRequestHandler):
-    "Sends five bytes of ten, and the rest when asked for it."
-
-    def do_GET(self):
-        begin = 5 if self.headers.get("Range") else 0
-        self.send_response(206 if begin else 200)
-        self.send_header("ETag", '"1"')
-        self.send_header("Content-Length", str(10 - begin))
-        self.send_header("Content-Range", f"bytes {begin}-9/10")
-        self.end_headers()
-        self.wfile.write(b"0123456789"[begin : begin + 5])
-
-    def log_message(self, *_):
-        "Be quiet."
-
-
-with (
-    http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server,
-    tempfile.TemporaryDirectory() as tmp,
-):
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address, file = f"http://127.0.0.1:{server.server_port}/", Path(tmp) / "a"
-    fetch(address, file, pause=0)
-    test_eq(file.read_bytes(), b"0123456789")
-    Download(address, file, 5, '"1"').version
-    server.shutdown()
-
-
-# %% [markdown]
-# Google Drive and Kaggle have libraries of their own:
-
-# %%
-#| export
-def fetch_from_drive(
-    published: Published,
-    file: Path,
-) -> None:
-    "Download an archive with gdown; UserError if that is not possible."
-    try:
-        import gdown
-    except ImportError:
-        todo = f"`pip install gdown` and try again, or {published.by_hand}"
-        raise UserError(f"{published.name} is fetched from Google Drive: {todo}") from None
-    try:
-        got = gdown.download(id=published.drive, output=str(file), quiet=not interactive())
-        why = "" if got and file.is_file() else "it gave nothing"
-    except Exception as error:  # its own and those of requests
-        why = error_text(error)
-    if why:
-        busy = "Google Drive refuses files that many people fetch; try tomorrow"
-        raise UserError(f"{published.name}: not fetched ({why}). {busy}, or {published.by_hand}")
-
-
-def fetch_from_kaggle(
-    published: Published,
-) -> Path:  # a folder
-    "Download a data set with kagglehub; UserError if that is not possible."
-    try:
-        import kagglehub
-    except ImportError:
-        todo = f"`pip install kagglehub` and try again, or {published.by_hand}"
-        raise UserError(f"{published.name} is fetched from Kaggle: {todo}") from None
-    try:
-        return Path(kagglehub.dataset_download(published.kaggle))
-    except Exception as error:  # its own and those of requests
-        why = error_text(error)
-        raise UserError(f"{published.name}: not fetched ({why}); {published.by_hand}") from None
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    nothing = Published("A", "https://example.org", drive="no-number", kaggle="nobody/nothing")
-    if not installed("gdown"):
-        with expect_fail(UserError, contains="pip install gdown"):
-            fetch_from_drive(nothing, Path(tmp) / "a.zip")
-    if not installed("kagglehub"):
-        with expect_fail(UserError, contains="pip install kagglehub"):
-            fetch_from_kaggle(nothing)
-
-
-# %% [markdown]
-# What came is compared before it gets its name: size, sum, and whether it is an archive at all (a page that says "too many downloads" also arrives without an error).
-
-# %%
-#| export
-def wrong_with(
-    published: Published,
-    file: Path,  # what came
-    record: Path,  # holds the sum of the first download, or does not exist yet
-) -> str:  # empty: nothing, and from now on its sum is in the record
-    "What is wrong with an archive, which is left as it is."
-    with open(file, "rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    first = record.read_text("utf-8", "replace").split() if record.exists() else []
-    wanted, size = published.sha256 or "".join(first[:1]) or found, file.stat().st_size
-    if published.size not in (None, size):
-        return f"has {size} bytes, and should have {published.size}"
-    if found != wanted:
-        old = "" if published.sha256 else f", as the first time (it may be new: delete {record})"
-        return f"has the sha256 {found}, and should have {wanted}{old}"
-    if not (is_zip(file) or is_tar(file)):
-        return "is no archive, perhaps a web page"
-    if not record.exists():
-        with writing_to(record):
-            record.write_text(f"{found}  {record.stem}\n", encoding="utf-8")
-        say(f"data    sha256 {found}, kept in {record} to be compared with")
-    return ""
-
-
-def wrong_with_kept(
-    published: Published,
-    file: Path,
-) -> str:  # empty: nothing, or it is unpacked already
-    "What is wrong with an archive that is there already."
-    with reading_from(file):
-        if target_of(file, file.parent).is_dir():
-            return ""
-        return wrong_with(published, file, file.with_name(f"{file.name}.sha256"))
-
-
-# %% [markdown]
-# Together. An archive that is there already, from the last time or put there by hand under that name, is not fetched again. It is the user's: if it is not right that is said, and it stays where it is.
-
-# %%
-#| export
-def bring(
-    published: Published,
-    local: Path,  # where folders of data sets are made
-    **how: Any,  # to `fetch`
-) -> Path:  # its folder
-    "Fetch a published data set, the first time; UserError if that is not possible."
-    if not published.source:
-        raise UserError(f"{published.name} is not fetched by name; {published.by_hand}")
-    licence = f"for its licence see {published.page}"
-    size = f"size {megabytes(published.size) if published.size else 'not known'}"
-    told = f"data    fetching {published.name} from {published.source}, {size}; {licence}"
-    if published.kaggle and not (published.url or published.drive):
-        say(told)
-        return part_of(innermost(fetch_from_kaggle(published)), published.inside)
+def download(published: Published, local: Path) -> Path:
+    "The folder of a published data set, downloaded to `local` the first time, or a UserError."
     file = local / f"{published.name}.zip"
-    with writing_to(local):
-        local.mkdir(parents=True, exist_ok=True)
-        with alone(file.with_name(f".{file.name}.lock")):
-            if not file.exists():
-                say(told)
-                fetch_checked(published, file, **how)
-                say(f"data    fetched{'; ' * bool(published.note)}{published.note}")
-            elif wrong := wrong_with_kept(published, file):
-                todo = "move it away to have it fetched again"
-                raise UserError(f"{file}: {wrong}; {todo}, or {published.by_hand}")
-    return part_of(unpack(file, local), published.inside)
+    with disk_errors(f"{file}: cannot be written"), made_once(file) as new:
+        if new:
+            source = published.url or f"Google Drive ({published.drive})"
+            say(f"data    downloading {published.name} from {source} (licence: {published.page})")
+            _fetch(published, new, file.with_name(f"{file.name}.sha256"))
+            if published.note:
+                say(f"data    {published.note}")
+    return _part_of(unpack(file, local), published.inside)
 
 
-# %% [markdown]
-# The rest of it:
+def _fetch(published: Published, file: Path, record: Path) -> None:
+    "Download an archive and compare its checksum, the record of which is made the first time."
+    first = record.read_text("utf-8", "replace").split() if record.exists() else []
+    if not published.url and not installed("gdown"):
+        todo = f"`pip install gdown` and try again, or {published.by_hand}"
+        raise UserError(f"{published.name} is fetched from Google Drive: {todo}")
+    todo = f"see whether Internet is on, or {published.by_hand}"
+    if first and not published.sha256:
+        todo += f" (if its owner has changed it, delete {record})"
+    with foreign_errors(f"{published.name}: cannot be fetched", todo):
+        import pooch
 
-# %%
-#| export
-def fetch_checked(
-    published: Published,
-    file: Path,
-    **how: Any,  # to `fetch`
-) -> None:
-    "Fetch an archive under another name, and rename it when it is whole and right."
-    half = file.with_name(f".{file.name}.partial")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    try:
-        if published.url:
-            fetch(published.url, half / file.name, **how)
-        else:
-            fetch_from_drive(published, half / file.name)
-        record = file.with_name(f"{file.name}.sha256")
-        if wrong := wrong_with(published, half / file.name, record):
-            raise UserError(f"{published.name}: what came {wrong}; {published.by_hand}")
-        os.replace(half / file.name, file)
-    finally:
-        shutil.rmtree(half, ignore_errors=True)
+        pooch.get_logger().setLevel("WARNING")
+        checksum: Any = published.sha256 or (first[0] if first else None)
+        by_url = pooch.HTTPDownloader(progressbar=_watched())
+        downloader: Any = by_url if published.url else _from_drive
+        box = pooch.Pooch(
+            path=str(file.parent),
+            base_url="",
+            registry={file.name: checksum},
+            urls={file.name: published.url or published.drive},
+            retry_if_failed=2,
+        )
+        box.fetch(file.name, downloader=downloader)
+        digest = pooch.file_hash(str(file))
+    what = f"{published.name}: what came is no archive, perhaps a web page"
+    with foreign_errors(what, f"try again tomorrow, or {published.by_hand}"):
+        _open_archive(file).close()
+    record.write_text(f"{digest}  {record.stem}\n", encoding="utf-8")
 
 
-def part_of(
-    folder: Path,
-    name: str,  # of a folder in it; empty: the folder itself
-) -> Path:
-    "The folder of this name in a folder, the least deep one, or that folder itself."
-    if not name:
-        return folder
+def _from_drive(number: str, file: str, _: Any) -> None:
+    "Download from Google Drive; called by pooch, with a file's number there for its address."
+    import gdown
+
+    if not gdown.download(id=number, output=str(file), quiet=not _watched()):
+        raise RuntimeError("Google Drive gave nothing, perhaps too many people fetch it")
+
+
+def _part_of(folder: Path, name: str) -> Path:
+    "The least deep folder of this name in a folder, or that folder itself."
     walked = ((Path(top), names) for top, names, _ in os.walk(folder))
     found = [top / n for top, names in walked for n in names if n.lower() == name.lower()]
     if found:
         return min(found, key=lambda path: (len(path.parts), path))
-    if folder.name.lower() == name.lower():  # as it is called after its archive, asked last
-        return folder
-    raise UserError(f"{folder}: has no folder {name}; write the one you mean as --dataset-dir")
+    if name and folder.name.lower() != name.lower():
+        raise UserError(f"{folder}: has no folder {name}; write the one you mean as --dataset-dir")
+    return folder
 
 
 # %% [markdown]
-# With files instead of a network:
+# Put there by hand, an archive of several sets needs no network:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    with zipfile.ZipFile(f"{tmp}/all.zip", "w") as box:
-        box.writestr("all/A/images/a.png", "a")
-        box.writestr("all/B/images/b.png", "b")
-    some = Published("some", "https://example.org", url=f"file://{tmp}/all.zip", inside="B")
-    found = bring(some, Path(tmp) / "data")
-    test_eq([p.name for p in found.iterdir()], ["images"])
-    test_eq(bring(some, Path(tmp) / "data"), part_of(found.parent, "b"))
-    page = Path(tmp) / "page.zip"
-    page.write_text("<html>")
-    wrong = wrong_with(some, page, page.with_suffix(".sha256"))
-    test_eq([wrong, wrong_with_kept(some, page)], ["is no archive, perhaps a web page"] * 2)
-    with expect_fail(UserError, contains="cannot be fetched"):
-        fetch_checked(Published("none", "", url=f"file://{tmp}/x"), Path(tmp) / "x", tries=1)
+    with zipfile.ZipFile(f"{tmp}/NUDT-SIRST.zip", "w") as box:
+        for name in ("NUAA-SIRST", "NUDT-SIRST"):
+            box.writestr(f"datasets/{name}/images/{name}.png", "a")
+    found = download(known("NUDT-SIRST"), Path(tmp))
+    test_eq([path.name for path in found.rglob("*.png")], ["NUDT-SIRST.png"])
 
 
 # %% [markdown]
 # ## Where is the data set?
 #
-# All of this has one door. A data set is named by its folder or its archive, or by its bare name where this place keeps data: Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name, so one level below is searched too, and a second one, where the user's own files begin on a mounted Drive. What begins with a dot is nobody's data set, and what was unpacked here is found by way of its archive, not by a folder's name: of several sets in one archive that would be any of them. A folder that holds nothing but one archive stands for it. Names of published data sets come last: a folder of that name, in capitals or not, is taken as it is.
+# All of this has one door. A data set is named by its folder or its archive, or by its bare name where this place keeps data. Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name, so we also search one level below, and a second one, where the user's own files begin on a mounted Drive. We leave out folders that begin with a dot, and everything in `unpacked`: of several sets in one archive that would be any of them. A folder that holds nothing but one archive stands for it. Names of published data sets come last: a folder of that name, in capitals or not, is taken as it is.
 
 # %%
 #| export
@@ -1368,43 +743,32 @@ def find_dataset(
         return None
     place = place or where()
     written = Path(os.path.expanduser(text))
-    if place.name == "colab" and on_drive(written) and not is_mounted(MY_DRIVE):
+    if place.name == "colab" and _on_drive(written) and not is_mounted(MY_DRIVE):
         mounted = mount_drive(place)  # to name a folder there is to ask for it
         if not mounted.folder:
-            raise UserError(f"dataset_dir={text!r}: {mounted}")
-    for path in could_be(text, place):
+            raise UserError(f"dataset_dir={text!r}: {mounted.line}")
+    for path in _candidates(text, place):
         if os.path.isdir(path):
-            return at_hand(path, place.local)
+            return _at_hand(path, place.local)
         if os.path.isfile(path) and path.name.lower().endswith(ARCHIVES):
             return unpack(path, place.local)
     if published := known(text):
-        return bring(published, place.local)
-    near: list[str] = []
-    with contextlib.suppress(OSError, ValueError):
-        near = [path.name for path in written.parent.iterdir() if path.name != written.name]
-    near += [published.name for published in KNOWN]
+        return download(published, place.local)
+    near = _names_beside(written) + [published.name for published in KNOWN]
     kind = "there is no such folder"
     if os.path.isfile(written):
         kind = f"is a file, not a folder or an archive ({', '.join(ARCHIVES)})"
     raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(written.name, near)}")
 
 
-# %% [markdown]
-# Its parts:
-
-# %%
-#| export
-def could_be(
-    text: str,  # as written by the user
-    place: Place,
-) -> Iterator[Path]:
+def _candidates(text: str, place: Place) -> Iterator[Path]:
     "The paths that a name may stand for, the likeliest first."
     written = Path(os.path.expanduser(text))
     yield written
     if written.is_absolute():
         return
     yield place.data / text
-    with contextlib.suppress(OSError, ValueError, RecursionError):  # one that may not be read
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # a folder that is not readable
         for deep in ("[!.]*", "[!.]*/[!.]*"):
             found = sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
             yield from (path for path in found if place.local / UNPACKED not in path.parents)
@@ -1414,124 +778,44 @@ def could_be(
                 yield from (p for p in sorted(folder.iterdir()) if p.name.lower() == text.lower())
 
 
-def at_hand(
-    folder: Path,
-    local: Path,  # where folders of data sets are made
-) -> Path:
+def _names_beside(path: Path) -> list[str]:
+    "The names in the folder of a path, to suggest one of them."
+    with contextlib.suppress(OSError, ValueError):
+        return [beside.name for beside in path.parent.iterdir() if beside.name != path.name]
+    return []
+
+
+def _at_hand(folder: Path, local: Path) -> Path:
     "The folder to read a data set from: itself, what its only archive holds, or a local copy."
     inside: list[Path] = []
-    with contextlib.suppress(OSError):  # told when it is read
-        inside = [path for path in folder.iterdir() if not is_junk(path.name)]
+    with contextlib.suppress(OSError):  # reported when it is read
+        inside = [path for path in folder.iterdir() if not _is_junk(path.name)]
     if len(inside) == 1 and inside[0].is_file() and inside[0].name.lower().endswith(ARCHIVES):
         return unpack(inside[0], local)
-    return copy_from_drive(folder, local) if on_drive(folder) else folder
+    return _copy_from_drive(folder, local) if _on_drive(folder) else folder
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     (Path(tmp) / "input" / "irstd" / "IRSTD-1k").mkdir(parents=True)
     kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "runs", "", "", Path(tmp) / "local")
-    assert find_dataset("irstd", kaggle) and find_dataset("IRSTD-1k", kaggle)
-    with zipfile.ZipFile(Path(tmp) / "input" / "irstd" / "more.zip", "w") as box:
-        box.writestr("images/a.png", "a")
-        box.writestr("trainval.txt", "a")
-    found = find_dataset("more.zip", kaggle)
-    test_eq((found.name, len(list(found.iterdir()))), ("more", 2))
-    test_eq(next(could_be("irstd", kaggle)), Path("irstd"))
-    test_eq(at_hand(found, kaggle.local), found)
+    found = [find_dataset(name, kaggle).name for name in ("irstd", "IRSTD-1k")]
+    test_eq(found, ["irstd", "IRSTD-1k"])
     with expect_fail(UserError, contains="did you mean irstd?"):
         find_dataset(f"{tmp}/input/irst", kaggle)
 test_eq(find_dataset(""), None)
 
-
 # %% [markdown]
 # ## A run in one file
 #
-# To take a run along, or to keep it, it becomes one file: everything in its folder but what is only of use while it runs (locks, files being written) and TensorBoard's copy of the log. It may still be training: each file is complete at any moment, and the checkpoint is the latest one. Who packed it is not told: tar would keep the user's name.
+# To keep a run, or to take it along, we pack it into one file: a copy of its folder without what is only of use while it runs (locks, files being written) and without TensorBoard's copy of the log. The run may still be training, because each of its files is complete at any moment. tar stores who packed it, so we write root for everybody.
+#
+# The output may be named by hand, and then it may be anything: a folder, the checkpoint itself, a name that no file can have. Its ending decides the format, and nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That takes the process of the notebook: `!mshnet pack` only writes the file and prints its name.
 
 # %%
 #| export
-def is_passing(
-    path: Path,  # of a file, within a run's folder
-) -> bool:
-    "Whether a file of a run is not worth keeping."
-    busy = path.name.startswith(".") and path.name.endswith(".tmp")
-    lock = path.name == "lock" or path.name.endswith(".lock")
-    return busy or lock or path.parts[0] == "tensorboard"
-
-
-def write_archive(
-    stream: IO[bytes],
-    files: Mapping[str, Path],  # by their names in the archive
-    format: str,  # zip or tar.gz
-) -> None:
-    "Write files as an archive; those that vanish meanwhile are left out."
-    if format == "zip":
-        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as box:
-            for name, path in files.items():
-                with contextlib.suppress(FileNotFoundError):
-                    box.write(path, name)
-        return
-    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
-        for name, path in files.items():
-            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-                header = tar.gettarinfo(arcname=name, fileobj=file)
-                header.uid = header.gid = 0
-                header.uname = header.gname = ""
-                tar.addfile(header, file)
-
-
-# %% [markdown]
-# What is named by hand may be anything: a folder, the checkpoint itself, a name that no file can have. What a file is called says what it is, so its ending decides the format, and nothing else is written under it. Nothing in the run's own folder is replaced.
-
-# %%
-#| export
-def run_named(
-    text: str | Path,  # as written by the user
-) -> Path:
-    "The folder of a run; UserError if it is none."
-    if not can_be_a_name(str(text)):
-        raise UserError(f"{shown(str(text))}: is no run, no folder can be called that")
-    run = Path(text).expanduser()
-    if not os.path.isfile(run / "config.json"):
-        why, near = "it has no config.json", list[str]()
-        if not os.path.exists(run):
-            with contextlib.suppress(OSError):
-                near = [path.name for path in run.parent.iterdir()]
-            why = f"there is no such folder{did_you_mean(run.name, near)}"
-        raise UserError(f"{text}: is no run, {why}")
-    return run
-
-
-def output_file(
-    run: Path,  # its folder
-    output: str | Path,  # as written by the user; empty: beside the run, named after it
-    endings: Sequence[str],  # that the file may have, such as .zip; the first where it is free
-) -> Path:
-    "The file that something of a run is written to; UserError if it must not be."
-    if not output:
-        return run.resolve().with_name(f"{run.resolve().name}{endings[0]}")
-    what = f"output={shown(str(output))}"
-    if not can_be_a_name(str(output)):
-        raise UserError(f"{what}: no file can be called that, write another name")
-    path = Path(output).expanduser()
-    if path.is_dir():
-        raise UserError(f"{what}: is a folder, write the name of a file in it")
-    if not path.name.lower().endswith(tuple(endings)):
-        raise UserError(f"{what}: write a name that ends in {' or '.join(endings)}")
-    if path.exists() and Path(os.path.realpath(path)).is_relative_to(run.resolve()):
-        raise UserError(f"{what}: is a file of the run itself, write another name")
-    if not path.parent.is_dir():
-        raise UserError(f"{what}: there is no folder {path.parent}; make it first")
-    return path
-
-
-# %% [markdown]
-# In Colab the browser then offers the file for download. That takes a notebook's own process: `!mshnet pack` writes the file and says where it is.
-
-# %%
-#| export
-ENDINGS = {"tar.gz": (".tar.gz", ".tgz"), "zip": (".zip",)}  # of each format
+ENDINGS = {"": (".tar.gz", ".tgz", ".zip"), "tar.gz": (".tar.gz", ".tgz"), "zip": (".zip",)}
+PASSING = shutil.ignore_patterns(".*.tmp", "lock", "*.lock", "tensorboard", ".pack-*")
 
 
 def pack(
@@ -1541,42 +825,25 @@ def pack(
     place: Place | None = None,
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if it is none, or the file cannot be written."
-    if format not in ("", *ENDINGS):
-        raise UserError(
-            f"format={format!r} is not possible: write zip or tar.gz (mshnet export: the weights)"
-        )
-    run = run_named(folder)
-    endings = ENDINGS[format] if format else [end for some in ENDINGS.values() for end in some]
-    path = output_file(run, output, endings)
-    format = "zip" if path.name.lower().endswith(".zip") else "tar.gz"
-    found = [p.relative_to(run) for p in sorted(run.rglob("*")) if p.is_file()]
+    if format not in ENDINGS:
+        raise UserError(f"format={format!r}: write zip or tar.gz (mshnet export: the weights)")
+    run = _run_named(folder)
+    path = _output_file(run, output, format)
     name = run.resolve().name
-    files = {f"{name}/{p.as_posix()}": run / p for p in found if not is_passing(p)}
-    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with writing_to(path):
-            with open(half, "wb") as stream:
-                write_archive(stream, files, format)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(half, path)
-    finally:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
+    kind = "zip" if path.name.lower().endswith(".zip") else "gztar"
+    with (
+        disk_errors(f"{path}: cannot be written"),
+        tempfile.TemporaryDirectory(prefix=".pack-", dir=path.parent) as tmp,
+    ):
+        shutil.copytree(run, f"{tmp}/{name}", ignore=PASSING, copy_function=_copy_if_there)
+        made = shutil.make_archive(f"{tmp}/run", kind, tmp, name, owner="root", group="root")
+        os.replace(made, path)
     offer_download(path, place)
     return path
 
 
-# %% [markdown]
-# The offer:
-
-# %%
-#| export
-def offer_download(
-    path: Path,
-    place: Place | None = None,
-) -> bool:  # whether it could be
-    "Let the browser offer a file for download, in a notebook of Colab."
+def offer_download(path: Path, place: Place | None = None) -> bool:
+    "Let the browser offer a file for download, if this is a notebook of Colab."
     if (place or where()).name != "colab":
         return False
     try:
@@ -1589,6 +856,40 @@ def offer_download(
     return True
 
 
+def _copy_if_there(old: str, new: str) -> None:
+    "Copy a file, unless the run has removed it meanwhile."
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(old, new)
+
+
+def _run_named(text: str | Path) -> Path:
+    "The folder of a run; UserError if it is none."
+    run = Path(os.path.expanduser(text))
+    if os.path.isfile(run / "config.json"):
+        return run
+    if os.path.exists(run):
+        raise UserError(f"{text}: is no run, it has no config.json")
+    near = did_you_mean(run.name, _names_beside(run))
+    raise UserError(f"{text}: is no run, there is no such folder{near}")
+
+
+def _output_file(run: Path, output: str | Path, format: str) -> Path:
+    "The file that a run is packed into; UserError if it must not be."
+    run, endings = run.resolve(), ENDINGS[format]
+    if not output:
+        return run.with_name(run.name + endings[0])
+    what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
+    if os.path.isdir(path):
+        raise UserError(f"{what}: is a folder, write the name of a file in it")
+    if not path.name.lower().endswith(endings):
+        raise UserError(f"{what}: write a name that ends in {' or '.join(endings)}")
+    if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(run):
+        raise UserError(f"{what}: is a file of the run itself, write another name")
+    if not os.path.isdir(path.parent):
+        raise UserError(f"{what}: there is no folder {path.parent}; make it first")
+    return path
+
+
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     run = Path(tmp) / "sirst-1f0c2a9b"
@@ -1597,16 +898,10 @@ with tempfile.TemporaryDirectory() as tmp:
         (run / name).touch()
     packed = pack(run)
     with tarfile.open(packed) as tar:
-        test_eq(tar.getnames(), [f"{run.name}/config.json", f"{run.name}/last.pt"])
-    test_eq(pack(run, "zip").name, f"{run.name}.zip")
-    test_eq(run_named(run), run)
-    test_eq(output_file(run, "", [".zip", ".tgz"]), Path(f"{run}.zip").resolve())
+        test_eq(sorted(tar.getnames())[1:], [f"{run.name}/config.json", f"{run.name}/last.pt"])
+    test_eq((pack(run, "zip").name, offer_download(packed, HERE)), (f"{run.name}.zip", False))
     with expect_fail(UserError, contains="is no run"):
         pack(tmp)
-    with expect_fail(UserError, contains="write a name that ends in .zip"):
-        pack(run, "zip", run / "last.pt")
-    assert is_passing(Path("run.lock")) and not offer_download(packed, HERE)
-    write_archive(io.BytesIO(), {"a": packed}, "zip")
 
 
 # %% [markdown]

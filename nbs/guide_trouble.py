@@ -31,9 +31,9 @@
 # | `dataset_dir=...: there is no such folder` | relative paths begin where you started. On Kaggle write the name of the attached data set, in Colab the full path on Drive |
 # | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`; perhaps it is one folder deeper, and then the line says which |
 # | `...; name one with --...-list` | no list of names, or several: say which with `--train-list` or `--test-list` |
-# | `...: damaged, or no archive (...); copy or fetch it again` | often a web page saved as `.zip`, or an upload that broke off |
+# | `...: damaged, or no archive ...; copy or fetch it again` | often a web page saved as `.zip`, or an upload that broke off |
 # | `...: refused, its member ...` | the archive would write outside its folder. Unpack it by hand if you trust it |
-# | `...: cannot be fetched (...)` | no way to the network, or the address is gone. On Kaggle switch Internet on. Else get the data by hand |
+# | `...: cannot be fetched ...` | no way to the network, or the address is gone. On Kaggle switch Internet on. Else get the data by hand |
 # | `... is fetched from Google Drive: ...` | install gdown, or take the way that the line names |
 # | `...: needs ... and ... has ... free; make room` | the disk is too small for the data set |
 #

@@ -17,7 +17,7 @@ from mshnet.core import Config
 ROOT = Path(__file__).resolve().parents[1]
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 OPTIONAL = {"torch_xla", "tensorboard", "ipywidgets", "onnx", "papermill", "IPython"}
-OPTIONAL |= {"google", "gdown", "kagglehub", "safetensors", "onnxruntime", "onnxscript"}
+OPTIONAL |= {"google", "gdown", "pooch", "safetensors", "onnxruntime", "onnxscript"}
 OPTIONAL |= {"imageio", "av"}
 COMMON = {"root", "localhost", "runner", "user", "admin", "ubuntu", "debian", "jovyan", "colab"}
 PLACE = re.compile(r"(?<![\w./~-])/(content|kaggle)\b")
