@@ -669,10 +669,8 @@ class Explorer:
         how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
         self.image = w.Dropdown(options=numbered, index=place, description="image", **how)
         self.spot = w.Dropdown(description="from near", **how)
-        self.threshold = w.FloatSlider(
-            threshold, min=0, max=1, step=0.01, continuous_update=False, description="threshold"
-        )
-        self.threshold.style, self.threshold.layout = how["style"], how["layout"]
+        steps = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
+        self.threshold = w.FloatSlider(threshold, description="threshold", **steps, **how)
         self.picture = w.Image(format="png", layout=w.Layout(max_width="100%"))
         back, on = w.Button(description="back"), w.Button(description="next")
         self.box = w.VBox([w.HBox([self.image, back, on]), self.spot, self.threshold, self.picture])
@@ -748,14 +746,13 @@ def how_far(
     "The state of a run by its own records: epochs, time left, the last scores."
     files = Folder(folder)
     status, history = files.read_json("status.json"), files.history()
-    done, epochs = len(history), files.read_json("config.json").get("epochs", "?")
-    if history:
-        done = history[-1]["epoch"] + 1
+    done = history[-1]["epoch"] + 1 if history else 0
+    epochs = files.read_json("config.json").get("epochs", "?")
     state, lasted = status.get("state", "not begun"), _last_epochs(files)
     text = f"{state}: {done} of {epochs} epochs"
     if state in ENDS:
         text += f", {status.get('reason', '')}"
-    elif lasted and epochs > done:
+    elif lasted and isinstance(epochs, int) and epochs > done:
         text += f", {duration(sum(lasted) / len(lasted) * (epochs - done))} left"
     scored = [e for e in history if "line" in e][-1:]
     return "\n".join([text, *(f"epoch {e['epoch']}, {e['split']}: {e['line']}" for e in scored)])
