@@ -16,6 +16,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 #| export
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -36,7 +37,7 @@ from mshnet.core import (
     settings_class,
     settings_from,
 )
-from mshnet.data import Batch, Split, image_digests, pairs_of, squash
+from mshnet.data import Batch, Split, pairs_of, squash
 from mshnet.device import DeviceSteps, open_device
 from mshnet.metrics import (
     BINS,
@@ -65,9 +66,9 @@ from mshnet.task import (
 )
 
 # %% [markdown]
-# ## All that is worth knowing of a split
+# ## More than a score
 #
-# The final evaluation does more than an epoch's: the counts of each image and a record of each target (to find the worst, and to say why), the pixels' histogram by probability (precision and recall at every threshold, and whether the probabilities are true) and the objects at two dozen thresholds (Pd against Fa).
+# The final evaluation does more than that of an epoch. It keeps the counts of each image and a record of each target (which are the worst, and why?), the histogram of the pixels by probability (precision and recall at every threshold, and whether the probabilities are true) and the objects at two dozen thresholds (Pd against Fa).
 
 # %%
 #| export
@@ -90,11 +91,11 @@ class Analysis(Evaluation):
 # %% [markdown]
 # ### How much a target stands out
 #
-# The *signal-to-clutter ratio* says how far a target's mean grey level lies from that of its surroundings, in standard deviations of the surroundings:
+# The *signal-to-clutter ratio* measures how far the mean grey level of a target lies from that of its surroundings, in standard deviations of the surroundings:
 #
 # $$\mathrm{SCR} = \frac{|\mu_t - \mu_b|}{\sigma_b}$$
 #
-# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). What the surroundings are is a convention, and another one gives other values. Here they are the target's box with 20 pixels added on each side, without the pixels of any target. Grey levels are those of the image that is scored, so after the resize. In a perfectly flat background nothing deviates; then the deviation is taken that rounding to whole grey levels hides, $1/\sqrt{12}$.
+# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). The choice of the surroundings is a convention, and different ones give different values. Here they are the target's box with 20 pixels added on each side, without the pixels of any target. Grey levels are those of the image that is scored, so after the resize. In a perfectly flat background nothing deviates; then we take the deviation that rounding to whole grey levels hides, $1/\sqrt{12}$.
 
 # %%
 #| export
@@ -124,55 +125,14 @@ spot[30:33, 30:33] = True
 grey[spot] = 150
 test_close(signal_to_clutter(grey, spot, spot), 5, eps=0.3)
 test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
-assert signal_to_clutter(grey, spot | True, spot | True) is None
 
 
 # %% [markdown]
 # ### What became of each target
 #
-# A prediction *touches* a target if they share a pixel, or if the rule paired them. With that every wrong pixel has an owner. A target's own missing pixels are its fault, and so are the pixels too many of a prediction that touches it (if it touches several: of the one it was paired with, else of the one it covers most). What touches no target is clutter. So the wrong pixels of all targets and of the clutter add up to those of the image, union less intersection, and none is counted twice.
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Touching:
-    "Which predictions of an image touch which of its targets; both by their numbers, from 0."
-
-    pairs: dict[int, int]  # the prediction that the rule paired with a target
-    shared: dict[tuple[int, int], int]  # pixels that (target, prediction) have in common
-    predictions: dict[int, set[int]]  # that touch a target
-    targets: dict[int, set[int]]  # that share pixels with a prediction
-    inside: dict[int, int]  # pixels of a prediction in any target
-    owner: dict[int, int]  # the one target that answers for a prediction
-
-
-# %% [markdown]
-# Found in one pass over the pixels that both hold:
-
-# %%
-#| export
-def touching(
-    truth: np.ndarray,  # [S,S] number of the target in each pixel, from 1; 0: none
-    guess: np.ndarray,  # [S,S] number of the prediction in each pixel
-    pairs: Sequence[tuple[int, int]],  # from the rule
-) -> Touching:
-    "Find what touches what."
-    both = (truth > 0) & (guess > 0)
-    couples = np.stack([truth[both], guess[both]]) - 1
-    couples, counts = np.unique(couples, axis=1, return_counts=True)
-    shared = {(int(t), int(p)): int(n) for (t, p), n in zip(couples.T, counts, strict=True)}
-    owner = {p: t for t, p in pairs}
-    found = Touching(dict(pairs), shared, {t: {p} for t, p in pairs}, {}, {}, owner)
-    for (t, p), pixels in sorted(shared.items(), key=lambda item: -item[1]):
-        owner.setdefault(p, t)
-        found.predictions.setdefault(t, set()).add(p)
-        found.targets.setdefault(p, set()).add(t)
-        found.inside[p] = found.inside.get(p, 0) + pixels
-    return found
-
-
-# %% [markdown]
-# The record of a target, then: where it is, how large and how clear, whether it was found and how well it was covered, the highest probability in it, and what the error analysis needs. Its numbers are rounded to what means something.
+# A prediction *touches* a target if they share a pixel, or if the rule paired them. With that every wrong pixel has an owner. A target owns its missing pixels, and the excess pixels of a prediction that touches it (if it touches several: the one it was paired with, else the one it covers most). A prediction that touches no target is clutter. So the wrong pixels of all targets and of the clutter add up to those of the image, union less intersection, and none is counted twice.
+#
+# The record of a target holds its place, size and contrast, whether it was found and how well it was covered, and the highest probability in it. Numbers are rounded to meaningful digits.
 
 # %%
 #| export
@@ -193,55 +153,27 @@ def close_up(
     targets: Objects,  # of the mask
     rule: str,
 ) -> CloseUp:
-    "Look at an image target by target."
+    "Record an image target by target."
     truth, guess = (label(m, np.ones((3, 3), bool))[0] for m in (mask, pred))
-    preds = objects(pred)
-    touch = touching(truth, guess, MATCH[rule](targets, preds))
+    preds, both = objects(pred), mask & pred
+    paired = dict(MATCH[rule](targets, preds))
+    couples = zip((truth[both] - 1).tolist(), (guess[both] - 1).tolist(), strict=True)
+    shared = Counter(couples)  # pixels in common of a target and a prediction
+    owner = {p: t for t, p in paired.items()}
+    for t, p in sorted(shared, key=lambda couple: (-shared[couple], couple)):
+        owner.setdefault(p, t)
     records = []
-    for t in range(len(targets)):
+    for t, (row, col) in enumerate(targets.centroid):
         own = truth == t + 1
-        place = [round(float(x), 2) for x in targets.centroid[t]]
-        contrast = signal_to_clutter(grey, own, mask)
-        area = int(targets.area[t])
         records.append(
-            {"row": place[0], "col": place[1], "area": area, "scr": contrast}
-            | fate(t, touch, targets, preds)
+            {"row": round(float(row), 2), "col": round(float(col), 2)}
+            | {"area": int(targets.area[t]), "scr": signal_to_clutter(grey, own, mask)}
+            | _outcome(t, paired, shared, owner, targets, preds)
             | {"peak": round(float(prob[own].max()), 4)}
         )
-    clutter = int(preds.area.sum() - preds.area[list(touch.owner)].sum())
-    return CloseUp(
-        records,
-        {"clutter": len(preds) - len(touch.owner), "clutter_pixels": clutter},
-        tenths(prob),
-    )
-
-
-# %% [markdown]
-# And how it was found:
-
-# %%
-#| export
-def fate(
-    t: int,  # number of the target
-    touch: Touching,
-    targets: Objects,
-    preds: Objects,
-) -> dict[str, Any]:
-    "Was a target found, how well, and by what was it touched?"
-    touched, area, iou = touch.predictions.get(t, set()), int(targets.area[t]), None
-    if t in touch.pairs:
-        p = touch.pairs[t]
-        inter = touch.shared.get((t, p), 0)
-        iou = round(inter / (area + int(preds.area[p]) - inter), 4)
-    own = [p for p in touched if touch.owner[p] == t]
-    return {
-        "matched": t in touch.pairs,
-        "iou": iou,  # with the prediction that found it; None: not found
-        "covered": sum(touch.shared.get((t, p), 0) for p in touched),  # of its pixels
-        "extra": sum(int(preds.area[p]) - touch.inside.get(p, 0) for p in own),
-        "parts": len(touched),  # predictions that touch it
-        "merged": any(touch.targets.get(p, set()) - {t} for p in touched),
-    }
+    clutter = np.delete(preds.area, list(owner))
+    counts = {"clutter": len(clutter), "clutter_pixels": int(clutter.sum())}
+    return CloseUp(records, counts, tenths(prob))
 
 
 def tenths(
@@ -256,6 +188,33 @@ def tenths(
     return sums
 
 
+def _outcome(
+    t: int,  # number of the target
+    paired: dict[int, int],  # the prediction that the rule paired with a target
+    shared: Counter[tuple[int, int]],  # pixels that (target, prediction) have in common
+    owner: dict[int, int],  # the target that answers for a prediction
+    targets: Objects,
+    preds: Objects,
+) -> dict[str, Any]:
+    "Whether a target was found, how well, and what touched it."
+    touched = {p for u, p in shared if u == t}
+    iou = None
+    if t in paired:
+        p = paired[t]
+        touched.add(p)
+        iou = shared[t, p] / int(targets.area[t] + preds.area[p] - shared[t, p])
+    own = [p for p in touched if owner[p] == t]
+    inside = sum(pixels for (_, p), pixels in shared.items() if p in own)
+    return {
+        "matched": t in paired,
+        "iou": None if iou is None else round(iou, 4),  # with the prediction that found it
+        "covered": sum(pixels for (u, _), pixels in shared.items() if u == t),  # of its pixels
+        "extra": int(preds.area[own].sum()) - inside,
+        "parts": len(touched),  # predictions that touch it
+        "merged": any(p in touched and u != t for u, p in shared),
+    }
+
+
 # %% [markdown]
 # Two targets of four pixels each, under one prediction of ten, and a speck of clutter. The centroid of the large prediction is near neither target, so both are missed, and both were merged:
 
@@ -264,121 +223,18 @@ truth, pred = np.zeros((2, 32, 32), bool)
 truth[4:6, 4:6] = truth[4:6, 12:14] = True
 pred[4, 4:14] = pred[20, 20] = True
 seen = close_up(pred * 100.0, pred * 0.9, pred, truth, objects(truth), "exact")
-assert isinstance(seen, CloseUp) and [t["merged"] for t in seen.targets] == [True, True]
-test_eq(
-    (seen.clutter, [t["matched"] for t in seen.targets]),
-    ({"clutter": 1, "clutter_pixels": 1}, [False] * 2),
-)
+assert isinstance(seen, CloseUp)
+test_eq([(t["matched"], t["merged"]) for t in seen.targets], [(False, True)] * 2)
+test_eq(seen.clutter, {"clutter": 1, "clutter_pixels": 1})
 wrong = sum(t["area"] - t["covered"] + t["extra"] for t in seen.targets) + 1
 test_eq(wrong, np.count_nonzero(truth ^ pred))
-test_close(tenths(np.array([0.05, 0.95, 1]))[[0, 9]], np.array([0.05, 1.95]))
-touch = touching(label(truth)[0], label(pred)[0], [])
-test_eq((touch.targets, touch.owner), ({0: {0, 1}}, {0: 0}))
-assert isinstance(touch, Touching) and fate(0, touch, objects(truth), objects(pred))["extra"] == 6
 seen.targets[0]
 
 
 # %% [markdown]
-# One pass over the split gathers all of it:
-
-# %%
-#| export
-def look_closely(
-    task: Task,
-    model: nn.Module,
-    split: Split,
-    device: DeviceSteps,
-    phase: str,
-    weights: Origin,
-) -> Analysis:
-    "Score a split with its curves and its images one by one."
-    tally, histogram = task.tally(), Histogram()
-    found, seen = [Found(0, 0, 0)] * len(THRESHOLDS), list[CloseUp]()
-
-    def count(logits: Tensor, batch: Batch) -> None:
-        "Count a batch in all ways."
-        targets = tally.add(logits, batch)
-        prob, pred, mask = (
-            x[batch.real, 0].numpy() for x in (logits.sigmoid(), logits > 0, batch.mask > 0)
-        )
-        histogram.add(prob, mask)
-        grey = batch.image[batch.real].float().mean(1).numpy()
-        rules = [task.config.rule] * len(targets)
-        seen.extend(map(close_up, grey, prob, pred, mask, targets, rules))
-        found[:] = add(found, pd_fa(prob, targets, THRESHOLDS, task.config.rule))
-
-    count_predictions(count, task, model, split, device, phase)
-    tally.gather(device)
-    histogram.join(device.gather(histogram))
-    share = task.config.batch_size // device.processes
-    found, seen = reduce(add, device.gather(found)), in_turns(device.gather(seen), share)
-    how = protocol(task, split, tally.scores(), device, weights)
-    return gathered(task.config, split, how, (tally.counts, histogram, found, seen))
-
-
-# %% [markdown]
-# What was counted is then brought into the form that is kept:
-
-# %%
-#| export
-def gathered(
-    config: Config,
-    split: Split,
-    how: dict[str, Any],  # the protocol
-    counted: tuple[Tally, Histogram, list[Found], list[CloseUp]],  # of all processes
-) -> Analysis:
-    "What was counted, as it is kept."
-    tally, histogram, found, seen = counted
-    named = list(zip(split.names, seen, strict=True))
-    rows = zip(per_image(tally, split), seen, strict=True)
-    return Analysis(
-        tally.scores(),
-        how,
-        config.model_dump(),
-        [{**row, **one.clutter} for row, one in rows],
-        {
-            "pixels": pixel_curve(histogram),
-            "objects": object_curve(found, tally.pixels),
-            "calibration": calibration_curve(histogram, [one.tenths for one in seen]),
-        },
-        [{"name": name, **target} for name, one in named for target in one.targets],
-    )
-
-
-# %% [markdown]
-# Curves are kept as fractions at the thresholds that matter, not as a thousand points.
-
-# %%
-#| export
-def add(one: Sequence[Found], other: Sequence[Found]) -> list[Found]:
-    "Sums of two counts, threshold by threshold."
-    return [a + b for a, b in zip(one, other, strict=True)]
-
-
-def per_image(tally: Tally, split: Split) -> list[dict[str, Any]]:
-    "The counts of each image."
-    rows = zip(split.names, tally.inter, tally.pred, tally.mask, tally.found, strict=True)
-    return [
-        {"name": n, "inter": i, "pred": p, "mask": m, **vars(found)} for n, i, p, m, found in rows
-    ]
-
-
-def pixel_curve(histogram: Histogram) -> dict[str, list[float]]:
-    "Precision and recall at every hundredth of a probability."
-    return {k: v[::10].round(6).tolist() for k, v in histogram.curve().items()}
-
-
-def object_curve(found: Sequence[Found], pixels: int) -> dict[str, list[Any]]:
-    "Pd (a fraction; None without targets) and Fa (per million pixels) at each threshold."
-    return {
-        "threshold": THRESHOLDS,
-        "pd": [f.matched / f.targets if f.targets else None for f in found],
-        "fa": [f.false_pixels * 1e6 / max(pixels, 1) for f in found],
-    }
-
-
-# %% [markdown]
-# Is a pixel of probability 0.7 a target's in 7 of 10 cases? That is counted in ten steps: how many pixels there are, how many of them are a target's, and what was said of them on average.
+# ### Curves
+#
+# Curves are kept as fractions at the thresholds that matter, not as a thousand points. And is a pixel of probability 0.7 a target's in 7 of 10 cases? We count that in ten steps: the pixels, those of them that are a target's, and their mean probability.
 
 # %%
 #| export
@@ -393,38 +249,111 @@ def calibration_curve(
     return {"pixels": (target + other).tolist(), "target": target.tolist(), "mean": means}
 
 
+def add(one: Sequence[Found], other: Sequence[Found]) -> list[Found]:
+    "Sums of two counts, threshold by threshold."
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _curves(
+    histogram: Histogram, found: Sequence[Found], seen: Sequence[CloseUp], pixels: int
+) -> dict[str, Any]:
+    "Everything by threshold; Pd is None without targets, Fa per million of all the pixels."
+    return {
+        "pixels": {k: v[::10].round(6).tolist() for k, v in histogram.curve().items()},
+        "objects": {
+            "threshold": THRESHOLDS,
+            "pd": [f.matched / f.targets if f.targets else None for f in found],
+            "fa": [f.false_pixels * 1e6 / max(pixels, 1) for f in found],
+        },
+        "calibration": calibration_curve(histogram, [one.tenths for one in seen]),
+    }
+
+
+# %%
+prob, histogram = np.array([0.02, 0.04, 0.97]), Histogram()
+histogram.add(prob, np.array([False, False, True]))
+test_close(tenths(prob)[[0, 9]], np.array([0.06, 0.97]))
+test_eq(calibration_curve(histogram, [tenths(prob)])["mean"][0], 0.03)
+test_eq(add([Found(2, 1, 3)], [Found(2, 1, 4)]), [Found(4, 2, 7)])
+
+
+# %% [markdown]
+# One pass over the split collects all of it. Each process counts its share of a batch, and the shares are put together in the order of the list:
+
+# %%
+#| export
+def look_closely(
+    task: Task,
+    model: nn.Module,
+    split: Split,
+    device: DeviceSteps,
+    phase: str,
+    weights: Origin,
+) -> Analysis:
+    "Score a split with its curves and its images one by one."
+    rule, tally, histogram = task.config.rule, task.tally(), Histogram()
+    found, seen = [Found(0, 0, 0)] * len(THRESHOLDS), list[CloseUp]()
+
+    def count(logits: Tensor, batch: Batch) -> None:
+        "Count a batch in all ways."
+        targets = tally.add(logits, batch)
+        prob, pred, mask = (
+            x[batch.real, 0].numpy() for x in (logits.sigmoid(), logits > 0, batch.mask > 0)
+        )
+        histogram.add(prob, mask)
+        grey = batch.image[batch.real].float().mean(1).numpy()
+        seen.extend(map(close_up, grey, prob, pred, mask, targets, [rule] * len(targets)))
+        found[:] = add(found, pd_fa(prob, targets, THRESHOLDS, rule))
+
+    count_predictions(count, task, model, split, device, phase)
+    tally.gather(device)
+    histogram.join(device.gather(histogram))
+    share = task.config.batch_size // device.processes
+    found, seen = reduce(add, device.gather(found)), in_turns(device.gather(seen), share)
+    named = list(zip(split.names, seen, strict=True))
+    how = protocol(task, split, tally.scores(), device, weights)
+    return Analysis(
+        tally.scores(),
+        how,
+        task.config.model_dump(),
+        _image_rows(tally.counts, named),
+        _curves(histogram, found, seen, tally.counts.pixels),
+        [{"name": name, **target} for name, one in named for target in one.targets],
+    )
+
+
+def _image_rows(tally: Tally, named: Sequence[tuple[str, CloseUp]]) -> list[dict[str, Any]]:
+    "The counts of each image."
+    columns = zip(named, tally.inter, tally.pred, tally.mask, tally.found, strict=True)
+    return [
+        {"name": name, "inter": i, "pred": p, "mask": m, **vars(found), **one.clutter}
+        for (name, one), i, p, m, found in columns
+    ]
+
+
 # %%
 from mshnet.task import score_split
 
-prob, histogram = np.array([0.02, 0.04, 0.97]), Histogram()
-histogram.add(prob, np.array([False, False, True]))
-test_eq(calibration_curve(histogram, [tenths(prob)])["mean"][0], 0.03)
 config = Config(
     scenes=12, base_size=32, crop_size=32, choose="last", device="cpu", precision="fp32"
 )
 task, device = make_task(config), open_device("cpu", "fp32")
 parts, model = task.splits(), task.model()
 result = look_closely(task, model, parts["test"], device, "full", Origin("untrained"))
-test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
 assert isinstance(result, Analysis)
-test_eq((len(result.images), result.protocol["rule"]), (3, "exact"))
-test_eq((len(result.targets), result.settings["rule"]), (result.scores.targets, "exact"))
+test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
+test_eq((len(result.images), len(result.targets)), (3, result.scores.targets))
 test_eq(sum(t["matched"] for t in result.targets), sum(i["matched"] for i in result.images))
 with tempfile.TemporaryDirectory() as tmp:
     result.save(Path(tmp))
     test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["details.json", "scores.json"])
-test_eq(object_curve(add([Found(2, 1, 3)] * 2, [Found(2, 1, 3)] * 2), 10**6)["pd"], [0.5, 0.5])
-test_eq(len(pixel_curve(Histogram())["recall"]), 100)
-none, empty = parts["test"].part("test", []), task.tally().counts
-unseen = (empty, Histogram(), [Found(0, 0, 0)] * len(THRESHOLDS), [])
-test_eq((gathered(config, none, {}, unseen).targets, per_image(empty, none)), ([], []))
 result.images[0], result.targets[0]
 
 
 # %% [markdown]
 # ## From a weights file
 #
-# `evaluate` is what `mshnet test` calls. Which epoch the weights are of, and by what it was chosen, stands beside the scores again.
+# `mshnet test` calls `evaluate`. The protocol beside the scores names the epoch of the weights, and by what that epoch was chosen.
 
 # %%
 #| export
@@ -441,9 +370,7 @@ def chosen_by(
     return f"epoch {best['epoch']}, by {best['name']} on {where[config['choose']]}"
 
 
-def origin_of(
-    checkpoint: dict[str, Any],
-) -> Origin:
+def origin_of(checkpoint: dict[str, Any]) -> Origin:
     "How a checkpoint's best epoch came about."
     config, data = checkpoint["config"], checkpoint["data"]
     chosen = chosen_by(config, checkpoint["best"])
@@ -451,25 +378,25 @@ def origin_of(
 
 
 # %% [markdown]
-# A checkpoint of ours knows that of itself, and which task and network it is of. Published weights know nothing, are of MSHNet, and have been trained to the end.
+# Our checkpoints record that, and their task and network. Published weights record nothing; they are of MSHNet, and trained to the end.
 
 # %%
 #| export
 @dataclass(frozen=True)
 class Trained:
-    "A model with weights from a file, and what the file says of them."
+    "A model with weights from a file, and what the file records of them."
 
     model: nn.Module  # on the CPU
     phase: str  # the phase it was trained to
     origin: Origin
     task: str = "detect"  # of TASKS
-    said: dict[str, Any] = field(default_factory=dict)  # the checkpoint's own words; {}: published
+    said: dict[str, Any] = field(default_factory=dict)  # what the file records; {}: published
     threshold: float = 0.5  # of the probability, for detections
 
 
 def trained_model(
     path: str | Path,  # a run's folder or checkpoint, or published weights
-    config: Settings | None = None,  # of weights that do not say what they are of
+    config: Settings | None = None,  # of weights that record none
 ) -> Trained:
     "A model with weights from a file; UserError if that cannot be."
     path = weights_file(path)
@@ -478,7 +405,7 @@ def trained_model(
     if not isinstance(content, dict) or not content.get("best"):
         origin = Origin(f"weights {path.name}; how they were chosen: not known")
         config = config or Config()
-        return Trained(fitted(config, content, path), "full", origin, config.task)
+        return Trained(_fitted(config, content, path), "full", origin, config.task)
     try:
         said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
         said["data"] = content.get("data", {})  # exported weights of before have none
@@ -490,15 +417,11 @@ def trained_model(
         made = settings_from(said["config"]) if task in TASKS else None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
-    model = fitted(made or settings_class(task)(), content, path)
+    model = _fitted(made or settings_class(task)(), content, path)
     return Trained(model, str(said["phase"]), origin, task, said, threshold)
 
 
-def fitted(
-    config: Settings,
-    content: Any,  # of a weights file
-    path: Path,  # its name
-) -> nn.Module:
+def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
     "The model of these settings with the weights of a file; UserError if they do not fit."
     model: nn.Module = make_task(config).model()
     with as_user_error():
@@ -551,19 +474,16 @@ with tempfile.TemporaryDirectory() as tmp:
     assert isinstance(trained, Trained) and trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
-said = {"training images": " ".join(image_digests([parts["test"]]))}
-test_eq([task.seen(parts[name], said) for name in ("test", "train")], [3, 0])
-assert torch.equal(fitted(config, model.state_dict(), Path(path)).final.bias, model.final.bias)
 print(again.scores, "|", again.protocol["chosen"])
 past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}}
-test_eq(origin_of({**past, "data": {}}), Origin(chosen_by(past["config"], past["best"]), 3))
+test_eq(origin_of({**past, "data": {}}).chosen, chosen_by(past["config"], past["best"]))
 origin_of({**past, "data": {"training list": "0123456789ab"}})
 
 
 # %% [markdown]
 # ## A yardstick
 #
-# Before networks, small targets were found by a top-hat filter: subtract from the image its opening, and what is smaller than the window and brighter than its surroundings remains. It is the yardstick here, because a network that does not beat it has learned nothing new.
+# Before networks, small targets were found by a top-hat filter. It subtracts from the image its opening and leaves what is smaller than the window and brighter than its surroundings. It is the yardstick here, because a network that does not beat it has learned nothing new. Its window and threshold are chosen on the training images, all thresholds at once from a histogram of the responses.
 
 # %%
 #| export
@@ -571,7 +491,7 @@ def top_hat_filter(
     image: np.ndarray,  # [S,S] grey levels 0..255
     window: int,  # side of the square, in pixels
 ) -> np.ndarray:  # [S,S] whole numbers 0..255
-    "What is brighter than its surroundings and smaller than the window."
+    "What is brighter than the surroundings and smaller than the window."
     return white_tophat(np.round(image).astype(np.int16), size=(window, window))
 
 
@@ -584,34 +504,25 @@ class TopHat:
     scores: Scores
 
 
-def responses(
-    split: Split,
-    size: int,  # side of the scored image
-    window: int,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:  # of each image: responses [S,S], mask [S,S]
-    "The filter's responses to a split's images, one after the other."
+def _responses(split: Split, size: int, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    "The filter's response to each image of a split, resized, with its mask."
     for pair in pairs_of(split):
         image, mask = squash(*pair, size)
         grey = image if image.ndim == 2 else image.mean(-1)
         yield top_hat_filter(grey, window), mask > 0
 
 
-# %% [markdown]
-# Its window and threshold are chosen on the training images, all thresholds at once from a histogram of the responses.
-
-# %%
-#| export
 def top_hat(
     train: Split,
     test: Split,
-    size: int,
+    size: int,  # side of the scored image
     rule: str = "exact",
 ) -> TopHat:
     "Choose window and threshold by the training images' IoU, score the test images."
     best = (-1.0, 0, 0)
     for window in (3, 5, 7, 9, 11):
         hit, false = np.zeros(256, np.int64), np.zeros(256, np.int64)
-        for found, mask in responses(train, size, window):
+        for found, mask in _responses(train, size, window):
             hit += np.bincount(found[mask], minlength=256)
             false += np.bincount(found[~mask], minlength=256)
         targets = hit.sum()
@@ -619,14 +530,14 @@ def top_hat(
         iou = hit / np.maximum(targets + false, 1)  # of responses of at least 0, 1, 2 ..
         best = max(best, (float(iou.max()), window, int(iou.argmax()) - 1))
     _, window, threshold = best
-    found, mask = (np.stack(part) for part in zip(*responses(test, size, window), strict=True))
+    found, mask = (np.stack(part) for part in zip(*_responses(test, size, window), strict=True))
     logits = torch.from_numpy(found - threshold).float()[:, None]
     return TopHat(window, threshold, score(logits, torch.from_numpy(mask)[:, None], rule))
 
 
 # %%
 yardstick = top_hat(parts["train"], parts["test"], 32)
-assert next(responses(parts["test"], 32, 5))[0].max() <= 255 and isinstance(yardstick, TopHat)
+assert isinstance(yardstick, TopHat)
 spot = np.zeros((9, 9))
 spot[4, 4] = 100
 test_eq(top_hat_filter(spot + 50, 3), spot)
@@ -636,7 +547,7 @@ print(yardstick.window, yardstick.threshold, yardstick.scores)
 # %% [markdown]
 # ## Predicting
 #
-# For images that are in memory already: any size that the network takes, one probability per pixel. Who predicts more than once keeps a `Detector`: the weights are read and placed once.
+# For images that are in memory already: any size that the network takes, one probability per pixel. `predict` does it in one call; to predict more than once keep a `Detector`, which reads and places the weights once.
 
 # %%
 #| export
@@ -679,9 +590,9 @@ class Detector:
         "Probabilities of target."
         expect_bytes(images)
         size = -(-batch_size // self.device.world) * self.device.world
-        return torch.cat([self.part(rows, size) for rows in images.split(size)])
+        return torch.cat([self._part(rows, size) for rows in images.split(size)])
 
-    def part(self, rows: Tensor, size: int) -> Tensor:
+    def _part(self, rows: Tensor, size: int) -> Tensor:
         "Probabilities of one batch; a compiler gets full ones only, and so compiles once."
         more = size - len(rows) if self.device.compiles else 0
         sent = self.device.send(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
@@ -689,11 +600,6 @@ class Detector:
         return torch.sigmoid(logits)[: len(rows)]
 
 
-# %% [markdown]
-# What it is called with, and what it computes:
-
-# %%
-#| export
 def expect_bytes(images: Tensor) -> None:
     "ValueError unless these are images as a detector takes them."
     if not isinstance(images, Tensor):
@@ -712,11 +618,6 @@ def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H
     return model(normalise(images), deep=deep)[1].float()
 
 
-# %% [markdown]
-# And in one call:
-
-# %%
-#| export
 def predict(
     weights: str | Path | nn.Module,  # a file, or a model
     images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
@@ -737,7 +638,6 @@ test_close(detector(images[2:]), probs[2:], eps=1e-2)
 with expect_fail(ValueError, contains="not uint8"):
     predict(model, images.float())
 with expect_fail(ValueError, contains="not a tensor"):
-    predict(model, images.numpy())
-expect_bytes(images)
+    expect_bytes(images.numpy())
 print(OtherTask("best.pt", "signs"))
 detector.name, detector.why, tuple(probs.shape)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # show
 #
-# > Pictures of a run: learning curves, what it trades at each threshold, and its best and worst images. Each is a PNG file in the run's folder. Two of them can be moved by hand where somebody sits before the notebook.
+# > Pictures of a run: learning curves, what each threshold trades, its best and worst images. Each is a PNG file in the run's folder. In a notebook two of them are widgets: one walks through images, one follows a run.
 
 # %%
 #| default_exp show
@@ -9,10 +9,10 @@
 # %%
 #| hide
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail, test_close, test_eq
+from PIL import Image
 
 # %%
 #| export
@@ -28,8 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
@@ -37,13 +36,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
-# %% [markdown]
-# From the notebooks before this one:
-
-# %%
-#| export
-from mshnet.core import Config, UserError, settings_from
+from mshnet.core import Config, UserError, read_json, settings_from
 from mshnet.data import (
     FOLDERS,
     SUFFIXES,
@@ -83,32 +78,23 @@ class Picture:
         return self.path.read_bytes()
 
 
-def png(
-    figure: Figure,
-    **how: Any,
-) -> bytes:
+def png(figure: Figure, **how: Any) -> bytes:
     "A figure as the bytes of a PNG file."
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110, **how)
     return file.getvalue()
 
 
-def keep_png(content: bytes, folder: Path, name: str) -> Picture:
-    "Save a picture among the figures of a run's folder."
-    path = folder / "figures" / f"{name}.png"
+def save_picture(
+    content: Figure | bytes,  # or what `png` made of one
+    path: Path,
+) -> Picture:
+    "Write a picture; UserError if that cannot be done."
+    data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
     with cannot_be_written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, content)
+    write_atomic(path, data)
     return Picture(path)
-
-
-def keep_picture(
-    figure: Figure,
-    folder: Path,  # of a run
-    name: str,
-) -> Picture:
-    "Save a figure among the run's figures."
-    return keep_png(png(figure, bbox_inches="tight"), folder, name)
 
 
 # %% [markdown]
@@ -125,109 +111,199 @@ config = Config(
 run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
 
 # %% [markdown]
-# ## Colours
+# ## What a scoring left
 #
-# One man in twelve cannot tell red from green, which is what hits and false alarms are usually drawn in. These are from the palette of Okabe and Ito, and each kind has a shape of its own besides.
+# `details.json` holds the curves, and a record of each image and each target (`evaluate` explains their numbers). It may come from a different machine or have been edited by hand, so it is checked before anything is drawn from it. Scorings of the first releases have no `targets` and no calibration; some have no such file at all.
 
 # %%
 #| export
-HIT = {"color": "#56B4E9", "marker": "o", "label": "hit"}
-MISS = {"color": "#F0E442", "marker": "s", "label": "miss"}
-FALSE_ALARM = {"color": "#D55E00", "marker": "D", "label": "false alarm"}
+Count = Annotated[int, Field(ge=0, le=2**48)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0, le=1e12)]
+CURVES = {
+    "pixels": {"threshold", "precision", "recall"},
+    "objects": {"threshold", "pd", "fa"},
+    "calibration": {"pixels", "target", "mean"},  # by tenths of the probability
+}
 
+
+class Record(BaseModel, extra="ignore", allow_inf_nan=False):
+    "Something read from a file of scores."
+
+
+class ImageRecord(Record):
+    "The counts of an image, in pixels where no unit is given."
+
+    name: str
+    inter: Count
+    pred: Count
+    mask: Count
+    targets: Count  # number
+    matched: Count  # number
+    clutter: Count = 0  # number of predictions that touch no target
+    clutter_pixels: Count = 0
+
+    @property
+    def wrong(self) -> int:
+        "Union less intersection."
+        return self.pred + self.mask - 2 * self.inter
+
+    @property
+    def iou(self) -> float:
+        "Overlap; 1 where there is no target and no prediction."
+        union = self.pred + self.mask - self.inter
+        return self.inter / union if union else 1.0
+
+
+class TargetRecord(Record):
+    "A target, and what became of it."
+
+    name: str  # of its image
+    area: Count
+    scr: Amount | None  # how much it stands out
+    matched: bool
+    iou: Fraction | None  # with the prediction that found it
+    covered: Count
+    extra: Count
+    parts: Count
+    merged: bool
+
+
+class Details(Record):
+    "What curves, galleries and the error analysis are made from."
+
+    images: list[ImageRecord] = []
+    curves: dict[str, dict[str, list[Amount | None]] | None] | None = None
+    targets: list[TargetRecord] | None = None
+    settings: dict[str, Any] = {}
+
+    @field_validator("curves")
+    @classmethod
+    def complete(cls, curves: dict[str, Any] | None) -> dict[str, Any] | None:
+        "ValueError unless each point of each curve has all of its numbers."
+        for name, lists in CURVES.items() if curves is not None else ():
+            curve = (curves or {}).get(name)
+            if name == "calibration" and not curve:
+                continue
+            lengths = {len((curve or {}).get(k, ())) for k in lists}
+            if len(lengths) > 1 or (name == "calibration" and lengths != {10}):
+                raise ValueError(f"{name}: lists are missing, or their lengths differ")
+            if curve is None or not any(curve.get("threshold", [1])):
+                raise ValueError(f"{name}: no threshold above 0")
+        return curves
+
+    def curve(self, name: str) -> dict[str, np.ndarray] | None:
+        "One of the curves, NaN where a number does not exist; None if it was not recorded."
+        found = (self.curves or {}).get(name)
+        return {k: np.array(found[k], float) for k in CURVES[name]} if found else None
+
+
+T = TypeVar("T", bound=Record)
+
+
+def read_record(path: Path, kind: type[T]) -> T:
+    "A file of scores, checked; UserError if a scoring would not have written it so."
+    try:
+        return kind.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
+        raise UserError(f"{path}: not as a scoring writes it ({where}: {first['msg']})") from None
+
+
+def read_details(
+    folder: Path,  # of a run, or of scores
+) -> Details:
+    "What a scoring recorded; nothing where it recorded nothing."
+    path = folder / "details.json"
+    return read_record(path, Details) if path.exists() else Details()
+
+
+# %%
+details = read_details(run.folder)
+test_eq(len(details.images), len(details.curve("calibration")["mean"]) - 6)
+with expect_fail(ValidationError, contains="lengths differ"):
+    Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}})
+with expect_fail(UserError, contains="not as a scoring writes it"):
+    read_record(run.folder / "config.json", TargetRecord)
+assert issubclass(ImageRecord, Record)
+details.images[0], details.targets[0]
 
 # %% [markdown]
-# An open sign leaves the target visible inside it.
+# ## Colours
+#
+# One man in twelve cannot distinguish red from green, in which hits and false alarms are usually drawn. Ours are from the palette of Okabe and Ito, without their yellow for lines, which white paper swallows. Lines differ in pattern and sign too, so a print in grey can be read.
 
 # %%
 #| export
-def mark(
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+LINES, SIGNS = ("-", "--", ":", "-."), "osD^vP*"
+
+
+def style(
+    place: int,  # of a line among those shown
+) -> dict[str, Any]:
+    "Colour, sign and pattern of a line."
+    own = {"color": COLORS[place % 7], "marker": SIGNS[place % 7]}
+    return {**own, "linestyle": LINES[place % 4]}
+
+
+def draw_line(
     axes: Axes,
-    places: Sequence[Sequence[float]],  # row and column of each object
-    kind: dict[str, str],  # HIT, MISS or FALSE_ALARM
-    size: float = 90,
+    x: np.ndarray,
+    y: np.ndarray,  # NaN: a gap
+    place: int = 0,  # which style
+    label: str = "",
+    at: int | slice | None = None,  # the points that get the sign of the line; None: none
 ) -> None:
-    "Draw an open sign around objects."
-    rows, cols = (np.array([p[k] for p in places]) for k in (0, 1))
-    axes.scatter(
-        cols,
-        rows,
-        s=size,
-        facecolors="none",
-        linewidths=1.6,
-        edgecolors=kind["color"],
-        marker=kind["marker"],
-        clip_on=False,  # whole at the edge too
-    )
-
-
-def judge(
-    axes: Axes,
-    pred: np.ndarray,  # [S,S] bool
-    mask: np.ndarray,  # [S,S] bool
-    rule: str,
-) -> None:
-    "Mark hits, misses and false alarms of one image."
-    targets, preds = objects(mask), objects(pred)
-    pairs = MATCH[rule](targets, preds)
-    hit, used = {t for t, _ in pairs}, {p for _, p in pairs}
-    mark(axes, [targets.centroid[t] for t in hit], HIT)
-    mark(axes, [c for t, c in enumerate(targets.centroid) if t not in hit], MISS)
-    mark(axes, [c for p, c in enumerate(preds.centroid) if p not in used], FALSE_ALARM)
-
-
-def panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
-    "One image without ticks."
-    axes.imshow(image, cmap="gray", **how)
-    axes.set_title(title, fontsize=9, pad=8)  # above a sign at the edge
-    axes.set_axis_off()
+    "Draw a curve in the style of its place."
+    look = style(place)
+    color, sign = look["color"], look["marker"]
+    axes.plot(x, y, look["linestyle"], color=color, linewidth=1.4, label=label)
+    if at is not None:
+        axes.plot(x[at], y[at], sign, color=color, markersize=8 if isinstance(at, int) else 5)
 
 
 # %%
-truth, pred = np.zeros((2, 32, 32), bool)
-truth[4:7, 4:7] = truth[20:23, 20:23] = True
-pred[4:7, 4:7] = pred[10:12, 25:27] = True
-figure = Figure(figsize=(2.4, 2.4))
+figure = Figure(figsize=(4, 2))
 axes = figure.add_subplot()
-panel(axes, truth * 1.0, "one hit, one miss, one false alarm")
-judge(axes, pred, truth, "exact")
-mark(axes, [(30, 2)], MISS, size=20)
-picture = keep_picture(figure, run.folder, "signs")
-assert isinstance(picture, Picture) and png(figure).startswith(b"\x89PNG")
-test_eq(keep_png(png(figure), run.folder, "signs").path, picture.path)
-picture
+for i in range(3):
+    draw_line(axes, np.arange(9), np.sqrt(np.arange(9) + i), i, at=4)
+test_eq(len({tuple(style(i).values()) for i in range(28)}), 28)
+figure
 
 
 # %% [markdown]
 # ## Learning curves
 #
-# Loss above, scores below. The step in the loss is no accident: with the warm-up's end the loss becomes another one, with location terms and four more heads. So the phases are told apart.
+# Loss above, scores below. The step in the loss is no accident: with the end of the warm-up the loss gets location terms and four more heads. So the warm-up has a grey ground.
 
 # %%
 #| export
-def draw_curves(
-    figure: Figure | SubFigure,
-    history: Sequence[dict[str, Any]],  # a run's log
-) -> None:
+def learning_curves(
+    folder: Path,  # of a run
+) -> Picture:
+    "Loss and scores by epoch."
+    figure = Figure(figsize=(7, 5))
+    _draw_history(figure, Folder(folder).history())
+    return save_picture(figure, folder / "figures" / "learning.png")
+
+
+def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]]) -> None:
     "Loss above, scores below, by epoch."
     if not history:
         figure.text(0.5, 0.5, "no epoch yet", ha="center", va="center")
         return
     top, below = figure.subplots(2, 1, sharex=True)
-    top.plot([e["epoch"] for e in history], [e["loss"] for e in history], color="#0072B2")
+    epochs = np.array([e["epoch"] for e in history])
+    draw_line(top, epochs, np.array([e["loss"] for e in history]))
     top.set_ylabel("training loss")
     scored = [e for e in history if "scores" in e]
-    kinds = (
-        ("iou", "IoU", "#0072B2", "-"),
-        ("niou", "nIoU", "#009E73", "--"),
-        ("pd", "Pd", "#E69F00", ":"),
-    )
-    for key, label, color, style in kinds:
-        values = [np.nan if e["scores"][key] is None else e["scores"][key] for e in scored]
-        below.plot([e["epoch"] for e in scored], values, style, color=color, label=label)
-    below.set(
-        xlabel="epoch", ylim=(0, 1), ylabel=f"score, {scored[-1]['split']} images" if scored else ""
-    )
+    epochs = np.array([e["epoch"] for e in scored])
+    for i, (key, label) in enumerate({"iou": "IoU", "niou": "nIoU", "pd": "Pd"}.items()):
+        draw_line(below, epochs, np.array([e["scores"][key] for e in scored], float), i, label)
+    below.set(xlabel="epoch", ylim=(0, 1))
+    below.set_ylabel(f"score, {scored[-1]['split']} images" if scored else "")
     below.legend(loc="best", fontsize=8)
     warm = [e["epoch"] for e in history if e["phase"] == "warm-up"]
     for axes in (top, below):
@@ -238,59 +314,139 @@ def draw_curves(
         top.set_title("grey: warm-up, single head and plain IoU loss", fontsize=9)
 
 
-def learning_curves(
-    folder: Path,  # of a run
-) -> Picture:
-    "Loss and scores by epoch."
-    figure = Figure(figsize=(7, 5))
-    draw_curves(figure, Folder(folder).history())
-    return keep_picture(figure, folder, "learning")
-
-
 # %%
-draw_curves(Figure(), [])  # a run that has only begun
 learning_curves(run.folder)
 
 
 # %% [markdown]
 # ## What a threshold trades
 #
-# A score is one threshold's. The curves show what another would give: more targets found for more false alarms (Pd against Fa), and pixel precision against recall. The dot is the threshold of the scores, probability 0.5.
+# A score belongs to one threshold. The curves show what a different one would give: more targets found for more false alarms (Pd against Fa), and pixel precision against recall. Each curve has its sign once, at the threshold of the scores, probability 0.5. (At threshold 0 every pixel is predicted, and at a recall of 0 none. Those points are left out.)
 
 # %%
 #| export
+def draw_trade_off(
+    axes: Axes,
+    scorings: Sequence[Details],
+    of: str,  # "objects": Pd against Fa; "pixels": precision against recall
+) -> None:
+    "A curve for each scoring, with its sign at probability 0.5."
+    x, y = ("fa", "pd") if of == "objects" else ("recall", "precision")
+    curves = {i: curve for i, details in enumerate(scorings) if (curve := details.curve(of))}
+    for i, curve in curves.items():
+        if of == "pixels":
+            curve["precision"][curve["recall"] == 0] = math.nan
+        some = curve["threshold"] > 0
+        dot = int(np.argmin(np.abs(curve["threshold"][some] - 0.5)))
+        draw_line(axes, curve[x][some], curve[y][some], i, at=dot)
+    if not curves:
+        axes.text(0.5, 0.5, "no curves", ha="center", transform=axes.transAxes)
+    axes.set(ylim=(-0.03, 1.03), xlim=(-0.03, 1.03))
+    axes.grid(alpha=0.3, which="both")
+    if of == "objects":
+        axes.set_xscale("symlog", linthresh=1)
+        seen = [100, *(fa for curve in curves.values() for fa in curve["fa"])]
+        axes.set_xlim(np.nanmin(seen) / 3, 3 * np.nanmax(seen))
+        axes.set(xlabel="Fa, false pixels per million", ylabel="Pd, part of targets found")
+    else:
+        axes.set(xlabel="recall of target pixels", ylabel="precision")
+
+
 def trade_offs(
     folder: Path,  # of a run
 ) -> Picture:
     "Pd against Fa, and precision against recall, with the dot at probability 0.5."
-    curves = Folder(folder).read_json("details.json")["curves"]
-    pairs = ((curves["objects"], "fa", "pd"), (curves["pixels"], "recall", "precision"))
-    figure = Figure(figsize=(9, 3.8))
-    for axes, (curve, x, y) in zip(figure.subplots(1, 2), pairs, strict=True):
-        curve = {k: [np.nan if v is None else v for v in values] for k, values in curve.items()}
-        axes.plot(curve[x], curve[y], "-", marker=".", color="#0072B2", markersize=4)
-        dot = int(np.argmin(np.abs(np.array(curve["threshold"]) - 0.5)))
-        axes.plot(curve[x][dot], curve[y][dot], "o", color="#D55E00", label="threshold 0.5")
-        axes.set_ylim(-0.03, 1.03)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    left, right = figure.axes
-    left.set_xscale("symlog", linthresh=1)
-    left.set_xlim(0, max(1000, 3 * max(curves["objects"]["fa"])))
-    left.set(xlabel="Fa, false pixels per million", ylabel="Pd, part of targets found")
-    right.set(xlabel="recall of target pixels", ylabel="precision", xlim=(-0.03, 1.03))
-    figure.tight_layout()
-    return keep_picture(figure, folder, "trade_offs")
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    for axes, of in zip(figure.subplots(1, 2), ("objects", "pixels"), strict=True):
+        draw_trade_off(axes, [read_details(folder)], of)
+        axes.legend(axes.lines[1:], ["threshold 0.5"], fontsize=8)
+    return save_picture(figure, folder / "figures" / "trade_offs.png")
 
 
 # %%
+draw_trade_off(Figure().add_subplot(), [Details()], "pixels")  # nothing was recorded
 trade_offs(run.folder)
+
+# %% [markdown]
+# ## Hits, misses and false alarms
+#
+# Each kind has a colour and a shape. The signs are open, so that the target stays visible inside.
+
+# %%
+#| export
+Sign = dict[str, Any]
+HIT: Sign = {"edgecolors": "#56B4E9", "marker": "o", "label": "hit"}
+MISS: Sign = {"edgecolors": "#F0E442", "marker": "s", "label": "miss"}
+FALSE_ALARM: Sign = {"edgecolors": "#D55E00", "marker": "D", "label": "false alarm"}
+
+
+def _mark(axes: Axes, places: Sequence[Sequence[float]], sign: Sign) -> None:
+    "Draw an open sign around objects, given by row and column."
+    rows, cols = (np.array([p[k] for p in places]) for k in (0, 1))
+    axes.scatter(cols, rows, s=90, facecolors="none", linewidths=1.6, clip_on=False, **sign)
+
+
+def _judge(axes: Axes, pred: np.ndarray, mask: np.ndarray, rule: str) -> None:
+    "Mark hits, misses and false alarms of one image."
+    targets, preds = objects(mask), objects(pred)
+    pairs = MATCH[rule](targets, preds)
+    hit, used = {t for t, _ in pairs}, {p for _, p in pairs}
+    _mark(axes, [targets.centroid[t] for t in hit], HIT)
+    _mark(axes, [c for t, c in enumerate(targets.centroid) if t not in hit], MISS)
+    _mark(axes, [c for p, c in enumerate(preds.centroid) if p not in used], FALSE_ALARM)
+
+
+def _panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
+    "One image without ticks."
+    axes.imshow(image, cmap="gray", **how)
+    axes.set_title(title, fontsize=9, pad=8)  # above a sign at the edge
+    axes.set_axis_off()
+
+
+def _legend(figure: Figure | SubFigure, signs: Sequence[Sign] = (HIT, MISS, FALSE_ALARM)) -> None:
+    "A legend of the signs below a figure."
+    axes = figure.axes[0]
+    figure.legend(
+        handles=[axes.scatter([], [], facecolors="none", **sign) for sign in signs],
+        loc="outside lower center",
+        ncols=len(signs),
+        facecolor="0.2",
+        labelcolor="white",
+    )
+
+
+def draw_images(
+    images: np.ndarray,  # [N,S,S,3] uint8
+    prob: np.ndarray,  # [N,S,S] 0..1
+    mask: np.ndarray,  # [N,S,S] bool
+    titles: Sequence[str],  # of each image
+    verdicts: Sequence[str],  # of each image, above what was hit and missed
+    rule: str,
+) -> Figure:
+    "Columns of three: the image, the probability, and its hits, misses and false alarms."
+    figure = Figure(figsize=(2.4 * len(images), 7.9), layout="compressed")
+    grid = figure.subplots(3, len(images), squeeze=False)
+    for i, (above, middle, below) in enumerate(grid.T):
+        _panel(above, images[i], titles[i])
+        _panel(middle, prob[i], "probability", vmin=0, vmax=1)
+        _panel(below, images[i], verdicts[i])
+        _judge(below, prob[i] > 0.5, mask[i], rule)
+    _legend(figure)
+    return figure
+
+
+# %%
+truth, prob = np.zeros((1, 32, 32), bool), np.zeros((1, 32, 32))
+truth[0, 4:7, 4:7] = truth[0, 20:23, 20:23] = True
+prob[0, 4:7, 4:7], prob[0, 10:12, 25:27] = 0.9, 0.6
+picture = np.uint8(90 * truth[..., None].repeat(3, -1))
+draw_images(picture, prob, truth, ["an image"], ["one of each"], "exact")
 
 
 # %% [markdown]
 # ## Best and worst images
 #
-# A mean hides its images. The gallery takes the test images in order of their IoU, from worst to best at even steps, so that it cannot flatter: the image, the probability, and what was hit, missed and invented.
+# A mean hides its images. The gallery takes the test images in order of their IoU, from worst to best at even steps, so that it cannot flatter.
 
 # %%
 #| export
@@ -302,53 +458,6 @@ def even_steps(
     return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
 
 
-def graded(
-    folder: Path,  # of a run
-    count: int,
-) -> list[dict[str, Any]]:  # of details.json
-    "Images of a run from the worst to the best IoU, at even steps."
-    images = Folder(folder).read_json("details.json")["images"]
-    ious = [overlap(row["inter"], row["pred"], row["mask"]) for row in images]
-    rows = [{**row, "iou": iou} for row, iou in zip(images, ious, strict=True)]
-    ranked = sorted(rows, key=lambda row: row["iou"])
-    return [ranked[i] for i in even_steps(len(ranked), count)]
-
-
-def overlap(inter: int, pred: int, mask: int) -> float:
-    "IoU of an image from its counts of pixels; 1 where nothing is and nothing was said."
-    union = pred + mask - inter
-    return inter / union if union else 1.0
-
-
-def predict_some(
-    folder: Path,  # of a run
-    split: Split,
-    names: Sequence[str],
-    config: Config,
-    weights: Path | None = None,  # None: those that the run kept
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # images [N,S,S,3], probabilities, masks [N,S,S]
-    "Predict a few images of a split with a run's weights."
-    rows = [split.names.index(name) for name in names]
-    pairs = [squash(*split.pairs[i], config.base_size) for i in rows]
-    batch = collate(pairs, [True] * len(pairs))
-    found = predict(weights or folder / "best.pt", batch.image, "cpu")  # few: not worth a TPU
-    mask = batch.mask[:, 0].numpy() > 0
-    return batch.image.permute(0, 2, 3, 1).numpy(), found[:, 0].numpy(), mask
-
-
-# %%
-test_eq(even_steps(9, 3), [0, 4, 8])
-test_eq((overlap(1, 2, 3), overlap(0, 0, 0)), (0.25, 1.0))
-rows = graded(run.folder, 3)
-images, prob, mask = predict_some(
-    run.folder, splits(config)["test"], [r["name"] for r in rows], config
-)
-test_eq([a.shape for a in (images, prob, mask)], [(3, 64, 64, 3), (3, 64, 64), (3, 64, 64)])
-[round(r["iou"], 3) for r in rows]
-
-
-# %%
-#| export
 def run_config(
     folder: Path,  # of a run
 ) -> Config:
@@ -357,123 +466,66 @@ def run_config(
     return found
 
 
-def signs(
-    figure: Figure | SubFigure,
-    kinds: Sequence[dict[str, str]] = (HIT, MISS, FALSE_ALARM),
-) -> None:
-    "A legend of the signs below a figure."
-    axes = figure.axes[0]
-    handles = [
-        axes.scatter(
-            [], [], facecolors="none", edgecolors=k["color"], marker=k["marker"], label=k["label"]
-        )
-        for k in kinds
-    ]
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=len(handles),
-        frameon=True,
-        facecolor="0.2",
-        labelcolor="white",
-    )
+def predict_some(
+    weights: Path,
+    split: Split,
+    names: Sequence[str],
+    size: int,  # to which the images are resized
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # images [N,S,S,3], probabilities, masks [N,S,S]
+    "Predict a few images of a split, on the CPU: they are too few for an accelerator."
+    pairs = [squash(*split.pairs[split.names.index(name)], size) for name in names]
+    batch = collate(pairs, [True] * len(pairs))
+    prob, mask = predict(weights, batch.image, "cpu"), batch.mask > 0
+    return batch.image.permute(0, 2, 3, 1).numpy(), prob[:, 0].numpy(), mask[:, 0].numpy()
 
 
-# %% [markdown]
-# Three rows, then: what the network saw, what it thought, and how that is judged.
+def _graded(folder: Path, count: int) -> list[ImageRecord]:
+    "Images of a run from the worst to the best IoU, at even steps."
+    ranked = sorted(read_details(folder).images, key=lambda image: image.iou)
+    if not ranked:
+        raise UserError(f"{folder}: has no scored images yet; train this run to its end")
+    return [ranked[i] for i in even_steps(len(ranked), count)]
 
-# %%
-#| export
+
 def gallery(
     folder: Path,  # of a run
     count: int = 5,
 ) -> Picture:
     "Test images from worst to best: image, probability, hits, misses and false alarms."
-    config, rows = run_config(folder), graded(folder, count)
-    split = splits(config)["test"]
-    images, prob, mask = predict_some(folder, split, [r["name"] for r in rows], config)
-    figure = Figure(figsize=(2.3 * len(rows), 7.6), layout="compressed")
-    grid = figure.subplots(3, len(rows), squeeze=False)
-    for i, row in enumerate(rows):
-        panel(grid[0, i], images[i], f"{row['name']}\nIoU {row['iou']:.2f}")
-        panel(grid[1, i], prob[i], "probability", vmin=0, vmax=1)
-        panel(grid[2, i], images[i], f"{row['matched']} of {row['targets']} found")
-        judge(grid[2, i], prob[i] > 0.5, mask[i], config.rule)
-    signs(figure)
-    return keep_picture(figure, folder, "gallery")
+    config, rows = run_config(folder), _graded(folder, count)
+    split, names = splits(config)["test"], [row.name for row in rows]
+    seen = predict_some(folder / "best.pt", split, names, config.base_size)
+    titles = [f"{row.name}\nIoU {row.iou:.2f}" for row in rows]
+    verdicts = [f"{row.matched} of {row.targets} found" for row in rows]
+    figure = draw_images(*seen, titles, verdicts, config.rule)
+    return save_picture(figure, folder / "figures" / "gallery.png")
+
+
+def draw_run(
+    folder: Path,  # of a run
+) -> None:
+    "Draw learning curves, trade-offs and the gallery into a run's folder, when it has ended."
+    for draw in (learning_curves, trade_offs, gallery):
+        draw(folder)
 
 
 # %% [markdown]
 # With a run of four epochs on 64x64 pixels this is no proud sight, but an honest one:
 
 # %%
+test_eq(even_steps(9, 3), [0, 4, 8])
+draw_run(run.folder)
 test_eq(run_config(run.folder).base_size, 64)
-legend = Figure()
-legend.add_subplot()
-signs(legend)
-assert [text.get_text() for text in legend.legends[0].get_texts()] == ["hit", "miss", "false alarm"]
+test = splits(config)["test"]
+images, prob, mask = predict_some(run.folder / "best.pt", test, test.names[:2], size=64)
+test_eq((images.shape, prob.shape, mask.shape), ((2, 64, 64, 3), (2, 64, 64), (2, 64, 64)))
 gallery(run.folder)
 
 
 # %% [markdown]
-# A run that has ended gets all that its numbers can show:
-
-# %%
-#| export
-def draw_run(
-    folder: Path,  # of a run
-) -> None:
-    "Draw learning curves, trade-offs and the gallery into a run's folder."
-    for draw in (learning_curves, trade_offs, gallery):
-        draw(folder)
-
-
-# %%
-draw_run(run.folder)
-
-
-# %% [markdown]
-# ## A classical filter beside it
+# ## Before training, and after
 #
-# Before networks, small targets were found by a top-hat filter: subtract from the image its opening, and what is smaller than the window and brighter than its surroundings remains. Its window and threshold are the best on the training images, so the comparison is fair. A network that does not beat it has learned nothing that was not known.
-
-# %%
-#| export
-def beside_top_hat(
-    folder: Path,  # of a run
-    count: int = 4,
-) -> Picture:
-    "Test images with MSHNet's and the top-hat filter's detections, and both score lines."
-    config, rows = run_config(folder), graded(folder, count)
-    parts = splits(config)
-    images, prob, mask = predict_some(folder, parts["test"], [r["name"] for r in rows], config)
-    filter_ = top_hat(parts["train"], parts["test"], config.base_size, config.rule)
-    figure = Figure(figsize=(2.5 * len(rows), 5.6), layout="compressed")
-    grid = figure.subplots(2, len(rows), squeeze=False)
-    for i, row in enumerate(rows):
-        response = top_hat_filter(images[i].mean(-1), filter_.window)
-        for axes, pred in zip(
-            grid[:, i], (prob[i] > 0.5, response > filter_.threshold), strict=True
-        ):
-            panel(axes, images[i], row["name"])
-            judge(axes, pred, mask[i], config.rule)
-    line = Folder(folder).read_json("scores.json")["line"]
-    text = (
-        f"above: MSHNet  {line}\nbelow: top-hat {filter_.window}x{filter_.window}  {filter_.scores}"
-    )
-    figure.suptitle(text, fontsize=10, family="monospace")
-    signs(figure)
-    return keep_picture(figure, folder, "top_hat")
-
-
-# %%
-beside_top_hat(run.folder)
-
-
-# %% [markdown]
-# ## Before training: what the images look like
-#
-# The most common error in a new data set is seen at a glance: masks that belong to other images.
+# The most common error in a new data set is seen at a glance: masks that belong to other images. And a network should find more than a classical filter: `evaluate` has the top-hat filter, with the window and the threshold that are best on the training images, so the comparison is fair.
 
 # %%
 #| export
@@ -487,22 +539,49 @@ def samples(
     steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
-    for axes, i in zip(grid.T, steps, strict=True):
-        image, truth = split.pairs[i]
-        panel(axes[0], image, f"{split.names[i]}\n{'x'.join(map(str, image.shape[:2]))}")
-        panel(axes[1], truth, "mask")
-        mark(axes[0], objects(truth > 0).centroid.tolist(), HIT)
-    return keep_picture(figure, folder, "samples")
+    for (above, below), i in zip(grid.T, steps, strict=True):
+        image, mask = split.pairs[i]
+        _panel(above, image, f"{split.names[i]}\n{image.shape[0]}x{image.shape[1]}")
+        _panel(below, mask, "mask")
+        _mark(above, objects(mask > 0).centroid.tolist(), HIT)
+    return save_picture(figure, folder / "figures" / "samples.png")
+
+
+def beside_top_hat(
+    folder: Path,  # of a run
+    count: int = 4,
+) -> Picture:
+    "Test images with MSHNet's and the top-hat filter's detections, and both score lines."
+    config, names = run_config(folder), [row.name for row in _graded(folder, count)]
+    parts = splits(config)
+    weights = folder / "best.pt"
+    images, prob, mask = predict_some(weights, parts["test"], names, config.base_size)
+    best = top_hat(parts["train"], parts["test"], config.base_size, config.rule)
+    figure = Figure(figsize=(2.5 * len(names), 5.6), layout="compressed")
+    grid = figure.subplots(2, len(names), squeeze=False)
+    for i, name in enumerate(names):
+        response = top_hat_filter(images[i].mean(-1), best.window)
+        for axes, pred in zip(grid[:, i], (prob[i] > 0.5, response > best.threshold), strict=True):
+            _panel(axes, images[i], name)
+            _judge(axes, pred, mask[i], config.rule)
+    line = Folder(folder).read_json("scores.json")["line"]
+    text = f"above: MSHNet  {line}\nbelow: top-hat {best.window}x{best.window}  {best.scores}"
+    figure.suptitle(text, fontsize=10, family="monospace")
+    _legend(figure)
+    return save_picture(figure, folder / "figures" / "top_hat.png")
 
 
 # %%
 samples(config, run.folder)
 
+# %%
+beside_top_hat(run.folder)
+
 
 # %% [markdown]
 # ## TensorBoard
 #
-# Colab and Jupyter can open TensorBoard inside the notebook. A headless run must not: it would leave a server behind. It gets the command instead.
+# Colab and Jupyter can open TensorBoard inside the notebook. A headless run must not, because it would leave a server behind. It gets the command instead.
 
 # %%
 #| export
@@ -532,7 +611,7 @@ assert "tensorboard" in tensorboard(run.folder).lower()
 # %% [markdown]
 # ## Walking through images
 #
-# A gallery shows what it chose. To learn why a score is what it is one walks through the images, worst first, moves the threshold and looks at a target from near. What there is to see of one image:
+# A gallery shows what it chose. To learn why a score is what it is we walk through the images, worst first, move the threshold and look at a target from near. A view is one image with its prediction. Its verdict at a threshold is in words and in the usual score line, of this image alone.
 
 # %%
 #| export
@@ -558,85 +637,45 @@ class View:
         what = "highest elsewhere" if found else "highest"
         return {**found, f"{what}: row {row}, column {col}": (row, col)}
 
+    @property
+    def grade(self) -> float:  # less is worse
+        "By what images are put in order: IoU at 0.5; without a mask, the surest first."
+        if self.mask is None:
+            return -float(self.prob.max())
+        pred = self.prob > 0.5
+        union = np.count_nonzero(pred | self.mask)
+        return np.count_nonzero(pred & self.mask) / union if union else 1.0
 
-# %% [markdown]
-# Its verdict at a threshold is in words and in the usual score line, of this image alone:
-
-# %%
-#| export
-def verdict(
-    view: View,
-    threshold: float,  # a pixel is predicted where the probability is above it
-    rule: str = "exact",
-) -> str:  # one line, or two
-    "What a threshold finds in an image."
-    preds = objects(view.prob > threshold)
-    if view.mask is None:
-        return f"{len(preds)} detections of {preds.area.sum()} pixels"
-    targets = objects(view.mask)
-    found = find(targets, preds, rule)
-    false = len(preds) - found.matched
-    logits, mask = (torch.tensor(x)[None, None] for x in (view.prob - threshold, view.mask))
-    words = f"{found.matched} of {found.targets} targets found, false alarms: {false}"
-    return f"{words}\n{score(logits, mask, rule)}"
-
-
-def grade(view: View) -> float:  # less is worse
-    "By what images are put in order: IoU at probability 0.5; without a mask, the surest first."
-    if view.mask is None:
-        return -float(view.prob.max())
-    pred = view.prob > 0.5
-    return overlap(*(int(x.sum()) for x in (pred & view.mask, pred, view.mask)))
+    def verdict(
+        self,
+        threshold: float,  # a pixel is predicted where the probability is above it
+        rule: str = "exact",
+    ) -> str:  # one line, or two
+        "What a threshold finds in the image."
+        preds = objects(self.prob > threshold)
+        if self.mask is None:
+            return f"{len(preds)} detections of {preds.area.sum()} pixels"
+        found = find(objects(self.mask), preds, rule)
+        false = len(preds) - found.matched
+        logits, mask = (torch.tensor(x)[None, None] for x in (self.prob - threshold, self.mask))
+        words = f"{found.matched} of {found.targets} targets found, false alarms: {false}"
+        return f"{words}\n{score(logits, mask, rule)}"
 
 
 # %%
-prob = np.zeros((64, 64), np.float32)
-truth = np.zeros((64, 64), bool)
+prob, truth = np.zeros((64, 64), np.float32), np.zeros((64, 64), bool)
 truth[10:13, 50:53] = truth[40:42, 5:7] = True
 prob[10:13, 50:52], prob[30:32, 30:33] = 0.8, 0.6
 grey = np.random.default_rng(0).integers(40, 60, (64, 64, 1), dtype=np.uint8)
 view = View("an example", np.repeat(grey + truth[..., None] * np.uint8(90), 3, 2), prob, truth)
-test_eq(verdict(view, 0.7).splitlines()[0], "1 of 2 targets found, false alarms: 0")
-test_eq(verdict(View("", view.image, prob, None), 0.5), "2 detections of 12 pixels")
-test_eq(round(grade(view), 3), round(6 / 19, 3))
-print(verdict(view, 0.5))
+test_eq(view.verdict(0.7).splitlines()[0], "1 of 2 targets found, false alarms: 0")
+test_close(view.grade, 6 / 19)
+print(view.verdict(0.5))
 list(view.spots)
 
 
 # %% [markdown]
-# From near one sees pixels, so there the pixels have the colours of the signs. A target at the edge is looked at from a window that stays inside.
-
-# %%
-#| export
-def window(
-    shape: Sequence[int],  # height and width
-    centre: Sequence[int],  # row and column
-    half: int,  # half a side, in pixels
-) -> tuple[slice, slice]:
-    "Rows and columns of a square around a place, moved inside where it would reach over the edge."
-    pairs = zip(centre, shape, strict=True)
-    top, left = (min(max(c - half, 0), max(n - 2 * half, 0)) for c, n in pairs)
-    return slice(top, top + 2 * half), slice(left, left + 2 * half)
-
-
-def tint(
-    pred: np.ndarray,  # [H,W] bool
-    mask: np.ndarray,  # [H,W] bool
-) -> np.ndarray:  # [H,W,4] colour and opacity
-    "Colours of hit, missed and false pixels; nothing elsewhere."
-    colours = np.zeros((*pred.shape, 4))
-    for pixels, kind in ((pred & mask, HIT), (mask & ~pred, MISS), (pred & ~mask, FALSE_ALARM)):
-        colours[pixels] = (*to_rgb(kind["color"]), 0.65)
-    return colours
-
-
-# %%
-test_eq(window((64, 64), (2, 60), 8), (slice(0, 16), slice(48, 64)))
-test_eq((tint(prob > 0.5, truth)[..., 3] > 0).sum(), 19)
-
-
-# %% [markdown]
-# One function draws an image at a threshold. The widget below shows its bytes and nothing else, so what is seen while a slider moves is what a still picture of that threshold would be.
+# One function draws an image at a threshold. The widget below shows its bytes and nothing else, so the widget and a still picture of that threshold are the same. From near one sees pixels, so there the pixels have the colours of the signs.
 
 # %%
 #| export
@@ -650,61 +689,66 @@ def explored(
     known, pred, grey = view.mask is not None, view.prob > threshold, view.image.mean(-1)
     mask = pred if view.mask is None else view.mask
     what, centre = list(view.spots.items())[spot]
-    near = window(mask.shape, centre, max(12, len(mask) // 16))
+    half = max(12, len(mask) // 16)
+    near = tuple(_window(c, n, half) for c, n in zip(centre, mask.shape, strict=True))
     panes: list[tuple[str, np.ndarray, dict[str, Any]]] = [("image", grey, {})]
     panes += [("truth", mask, {"vmin": 0, "vmax": 1})] if known else []
     panes += [("probability", view.prob, {"vmin": 0, "vmax": 1})]
     panes += [("hits, misses, false alarms" if known else "detections", grey, {})]
     figure = Figure(figsize=(2.5 * len(panes), 6.2), layout="constrained")
     above, below = figure.subplots(2, len(panes))
+    corner = near[1].start - 0.5, near[0].start - 0.5
     for whole, part, (title, pixels, how) in zip(above, below, panes, strict=True):
-        panel(whole, pixels, title, **how)
-        panel(part, pixels[near], "", **how)
-        corner = near[1].start - 0.5, near[0].start - 0.5
-        side = near[0].stop - near[0].start
-        whole.add_patch(Rectangle(corner, side, side, fill=False, edgecolor="#CC79A7"))
+        _panel(whole, pixels, title, **how)
+        _panel(part, pixels[near], "", **how)
+        whole.add_patch(Rectangle(corner, 2 * half, 2 * half, fill=False, edgecolor="#CC79A7"))
     below[0].set_title(f"from near, {what}", fontsize=9, loc="left")
     below[-1].set_title("found, missed, false pixels" if known else "its pixels", fontsize=9)
-    judge(above[-1], pred, mask, rule)
-    below[-1].imshow(tint(pred, mask)[near])
-    signs(figure, (HIT, MISS, FALSE_ALARM) if known else ({**HIT, "label": "detection"},))
+    _judge(above[-1], pred, mask, rule)
+    colours = np.zeros((*pred.shape, 4))
+    for pixels, sign in ((pred & mask, HIT), (mask & ~pred, MISS), (pred & ~mask, FALSE_ALARM)):
+        colours[pixels] = (*to_rgb(sign["edgecolors"]), 0.65)
+    below[-1].imshow(colours[near])
+    _legend(figure, (HIT, MISS, FALSE_ALARM) if known else ({**HIT, "label": "detection"},))
     name = view.name if len(view.name) <= 40 else f"...{view.name[-37:]}"
-    text = f"{name}  threshold {threshold:.2f}  {verdict(view, threshold, rule)}"
+    text = f"{name}  threshold {threshold:.2f}  {view.verdict(threshold, rule)}"
     figure.suptitle(text, fontsize=10, family="monospace")
     return png(figure)
 
 
+def _window(centre: int, length: int, half: int) -> slice:
+    "A window around a place, moved inside where it would reach over the edge."
+    start = min(max(centre - half, 0), max(length - 2 * half, 0))
+    return slice(start, start + 2 * half)
+
+
 # %%
-keep_png(explored(view), run.folder, "explored")
-
-# %% [markdown]
-# Without a mask there is nothing to be right or wrong about:
-
-# %%
-keep_png(explored(View("unmarked", view.image, prob, None), 0.7), run.folder, "explored")
-
+file = run.folder / "figures" / "explored.png"
+test_eq(save_picture(explored(view), file), Picture(file))
+Picture(file)
 
 # %% [markdown]
 # ### Which images
 #
-# A split of the run's data, or any folder of images. All are squashed to the run's size, as its scores are, and each is predicted when it is first looked at. They are predicted one by one: in company the last digit of a probability may be another one, and a picture would depend on what was looked at before.
+# A split of the run's data, or any folder of images. All are resized to the size of the run, as for its scores, and each is predicted when it is first looked at. They are predicted one by one. In a batch the last digit of a probability may differ, and a picture would depend on what was looked at before.
+#
+# A folder has masks where it is called `images`, and `masks` is beside it (or IRSTD-1k's names), or where it holds both.
+#
+# The order of the test images is known from the run's own scoring. Other images have to be predicted once first; a file that cannot be read is left out, and counted. The order is that of probability 0.5 and stays while the threshold moves: a list that jumps under the hand is no list.
 
 # %%
 #| export
+Source = Callable[[int], tuple[np.ndarray, np.ndarray | None]]  # an image and its mask
+
+
 class Views:
     "Images to walk through, each with its prediction."
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        pair: Callable[[int], tuple[np.ndarray, np.ndarray | None]],  # an image and its mask
-        detector: Callable[[torch.Tensor, int], torch.Tensor],  # such as a Detector
-        size: int,  # side to which all are squashed
-    ) -> None:
+    def __init__(self, names: Sequence[str], pair: Source, detector: Detector, size: int) -> None:
         self.names, self.pair, self.detector, self.size = names, pair, detector, size
-        self.view = lru_cache(64)(self.look)  # those that were looked at last
+        self.view = lru_cache(64)(self._view)  # those that were looked at last
 
-    def look(self, index: int) -> View:
+    def _view(self, index: int) -> View:
         "Predict one."
         image, mask = self.pair(index)
         empty = np.zeros(image.shape[:2], np.uint8)
@@ -714,14 +758,32 @@ class Views:
         return View(self.names[index], batch.image[0].permute(1, 2, 0).numpy(), prob, truth)
 
 
-# %% [markdown]
-# A folder has masks where it is called `images`, and `masks` is beside it (or IRSTD-1k's names), or where it holds both.
+def open_views(
+    weights: Path,  # a file
+    images: str | Path | Split,  # "train", "val", "test": of the run's data; or a folder
+    config: Config,  # of the run
+    device: str,
+) -> Views:
+    "The images to walk through; UserError if there are none."
+    detector, size = Detector(weights, device), config.base_size
+    if not isinstance(images, Split):
+        if images not in ("train", "val", "test"):
+            return Views(*_in_folder(Path(images).expanduser()), detector, size)
+        if not Folder(weights.parent).read_json("config.json"):
+            raise UserError(f"{weights}: lies in no run's folder; name a folder of images")
+        images = _part_of(config, str(images))
+    return Views(images.names, images.pairs.__getitem__, detector, size)
 
-# %%
-#| export
-def images_in(
-    folder: Path,
-) -> tuple[list[str], Callable[[int], tuple[np.ndarray, np.ndarray | None]]]:  # as Views takes it
+
+def _part_of(config: Config, name: str) -> Split:
+    "A part of a run's data: train, val or test; UserError if there is no such part."
+    parts = splits(config, ["test"] if name == "test" else ["train", "test"])
+    if name not in parts:
+        raise UserError(f"images={name!r}: this run held no such part out; write train or test")
+    return parts[name]
+
+
+def _in_folder(folder: Path) -> tuple[list[str], Source]:
     "The images of a folder, with masks where there are some; UserError if there is no image."
     inside = [folder / name for name, _ in FOLDERS if (folder / name).is_dir()]
     images = inside[0] if inside else folder
@@ -746,197 +808,113 @@ def images_in(
     return [file.name for file in files], pair
 
 
-# %%
-from PIL import Image
-
-with tempfile.TemporaryDirectory() as tmp:
-    for folder, pixels in (("images", view.image), ("masks", 255 * truth.astype(np.uint8))):
-        (Path(tmp) / folder).mkdir()
-        Image.fromarray(pixels).save(Path(tmp) / folder / "a.png")
-    (Path(tmp) / "images" / "._0.png").write_bytes(b"of a Mac")
-    names, pair = images_in(Path(tmp))
-    image, mask = pair(0)
-    test_eq((names, mask.sum()), (["a.png"], 13))
-    (Path(tmp) / "masks" / "a.png").unlink()
-    test_eq(images_in(Path(tmp) / "images")[1](0)[1], None)
-with expect_fail(UserError, contains="name a folder"):
-    images_in(Path(tmp))
-
-
-# %% [markdown]
-# The order of the test images is known from the run's own scoring. Other images have to be predicted once before it is known which is worst; a file that cannot be read is left out, and counted. The order is that of probability 0.5 and stays while the threshold moves: a list that jumps under the hand is no list.
-
-# %%
-#| export
 def worst_first(
     views: Views,
     grades: dict[str, float] | None = None,  # by name, where they are known
 ) -> list[tuple[str, int]]:  # a line for the list, and the image's place in the views
     "The images in the order of their error; UserError if none can be read."
     found, bad = [], Findings()
-    for i in bar(range(len(views.names)), len(views.names), "predict") if not grades else ():
-        try:
-            view = views.view(i)
-        except BadImage as error:
-            bad.errors[str(error)].append(views.names[i])
-        else:
-            found.append((grade(view), i))
     if grades:
         found = [(grades[name], i) for i, name in enumerate(views.names)]
+    for i in () if grades else bar(range(len(views.names)), len(views.names), "predict"):
+        try:
+            found.append((views.view(i).grade, i))
+        except BadImage as error:
+            bad.errors[str(error)].append(views.names[i])
     for line in bad.lines(bad.errors):
         warnings.warn(f"left out: {line}", stacklevel=2)
     if not found:
         raise UserError(f"none of the {len(views.names)} images can be read; name another folder")
-    return [
-        (f"{views.names[i]}  {f'IoU {g:.2f}' if g >= 0 else f'highest {-g:.2f}'}", i)
-        for g, i in sorted(found)
-    ]
+    words = {i: f"IoU {g:.2f}" if g >= 0 else f"highest {-g:.2f}" for g, i in found}
+    return [(f"{views.names[i]}  {words[i]}", i) for _, i in sorted(found)]
 
 
 # %%
-parts = splits(config)
-views = Views(
-    parts["test"].names,
-    parts["test"].pairs.__getitem__,
-    Detector(run.folder / "best.pt", "cpu"),
-    64,
-)
-known = {row["name"]: row["iou"] for row in graded(run.folder, 99)}
+views = open_views(run.folder / "best.pt", "test", run_config(run.folder), "cpu")
+assert isinstance(views, Views)
+known = {image.name: image.iou for image in read_details(run.folder).images}
 test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
+with tempfile.TemporaryDirectory() as tmp:
+    for name, pixels in (("images", view.image), ("masks", 255 * truth.astype(np.uint8))):
+        (Path(tmp) / name).mkdir()
+        Image.fromarray(pixels).save(Path(tmp) / name / "a.png")
+    some = open_views(run.folder / "best.pt", tmp, config, "cpu")
+    test_eq((some.names, some.view(0).mask.sum()), (["a.png"], 13))
 worst_first(views)
-
-
-# %% [markdown]
-# `images` says which: a word for a part of the run's data, else a folder.
-
-# %%
-#| export
-def views_of(
-    weights: Path,  # a file
-    images: str | Path | Split,
-    config: Config,
-    device: str,
-) -> Views:
-    "The images that are asked for; UserError if there are none."
-    detector, size = Detector(weights, device), config.base_size
-    if isinstance(images, Split):
-        return Views(images.names, images.pairs.__getitem__, detector, size)
-    if images not in ("train", "val", "test"):
-        return Views(*images_in(Path(images).expanduser()), detector, size)
-    if not Folder(weights.parent).read_json("config.json"):
-        raise UserError(f"{weights}: lies in no run's folder; name a folder of images")
-    split = part_of(config, str(images))
-    return Views(split.names, split.pairs.__getitem__, detector, size)
-
-
-def part_of(config: Config, name: str) -> Split:  # name: train, val or test
-    "A part of a run's data; UserError if there is no such part."
-    parts = splits(config, ["test"] if name == "test" else ["train", "test"])
-    if name not in parts:
-        raise UserError(f"images={name!r}: this run held no such part out; write train or test")
-    return parts[name]
-
-
-def movable() -> bool:
-    "Whether somebody sits before this notebook, and has widgets to move things with."
-    return "ipykernel" in sys.modules and watched()
-
-
-# %%
-assert movable() in (False, True)
-test_eq(part_of(config, "test").names, views.names)
-test_eq(views_of(run.folder / "best.pt", parts["test"], config, "cpu").names, views.names)
-with expect_fail(UserError, contains="write train or test"):
-    views_of(run.folder / "best.pt", "val", run_config(run.folder), "cpu")
 
 
 # %% [markdown]
 # ### The widget
 #
-# Image, spot and threshold are chosen by hand; the picture follows. The slider draws when it is let go: a picture takes half a second, and a queue of them would run after the hand.
-
-# %%
-#| export
-def controls(
-    lines: Sequence[tuple[str, int]],  # of the list of images, with their places in the views
-    threshold: float,
-    first: int,  # line that is chosen at first
-) -> Any:  # widgets by name
-    "What an explorer is moved with."
-    import ipywidgets as w
-
-    numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
-    style, wide = {"description_width": "80px"}, w.Layout(width="460px")
-    how = {"style": style, "layout": wide}
-    slider = w.FloatSlider(
-        threshold, min=0, max=1, step=0.01, continuous_update=False, description="threshold", **how
-    )
-    return SimpleNamespace(
-        image=w.Dropdown(options=numbered, index=first, description="image", **how),
-        spot=w.Dropdown(description="from near", **how),
-        threshold=slider,
-        back=w.Button(description="back"),
-        on=w.Button(description="next"),
-        picture=w.Image(format="png", layout=w.Layout(max_width="100%")),
-    )
-
-
-# %% [markdown]
-# What happens when one of them is moved:
+# Image, spot and threshold are chosen by hand; the picture follows. The slider draws when it is released: a picture takes half a second, and a queue of them would run after the hand.
 
 # %%
 #| export
 class Explorer:
     "Widgets to walk through images."
 
-    def __init__(self, views: Views, moved: Any, rule: str = "exact") -> None:
+    def __init__(
+        self,
+        views: Views,
+        lines: Sequence[tuple[str, int]],  # from `worst_first`
+        threshold: float = 0.5,
+        place: int = 0,  # of the line that is chosen at first
+        rule: str = "exact",
+    ) -> None:
         import ipywidgets as w
 
-        self.views, self.moved, self.rule = views, moved, rule
-        buttons = w.HBox([moved.image, moved.back, moved.on])
-        self.box = w.VBox([buttons, moved.spot, moved.threshold, moved.picture])
-        moved.image.observe(self.choose, "index")
-        moved.threshold.observe(self.draw, "value")
-        moved.back.on_click(lambda _: self.step(-1))
-        moved.on.on_click(lambda _: self.step(1))
+        self.views, self.rule = views, rule
+        numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
+        how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
+        self.image = w.Dropdown(options=numbered, index=place, description="image", **how)
+        self.spot = w.Dropdown(description="from near", **how)
+        steps = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
+        self.threshold = w.FloatSlider(threshold, description="threshold", **steps, **how)
+        self.picture = w.Image(format="png", layout=w.Layout(max_width="100%"))
+        back, on = w.Button(description="back"), w.Button(description="next")
+        self.box = w.VBox([w.HBox([self.image, back, on]), self.spot, self.threshold, self.picture])
+        self.image.observe(self.choose, "index")
+        self.threshold.observe(self.draw, "value")
+        back.on_click(lambda _: self.step(-1))
+        on.on_click(lambda _: self.step(1))
 
     def draw(self, change: Any = None) -> None:
         "Show what is chosen."
-        view, threshold = self.views.view(self.moved.image.value), self.moved.threshold.value
-        spot = self.moved.spot.index or 0
-        self.moved.picture.value = explored(view, round(threshold, 2), spot, self.rule)
+        view, threshold = self.views.view(self.image.value), round(self.threshold.value, 2)
+        self.picture.value = explored(view, threshold, self.spot.index or 0, self.rule)
 
     def choose(self, change: Any = None, spot: int = 0) -> None:
         "Go to another image."
-        near = self.moved.spot
-        near.unobserve_all("index")
-        near.options = list(self.views.view(self.moved.image.value).spots)
-        near.index = spot
-        near.observe(self.draw, "index")
+        self.spot.unobserve_all("index")
+        self.spot.options = list(self.views.view(self.image.value).spots)
+        self.spot.index = spot
+        self.spot.observe(self.draw, "index")
         self.draw()
 
     def step(self, by: int) -> None:
         "Go to a neighbour in the list."
-        last = len(self.moved.image.options) - 1
-        self.moved.image.index = min(max(self.moved.image.index + by, 0), last)
+        self.image.index = min(max(self.image.index + by, 0), len(self.image.options) - 1)
 
 
 # %%
 if find_spec("ipywidgets"):
-    lines = worst_first(views, known)
-    hands = Explorer(views, controls(lines, threshold=0.5, first=0))
+    hands = Explorer(views, lines := worst_first(views, known))
     hands.choose()
-    test_eq(hands.moved.picture.value, explored(views.view(lines[0][1])))
-    hands.moved.threshold.value = 0.3
+    hands.threshold.value = 0.3
     hands.step(1)
-    test_eq(hands.moved.picture.value, explored(views.view(lines[1][1]), 0.3))
+    test_eq(hands.picture.value, explored(views.view(lines[1][1]), 0.3))
 
 
 # %% [markdown]
-# Everything together. Where nobody sits before it, under papermill for one, or where ipywidgets is missing, the same call is a still picture of the same image at the same threshold, kept among the run's figures.
+# Everything together. In a headless run, or where ipywidgets is missing, the same call is a still picture of the same image at the same threshold, kept among the figures of the run.
 
 # %%
 #| export
+def movable() -> bool:
+    "Whether somebody sits before this notebook, and has widgets to move things with."
+    return "ipykernel" in sys.modules and watched()
+
+
 def explore(
     weights: str | Path,  # a run's folder, or a file of weights
     images: str | Path | Split = "test",  # "test", "val", "train": of the run's data; or a folder
@@ -951,11 +929,10 @@ def explore(
         raise UserError(f"threshold={threshold}: is a probability; write 0 to 1")
     path = Path(weights).expanduser()
     file = weights_file(path)
-    run, test = file.parent, images == "test"
-    config = run_config(run)
-    views = views_of(file, images, config, device)
-    rows = Folder(run).read_json("details.json").get("images", []) if test and path.is_dir() else []
-    known = {r["name"]: overlap(r["inter"], r["pred"], r["mask"]) for r in rows}
+    run, config = file.parent, run_config(file.parent)
+    views = open_views(file, images, config, device)
+    rows = read_details(run).images if images == "test" and path.is_dir() else []
+    known = {row.name: row.iou for row in rows}
     lines = worst_first(views, known if known.keys() == set(views.names) else None)
     if not 0 <= place < len(lines):
         raise UserError(
@@ -965,14 +942,16 @@ def explore(
     if not 0 <= spot < spots:
         raise UserError(f"spot={spot}: this image has {spots} to see; write 0 to {spots - 1}")
     if movable():
-        hands = Explorer(views, controls(lines, threshold, place), config.rule)
+        hands = Explorer(views, lines, threshold, place, config.rule)
         hands.choose(spot=spot)
         return hands.box
     still = explored(views.view(lines[place][1]), threshold, spot, config.rule)
-    return keep_png(still, Path(output).expanduser() if output else run, "explore")
+    folder = Path(output).expanduser() if output else run
+    return save_picture(still, folder / "figures" / "explore.png")
 
 
 # %%
+print("widgets" if movable() else "a still picture")
 with expect_fail(UserError, contains="write 0 to"):
     explore(run.folder, place=99)
 explore(run.folder, threshold=0.3)
@@ -980,71 +959,62 @@ explore(run.folder, threshold=0.3)
 # %% [markdown]
 # ## Watching a run
 #
-# A run tells what it does in its folder, so it can be watched from anywhere that sees the folder: another notebook, another process, another machine with the same disk. It is not asked anything and does not know that it is watched.
+# A run writes what it does into its folder, so it can be watched from anywhere that sees the folder: a different notebook, process or machine with the same disk. The run itself does not notice. A process that was killed leaves the state "running". So if a run has been silent for too long, we report that.
 
 # %%
 #| export
-ENDS = ("finished", "stopped", "failed")  # states of a run that goes on no more
+ENDS = ("finished", "stopped", "failed")  # states of a run that has ended
 
 
 def how_far(
     folder: Path,  # of a run
-) -> str:  # two lines
-    "How a run is, by its own word: state, epochs, time left, the last scores."
+) -> str:  # one line, or two
+    "The state of a run by its own records: epochs, time left, the last scores."
     files = Folder(folder)
     status, history = files.read_json("status.json"), files.history()
     done = history[-1]["epoch"] + 1 if history else 0
-    state = status.get("state", "not begun")
-    text = f"{state}: {done} of {files.read_json('config.json').get('epochs', '?')} epochs"
+    epochs = files.read_json("config.json").get("epochs", "?")
+    state, lasted = status.get("state", "not begun"), _last_epochs(files)
+    text = f"{state}: {done} of {epochs} epochs"
     if state in ENDS:
         text += f", {status.get('reason', '')}"
-    elif left := seconds_left(folder):
-        text += f", {duration(left)} left"
+    elif lasted and isinstance(epochs, int) and epochs > done:
+        text += f", {duration(sum(lasted) / len(lasted) * (epochs - done))} left"
     scored = [e for e in history if "line" in e][-1:]
     return "\n".join([text, *(f"epoch {e['epoch']}, {e['split']}: {e['line']}" for e in scored)])
 
 
-def seconds_left(
-    folder: Path,  # of a run
-) -> float:  # 0: done, or not known yet
-    "How long the epochs to come take if they are as long as the last five."
-    files = Folder(folder)
-    history, epochs = files.history(), files.read_json("config.json").get("epochs", 0)
-    lasted = [entry["seconds"] for entry in history[-5:]]
-    return sum(lasted) / len(lasted) * (epochs - history[-1]["epoch"] - 1) if lasted else 0.0
-
-
-# %% [markdown]
-# A process that was killed cannot say so, and its state stays "running". So a long silence is told as such:
-
-# %%
-#| export
 def silence(
     folder: Path,  # of a run
     now: float | None = None,  # seconds since 1970; None: now
-) -> str:  # empty: it is not long
-    "What to think of a run from which nothing is heard any more."
+) -> str:  # empty: not too long
+    "How long a run has written nothing, if that is too long."
     files = Folder(folder)
-    lasted = [entry["seconds"] for entry in files.history()[-5:]]
     written = [
         p.stat().st_mtime
         for p in (files.file("log.jsonl"), files.file("status.json"))
         if p.exists()
     ]
     quiet = (time.time() if now is None else now) - max(written, default=math.inf)
-    if files.read_json("status.json").get("state") != "running" or quiet < 3 * max([60, *lasted]):
+    running = files.read_json("status.json").get("state") == "running"
+    if not running or quiet < 3 * max([60, *_last_epochs(files)]):
         return ""
     return f"nothing was written for {duration(quiet)}: it may have been killed"
 
 
+def _last_epochs(files: Folder) -> list[float]:
+    "Seconds that each of the last five epochs took."
+    return [entry["seconds"] for entry in files.history()[-5:]]
+
+
 # %%
 print(how_far(run.folder))
-test_eq((seconds_left(run.folder), silence(run.folder)), (0, ""))
+test_eq(silence(run.folder), "")
 test_eq(how_far(Path("no run")), "not begun: 0 of ? epochs")
 
 
 # %% [markdown]
-# Curves and numbers do not show that a network predicts nothing, or everything; images do. Three of them are predicted with the last checkpoint, whenever there is a new one, on the CPU of the process that watches.
+# Curves and numbers do not show that a network predicts nothing, or everything; images do. Three of them are predicted with the last checkpoint, whenever there is a new one, on the CPU of the process that watches. Where there are no images the picture reports why: no checkpoint yet, or a data set that is not available here.
 
 # %%
 #| export
@@ -1054,7 +1024,7 @@ class Watch:
     def __init__(self, folder: str | Path, count: int = 3) -> None:
         self.folder, self.count = Path(folder).expanduser(), count
         self.split: Split | None = None  # read once
-        self.last: tuple[Any, bytes] = (None, b"")  # what lay there when it was drawn last
+        self.last: tuple[list[int], bytes] = ([], b"")  # the picture, and when its files were new
         if not any((self.folder / name).exists() for name in ("config.json", "status.json")):
             raise UserError(
                 f"{folder}: no run is there; give the folder that `mshnet train` prints"
@@ -1065,16 +1035,13 @@ class Watch:
         "Whether nothing more will come."
         return Folder(self.folder).read_json("status.json").get("state") in ENDS
 
-    def stamp(self) -> list[int]:
-        "When each of its files was written."
-        files = [self.folder / n for n in ("config.json", "status.json", "log.jsonl", "last.pt")]
-        return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
-
     def png(self) -> bytes:
-        "The picture; drawn anew if something was written."
-        stamp = self.stamp()
+        "The picture; drawn again if something was written."
+        names = ("config.json", "status.json", "log.jsonl", "last.pt")
+        files = [self.folder / name for name in names]
+        stamp = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
         if self.last[0] != stamp:
-            self.last = stamp, followed(self)
+            self.last = stamp, png(self.draw())
         return self.last[1]
 
     def predictions(self) -> tuple[list[str], tuple[np.ndarray, ...], str]:
@@ -1083,66 +1050,55 @@ class Watch:
         if not last.exists():
             raise UserError("no checkpoint yet: the first one comes after the first epoch")
         config = run_config(self.folder)
-        self.split = self.split or part_of(config, judge_split(config))
+        self.split = self.split or _part_of(config, judge_split(config))
         names = [self.split.names[i] for i in even_steps(len(self.split), self.count)]
-        found = predict_some(self.folder, self.split, names, config, last)
-        return names, found, config.rule
+        return names, predict_some(last, self.split, names, config.base_size), config.rule
+
+    def draw(self) -> Figure:
+        "The run as it is now: how far, curves, and the last predictions."
+        figure = Figure(figsize=(11.5, 5.4), layout="constrained")
+        figure.suptitle(how_far(self.folder), fontsize=10, family="monospace")
+        halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.2))
+        left, right = halves
+        _draw_history(left, Folder(self.folder).history())
+        try:
+            names, (images, prob, mask), rule = self.predictions()
+        except UserError as error:
+            right.text(0.5, 0.5, textwrap.fill(str(error), 50), ha="center", va="center")
+            return figure
+        for i, (above, below) in enumerate(right.subplots(2, len(names), squeeze=False).T):
+            _panel(above, images[i], names[i])
+            _judge(above, prob[i] > 0.5, mask[i], rule)
+            _panel(below, prob[i], "probability", vmin=0, vmax=1)
+        _legend(right)
+        return figure
 
 
 # %%
 watching = Watch(run.folder)
-assert watching.ended and len(watching.stamp()) == 4
-test_eq(len(watching.predictions()[0]), 3)
+assert watching.ended
 with expect_fail(UserError, contains="no run is there"):
     Watch("no run")
+watching.draw()
 
 
 # %% [markdown]
-# The picture says why where it has no images: no checkpoint yet, or a data set that is not to be seen from here.
-
-# %%
-#| export
-def followed(watching: Watch) -> bytes:  # of a PNG file
-    "A run as it is now: how far, curves, and the last predictions."
-    figure = Figure(figsize=(11.5, 5.4), layout="constrained")
-    figure.suptitle(how_far(watching.folder), fontsize=10, family="monospace")
-    halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.2))
-    left, right = halves
-    draw_curves(left, Folder(watching.folder).history())
-    try:
-        names, (images, prob, mask), rule = watching.predictions()
-    except UserError as error:
-        right.text(0.5, 0.5, textwrap.fill(str(error), 50), ha="center", va="center")
-        return png(figure)
-    for i, (above, below) in enumerate(right.subplots(2, len(names), squeeze=False).T):
-        panel(above, images[i], names[i])
-        judge(above, prob[i] > 0.5, mask[i], rule)
-        panel(below, prob[i], "probability", vmin=0, vmax=1)
-    signs(right)
-    return png(figure)
-
-
-# %%
-keep_png(followed(watching), run.folder, "watch")
-
-
-# %% [markdown]
-# The widget looks again when its button is pressed, and by itself every few seconds until the run has ended. That happens between the cells of the notebook that shows it. One that trains is busy, so a run is watched from another notebook.
+# The widget looks again when its button is pressed, and every few seconds until the run has ended. That happens between the cells of the notebook that shows it. A notebook that trains is busy, so watch a run from a different one.
 
 # %%
 #| export
 class Watcher:
-    "Widgets that show a run as it goes on."
+    "Widgets that show a run while it trains."
 
     def __init__(self, watching: Watch, seconds: float = 5.0) -> None:
         import ipywidgets as w
 
         self.watching, self.seconds = watching, seconds
         self.line, self.picture = w.HTML(), w.Image(format="png", layout=w.Layout(max_width="100%"))
-        self.button = w.Button(description="look again")
+        button = w.Button(description="look again")
         self.itself = w.Checkbox(True, description=f"every {seconds:g} s", indent=False)
-        self.button.on_click(self.look)
-        self.box = w.VBox([w.HBox([self.button, self.itself]), self.line, self.picture])
+        button.on_click(self.look)
+        self.box = w.VBox([w.HBox([button, self.itself]), self.line, self.picture])
 
     def look(self, button: Any = None) -> None:
         "Show what is there now."
@@ -1152,8 +1108,7 @@ class Watcher:
         except (UserError, OSError) as error:
             text = str(error)
         state = how_far(folder).splitlines()[0]
-        told = "; ".join(x for x in (state, text, f"seen at {now}") if x)
-        self.line.value = html.escape(told)
+        self.line.value = html.escape("; ".join(x for x in (state, text, f"seen at {now}") if x))
         if self.watching.ended:
             self.itself.value, self.itself.disabled = False, True
 
@@ -1166,18 +1121,6 @@ class Watcher:
         self.look()  # its end may have come while the last picture was drawn
 
 
-# %%
-if find_spec("ipywidgets"):
-    eyes = Watcher(watching, seconds=0.01)
-    eyes.look()
-    test_eq(eyes.picture.value, watching.png())
-    with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
-        pool.submit(asyncio.run, eyes.follow()).result()  # ends at once: the run has ended
-    print(eyes.line.value)
-
-
-# %%
-#| export
 def watch(
     folder: str | Path,  # of a run
     seconds: float = 5.0,  # between two looks
@@ -1185,7 +1128,7 @@ def watch(
     "Watch a run: curves, last predictions, time left. Without widgets: as it is now."
     watching = Watch(folder)
     if not movable():
-        return keep_png(watching.png(), watching.folder, "watch")
+        return save_picture(watching.png(), watching.folder / "figures" / "watch.png")
     watcher = Watcher(watching, seconds)
     watcher.look()
     watcher.box.task = asyncio.get_running_loop().create_task(watcher.follow())
@@ -1193,6 +1136,11 @@ def watch(
 
 
 # %%
+if find_spec("ipywidgets"):
+    eyes = Watcher(watching)
+    eyes.look()
+    test_eq(eyes.picture.value, watching.png())
+    print(eyes.line.value)
 watch(run.folder)
 
 # %%

@@ -13,21 +13,16 @@ from PIL import Image
 
 from mshnet.cli import main
 from mshnet.compare import (
-    Calibration,
-    Target,
     by_bins,
     cause_of,
-    causes,
     choice,
     compare,
     draw,
     protocol_table,
     read_scored,
     seed_groups,
-    style,
     tables,
     trust,
-    verdicts,
     wilson,
     worst,
 )
@@ -36,10 +31,11 @@ from mshnet.data import splits
 from mshnet.device import open_device
 from mshnet.evaluate import close_up, evaluate, signal_to_clutter, tenths
 from mshnet.metrics import find, objects
+from mshnet.show import TargetRecord, style
 from mshnet.task import make_task
 from mshnet.train import identity, train
 
-SETTINGS = {"scenes": 16, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
+SETTINGS = {"scenes": 16, "base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +44,7 @@ def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         folder = str(place / f"seed{seed}")
-        train(Config(**SETTINGS, seed=seed, epochs=2, warm_epoch=0, output_dir=folder))
+        train(Config(**SETTINGS, seed=seed, epochs=1, warm_epoch=-1, output_dir=folder))
     return place
 
 
@@ -87,20 +83,19 @@ def refused(capsys, *words):
     return err
 
 
-def test_two_runs_make_a_table_with_their_mean(runs, capsys):
-    "Runs that differ in their seed alone have a mean and a deviation, computed here by hand."
-    status, out, _ = call(capsys, runs / "seed0", runs / "seed1")
-    ious = [read_scored(runs / name).scores.iou for name in ("seed0", "seed1")]
-    mean, deviation = np.mean(ious), abs(ious[0] - ious[1]) / math.sqrt(2)
+def test_two_runs_make_a_table_with_their_mean(copies, capsys):
+    "Runs that differ in their seed alone have a mean and a deviation; one run has none."
+    folders = [copies / "seed0", copies / "seed1"]
+    for folder, iou in zip(folders, (0.2, 0.5), strict=True):
+        content = json.loads((folder / "scores.json").read_text())
+        content["scores"]["iou"] = iou
+        (folder / "scores.json").write_text(json.dumps(content))
+    status, out, _ = call(capsys, *folders)
     assert status == 0
-    assert f"mean of n = 2 seeds like seed0  {mean:.3f} ± {deviation:.3f}" in out
+    assert f"mean of n = 2 seeds like seed0  0.350 ± {0.3 / math.sqrt(2):.3f}" in out
     assert "By contrast" in out
     assert "NOT COMPARABLE" not in out
-
-
-def test_one_run_is_shown_alone(runs, capsys):
-    "Its own table needs no company."
-    status, out, _ = call(capsys, runs / "seed0")
+    status, out, _ = call(capsys, folders[0])
     assert status == 0
     assert "mean of" not in out
     assert "protocol: split_hash" in out
@@ -122,7 +117,7 @@ def test_one_run_is_shown_alone(runs, capsys):
     ],
 )
 def test_what_is_not_comparable_is_refused_and_shown_anyway(copies, capsys, field, value):
-    "The line names the field; with --anyway the text, the document, the data and picture warn."
+    "The line names the field; with --anyway the text and the document warn."
     change(copies / "seed1", "scores.json", **{field: value})
     both, name = (copies / "seed0", copies / "seed1"), "choice" if field == "chosen" else field
     line = refused(capsys, *both)
@@ -135,8 +130,14 @@ def test_what_is_not_comparable_is_refused_and_shown_anyway(copies, capsys, fiel
     assert f"{name} !" in out
     assert "**NOT COMPARABLE" in (copies / "x.md").read_text()
     assert "mean of" not in out
-    said = draw(compare(both, anyway=True)).get_suptitle()
-    assert name in said
+
+
+def test_a_picture_of_what_is_not_comparable_warns(copies):
+    "It may be passed on alone."
+    change(copies / "seed1", "scores.json", size=128)
+    found = compare([copies / "seed0", copies / "seed1"], anyway=True)
+    assert draw(found).get_suptitle() == found.warning
+    assert "size" in found.warning
 
 
 @pytest.mark.parametrize(
@@ -167,18 +168,14 @@ def test_last_and_held_out_are_both_honest():
 
 @pytest.mark.parametrize("field", ["data", "trained_on", "precision", "torch"])
 def test_a_mean_is_of_seeds_alone(copies, field):
-    "Other training images, another precision or version are another experiment."
-    found = compare([copies / "seed0", copies / "seed1"])
-    assert len(seed_groups(found.runs)) == 1
-    change(copies / "seed1", "scores.json", **{field: "other"})
-    assert seed_groups(compare([copies / "seed0", copies / "seed1"]).runs) == []
-
-
-def test_a_mean_needs_known_training_images(copies):
-    "Two runs of before they were recorded may be of different ones."
-    for name in ("seed0", "seed1"):
-        change(copies / name, "scores.json", trained_on=None)
-    assert seed_groups(compare([copies / "seed0", copies / "seed1"]).runs) == []
+    "Other training images, precision or versions are another experiment, and so are unknown ones."
+    both = copies / "seed0", copies / "seed1"
+    assert len(seed_groups(compare(both).runs)) == 1
+    change(both[1], "scores.json", **{field: "other"})
+    assert seed_groups(compare(both).runs) == []
+    for folder in both:
+        change(folder, "scores.json", trained_on=None)
+    assert seed_groups(compare(both).runs) == []
 
 
 def test_training_images_are_the_same_with_every_seed(tmp_path):
@@ -399,24 +396,13 @@ TARGET |= {"extra": 0, "parts": 0, "merged": False}
 )
 def test_the_cause_follows_its_rule(values, cause):
     "As the notebook's table has them."
-    assert cause_of(Target(**(TARGET | values))) == cause
-
-
-def test_every_record_of_a_run_has_its_place(runs):
-    "Bins hold every target once; causes every wrong pixel; images come from worst to best."
-    details = read_scored(runs / "seed0").details
-    for of in ("area", "scr"):
-        assert sum(b.targets for b in by_bins(details.targets, of)) == len(details.targets)
-    found = verdicts(details)
-    assert sum(row[2] for row in causes(found)) == sum(image.wrong for image in details.images)
-    ious = [verdict.image.iou for verdict in found]
-    assert ious == sorted(ious)
+    assert cause_of(TargetRecord(**(TARGET | values))) == cause
 
 
 def test_bins_count_their_edges():
     "1-9, 10-25, 26-64, 65 and more."
     areas = (1, 9, 10, 25, 26, 64, 65, 4000)
-    bins = by_bins([Target(**(TARGET | {"area": area})) for area in areas], "area")
+    bins = by_bins([TargetRecord(**(TARGET | {"area": area})) for area in areas], "area")
     assert [b.targets for b in bins] == [2, 2, 2, 2]
     assert [b.rate[0] for b in bins] == [0] * 4
 
@@ -427,15 +413,15 @@ def test_wilson_is_the_closed_form():
         z, p = 1.959963984540054, found / n
         middle = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        assert wilson(found, n) == pytest.approx((max(middle - half, 0), min(middle + half, 1)))
+        wanted = p, max(middle - half, 0), min(middle + half, 1)
+        assert wilson(found, n) == pytest.approx(wanted)
 
 
 def test_calibration_error_is_the_mean_gap():
     "By hand: two tenths, gaps 0.1 and 0.3."
-    curve = Calibration(
-        pixels=[60, *[0] * 8, 40], target=[12, *[0] * 8, 24], mean=[0.1, *[None] * 8, 0.9]
-    )
-    found = trust(curve)
+    pixels, target = [60, *[0] * 8, 40], [12, *[0] * 8, 24]
+    curve = {"pixels": pixels, "target": target, "mean": [0.1, *[math.nan] * 8, 0.9]}
+    found = trust({name: np.array(values) for name, values in curve.items()})
     assert found.all_pixels == pytest.approx(0.6 * 0.1 + 0.4 * 0.3)
     assert found.upper == pytest.approx(0.3)
     assert found.said == pytest.approx((6 + 36) / 36)
@@ -444,9 +430,9 @@ def test_calibration_error_is_the_mean_gap():
 def test_calibration_counts_every_pixel(runs):
     "Of all images, once each."
     scored = read_scored(runs / "seed0")
-    curve = scored.details.curves.calibration
-    assert sum(curve.pixels) == len(scored.details.images) * 64 * 64
-    assert sum(curve.target) == sum(image.mask for image in scored.details.images)
+    curve = scored.details.curve("calibration")
+    assert curve["pixels"].sum() == len(scored.details.images) * 32 * 32
+    assert curve["target"].sum() == sum(image.mask for image in scored.details.images)
 
 
 def test_colours_are_of_the_palette_and_signs_differ():
@@ -463,16 +449,8 @@ def test_a_run_without_targets_is_compared(tmp_path):
     for mask in (data / "masks").glob("test_*"):
         Image.fromarray(np.zeros((32, 32), np.uint8)).save(mask)
     common = {"dataset_dir": str(data), "base_size": 32, "crop_size": 32, "choose": "last"}
-    train(
-        Config(
-            **common,
-            device="cpu",
-            epochs=1,
-            warm_epoch=-1,
-            batch_size=2,
-            output_dir=str(tmp_path / "run"),
-        )
-    )
+    settings = {"device": "cpu", "epochs": 1, "warm_epoch": -1, "batch_size": 2}
+    train(Config(**common, **settings, output_dir=str(tmp_path / "run")))
     found = compare([tmp_path / "run"])
     assert "-" in tables(found)[0].rows[0]
     draw(found)
