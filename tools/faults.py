@@ -549,7 +549,7 @@ def kill_twice_and_more(this: Round) -> None:
 @fault
 def kill_in_the_best_epoch(this: Round) -> None:
     "kill -9 while best.pt is written, or between it and last.pt."
-    killed_at(this, *this.point("best.pt", "link previous.pt", "checkpoint: "))
+    killed_at(this, *this.point("best.pt", "replace previous.pt", "checkpoint: "))
     this.finish()
 
 
@@ -759,13 +759,13 @@ def read_only_folder(this: Round) -> None:
 
 def quick_mirror(hang: bool = False) -> None:
     "A mirror that tries again at once, and that nobody waits for long."
-    begin_, flush = places.BackgroundCopies.__init__, places.Mirror.flush
+    begin_, flush = places.Mirror.__init__, places.Mirror.flush
 
     def made(self: Any, *args: Any, **how: Any) -> None:
         begin_(self, *args, **how)
         self.pause = 0.01
 
-    places.BackgroundCopies.__init__ = made  # type: ignore[method-assign]
+    places.Mirror.__init__ = made  # type: ignore[method-assign]
     if hang:
         places.Mirror.flush = lambda self, timeout: flush(self, min(timeout, 1.0))  # type: ignore[method-assign]
 
@@ -782,7 +782,7 @@ def mirror_in_trouble(this: Round) -> None:
 
     def arm(points: Points) -> None:
         quick_mirror(how == "hangs")
-        put, count = places.Pace.write, [0]
+        put, count = places._Copies.write, [0]
 
         def write(self: Any, file: Any, piece: bytes) -> None:
             count[0] += 1
@@ -796,7 +796,7 @@ def mirror_in_trouble(this: Round) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             put(self, file, piece)
 
-        places.Pace.write = write  # type: ignore[method-assign]
+        places._Copies.write = write  # type: ignore[method-assign]
 
     end = go(this.box, words, arm)
     this.expect(end.status == 0, f"status {end.status}: {end.last}")
