@@ -793,13 +793,18 @@ def to_disk(file: IO[bytes]) -> None:
             raise
 
 
+def _temporary(path: Path) -> Path:
+    "The name under which this process writes what will become a file."
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
 @contextlib.contextmanager
 def replacing(
     path: Path,
     previous: Path | None = None,  # keeps what was there before
 ) -> Iterator[BinaryIO]:
     "A new file, which takes the place of `path` at the end of the block, unless that raises."
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -887,7 +892,7 @@ def copy_file(
         to_disk(target)
         if stamp(source.fileno()) != before:
             raise ChangedMeanwhile(f"{old.name} is being written to")
-        if digest(Path(target.name)) != seen.hexdigest():
+        if digest(_temporary(new)) != seen.hexdigest():
             raise OSError("a copy differs from its original")
         if previous and new.exists():  # else `previous` is the only one
             with contextlib.suppress(FileNotFoundError):
