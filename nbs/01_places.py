@@ -1918,9 +1918,11 @@ class Mirror:
     def report(self) -> None:
         "Report a problem that is new, or that the last one is over."
         if self.problem != self.reported and not self.closed.is_set():
-            self.reported = self.problem
-            news = f"{self.problem}; tried again later, the run continues" if self.problem else ""
-            self.say(f"mirror  {self.copies.target}: {news or 'works again'}")
+            self.reported, target = self.problem, self.copies.target
+            if self.problem:
+                self.say(f"mirror  {target}: {self.problem}; tried again later, the run continues")
+            else:
+                self.say(f"mirror  {target}: works again")
 
 
 def _what_is_where(copies: _Copies, why: str) -> str:
