@@ -4,24 +4,29 @@
 
 # %% auto #0
 __all__ = ['STOPPED', 'RETIRED', 'ALIASES', 'SWITCHES', 'TASKS', 'FIRST_DEFAULTS', 'PRESETS', 'OF_ITS_MACHINE', 'LARGEST_TEXT',
-           'one_line', 'first_line', 'counted', 'UserError', 'shown', 'as_user_error', 'did_you_mean', 'TrainingFields',
-           'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'can_be_a_name', 'Settings', 'expects',
-           'explain', 'unknown', 'translate', 'resolve', 'settings_class', 'DataFields', 'AugmentFields',
-           'NetworkFields', 'Config', 'configure', 'resumed', 'task_of', 'settings_of', 'read_text', 'read_json',
-           'read_settings', 'of_first_release', 'settings_from', 'from_notebook', 'run_name']
+           'Stamp', 'one_line', 'first_line', 'counted', 'UserError', 'shown', 'as_user_error', 'did_you_mean',
+           'TrainingFields', 'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'can_be_a_name',
+           'Settings', 'expects', 'explain', 'unknown', 'translate', 'resolve', 'settings_class', 'DataFields',
+           'AugmentFields', 'NetworkFields', 'Config', 'configure', 'resumed', 'task_of', 'settings_of', 'read_text',
+           'read_json', 'read_record', 'read_settings', 'of_first_release', 'settings_from', 'from_notebook',
+           'run_name', 'to_disk', 'replacing', 'cannot_be_written', 'write_atomic', 'write_json', 'stamp', 'digest',
+           'ChangedMeanwhile', 'copy_file', 'locked', 'free_memory']
 
 # %% ../nbs/00_core.ipynb #c-import-contextlib
 import contextlib
 import difflib
+import errno
 import hashlib
 import importlib
+import inspect
 import json
+import math
 import os
 import reprlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import IO, Any, BinaryIO, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -704,6 +709,15 @@ def read_json(
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a readable JSON file ({error})") from None
 
+
+def read_record(path: Path) -> dict[str, Any]:
+    "A JSON file that a run wrote; empty where there is none, or it is damaged."
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
 # %% ../nbs/00_core.ipynb #read_settings
 def read_settings(
     file: str,  # path of a JSON file; empty: none
@@ -767,3 +781,163 @@ def run_name(
         recipe.pop("epochs", None)
     text = json.dumps([data, config.weight_path, recipe], sort_keys=True)
     return f"{data}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+# %% ../nbs/00_core.ipynb #to_disk
+def to_disk(file: IO[bytes]) -> None:
+    "Flush an open file to the disk, as far as its file system can promise that."
+    file.flush()
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+
+
+def _temporary(path: Path) -> Path:
+    "The name under which this process writes what will become a file."
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+@contextlib.contextmanager
+def replacing(
+    path: Path,
+    previous: Path | None = None,  # keeps what was there before
+) -> Iterator[BinaryIO]:
+    "A new file, which takes the place of `path` at the end of the block, unless that raises."
+    temporary = _temporary(path)
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            to_disk(file)
+        if previous and path.exists():
+            os.replace(path, previous)
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    "Flush the names in a folder to the disk too, where the system can."
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+# %% ../nbs/00_core.ipynb #cannot_be_written
+@contextlib.contextmanager
+def cannot_be_written(path: Path) -> Iterator[None]:
+    "Turn the system's refusal to write (a full disk, a folder that is read-only) into a UserError."
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); what was there is unchanged; mend that "
+            "and run the same command again"
+        ) from None
+
+
+def write_atomic(path: Path, content: bytes | str, previous: Path | None = None) -> None:
+    "Write a file in one step; UserError, and the old file is still there, if that is impossible."
+    data = content.encode() if isinstance(content, str) else content
+    with cannot_be_written(path), replacing(path, previous) as file:
+        file.write(data)
+
+
+def write_json(path: Path, value: Any) -> None:
+    "Write a JSON file in one step, indented for people."
+    write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+# %% ../nbs/00_core.ipynb #stamp
+Stamp = tuple[int, int, int]  # size, time of the last change, number on the disk
+
+
+def stamp(
+    file: Path | int,  # a file, or the number of an open one
+) -> Stamp | None:  # None: there is no such file
+    "What differs after a file was changed."
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def digest(file: Path) -> str:
+    "SHA-256 of a file's content."
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+class ChangedMeanwhile(OSError):
+    "A file that was written to while it was copied."
+
+
+def copy_file(
+    old: Path,
+    new: Path,
+    previous: Path | None = None,  # keeps what was there before
+    write: Callable[[BinaryIO, bytes], object] = lambda file, piece: file.write(piece),
+) -> Stamp | None:  # of what was copied
+    "Copy a file and verify the copy; OSError, and everything as it was, if that is impossible."
+    seen = hashlib.sha256()
+    with open(old, "rb") as source, replacing(new, previous) as target:
+        before = stamp(source.fileno())
+        while piece := source.read(1_000_000):
+            seen.update(piece)
+            write(target, piece)
+        to_disk(target)
+        if stamp(source.fileno()) != before:
+            raise ChangedMeanwhile(f"{old.name} is being written to")
+        if digest(_temporary(new)) != seen.hexdigest():
+            raise OSError("a copy differs from its original")
+        if previous and new.exists():  # else `previous` is the only one
+            with contextlib.suppress(FileNotFoundError):
+                os.truncate(previous, 0)  # Google Drive's trash counts, and keeps what is replaced
+    return before
+
+# %% ../nbs/00_core.ipynb #locked
+@contextlib.contextmanager
+def locked(
+    file: Path,  # any name that the processes agree on; it is made, and stays
+    wait: bool = True,  # False: TimeoutError if another process holds the lock
+) -> Iterator[bool]:  # False: this disk has no locks
+    "Hold a lock that the system takes back when this process ends."
+    from filelock import FileLock, Timeout  # imported here: `mshnet --help` needs none
+
+    known = inspect.signature(FileLock.__init__).parameters  # of the installed version
+    strict: dict[str, Any] = {"fallback_to_soft": False} if "fallback_to_soft" in known else {}
+    lock, held = FileLock(file, **strict), True
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        raise TimeoutError(f"{file} is held by another process") from None
+    except NotImplementedError:
+        held = False
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise
+        held = False
+    try:
+        yield held
+    finally:
+        with contextlib.suppress(OSError):  # such as a disk that is gone
+            lock.release()
+
+# %% ../nbs/00_core.ipynb #free_memory
+def free_memory() -> float:  # bytes; infinite where it cannot be known
+    "Memory that this process may still take, by the system and by its container."
+    found = [math.inf]
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
+    with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / f"memory.{k}").read_text() for k in ("max", "current"))
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        kept = float(counts.get("inactive_file", 0))  # files read before, given up when asked
+        found.append(float(limit) - float(used) + kept)
+    return min(found)

@@ -34,9 +34,9 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from .core import Config, UserError, counted, one_line, read_text
+from .core import Config, UserError, counted, free_memory, one_line, read_text
 from .metrics import objects
-from .places import find_dataset, free_memory
+from .places import find_dataset
 
 # %% ../nbs/05_data.ipynb #ahead
 def ahead(

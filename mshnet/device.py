@@ -36,8 +36,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .core import Settings, UserError, counted, first_line
-from .places import forget_stale_tpu, free_memory, installed, program_folder, where
+from .core import Settings, UserError, counted, first_line, free_memory
+from .places import forget_stale_tpu, installed, program_folder, where
 
 # %% ../nbs/06_device.ipynb #DeviceName
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

@@ -4,21 +4,17 @@
 
 # %% auto #0
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'BAD_BYTES', 'UNPACKED', 'BLOCK', 'ARCHIVES', 'MOST_FILES',
-           'MOST_GROWTH', 'GROWN', 'KNOWN', 'ENDINGS', 'PASSING', 'Stamp', 'IMPORTED', 'Place', 'where', 'interactive',
+           'MOST_GROWTH', 'GROWN', 'KNOWN', 'ENDINGS', 'PASSING', 'IMPORTED', 'Place', 'where', 'interactive',
            'forget_stale_tpu', 'installed', 'first_process', 'say', 'megabytes', 'disk_errors', 'foreign_errors',
            'is_mounted', 'Mounted', 'mount_drive', 'made_once', 'unpack', 'Published', 'known', 'download',
-           'find_dataset', 'pack', 'offer_download', 'run_folder', 'free_memory', 'program_folder', 'mirror_parent',
-           'wants_drive', 'mirror_folder', 'stamp', 'run_files', 'digest', 'to_disk', 'cause', 'copy_file',
-           'read_record', 'epochs_done', 'worth_keeping', 'nearest_folder', 'Claim', 'Copies', 'Pace', 'PatientCopies',
-           'BackgroundCopies', 'whereabouts', 'Mirror', 'copies_of', 'has_checkpoint', 'bring_back', 'passed_over',
-           'take_file', 'take_files', 'session_hours', 'session_seconds']
+           'find_dataset', 'pack', 'offer_download', 'run_folder', 'program_folder', 'wants_drive', 'mirror_folder',
+           'run_files', 'Mirror', 'copies_of', 'has_checkpoint', 'bring_back', 'session_hours', 'session_seconds']
 
 # %% ../nbs/01_places.ipynb #c-import-contextlib
 import contextlib
 import errno
 import glob
 import hashlib
-import json
 import math
 import os
 import re
@@ -44,12 +40,18 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from mshnet.core import (
+    ChangedMeanwhile,
     PlaceFields,
     Settings,
+    Stamp,
     UserError,
+    copy_file,
     did_you_mean,
+    digest,
+    read_record,
     run_name,
     shown,
+    stamp,
 )
 
 # %% ../nbs/01_places.ipynb #Place
@@ -692,10 +694,7 @@ def _output_file(run: Path, output: str | Path, format: str) -> Path:
     return path
 
 # %% ../nbs/01_places.ipynb #run_folder
-def run_folder(
-    config: Settings,
-    place: Place | None = None,
-) -> Path:
+def run_folder(config: Settings, place: Place | None = None) -> Path:
     "The folder of this run."
     if config.output_dir:
         return Path(config.output_dir).expanduser()
@@ -705,58 +704,37 @@ def run_folder(
     return (place or where()).runs / run_name(config)
 
 
-def free_memory() -> float:  # bytes; infinite where it cannot be known
-    "Memory that this process may still take, by the system and by its container."
-    found = [math.inf]
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
-    with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / f"memory.{k}").read_text() for k in ("max", "current"))
-        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        kept = float(counts.get("inactive_file", 0))  # files read before, given up when asked
-        found.append(float(limit) - float(used) + kept)
-    return min(found)
-
-
 def program_folder(config: Settings) -> Path:
     "The folder of programs compiled for a TPU, which the runs beside it share."
     return run_folder(config).parent / "xla_cache"
 
-# %% ../nbs/01_places.ipynb #mirror_parent
-def mirror_parent(
-    config: Settings,
-    place: Place | None = None,
-) -> Path | None:  # None: none is asked for, or Drive where there is none
-    "The folder in which runs have their copies."
+# %% ../nbs/01_places.ipynb #_mirror_parent
+def _mirror_parent(config: Settings, place: Place) -> Path | None:
+    "The folder in which runs have their copies; None: none is asked for, or there is no Drive."
     if config.mirror_dir == "drive":
-        drive = (place or where()).drive
-        return drive / "mshnet" if drive else None
+        return place.drive / "mshnet" if place.drive else None
     folder = Path(config.mirror_dir).expanduser()
     return Path(os.path.abspath(folder)) if config.mirror_dir else None
 
 
-def wants_drive(
-    config: Settings,
-    place: Place | None = None,
-) -> bool:
+def wants_drive(config: Settings, place: Place | None = None) -> bool:
     "Whether a run's copies go to a Google Drive that can be mounted here."
-    parent, drive = mirror_parent(config, place), (place or where()).drive
-    return bool(parent and drive and parent.is_relative_to(drive.parent))
+    place = place or where()
+    parent = _mirror_parent(config, place)
+    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
 
-# %% ../nbs/01_places.ipynb #mirror_folder
+
 def mirror_folder(
     config: Settings,
     place: Place | None = None,
-    say: Callable[[str], object] = print,  # told why there is none
+    say: Callable[[str], object] = print,  # gets the line that reports why there is none
 ) -> Path | None:
-    "The folder of this run's copies; None if there is none."
+    "The folder of this run's copies; None if there is none; UserError if it is the run itself."
     if not config.mirror_dir:
         return None
     place = place or where()
     folder = Path(os.path.abspath(run_folder(config, place)))
-    parent = mirror_parent(config, place)
+    parent = _mirror_parent(config, place)
     if not parent:
         say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
         return None
@@ -769,21 +747,7 @@ def mirror_folder(
         raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
     return target
 
-# %% ../nbs/01_places.ipynb #stamp
-Stamp = tuple[int, int, int]  # size, time of the last change, number on the disk
-
-
-def stamp(
-    file: Path | int,  # a file, or the number of an open one
-) -> Stamp | None:  # None if there is no such file
-    "What is different after a file was changed."
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
-
-
+# %% ../nbs/01_places.ipynb #run_files
 def run_files(
     folder: Path,
 ) -> list[str]:  # relative to the folder
@@ -796,328 +760,209 @@ def run_files(
     late = ["best.pt", "last.pt", "status.json"]
     return sorted(found, key=lambda name: (late.index(name) if name in late else -1, name))
 
-# %% ../nbs/01_places.ipynb #digest
-def digest(file: Path) -> str:
-    "SHA-256 of a file's content."
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
-
-def to_disk(file: BinaryIO) -> None:
-    "Have an open file written to the disk, as far as its file system can promise that."
-    file.flush()
-    try:
-        os.fsync(file.fileno())
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise
-
-
-def cause(error: Exception) -> str:
-    "An error in a few words."
-    words = getattr(error, "strerror", None) or str(error)
-    return words if isinstance(error, OSError) else f"{type(error).__name__}: {words}"
-
-# %% ../nbs/01_places.ipynb #copy_file
-def copy_file(
-    old: Path,
-    new: Path,
-    write: Callable[[BinaryIO, bytes], object],  # puts a piece into an open file
-) -> Stamp | None:  # of what was copied; None if it was written to meanwhile
-    "Copy a file, or leave everything as it was; OSError if it cannot be done."
-    temporary, read = new.with_name(f".{new.name}.tmp"), hashlib.sha256()
-    try:
-        with open(old, "rb") as source, open(temporary, "wb") as target:
-            before = stamp(source.fileno())
-            while piece := source.read(1_000_000):
-                read.update(piece)
-                write(target, piece)
-            to_disk(target)
-            if stamp(source.fileno()) != before:
-                return None
-        if digest(temporary) != read.hexdigest():
-            raise OSError("a copy differs from its original")
-        if new.name == "last.pt" and new.exists():
-            previous = new.with_name("previous.pt")
-            with contextlib.suppress(FileNotFoundError):
-                os.truncate(previous, 0)
-            os.replace(new, previous)
-        os.replace(temporary, new)
-        return before
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-# %% ../nbs/01_places.ipynb #read_record
-def read_record(
-    file: Path,
-) -> dict[str, Any]:
-    "Content of a JSON file; empty if there is none or it is no record."
-    try:
-        found = json.loads(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def epochs_done(folder: Path) -> int:
-    "How many epochs a run has, by its status.json; 0 if that does not say."
+def _epochs_done(folder: Path) -> int:
+    "How many epochs a run has, by its status.json; 0 without one."
     found = read_record(folder / "status.json").get("epochs_done")
     return found if isinstance(found, int) else 0
 
 
-def worth_keeping(
-    source: Path,
-    target: Path,
-) -> str:  # empty if the target may be written
-    "Why what the target holds must not be replaced by what is in the source."
+def _worth_more(target: Path, source: Path) -> str:
+    "Why the copy in the target must not be replaced by the source; empty: it may be."
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
-    same = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
-    if any(ours[name] != theirs[name] for name in same):
+    recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
+    if any(ours[name] != theirs[name] for name in recipe):
         return "it holds another run; name another mirror_dir or output_dir"
-    here, there = epochs_done(source), epochs_done(target)
+    here, there = _epochs_done(source), _epochs_done(target)
     return f"it holds {there} epochs of this run, and here are {here}" if there > here else ""
 
-# %% ../nbs/01_places.ipynb #nearest_folder
-def nearest_folder(
-    path: Path,
-) -> tuple[Path, tuple[int, int]]:  # with its device and its number there
-    "The nearest folder on the way to a path that exists."
-    for folder in (path, *path.parents):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found = os.stat(folder)
-            if stat.S_ISDIR(found.st_mode):
-                return folder, (found.st_dev, found.st_ino)
-    raise OSError("there is no such disk")
 
+def _in_short(error: Exception) -> str:
+    "An error in a few words."
+    words = getattr(error, "strerror", None) or str(error)
+    return words if isinstance(error, OSError) else f"{type(error).__name__}: {words}"
 
-class Claim:
-    "The right of this session to write in a folder, and the proof that it is still the same."
+# %% ../nbs/01_places.ipynb #_Copies
+class _Copies:
+    "A run's folder and its mirror: what is copied, and what is missing."
 
-    def __init__(self, target: Path) -> None:
-        self.target, self.token, self.made = target, uuid.uuid4().hex, False
-        self.start: tuple[Path, tuple[int, int]] | None = None
-
-    def check(self, source: Path) -> None:
-        "Raise OSError unless files of the source may be written there."
-        marker = self.target / ".mirror"
-        if self.made:
-            found = marker.read_bytes() if marker.is_file() else b""
-            if found != self.token.encode():
-                raise OSError("another session copies to it now" if found else "it is gone")
-            return
-        self.start = self.start or nearest_folder(self.target)
-        if nearest_folder(self.start[0]) != self.start:
-            raise OSError("it is gone")
-        if self.target.exists() and os.path.samefile(source, self.target):
-            raise OSError("it is the run's own folder")
-        if reason := worth_keeping(source, self.target):
-            raise OSError(reason)
-        self.target.mkdir(parents=True, exist_ok=True)
-        marker.write_text(self.token)
-        self.made = True
-
-# %% ../nbs/01_places.ipynb #Copies
-class Copies:
-    "A run's folder and its copy: what is there, and what is missing."
-
-    def __init__(self, source: Path, target: Path) -> None:
-        self.source, self.target, self.claim = source, target, Claim(target)
-        self.done: dict[str, Stamp] = {}  # what is in the target, as it was then
+    def __init__(self, source: Path, target: Path, rate: float) -> None:
+        self.source, self.target, self.rate = source, target, rate
+        self.copied: dict[str, Stamp | None] = {}  # what the target holds
+        self.token, self.claimed = uuid.uuid4().hex.encode(), False
+        self.parent: os.stat_result | None = None  # of the target, as it was at first
+        self.closed = threading.Event()
 
     def missing(self) -> list[str]:
         "Files that are not in the target as they are now."
-        old = self.source
-        return [name for name in run_files(old) if stamp(old / name) != self.done.get(name)]
+        names = run_files(self.source)
+        return [name for name in names if stamp(self.source / name) != self.copied.get(name)]
 
-    def copy(self, name: str, write: Callable[[BinaryIO, bytes], object]) -> None:
+    def copy_missing(self) -> str:
+        "Copy what is missing; the first problem, or nothing. OSError if the target is not ours."
+        problem = ""
+        for name in self.missing():
+            self.check()
+            try:
+                self.copy(name)
+            except ChangedMeanwhile:
+                continue  # it stays missing until the next round
+            except OSError as error:
+                if (self.source / name).exists():  # else it was removed meanwhile
+                    problem = problem or _in_short(error)
+        if run_files(self.source):
+            self.check()
+        return problem
+
+    def check(self) -> None:
+        "OSError unless the target is there and may be written; the first time, claim it."
+        marker = self.target / ".mirror"
+        if self.claimed:
+            found = marker.read_bytes() if marker.is_file() else b""
+            if found != self.token:
+                raise OSError("another session copies to it now" if found else "it is gone")
+            return
+        if not self.parent:  # made only once: a disk that vanishes is not made anew
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self.parent = os.stat(self.target.parent)
+        elif not os.path.samestat(self.parent, os.stat(self.target.parent)):
+            raise OSError("it is gone")
+        if self.target.exists() and os.path.samefile(self.source, self.target):
+            raise OSError("it is the run's own folder")
+        if reason := _worth_more(self.target, self.source):
+            raise OSError(reason)
+        self.target.mkdir(exist_ok=True)
+        for left in self.target.rglob(".*.tmp"):  # by a session that was killed
+            left.unlink(missing_ok=True)
+        marker.write_bytes(self.token)
+        self.claimed = True
+
+    def copy(self, name: str) -> None:
         "Copy one file, unless it is there."
         old, new = self.source / name, self.target / name
         for folder in reversed(Path(name).parents[:-1]):
             (self.target / folder).mkdir(exist_ok=True)
-        found, there = stamp(old), stamp(new)
-        alike = found and there and found[0] == there[0] and name not in self.done
-        if not alike or digest(old) != digest(new) or stamp(old) != found:
-            found = copy_file(old, new, write)
-        self.done |= {name: found} if found else {}
-
-    def copy_missing(self, write: Callable[[BinaryIO, bytes], object]) -> str:
-        "Copy what is missing; return the first problem, or nothing."
-        problem = ""
-        for name in [*self.missing(), ""] if run_files(self.source) else []:
-            try:
-                self.claim.check(self.source)
-            except OSError as error:
-                self.done.clear()  # who knows what is there now?
-                return cause(error)
-            try:
-                if name:
-                    self.copy(name, write)
-            except OSError as error:
-                if (self.source / name).exists():  # else it was removed meanwhile
-                    problem = problem or cause(error)
-        return problem
-
-# %% ../nbs/01_places.ipynb #Pace
-class Pace:
-    "Writes pieces at a limited rate."
-
-    def __init__(self, rate: float) -> None:  # most megabytes per second
-        self.rate, self.due, self.closed = rate, 0.0, threading.Event()
-        self.clock: Callable[[], float] = time.monotonic
-        self.sleep: Callable[[float], object] = self.closed.wait  # which closing ends
+        now, there = stamp(old), stamp(new)
+        unknown = now and there and now[0] == there[0] and name not in self.copied
+        if not unknown or digest(old) != digest(new) or stamp(old) != now:
+            previous = new.with_name("previous.pt") if name == "last.pt" else None
+            now = copy_file(old, new, previous, self.write)
+        self.copied[name] = now
 
     def write(self, file: BinaryIO, piece: bytes) -> None:
-        "Put a piece into an open file, and wait until the next may follow; OSError when closed."
+        "Write a piece, and wait as long as the rate demands, or until the mirror is closed."
         if self.closed.is_set():
             raise OSError("the mirror is closed")
-        self.due = max(self.due, self.clock()) + len(piece) / (1e6 * self.rate)
+        done = time.monotonic() + len(piece) / (1e6 * self.rate)
         file.write(piece)
-        self.sleep(max(0.0, self.due - self.clock()))
-
-# %% ../nbs/01_places.ipynb #PatientCopies
-class PatientCopies(Copies):
-    "Copies made at a limited rate, whose problems are told and not raised."
-
-    def __init__(
-        self,
-        source: Path,
-        target: Path,
-        rate: float,  # most megabytes per second
-        say: Callable[[str], object],
-    ) -> None:
-        super().__init__(source, target)
-        self.pace, self.say, self.problem = Pace(rate), say, ""
-        self.told: set[str] = set()  # problems that were said, each of them once
-        self.over = True  # whether the last that was said is over
-        self.closed, self.busy = self.pace.closed, threading.Lock()
-
-    def attempt(self) -> bool:  # whether it went well
-        "Copy what is missing, as far as that is possible."
-        with self.busy:
-            try:
-                self.problem = self.copy_missing(self.pace.write)
-            except Exception as error:  # whatever it is, the training goes on
-                self.problem = cause(error)
-            with contextlib.suppress(Exception):  # nobody may be there to hear it
-                self.tell()
-        return not self.problem
-
-    def tell(self) -> None:
-        "Say a problem that is new, and that one is over."
-        if self.closed.is_set():
-            return
-        if self.problem and self.problem not in self.told:
-            self.told.add(self.problem)
-            self.over = False
-            self.say(f"mirror  {self.target}: {self.problem}; tried again later, the run goes on")
-        elif not self.problem and not self.over:
-            self.over = True
-            self.say(f"mirror  {self.target}: works again")
-
-# %% ../nbs/01_places.ipynb #BackgroundCopies
-class BackgroundCopies(PatientCopies):
-    "A thread that copies what has changed, beside whatever else happens."
-
-    def __init__(
-        self,
-        source: Path,
-        target: Path | None,  # None: nothing is copied
-        rate: float = 20.0,  # most megabytes per second
-        pause: float = 60.0,  # seconds between two rounds
-        say: Callable[[str], object] = print,
-    ) -> None:
-        super().__init__(source, target or source, rate, say)
-        self.wanted, self.pause, self.woken = target is not None, pause, threading.Event()
-        self.thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        "Begin, with what is there already."
-        if self.wanted and not self.thread:
-            self.wake()
-            self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
-            self.thread.start()
-
-    def wake(self) -> None:
-        "Say that something was written; this never waits."
-        self.woken.set()
-
-    def rounds(self) -> None:
-        "What the thread does."
-        failures = 0
-        while self.woken.wait() and not self.closed.is_set():
-            self.woken.clear()
-            failures = 0 if self.attempt() else failures + 1
-            if failures or self.missing():
-                self.wake()
-            self.closed.wait(self.rest(failures))
-
-    def rest(self, failures: int) -> float:  # seconds
-        "How long to wait after so many failures in a row."
-        return max(self.pause, min(300.0, self.pause * 2.0 ** min(failures, 9)))
-
-# %% ../nbs/01_places.ipynb #whereabouts
-def whereabouts(
-    copies: PatientCopies,
-    late: str = "",  # why not all was waited for
-) -> str:
-    "What of a run is where, in one line."
-    names, missing = run_files(copies.source), copies.missing()
-    size = sum(found[0] for n in names if (found := stamp(copies.source / n))) / 1e6
-    if not missing:
-        return f"mirror  all {len(names)} files ({size:,.1f} MB) are in {copies.target}"
-    some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
-    why = ", ".join(filter(None, (copies.problem, late))) or "they changed meanwhile"
-    there = f"{len(names) - len(missing)} of {len(names)} files are in {copies.target}"
-    return f"mirror  {there}; missing: {some} ({why}); they are in {copies.source}"
+        self.closed.wait(max(0.0, done - time.monotonic()))
 
 # %% ../nbs/01_places.ipynb #Mirror
-class Mirror(BackgroundCopies):
-    "A copy of a run's folder, kept up in the background; with target None it does nothing."
+class Mirror:
+    "A copy of a run's folder, kept up by a thread; with target None it does nothing."
+
+    def __init__(
+        self,
+        source: Path,
+        target: Path | None,
+        rate: float = 20.0,  # most megabytes per second
+        pause: float = 60.0,  # seconds between two rounds
+        say: Callable[[str], object] = print,  # gets a line for a problem, and for its end
+    ) -> None:
+        self.copies, self.wanted = _Copies(source, target or source, rate), target is not None
+        self.pause, self.say = pause, say
+        self.problem, self.reported = "", ""  # of the last round; the last one that was reported
+        self.busy, self.changed = threading.Lock(), threading.Event()
+        self.closed = self.copies.closed
+        self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
 
     def __enter__(self) -> "Mirror":
-        self.start()
+        if self.wanted:
+            self.wake()
+            self.thread.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
         "End the thread after the piece that it is writing; one that hangs is left behind."
         self.closed.set()
         self.wake()
-        if self.thread:
+        if self.thread.is_alive():
             self.thread.join(1.0)
 
+    def wake(self) -> None:
+        "Note that something was written; this never waits."
+        self.changed.set()
+
     def flush(self, timeout: float) -> str:  # seconds
-        "Copy what is missing, wait for that at most so long, and say what is where."
+        "Copy what is missing, wait for that at most so long, and return what is where, in a line."
         if not self.wanted:
             return ""
         worker = threading.Thread(target=self.hurry, daemon=True)
         worker.start()
         worker.join(timeout)
-        return whereabouts(self, f"not done after {timeout:.0f} s" if worker.is_alive() else "")
-
-    def hurry(self) -> None:
-        "Three attempts."
-        for _ in range(3):
-            if self.closed.is_set() or (self.attempt() and not self.missing()):
-                return
-            self.closed.wait(min(1.0, self.pause))
+        late = f"not done after {timeout:.0f} s" if worker.is_alive() else ""
+        why = ", ".join(filter(None, (self.problem, late))) or "they changed meanwhile"
+        return _what_is_where(self.copies, why)
 
     def state(self) -> dict[str, Any]:
         "The same for status.json; empty if there is no mirror."
         if not self.wanted:
             return {}
-        missing, folder = self.missing(), str(self.target)
-        there = {"folder": folder, "files": len(run_files(self.source)) - len(missing)}
-        return {**there, "missing": missing, "problem": self.problem}
+        missing, folder = self.copies.missing(), str(self.copies.target)
+        there = len(run_files(self.copies.source)) - len(missing)
+        return {"folder": folder, "files": there, "missing": missing, "problem": self.problem}
+
+    def rounds(self) -> None:
+        "What the thread does."
+        failures = 0
+        while self.changed.wait() and not self.closed.is_set():
+            self.changed.clear()
+            failures = 0 if self.round() else failures + 1
+            if failures or self.copies.missing():
+                self.wake()
+            self.closed.wait(self.pause * min(5, 2**failures))
+
+    def hurry(self) -> None:
+        "Three rounds at most, without a rest."
+        for _ in range(3):
+            if self.closed.is_set() or (self.round() and not self.copies.missing()):
+                return
+            self.closed.wait(min(1.0, self.pause))
+
+    def round(self) -> bool:  # whether it went well
+        "Copy what is missing, as far as that is possible, and report what is new about that."
+        with self.busy:
+            try:
+                self.problem = self.copies.copy_missing()
+            except Exception as error:  # whatever it is, the training continues
+                self.copies.copied.clear()  # nobody knows what is there now
+                self.problem = _in_short(error)
+            with contextlib.suppress(Exception):  # nobody may be there to read it
+                self.report()
+        return not self.problem
+
+    def report(self) -> None:
+        "Report a problem that is new, or that the last one is over."
+        if self.problem != self.reported and not self.closed.is_set():
+            self.reported, target = self.problem, self.copies.target
+            if self.problem:
+                self.say(f"mirror  {target}: {self.problem}; tried again later, the run continues")
+            else:
+                self.say(f"mirror  {target}: works again")
+
+
+def _what_is_where(copies: _Copies, why: str) -> str:
+    "Which files of a run are in its mirror, and why others are not."
+    names, missing = run_files(copies.source), copies.missing()
+    if not missing:
+        size = sum(found[0] for n in names if (found := stamp(copies.source / n))) / 1e6
+        return f"mirror  all {len(names)} files ({size:,.1f} MB) are in {copies.target}"
+    some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
+    there = f"{len(names) - len(missing)} of {len(names)} files are in {copies.target}"
+    return f"mirror  {there}; missing: {some} ({why}); they are in {copies.source}"
 
 # %% ../nbs/01_places.ipynb #copies_of
-def copies_of(
-    config: Settings,
-    place: Place | None = None,
-) -> list[Path]:
+def copies_of(config: Settings, place: Place | None = None) -> list[Path]:
     "Folders in which there may be a copy of this run."
     place = place or where()
     mirror = mirror_folder(config, place, say=lambda _: None)
@@ -1130,7 +975,7 @@ def copies_of(
 
 
 def has_checkpoint(folder: Path) -> bool:
-    "Whether a run can go on from this folder; OSError if it cannot be reached."
+    "Whether a run can be resumed from this folder; OSError if it cannot be reached."
     return any((folder / name).is_file() for name in ("last.pt", "previous.pt"))
 
 
@@ -1143,48 +988,43 @@ def bring_back(
         return None
     found: list[tuple[int, Path]] = []
     for copy in copies:
-        with passed_over(copy):
+        with _skipped(copy):
             if has_checkpoint(copy):
-                found.append((epochs_done(copy), copy))
+                found.append((_epochs_done(copy), copy))
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
-        with passed_over(copy):
-            take_files(copy, folder)
+        with _skipped(copy):
+            _take_files(copy, folder)
             return copy
     return None
 
-# %% ../nbs/01_places.ipynb #passed_over
+
 @contextlib.contextmanager
-def passed_over(copy: Path) -> Iterator[None]:
+def _skipped(copy: Path) -> Iterator[None]:
     "Turn what is wrong with a copy into a warning."
     try:
         yield
     except OSError as error:
-        warnings.warn(f"{copy} is passed over: {cause(error)}", stacklevel=3)
+        warnings.warn(f"{copy} is skipped: {_in_short(error)}", stacklevel=3)
 
 
-def take_file(old: Path, new: Path) -> None:
-    "Copy one file of a run; OSError if that cannot be done."
-    new.parent.mkdir(parents=True, exist_ok=True)
-    if not copy_file(old, new, lambda file, piece: file.write(piece)):
-        raise OSError(f"{old.name} is being written to")
-
-
-def take_files(copy: Path, folder: Path) -> None:
-    "Copy the files of a run, its checkpoints after all others; OSError, and nothing, without one."
+def _take_files(copy: Path, folder: Path) -> None:
+    "Copy the files of a run, checkpoints last; OSError, and nothing stays, without one of them."
     names = [name for name in run_files(copy) if name != "last.pt"]
-    late = [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
-    new = [name for name in [*names, *late] if not (folder / name).exists()]
+    checkpoints = [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
+    new = [folder / name for name in (*names, *checkpoints) if not (folder / name).exists()]
     try:
         for name in names:
-            take_file(copy / name, folder / name)
-        for name in late:
-            with passed_over(copy / name):
-                take_file(copy / name, folder / name)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            copy_file(copy / name, folder / name)
+        for name in checkpoints:
+            with _skipped(copy / name):
+                folder.mkdir(parents=True, exist_ok=True)
+                copy_file(copy / name, folder / name)
         if not has_checkpoint(folder):
             raise OSError("it has no checkpoint that can be read")
     except OSError:
-        for name in new:
-            (folder / name).unlink(missing_ok=True)
+        for file in new:
+            file.unlink(missing_ok=True)
         raise
 
 # %% ../nbs/01_places.ipynb #session_hours
@@ -1205,7 +1045,7 @@ IMPORTED = time.monotonic()
 
 
 def session_seconds() -> float:
-    "Seconds since this process began; where the system does not say, since this was imported."
+    "Seconds since this process began; where the system does not report it, since this import."
     imported = time.monotonic() - IMPORTED
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

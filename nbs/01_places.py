@@ -10,7 +10,7 @@
 #| hide
 import io
 
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import expect_fail, test_eq
 
 from mshnet.core import Config
 
@@ -20,7 +20,6 @@ import contextlib
 import errno
 import glob
 import hashlib
-import json
 import math
 import os
 import re
@@ -46,12 +45,18 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from mshnet.core import (
+    ChangedMeanwhile,
     PlaceFields,
     Settings,
+    Stamp,
     UserError,
+    copy_file,
     did_you_mean,
+    digest,
+    read_record,
     run_name,
     shown,
+    stamp,
 )
 
 
@@ -905,14 +910,13 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# And a run has one folder: the one asked for, the one of the run that goes on, or one named after its recipe where this place keeps runs.
+# ## The folder of a run
+#
+# A run has one folder: the one asked for, the one of the run that is resumed, or one named after its recipe where this place keeps runs.
 
 # %%
 #| export
-def run_folder(
-    config: Settings,
-    place: Place | None = None,
-) -> Path:
+def run_folder(config: Settings, place: Place | None = None) -> Path:
     "The folder of this run."
     if config.output_dir:
         return Path(config.output_dir).expanduser()
@@ -920,21 +924,6 @@ def run_folder(
         start = Path(config.resume).expanduser()
         return start if start.is_dir() else start.parent
     return (place or where()).runs / run_name(config)
-
-
-def free_memory() -> float:  # bytes; infinite where it cannot be known
-    "Memory that this process may still take, by the system and by its container."
-    found = [math.inf]
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
-    with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / f"memory.{k}").read_text() for k in ("max", "current"))
-        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        kept = float(counts.get("inactive_file", 0))  # files read before, given up when asked
-        found.append(float(limit) - float(used) + kept)
-    return min(found)
 
 
 def program_folder(config: Settings) -> Path:
@@ -945,7 +934,6 @@ def program_folder(config: Settings) -> Path:
 # %%
 test_eq(run_folder(Config(output_dir="mine")), Path("mine"))
 test_eq(program_folder(Config(output_dir="my/run")), Path("my/xla_cache"))
-assert free_memory() > 0
 test_eq(run_folder(Config(resume="old/last.pt")), Path("old"))
 test_eq(run_folder(Config(), KAGGLE), Path("/kaggle/working/runs") / run_name(Config()))
 
@@ -953,48 +941,36 @@ test_eq(run_folder(Config(), KAGGLE), Path("/kaggle/working/runs") / run_name(Co
 # %% [markdown]
 # ## Results that outlive the session
 #
-# Colab deletes its disk with the session. So a run's files can be copied meanwhile to a second folder, their **mirror**: on Google Drive (`mirror_dir=drive`), on a network disk, on a stick. Each run has its own folder there, with the name of the run's folder. Where the Drive is not mounted nothing is copied, and that is said: a folder made where it should be would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, so `drive/MyDrive/copies` is a folder of the Drive too.
+# Colab deletes its disk with the session. So a run can be copied, while it trains, to a second folder, its **mirror**: on Google Drive (`mirror_dir=drive`), on a network disk, on a stick. Each run has its own folder there, with the name of the run's folder. Where the Drive is not mounted we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, so `drive/MyDrive/copies` is a folder of the Drive too.
 
 # %%
 #| export
-def mirror_parent(
-    config: Settings,
-    place: Place | None = None,
-) -> Path | None:  # None: none is asked for, or Drive where there is none
-    "The folder in which runs have their copies."
+def _mirror_parent(config: Settings, place: Place) -> Path | None:
+    "The folder in which runs have their copies; None: none is asked for, or there is no Drive."
     if config.mirror_dir == "drive":
-        drive = (place or where()).drive
-        return drive / "mshnet" if drive else None
+        return place.drive / "mshnet" if place.drive else None
     folder = Path(config.mirror_dir).expanduser()
     return Path(os.path.abspath(folder)) if config.mirror_dir else None
 
 
-def wants_drive(
-    config: Settings,
-    place: Place | None = None,
-) -> bool:
+def wants_drive(config: Settings, place: Place | None = None) -> bool:
     "Whether a run's copies go to a Google Drive that can be mounted here."
-    parent, drive = mirror_parent(config, place), (place or where()).drive
-    return bool(parent and drive and parent.is_relative_to(drive.parent))
-
-# %% [markdown]
-# Each run's own:
-
-# %%
-#| export
+    place = place or where()
+    parent = _mirror_parent(config, place)
+    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
 
 
 def mirror_folder(
     config: Settings,
     place: Place | None = None,
-    say: Callable[[str], object] = print,  # told why there is none
+    say: Callable[[str], object] = print,  # gets the line that reports why there is none
 ) -> Path | None:
-    "The folder of this run's copies; None if there is none."
+    "The folder of this run's copies; None if there is none; UserError if it is the run itself."
     if not config.mirror_dir:
         return None
     place = place or where()
     folder = Path(os.path.abspath(run_folder(config, place)))
-    parent = mirror_parent(config, place)
+    parent = _mirror_parent(config, place)
     if not parent:
         say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
         return None
@@ -1016,32 +992,17 @@ with tempfile.TemporaryDirectory() as tmp:
     colab.drive.mkdir(parents=True)
     test_eq(mirror_folder(asked, colab), colab.drive / "mshnet" / "mine")
     test_eq([wants_drive(asked, place) for place in (HERE, colab)], [False, True])
-    test_eq(
-        [mirror_parent(asked, place) for place in (HERE, colab)], [None, colab.drive / "mshnet"]
-    )
-test_eq(mirror_folder(Config()), None)
 with expect_fail(UserError, contains="the run itself is there"):
     mirror_folder(Config(mirror_dir="runs", output_dir="runs/mine"))
 
+
 # %% [markdown]
-# What is copied? Everything but temporary files, TensorBoard's (they grow all the time) and `previous.pt`, of which the mirror makes its own. The small records come first, for they say most per byte. `status.json` comes last: copies are compared by it, and it shall not promise an epoch that is not there. A file has changed when its stamp has.
+# What is copied? Everything but temporary files, TensorBoard's (they grow all the time) and `previous.pt`, of which the mirror makes its own. The small records come first, because they hold most per byte. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is not there.
+#
+# What may a mirror replace? Not another run of the same name, and not more epochs of this one: a run that could not be brought back begins anew, and its old copy must outlive that.
 
 # %%
 #| export
-Stamp = tuple[int, int, int]  # size, time of the last change, number on the disk
-
-
-def stamp(
-    file: Path | int,  # a file, or the number of an open one
-) -> Stamp | None:  # None if there is no such file
-    "What is different after a file was changed."
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
-
-
 def run_files(
     folder: Path,
 ) -> list[str]:  # relative to the folder
@@ -1055,66 +1016,219 @@ def run_files(
     return sorted(found, key=lambda name: (late.index(name) if name in late else -1, name))
 
 
-# %% [markdown]
-# A copy is written under another name, read back, compared, and renamed; so a file in the mirror is whole. (What is read back may come from this machine's memory and not from the far disk; better cannot be had from here. All of this was tried with local disks that filled up, hung and vanished, and not with a real Drive.) A file that is replaced meanwhile is copied as it was, since it stays open; one that is written to meanwhile is left for the next time.
-
-# %%
-#| export
-def digest(file: Path) -> str:
-    "SHA-256 of a file's content."
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+def _epochs_done(folder: Path) -> int:
+    "How many epochs a run has, by its status.json; 0 without one."
+    found = read_record(folder / "status.json").get("epochs_done")
+    return found if isinstance(found, int) else 0
 
 
-def to_disk(file: BinaryIO) -> None:
-    "Have an open file written to the disk, as far as its file system can promise that."
-    file.flush()
-    try:
-        os.fsync(file.fileno())
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise
+def _worth_more(target: Path, source: Path) -> str:
+    "Why the copy in the target must not be replaced by the source; empty: it may be."
+    ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
+    recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
+    if any(ours[name] != theirs[name] for name in recipe):
+        return "it holds another run; name another mirror_dir or output_dir"
+    here, there = _epochs_done(source), _epochs_done(target)
+    return f"it holds {there} epochs of this run, and here are {here}" if there > here else ""
 
 
-def cause(error: Exception) -> str:
+def _in_short(error: Exception) -> str:
     "An error in a few words."
     words = getattr(error, "strerror", None) or str(error)
     return words if isinstance(error, OSError) else f"{type(error).__name__}: {words}"
 
 
 # %% [markdown]
-# The copy itself. The checkpoint that was there becomes `previous.pt`, and the one before is emptied first: Google Drive keeps what is deleted in its trash, and the trash counts.
+# Two folders can be mistaken for each other. When a Drive is unmounted, an empty folder of the local disk is left in its place. So the first round claims the mirror by a marker file, and nothing is written where the marker is missing. The marker differs from session to session: of two sessions that copy the same run the later one continues, and the earlier one reports that.
+#
+# After a new start we do not know what the mirror holds, and a file of the same size and digest counts as copied. An error with one file does not keep the others back: a disk may be too full for a checkpoint and not for the log.
 
 # %%
 #| export
-def copy_file(
-    old: Path,
-    new: Path,
-    write: Callable[[BinaryIO, bytes], object],  # puts a piece into an open file
-) -> Stamp | None:  # of what was copied; None if it was written to meanwhile
-    "Copy a file, or leave everything as it was; OSError if it cannot be done."
-    temporary, read = new.with_name(f".{new.name}.tmp"), hashlib.sha256()
-    try:
-        with open(old, "rb") as source, open(temporary, "wb") as target:
-            before = stamp(source.fileno())
-            while piece := source.read(1_000_000):
-                read.update(piece)
-                write(target, piece)
-            to_disk(target)
-            if stamp(source.fileno()) != before:
-                return None
-        if digest(temporary) != read.hexdigest():
-            raise OSError("a copy differs from its original")
-        if new.name == "last.pt" and new.exists():
-            previous = new.with_name("previous.pt")
-            with contextlib.suppress(FileNotFoundError):
-                os.truncate(previous, 0)
-            os.replace(new, previous)
-        os.replace(temporary, new)
-        return before
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+class _Copies:
+    "A run's folder and its mirror: what is copied, and what is missing."
+
+    def __init__(self, source: Path, target: Path, rate: float) -> None:
+        self.source, self.target, self.rate = source, target, rate
+        self.copied: dict[str, Stamp | None] = {}  # what the target holds
+        self.token, self.claimed = uuid.uuid4().hex.encode(), False
+        self.parent: os.stat_result | None = None  # of the target, as it was at first
+        self.closed = threading.Event()
+
+    def missing(self) -> list[str]:
+        "Files that are not in the target as they are now."
+        names = run_files(self.source)
+        return [name for name in names if stamp(self.source / name) != self.copied.get(name)]
+
+    def copy_missing(self) -> str:
+        "Copy what is missing; the first problem, or nothing. OSError if the target is not ours."
+        problem = ""
+        for name in self.missing():
+            self.check()
+            try:
+                self.copy(name)
+            except ChangedMeanwhile:
+                continue  # it stays missing until the next round
+            except OSError as error:
+                if (self.source / name).exists():  # else it was removed meanwhile
+                    problem = problem or _in_short(error)
+        if run_files(self.source):
+            self.check()
+        return problem
+
+    def check(self) -> None:
+        "OSError unless the target is there and may be written; the first time, claim it."
+        marker = self.target / ".mirror"
+        if self.claimed:
+            found = marker.read_bytes() if marker.is_file() else b""
+            if found != self.token:
+                raise OSError("another session copies to it now" if found else "it is gone")
+            return
+        if not self.parent:  # made only once: a disk that vanishes is not made anew
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self.parent = os.stat(self.target.parent)
+        elif not os.path.samestat(self.parent, os.stat(self.target.parent)):
+            raise OSError("it is gone")
+        if self.target.exists() and os.path.samefile(self.source, self.target):
+            raise OSError("it is the run's own folder")
+        if reason := _worth_more(self.target, self.source):
+            raise OSError(reason)
+        self.target.mkdir(exist_ok=True)
+        for left in self.target.rglob(".*.tmp"):  # by a session that was killed
+            left.unlink(missing_ok=True)
+        marker.write_bytes(self.token)
+        self.claimed = True
+
+    def copy(self, name: str) -> None:
+        "Copy one file, unless it is there."
+        old, new = self.source / name, self.target / name
+        for folder in reversed(Path(name).parents[:-1]):
+            (self.target / folder).mkdir(exist_ok=True)
+        now, there = stamp(old), stamp(new)
+        unknown = now and there and now[0] == there[0] and name not in self.copied
+        if not unknown or digest(old) != digest(new) or stamp(old) != now:
+            previous = new.with_name("previous.pt") if name == "last.pt" else None
+            now = copy_file(old, new, previous, self.write)
+        self.copied[name] = now
+
+    def write(self, file: BinaryIO, piece: bytes) -> None:
+        "Write a piece, and wait as long as the rate demands, or until the mirror is closed."
+        if self.closed.is_set():
+            raise OSError("the mirror is closed")
+        done = time.monotonic() + len(piece) / (1e6 * self.rate)
+        file.write(piece)
+        self.closed.wait(max(0.0, done - time.monotonic()))
+
+
+# %% [markdown]
+# The mirror itself is a thread. Whenever something was written it copies what has changed, and then rests for a minute; after failures it rests longer, up to five minutes. The thread is a daemon: a disk that does not answer blocks neither the training nor the end of the process. No error leaves it. A problem is reported once, and once more when it is over, and the training continues.
+#
+# At the end `flush` copies the rest without a rest, waits for it a limited time, and returns a line that reports where everything is: somebody may have to act on it before the session is deleted.
+
+# %%
+#| export
+class Mirror:
+    "A copy of a run's folder, kept up by a thread; with target None it does nothing."
+
+    def __init__(
+        self,
+        source: Path,
+        target: Path | None,
+        rate: float = 20.0,  # most megabytes per second
+        pause: float = 60.0,  # seconds between two rounds
+        say: Callable[[str], object] = print,  # gets a line for a problem, and for its end
+    ) -> None:
+        self.copies, self.wanted = _Copies(source, target or source, rate), target is not None
+        self.pause, self.say = pause, say
+        self.problem, self.reported = "", ""  # of the last round; the last one that was reported
+        self.busy, self.changed = threading.Lock(), threading.Event()
+        self.closed = self.copies.closed
+        self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
+
+    def __enter__(self) -> "Mirror":
+        if self.wanted:
+            self.wake()
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        "End the thread after the piece that it is writing; one that hangs is left behind."
+        self.closed.set()
+        self.wake()
+        if self.thread.is_alive():
+            self.thread.join(1.0)
+
+    def wake(self) -> None:
+        "Note that something was written; this never waits."
+        self.changed.set()
+
+    def flush(self, timeout: float) -> str:  # seconds
+        "Copy what is missing, wait for that at most so long, and return what is where, in a line."
+        if not self.wanted:
+            return ""
+        worker = threading.Thread(target=self.hurry, daemon=True)
+        worker.start()
+        worker.join(timeout)
+        late = f"not done after {timeout:.0f} s" if worker.is_alive() else ""
+        why = ", ".join(filter(None, (self.problem, late))) or "they changed meanwhile"
+        return _what_is_where(self.copies, why)
+
+    def state(self) -> dict[str, Any]:
+        "The same for status.json; empty if there is no mirror."
+        if not self.wanted:
+            return {}
+        missing, folder = self.copies.missing(), str(self.copies.target)
+        there = len(run_files(self.copies.source)) - len(missing)
+        return {"folder": folder, "files": there, "missing": missing, "problem": self.problem}
+
+    def rounds(self) -> None:
+        "What the thread does."
+        failures = 0
+        while self.changed.wait() and not self.closed.is_set():
+            self.changed.clear()
+            failures = 0 if self.round() else failures + 1
+            if failures or self.copies.missing():
+                self.wake()
+            self.closed.wait(self.pause * min(5, 2**failures))
+
+    def hurry(self) -> None:
+        "Three rounds at most, without a rest."
+        for _ in range(3):
+            if self.closed.is_set() or (self.round() and not self.copies.missing()):
+                return
+            self.closed.wait(min(1.0, self.pause))
+
+    def round(self) -> bool:  # whether it went well
+        "Copy what is missing, as far as that is possible, and report what is new about that."
+        with self.busy:
+            try:
+                self.problem = self.copies.copy_missing()
+            except Exception as error:  # whatever it is, the training continues
+                self.copies.copied.clear()  # nobody knows what is there now
+                self.problem = _in_short(error)
+            with contextlib.suppress(Exception):  # nobody may be there to read it
+                self.report()
+        return not self.problem
+
+    def report(self) -> None:
+        "Report a problem that is new, or that the last one is over."
+        if self.problem != self.reported and not self.closed.is_set():
+            self.reported, target = self.problem, self.copies.target
+            if self.problem:
+                self.say(f"mirror  {target}: {self.problem}; tried again later, the run continues")
+            else:
+                self.say(f"mirror  {target}: works again")
+
+
+def _what_is_where(copies: _Copies, why: str) -> str:
+    "Which files of a run are in its mirror, and why others are not."
+    names, missing = run_files(copies.source), copies.missing()
+    if not missing:
+        size = sum(found[0] for n in names if (found := stamp(copies.source / n))) / 1e6
+        return f"mirror  all {len(names)} files ({size:,.1f} MB) are in {copies.target}"
+    some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
+    there = f"{len(names) - len(missing)} of {len(names)} files are in {copies.target}"
+    return f"mirror  {there}; missing: {some} ({why}); they are in {copies.source}"
 
 
 # %%
@@ -1127,419 +1241,35 @@ def write_run(folder, **files):
 
 
 with tempfile.TemporaryDirectory() as tmp:
-    old, new = write_run(Path(tmp) / "a", last_pt="epoch 1"), write_run(Path(tmp) / "b")
-    for text in ("epoch 1", "epoch 2"):
-        (old / "last.pt").write_text(text)
-        copied = copy_file(old / "last.pt", new / "last.pt", lambda file, piece: file.write(piece))
-        test_eq(copied, stamp(old / "last.pt"))
-    contents = {p.name: p.read_text() for p in new.iterdir()}
-    test_eq(contents, {"last.pt": "epoch 2", "previous.pt": "epoch 1"})
-    assert digest(new / "last.pt") == digest(old / "last.pt")
-    with open(new / "note.txt", "wb") as file:
-        to_disk(file)
-    write_run(old, status_json="", best_pt="", log_jsonl="", _last_pt_tmp="")
-    test_eq(run_files(old), ["log.jsonl", "best.pt", "last.pt", "status.json"])
-
-
-# %% [markdown]
-# Two folders can be mistaken for the mirror. When a Drive is unmounted, an empty folder of the local disk is left in its place. So before the first file the nearest folder that exists must still be the one it was at the start, by its numbers on the disk; then a marker is written beside the copies, and nothing goes where the marker is not. (Numbers alone would not do: a mounted Drive may give a folder another one later.) The marker differs from session to session: of two that copy the same run the later one stays, and the earlier one says so.
-#
-# And the mirror may hold something that is worth more than what would replace it: another run of the same name, or more epochs of this one.
-
-# %%
-#| export
-def read_record(
-    file: Path,
-) -> dict[str, Any]:
-    "Content of a JSON file; empty if there is none or it is no record."
-    try:
-        found = json.loads(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def epochs_done(folder: Path) -> int:
-    "How many epochs a run has, by its status.json; 0 if that does not say."
-    found = read_record(folder / "status.json").get("epochs_done")
-    return found if isinstance(found, int) else 0
-
-
-def worth_keeping(
-    source: Path,
-    target: Path,
-) -> str:  # empty if the target may be written
-    "Why what the target holds must not be replaced by what is in the source."
-    ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
-    same = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
-    if any(ours[name] != theirs[name] for name in same):
-        return "it holds another run; name another mirror_dir or output_dir"
-    here, there = epochs_done(source), epochs_done(target)
-    return f"it holds {there} epochs of this run, and here are {here}" if there > here else ""
-
-
-# %% [markdown]
-# Which folder is it, and may it be written?
-
-# %%
-#| export
-def nearest_folder(
-    path: Path,
-) -> tuple[Path, tuple[int, int]]:  # with its device and its number there
-    "The nearest folder on the way to a path that exists."
-    for folder in (path, *path.parents):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found = os.stat(folder)
-            if stat.S_ISDIR(found.st_mode):
-                return folder, (found.st_dev, found.st_ino)
-    raise OSError("there is no such disk")
-
-
-class Claim:
-    "The right of this session to write in a folder, and the proof that it is still the same."
-
-    def __init__(self, target: Path) -> None:
-        self.target, self.token, self.made = target, uuid.uuid4().hex, False
-        self.start: tuple[Path, tuple[int, int]] | None = None
-
-    def check(self, source: Path) -> None:
-        "Raise OSError unless files of the source may be written there."
-        marker = self.target / ".mirror"
-        if self.made:
-            found = marker.read_bytes() if marker.is_file() else b""
-            if found != self.token.encode():
-                raise OSError("another session copies to it now" if found else "it is gone")
-            return
-        self.start = self.start or nearest_folder(self.target)
-        if nearest_folder(self.start[0]) != self.start:
-            raise OSError("it is gone")
-        if self.target.exists() and os.path.samefile(source, self.target):
-            raise OSError("it is the run's own folder")
-        if reason := worth_keeping(source, self.target):
-            raise OSError(reason)
-        self.target.mkdir(parents=True, exist_ok=True)
-        marker.write_text(self.token)
-        self.made = True
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    source, target = write_run(Path(tmp) / "run", log_jsonl=""), Path(tmp) / "disk" / "run"
-    target.parent.mkdir()
-    test_eq(nearest_folder(target)[0], target.parent)
-    claim = Claim(target)
-    claim.check(source)
-    target.parent.rename(Path(tmp) / "unmounted")
-    with expect_fail(OSError, contains="it is gone"):
-        claim.check(source)
-    write_run(target, status_json='{"epochs_done": 9}', config_json='{"lr": 0.05}')
-    test_eq([epochs_done(f) for f in (source, target)], [0, 9])
-    write_run(source, config_json='{"lr": 0.1}')
-    assert "another run" in worth_keeping(source, target)
-    test_eq(read_record(source / "config.json"), {"lr": 0.1})
-worth_keeping(Path("nowhere"), Path("nowhere"))
-
-
-# %% [markdown]
-# One round copies every file that has changed since it was copied. After a new start nothing is remembered, and a file that is there with the same content is taken as copied. An error with one file does not keep the others back: a disk may be too full for a checkpoint and not for the log.
-
-# %%
-#| export
-class Copies:
-    "A run's folder and its copy: what is there, and what is missing."
-
-    def __init__(self, source: Path, target: Path) -> None:
-        self.source, self.target, self.claim = source, target, Claim(target)
-        self.done: dict[str, Stamp] = {}  # what is in the target, as it was then
-
-    def missing(self) -> list[str]:
-        "Files that are not in the target as they are now."
-        old = self.source
-        return [name for name in run_files(old) if stamp(old / name) != self.done.get(name)]
-
-    def copy(self, name: str, write: Callable[[BinaryIO, bytes], object]) -> None:
-        "Copy one file, unless it is there."
-        old, new = self.source / name, self.target / name
-        for folder in reversed(Path(name).parents[:-1]):
-            (self.target / folder).mkdir(exist_ok=True)
-        found, there = stamp(old), stamp(new)
-        alike = found and there and found[0] == there[0] and name not in self.done
-        if not alike or digest(old) != digest(new) or stamp(old) != found:
-            found = copy_file(old, new, write)
-        self.done |= {name: found} if found else {}
-
-    def copy_missing(self, write: Callable[[BinaryIO, bytes], object]) -> str:
-        "Copy what is missing; return the first problem, or nothing."
-        problem = ""
-        for name in [*self.missing(), ""] if run_files(self.source) else []:
-            try:
-                self.claim.check(self.source)
-            except OSError as error:
-                self.done.clear()  # who knows what is there now?
-                return cause(error)
-            try:
-                if name:
-                    self.copy(name, write)
-            except OSError as error:
-                if (self.source / name).exists():  # else it was removed meanwhile
-                    problem = problem or cause(error)
-        return problem
-
-
-# %%
-def put(file, piece):
-    "Write, on a disk where everything fits but checkpoints."
-    if "last.pt" in file.name:
-        raise OSError(28, "No space left on device")
-    file.write(piece)
-
-
-with tempfile.TemporaryDirectory() as tmp:
-    source = write_run(Path(tmp) / "run", last_pt="epoch 1", log_jsonl="{}", env_json="{}")
-    copies = Copies(source, Path(tmp) / "disk" / "run")
-    test_eq(copies.copy_missing(put), "No space left on device")
-    test_eq(copies.missing(), ["last.pt"])
-    test_eq(run_files(copies.target), ["env.json", "log.jsonl"])
-cause(ValueError("odd"))
-
-
-# %% [markdown]
-# ## Beside the training
-#
-# Copying must not be felt, so it is done at a limited rate, piece by piece.
-
-# %%
-#| export
-class Pace:
-    "Writes pieces at a limited rate."
-
-    def __init__(self, rate: float) -> None:  # most megabytes per second
-        self.rate, self.due, self.closed = rate, 0.0, threading.Event()
-        self.clock: Callable[[], float] = time.monotonic
-        self.sleep: Callable[[float], object] = self.closed.wait  # which closing ends
-
-    def write(self, file: BinaryIO, piece: bytes) -> None:
-        "Put a piece into an open file, and wait until the next may follow; OSError when closed."
-        if self.closed.is_set():
-            raise OSError("the mirror is closed")
-        self.due = max(self.due, self.clock()) + len(piece) / (1e6 * self.rate)
-        file.write(piece)
-        self.sleep(max(0.0, self.due - self.clock()))
-
-
-# %%
-pace, slept, clock = Pace(rate=2.0), [], [0.0]
-pace.clock, pace.sleep = lambda: clock[0], slept.append
-for clock[0] in (0.0, 0.5, 0.6, 10.0):
-    pace.write(io.BytesIO(), bytes(1_000_000))
-test_close(slept, [0.5, 0.5, 0.9, 0.5])
-
-
-# %% [markdown]
-# And no error comes out of it: a problem is said once in a line, and when it is over that is said too.
-
-# %%
-#| export
-class PatientCopies(Copies):
-    "Copies made at a limited rate, whose problems are told and not raised."
-
-    def __init__(
-        self,
-        source: Path,
-        target: Path,
-        rate: float,  # most megabytes per second
-        say: Callable[[str], object],
-    ) -> None:
-        super().__init__(source, target)
-        self.pace, self.say, self.problem = Pace(rate), say, ""
-        self.told: set[str] = set()  # problems that were said, each of them once
-        self.over = True  # whether the last that was said is over
-        self.closed, self.busy = self.pace.closed, threading.Lock()
-
-    def attempt(self) -> bool:  # whether it went well
-        "Copy what is missing, as far as that is possible."
-        with self.busy:
-            try:
-                self.problem = self.copy_missing(self.pace.write)
-            except Exception as error:  # whatever it is, the training goes on
-                self.problem = cause(error)
-            with contextlib.suppress(Exception):  # nobody may be there to hear it
-                self.tell()
-        return not self.problem
-
-    def tell(self) -> None:
-        "Say a problem that is new, and that one is over."
-        if self.closed.is_set():
-            return
-        if self.problem and self.problem not in self.told:
-            self.told.add(self.problem)
-            self.over = False
-            self.say(f"mirror  {self.target}: {self.problem}; tried again later, the run goes on")
-        elif not self.problem and not self.over:
-            self.over = True
-            self.say(f"mirror  {self.target}: works again")
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    source, said = write_run(Path(tmp) / "run", log_jsonl="{}"), []
-    patient = PatientCopies(source, Path(tmp) / "disk" / "run", 20.0, said.append)
-    (Path(tmp) / "disk").write_text("no folder")
-    test_eq([patient.attempt() for _ in range(3)], [False] * 3)
-    (Path(tmp) / "disk").unlink()
-    assert patient.attempt()
-said = [line.replace(tmp, "") for line in said]
-said
-
-
-# %% [markdown]
-# A thread makes a round when it was woken, because something was written, and then rests for a minute; after a failure for longer and longer, up to five minutes. A disk that does not answer blocks this thread alone. Being a daemon, it does not hold the process either. (The threads of a pool would: Python waits for those at the end.)
-
-# %%
-#| export
-class BackgroundCopies(PatientCopies):
-    "A thread that copies what has changed, beside whatever else happens."
-
-    def __init__(
-        self,
-        source: Path,
-        target: Path | None,  # None: nothing is copied
-        rate: float = 20.0,  # most megabytes per second
-        pause: float = 60.0,  # seconds between two rounds
-        say: Callable[[str], object] = print,
-    ) -> None:
-        super().__init__(source, target or source, rate, say)
-        self.wanted, self.pause, self.woken = target is not None, pause, threading.Event()
-        self.thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        "Begin, with what is there already."
-        if self.wanted and not self.thread:
-            self.wake()
-            self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
-            self.thread.start()
-
-    def wake(self) -> None:
-        "Say that something was written; this never waits."
-        self.woken.set()
-
-    def rounds(self) -> None:
-        "What the thread does."
-        failures = 0
-        while self.woken.wait() and not self.closed.is_set():
-            self.woken.clear()
-            failures = 0 if self.attempt() else failures + 1
-            if failures or self.missing():
-                self.wake()
-            self.closed.wait(self.rest(failures))
-
-    def rest(self, failures: int) -> float:  # seconds
-        "How long to wait after so many failures in a row."
-        return max(self.pause, min(300.0, self.pause * 2.0 ** min(failures, 9)))
-
-
-# %%
-test_eq([BackgroundCopies(Path(), None).rest(n) for n in range(5)], [60, 120, 240, 300, 300])
-
-
-# %% [markdown]
-# At the end a line says where everything is, since somebody may have to act on it before the session is deleted:
-
-# %%
-#| export
-def whereabouts(
-    copies: PatientCopies,
-    late: str = "",  # why not all was waited for
-) -> str:
-    "What of a run is where, in one line."
-    names, missing = run_files(copies.source), copies.missing()
-    size = sum(found[0] for n in names if (found := stamp(copies.source / n))) / 1e6
-    if not missing:
-        return f"mirror  all {len(names)} files ({size:,.1f} MB) are in {copies.target}"
-    some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
-    why = ", ".join(filter(None, (copies.problem, late))) or "they changed meanwhile"
-    there = f"{len(names) - len(missing)} of {len(names)} files are in {copies.target}"
-    return f"mirror  {there}; missing: {some} ({why}); they are in {copies.source}"
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    source = write_run(Path(tmp) / "run", last_pt="", log_jsonl="{}", env_json="")
-    print(whereabouts(PatientCopies(source, Path("drive"), 20, print), "so far").replace(tmp, ""))
-
-
-# %% [markdown]
-# `flush` copies the rest without resting, waits a limited time for it, and says that. It tries three times.
-
-# %%
-#| export
-class Mirror(BackgroundCopies):
-    "A copy of a run's folder, kept up in the background; with target None it does nothing."
-
-    def __enter__(self) -> "Mirror":
-        self.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
-        "End the thread after the piece that it is writing; one that hangs is left behind."
-        self.closed.set()
-        self.wake()
-        if self.thread:
-            self.thread.join(1.0)
-
-    def flush(self, timeout: float) -> str:  # seconds
-        "Copy what is missing, wait for that at most so long, and say what is where."
-        if not self.wanted:
-            return ""
-        worker = threading.Thread(target=self.hurry, daemon=True)
-        worker.start()
-        worker.join(timeout)
-        return whereabouts(self, f"not done after {timeout:.0f} s" if worker.is_alive() else "")
-
-    def hurry(self) -> None:
-        "Three attempts."
-        for _ in range(3):
-            if self.closed.is_set() or (self.attempt() and not self.missing()):
-                return
-            self.closed.wait(min(1.0, self.pause))
-
-    def state(self) -> dict[str, Any]:
-        "The same for status.json; empty if there is no mirror."
-        if not self.wanted:
-            return {}
-        missing, folder = self.missing(), str(self.target)
-        there = {"folder": folder, "files": len(run_files(self.source)) - len(missing)}
-        return {**there, "missing": missing, "problem": self.problem}
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    source = write_run(Path(tmp) / "run", last_pt="epoch 1", log_jsonl="{}")
-    with Mirror(source, Path(tmp) / "drive" / "run", rate=20) as mirror:
-        (source / "last.pt").write_text("epoch 2")
+    source, target = Path(tmp) / "run", Path(tmp) / "drive" / "run"
+    write_run(source, status_json='{"epochs_done": 1}', last_pt="epoch 1", log_jsonl="{}")
+    test_eq(run_files(source), ["log.jsonl", "last.pt", "status.json"])
+    with Mirror(source, target) as mirror:
+        print(mirror.flush(timeout=60).replace(tmp, ""))
+        write_run(source, last_pt="epoch 2")
         mirror.wake()
         print(mirror.flush(timeout=60).replace(tmp, ""))
-    test_eq(
-        mirror.state() | {"folder": ""}, {"folder": "", "files": 2, "missing": [], "problem": ""}
-    )
-    test_eq((Path(tmp) / "drive" / "run" / "last.pt").read_text(), "epoch 2")
-test_eq([Mirror(source, None).flush(1), Mirror(source, None).state()], ["", {}])
+    test_eq((target / "previous.pt").read_text(), "epoch 1")
+
+# %% [markdown]
+# A run that begins anew, under the name of one with nine epochs, leaves its copy as it is:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    new = write_run(Path(tmp) / "run", status_json='{"epochs_done": 1}')
+    old = write_run(Path(tmp) / "drive" / "run", status_json='{"epochs_done": 9}')
+    print(Mirror(new, old, pause=0, say=str).flush(timeout=60).replace(tmp, ""))
+    test_eq(read_record(old / "status.json"), {"epochs_done": 9})
 
 
 # %% [markdown]
-# ## Going on in a new session
+# ## Resume in a new session
 #
-# A new session has an empty disk. The run is brought back before it is looked for: from the mirror, or on Kaggle from an earlier output that was attached as input; if there are several copies, from the one with the most epochs. The checkpoint comes last, so that what was interrupted is done again; only the spare one comes after it, and takes its place if it cannot be read. A copy without a checkpoint that can be read is passed over with a warning, and leaves nothing. (The mirror then keeps its epochs: see above.)
+# A new session has an empty disk. So we bring the run back before we look for it: from the mirror, or on Kaggle from an earlier output that was attached as input; of several copies, from the one with the most epochs. The checkpoint is copied last, so that an interrupted copy is made again. Only the spare checkpoint comes after it, and takes its place if it cannot be read. A copy without a readable checkpoint is skipped with a warning, and nothing of it stays.
 
 # %%
 #| export
-def copies_of(
-    config: Settings,
-    place: Place | None = None,
-) -> list[Path]:
+def copies_of(config: Settings, place: Place | None = None) -> list[Path]:
     "Folders in which there may be a copy of this run."
     place = place or where()
     mirror = mirror_folder(config, place, say=lambda _: None)
@@ -1552,7 +1282,7 @@ def copies_of(
 
 
 def has_checkpoint(folder: Path) -> bool:
-    "Whether a run can go on from this folder; OSError if it cannot be reached."
+    "Whether a run can be resumed from this folder; OSError if it cannot be reached."
     return any((folder / name).is_file() for name in ("last.pt", "previous.pt"))
 
 
@@ -1565,53 +1295,43 @@ def bring_back(
         return None
     found: list[tuple[int, Path]] = []
     for copy in copies:
-        with passed_over(copy):
+        with _skipped(copy):
             if has_checkpoint(copy):
-                found.append((epochs_done(copy), copy))
+                found.append((_epochs_done(copy), copy))
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
-        with passed_over(copy):
-            take_files(copy, folder)
+        with _skipped(copy):
+            _take_files(copy, folder)
             return copy
     return None
 
 
-# %% [markdown]
-# How the files are taken:
-
-# %%
-#| export
 @contextlib.contextmanager
-def passed_over(copy: Path) -> Iterator[None]:
+def _skipped(copy: Path) -> Iterator[None]:
     "Turn what is wrong with a copy into a warning."
     try:
         yield
     except OSError as error:
-        warnings.warn(f"{copy} is passed over: {cause(error)}", stacklevel=3)
+        warnings.warn(f"{copy} is skipped: {_in_short(error)}", stacklevel=3)
 
 
-def take_file(old: Path, new: Path) -> None:
-    "Copy one file of a run; OSError if that cannot be done."
-    new.parent.mkdir(parents=True, exist_ok=True)
-    if not copy_file(old, new, lambda file, piece: file.write(piece)):
-        raise OSError(f"{old.name} is being written to")
-
-
-def take_files(copy: Path, folder: Path) -> None:
-    "Copy the files of a run, its checkpoints after all others; OSError, and nothing, without one."
+def _take_files(copy: Path, folder: Path) -> None:
+    "Copy the files of a run, checkpoints last; OSError, and nothing stays, without one of them."
     names = [name for name in run_files(copy) if name != "last.pt"]
-    late = [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
-    new = [name for name in [*names, *late] if not (folder / name).exists()]
+    checkpoints = [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
+    new = [folder / name for name in (*names, *checkpoints) if not (folder / name).exists()]
     try:
         for name in names:
-            take_file(copy / name, folder / name)
-        for name in late:
-            with passed_over(copy / name):
-                take_file(copy / name, folder / name)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            copy_file(copy / name, folder / name)
+        for name in checkpoints:
+            with _skipped(copy / name):
+                folder.mkdir(parents=True, exist_ok=True)
+                copy_file(copy / name, folder / name)
         if not has_checkpoint(folder):
             raise OSError("it has no checkpoint that can be read")
     except OSError:
-        for name in new:
-            (folder / name).unlink(missing_ok=True)
+        for file in new:
+            file.unlink(missing_ok=True)
         raise
 
 
@@ -1622,26 +1342,19 @@ with tempfile.TemporaryDirectory() as tmp:
     for place in ("input/version-2", "input/notebooks/me/version-3"):
         copy = Path(tmp) / place / "runs" / run_name(config)
         write_run(copy, last_pt="", status_json=f'{{"epochs_done": {place[-1]}}}')
-    copies = copies_of(config, kaggle)
-    test_eq(len(copies), 2)
-    test_eq([has_checkpoint(f) for f in (run_folder(config, kaggle), *copies)], [False, True, True])
-    took = bring_back(run_folder(config, kaggle), copies)
+    folder, copies = run_folder(config, kaggle), copies_of(config, kaggle)
+    test_eq([has_checkpoint(f) for f in (folder, *copies)], [False, True, True])
+    took = bring_back(folder, copies)
     assert "version-3" in str(took)
-    test_eq(bring_back(run_folder(config, kaggle), copies), None)
-    take_files(copies[0], Path(tmp) / "again")
-    take_file(copies[0] / "last.pt", Path(tmp) / "last.pt")
-with warnings.catch_warnings(record=True) as caught, passed_over(Path("drive")):
-    warnings.simplefilter("always")
-    raise OSError(107, "Transport endpoint is not connected")
-str(caught[0].message)
+    test_eq(bring_back(folder, copies), None)  # it is there now
 
 
 # %% [markdown]
 # ## How long a session lasts
 #
-# Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Whether Kaggle gave a TPU is read from the variables of a TPU's runtime; which of them it really sets could not be seen.
+# Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Half an hour of them is left for what came before this process and for a good end. Whether Kaggle gave a TPU is read from the variables of a TPU's runtime.
 #
-# The time is counted from the start of this process, which the system knows, without the clock on the wall: that one jumps. What a session did before (another notebook, a long installation) is not in it; half an hour is left for that, and for the end. A kernel that is restarted counts from zero, and its session does not: write `max_hours` then. (The age of the container's first process might tell, if containers are never started ahead of their sessions. That could not be seen from here, and to stop hours too early would be worse.)
+# We count from the start of this process, which the system knows, and not by the clock on the wall, which may jump. A kernel that is restarted counts from zero, and its session does not: write `max_hours` then.
 
 # %%
 #| export
@@ -1662,7 +1375,7 @@ IMPORTED = time.monotonic()
 
 
 def session_seconds() -> float:
-    "Seconds since this process began; where the system does not say, since this was imported."
+    "Seconds since this process began; where the system does not report it, since this import."
     imported = time.monotonic() - IMPORTED
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
@@ -1678,5 +1391,4 @@ kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_WORKER_ID": "0"}
 test_eq(session_hours(Config(), environ=kaggle_tpu), 8.5)
 test_eq([session_hours(Config(), place, {}) for place in (COLAB, KAGGLE)], [11.5, 11.5])
 test_eq(session_hours(Config(max_hours=2), KAGGLE), 2)
-test_eq(session_hours(Config(), HERE), math.inf)
 assert 0 < session_seconds() <= session_seconds()

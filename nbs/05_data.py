@@ -32,9 +32,9 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from mshnet.core import Config, UserError, counted, one_line, read_text
+from mshnet.core import Config, UserError, counted, free_memory, one_line, read_text
 from mshnet.metrics import objects
-from mshnet.places import find_dataset, free_memory
+from mshnet.places import find_dataset
 
 
 # %% [markdown]

@@ -39,8 +39,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mshnet.core import Settings, UserError, counted, first_line
-from mshnet.places import forget_stale_tpu, free_memory, installed, program_folder, where
+from mshnet.core import Settings, UserError, counted, first_line, free_memory
+from mshnet.places import forget_stale_tpu, installed, program_folder, where
 
 # %% [markdown]
 # The loop should read the same on every chip, and on many as on one, and a chip's peculiarities should be found in one place. `Device` is complete for the CPU; the others say what differs. Two rules make code fast on all of them:

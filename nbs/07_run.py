@@ -17,16 +17,13 @@ from mshnet.core import Config
 # %%
 #| export
 import contextlib
-import errno
 import importlib.util
-import inspect
 import io
 import json
 import math
 import os
 import platform
 import shlex
-import shutil
 import signal
 import sys
 import threading
@@ -40,7 +37,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import torch
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
@@ -48,117 +44,26 @@ from mshnet.core import (
     Settings,
     UserError,
     as_user_error,
+    cannot_be_written,
+    locked,
     of_first_release,
-    read_json,
+    read_record,
     shown,
+    to_disk,
+    write_atomic,
+    write_json,
 )
 from mshnet.device import XLA_PACKAGES, each_tensor
 from mshnet.model import checksum, find_weights, fit_weights, read_file
-from mshnet.places import first_process, installed, interactive, to_disk
-
-
-# %% [markdown]
-# Sessions end without notice. So nothing of value lives in memory for longer than an epoch, and nothing on the disk is ever half-written: a file is written under another name, flushed to the disk, and renamed. A rename happens or does not.
-
-# %%
-#| export
-def write_atomic(
-    path: Path,
-    content: bytes | str,
-    previous: Path | None = None,  # the file that keeps what was there
-) -> None:
-    """Write a file so that it is the old one or the new one at any moment, whatever happens.
-
-    Raises UserError if that cannot be done; then the old one is still there.
-    """
-    data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with cannot_be_written(path):
-            try:
-                with open(temporary, "wb") as file:
-                    file.write(data)
-                    to_disk(file)
-                if previous and path.exists():
-                    keep_as(path, previous)
-                os.replace(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
-    finally:
-        sync_folder(path.parent)
-
-
-@contextlib.contextmanager
-def cannot_be_written(path: Path) -> Iterator[None]:
-    "Turn the system's refusal to write (a full disk, a folder that is read-only) into a UserError."
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); what was there is unchanged; when that "
-            "is mended the same command goes on"
-        ) from None
-
-
-# %% [markdown]
-# What was there keeps its bytes under a second name: a link costs nothing, and there is no moment without a good file. Where a disk has no links it is a copy.
-
-# %%
-#| export
-def keep_as(path: Path, previous: Path) -> None:
-    "Give a file a second name, in one step."
-    temporary = previous.with_name(f".{previous.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        try:
-            os.link(path, temporary)
-        except OSError:
-            shutil.copyfile(path, temporary)
-        os.replace(temporary, previous)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    "Have a folder's names on the disk too, where the system can."
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def write_json(
-    path: Path,
-    value: Any,
-) -> None:
-    "Write a JSON file, atomically, to be read by people too."
-    write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    path = Path(tmp) / "status.json"
-    write_json(path, {"state": "running"})
-    with expect_fail(ValueError):
-        write_json(path, {"loss": float("nan")})
-    write_atomic(path, path.read_bytes())
-    test_eq(json.loads(path.read_text()), {"state": "running"})
-    test_eq(len(list(Path(tmp).iterdir())), 1)
-    write_atomic(path, "new", previous=Path(tmp) / "old.json")
-    assert "running" in (Path(tmp) / "old.json").read_text()
-    keep_as(path, Path(tmp) / "old.json")
-    sync_folder(Path(tmp))
-    test_eq((Path(tmp) / "old.json").read_text(), "new")
-with expect_fail(UserError, contains="No space left"), cannot_be_written(Path("last.pt")):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+from mshnet.places import first_process, has_checkpoint, installed, interactive
 
 
 # %% [markdown]
 # ## What happened, line by line
 #
-# The log has one JSON object per epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it goes on; the repeated line says so, and readers take the last line of an epoch. A line that was being written when the power went is ignored, and the next one begins on a line of its own. The records are for looking: one that is damaged is as one that is not there, and what a run goes on from is in its checkpoint.
+# Sessions end without notice, so nothing of value lives in memory for longer than an epoch. The log has one JSON object per epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was being written when the power went is ignored, and the next one begins on a line of its own. The records are for looking: a damaged one counts as missing, and what a run resumes from is in its checkpoint.
+#
+# Whoever runs this headless reads `status.json`: the state, how far the run is, why it ended, and where the results are.
 
 # %%
 #| export
@@ -173,12 +78,10 @@ class Folder:
         return self.path / name
 
     def read_json(self, name: str) -> dict[str, Any]:
-        "Content of a JSON file of the run; nothing if there is none that can be read."
-        try:
-            content = read_json(self.file(name))
-        except UserError:
-            return {}
-        return content if isinstance(content, dict) else {}
+        "Content of a JSON file of the run; empty if there is none that can be read."
+        with contextlib.suppress(OSError):
+            return read_record(self.file(name))
+        return {}
 
     def history(self) -> list[dict[str, Any]]:
         "The log, one entry per epoch, the last line of each."
@@ -195,40 +98,29 @@ class Folder:
         return [entries[epoch] for epoch in sorted(entries)]
 
 
-# %% [markdown]
-# Writing to the log:
-
-# %%
-#| export
 def write_log(folder: Folder, entry: dict[str, Any]) -> None:
     "Append one epoch's entry; marked if that epoch is there already."
     if any(old["epoch"] == entry["epoch"] for old in folder.history()):
         entry = {**entry, "repeated": True}
-    path = folder.file("log.jsonl")
+    path, line = folder.file("log.jsonl"), json.dumps(entry, allow_nan=False) + "\n"
     with cannot_be_written(path), open(path, "ab+") as file:
         file.seek(-min(1, file.tell()), os.SEEK_END)
-        torn = file.read(1) not in (b"", b"\n")
-        line = json.dumps(entry, allow_nan=False).encode() + b"\n"
-        file.write(b"\n" * torn + line)
+        if file.read(1) not in (b"", b"\n"):  # a torn line
+            line = "\n" + line
+        file.write(line.encode())
         to_disk(file)
 
 
-# %% [markdown]
-# Whoever runs this headless reads `status.json`: the state, how far it is, why it ended, and where the results are.
-
-# %%
-#| export
 def say_status(
     folder: Folder,
     state: str,  # running, finished, stopped or failed
     epoch: int,  # the last one that is complete
     reason: str = "",
-    **more: Any,
 ) -> None:
-    "Say how a run is."
+    "Write how a run is."
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
-    write_json(folder.file("status.json"), entry | {"results": str(folder.path)} | more)
+    write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
 
 
 # %%
@@ -259,10 +151,8 @@ PACKAGES = (
 )
 
 
-def environment(
-    device: str,  # a device's `why`
-) -> dict[str, Any]:
-    "Kind of machine, device and versions."
+def environment(device: str) -> dict[str, Any]:
+    "Kind of machine, device (its `why`) and versions."
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -274,20 +164,21 @@ def environment(
 
 
 # %%
-environment("cpu")["packages"]["torch"]
+environment("cpu")
 
 # %% [markdown]
 # ## Checkpoints
 #
-# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot go on with something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so that a run begun on one device goes on at another.
+# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so that a run begun on one device is resumed on another.
 #
 # With averaged weights there are two sets: `model` is the one that is scored, whoever reads the file, and `trained` the one that training continues from.
 #
-# Most of what is drawn in an epoch (its order, its crops) follows from the seed, the epoch and the image's number, so there is no sampler to store. A run that is asked to stop within an epoch stores how many of its steps are done and the sum of their losses too, and goes on with the next step.
+# Most of what is drawn in an epoch (its order, its crops) follows from the seed, the epoch and the image's number, so there is no sampler to store. A run that is asked to stop within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
 
 # %%
 #| export
 FORMAT = 3  # of checkpoints; raised when an older release could not read them
+PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random", "micro")  # of a State
 
 
 @dataclass
@@ -328,34 +219,23 @@ def snapshot(
         "format": FORMAT,
         "config": config.model_dump(),
         "data": data,
-        "epoch": state.epoch,
-        "phase": state.phase,
-        "best": state.best,
         "model": state.scored.state_dict(),
         "trained": {} if state.ema is None else state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict() if state.scaler else {},
-        "step": state.step,
-        "total": state.total,
-        "parts": state.parts,
-        "random": state.random,
-        "micro": state.micro,
         "threads": torch.get_num_threads(),
-    }
+    } | {name: getattr(state, name) for name in PROGRESS}
     at_once = ("xla", "mps")  # XLA has only recorded it; MPS is not for two threads
     return each_tensor(content, lambda t: t.cpu() if t.device.type in at_once else t.clone())
 
 
 # %% [markdown]
-# The writing itself:
+# The thread writes one checkpoint at a time, in order. Its errors reach the training with the next checkpoint, or at the end. The log line of an epoch is written first: a run that is killed in between repeats an epoch and does not lose one.
 
 # %%
 #| export
-def write_checkpoint(
-    content: dict[str, Any],  # a snapshot
-    *paths: Path,
-) -> None:
-    "Write a checkpoint with its checksum under one name or several; the last `last.pt` is kept."
+def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
+    "Write a snapshot with its checksum under one name or several; the last `last.pt` is kept."
     content = each_tensor(content, Tensor.cpu)
     buffer = io.BytesIO()
     torch.save(content | {"checksum": checksum(content)}, buffer)
@@ -364,17 +244,12 @@ def write_checkpoint(
         write_atomic(path, buffer.getvalue(), previous)
 
 
-# %% [markdown]
-# The thread writes one checkpoint at a time, in order. If it cannot, the training hears of it when it brings the next one, or at the end.
-
-# %%
-#| export
 class Background:
-    "A thread that does one thing after another, and tells of its errors."
+    "A thread that does one thing after another; its errors are raised by the next call."
 
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         self.pool, self.then = ThreadPoolExecutor(1), then  # what is done after each work
-        self.last = self.pool.submit(then)
+        self.last = self.pool.submit(lambda: None)
 
     def __enter__(self) -> "Background":
         return self
@@ -386,38 +261,20 @@ class Background:
             self.finish()
 
     def do(self, work: Callable[[], None]) -> None:
-        "Begin some work when the one before is done; an error of that one is raised."
-        self.finish()
-        self.last = self.pool.submit(self.one, work)
+        "Begin some work when the one before is done."
 
-    def one(self, work: Callable[[], None]) -> None:
-        "What the thread does each time."
-        work()
-        self.then()
+        def both() -> None:
+            work()
+            self.then()
+
+        self.finish()
+        self.last = self.pool.submit(both)
 
     def finish(self) -> None:
-        "Wait until all is done; an error is raised."
+        "Wait until all is done."
         self.last.result()
 
 
-# %%
-def fail():
-    "A work that fails."
-    raise OSError("disk full")
-
-
-done = []
-with expect_fail(OSError, contains="disk full"), Background(lambda: done.append(1)) as background:
-    background.do(lambda: None)
-    background.do(fail)
-test_eq(done, [1, 1])  # at the start, and after the first work
-
-
-# %% [markdown]
-# So an epoch is kept like this, the log first: a run that is killed in between repeats an epoch and does not lose one.
-
-# %%
-#| export
 def keep(
     folder: Folder,
     config: Settings,
@@ -433,8 +290,21 @@ def keep(
     background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
 
 
+# %%
+def fail():
+    "A work that fails."
+    raise OSError("disk full")
+
+
+done = []
+with expect_fail(OSError, contains="disk full"), Background(lambda: done.append(1)) as background:
+    background.do(lambda: None)
+    background.do(fail)
+test_eq(done, [1])
+
+
 # %% [markdown]
-# Reading one back is suspicious: a file may be of something else, of a newer release, or cut off. What it must hold is written down once, and pydantic compares. What the format before this one lacked has a default.
+# We trust no file that we read back: it may be of something else, of a newer release, or cut off. What it must hold is written down once, and pydantic compares. What an older format lacked has a default. `restore` then puts everything back where it was: weights, the optimizer's sums, the random numbers, and where the run stands.
 
 # %%
 #| export
@@ -461,10 +331,8 @@ class Content(BaseModel):
     threads: int = Field(0, ge=0)
 
 
-def load(
-    path: Path,
-) -> dict[str, Any]:  # the checkpoint's content
-    "Read a checkpoint of this suite; UserError if it is none, or damaged."
+def load(path: Path) -> dict[str, Any]:
+    "The content of a checkpoint of this suite; UserError if it is none, or damaged."
     with as_user_error():
         content = read_file(path)
     if not isinstance(content, dict) or "optimizer" not in content or "data" not in content:
@@ -482,16 +350,8 @@ def load(
         raise UserError(f"{path}: not a checkpoint to resume from ({shown(what)})") from None
 
 
-# %% [markdown]
-# Restoring puts everything back where it was: weights, the sums of Adagrad, the random numbers, and where the run stands.
-
-# %%
-#| export
-def restore(
-    state: State,
-    content: dict[str, Any],  # from `load`
-) -> None:
-    "Put a checkpoint into the state of a run; UserError if it is of another model or optimizer."
+def restore(state: State, content: dict[str, Any]) -> None:
+    "Put what `load` read into a run's state; UserError if it is of another model or optimizer."
     groups = state.optimizer.param_groups
     rates = [group.get("initial_lr", group["lr"]) for group in groups]
     own = [{k: g[k] for k in ("capturable", "foreach", "fused") if k in g} for g in groups]
@@ -512,7 +372,7 @@ def restore(
         raise UserError(f"checkpoint: {error}") from None
     for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
         group.setdefault("initial_lr", rate)  # the format before this one did not keep it
-    for name in ("epoch", "phase", "best", "step", "total", "parts", "random", "micro"):
+    for name in PROGRESS:
         setattr(state, name, content[name])
     if content["config"].get("deterministic") and content["threads"]:
         torch.set_num_threads(content["threads"])  # sums are in another order with another number
@@ -553,18 +413,56 @@ new.optimizer.state_dict()["state"][0]["sum"]
 
 
 # %% [markdown]
-# ## Beginning, or going on
+# ## Start or resume
 #
-# The same command again goes on with the same run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. With a constant rate `epochs` may grow; a cosine ends where its run ends. Of `precision` what was really computed in is compared: "auto" is bfloat16 on one chip and float32 on another, and a run that moves goes on in its own.
+# The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. With a constant rate `epochs` may grow; a cosine ends where its run ends. Of `precision` we compare what was really computed in: "auto" is bfloat16 on one chip and float32 on another, and a run that moves to another machine keeps its own.
+#
+# Which checkpoint is it? The folder's own, or the one that `resume` names, and then the folder must not hold another run. Beside a damaged `last.pt` lies the previous one.
 
 # %%
 #| export
-def differences(
-    old: dict[str, Any],  # settings of the run as it stands
-    new: Settings,
-) -> list[str]:  # such as "lr 0.05 -> 0.1"
-    "Recipe settings in which a run would change."
-    old = type(new)().recipe() | of_first_release(old)  # what a run does not know was the default
+def good(
+    path: Path,  # a checkpoint
+) -> tuple[Path, dict[str, Any]]:  # the file that was read, and its content
+    "Read a checkpoint; instead of a `last.pt` that is damaged the previous one, with a warning."
+    try:
+        return path, load(path)
+    except UserError as error:
+        previous = path.with_name("previous.pt")
+        if path.name != "last.pt" or not previous.exists():
+            raise
+        try:
+            content = load(previous)
+        except UserError:
+            raise error from None
+        text = f"{error}: going on from {previous.name}, epoch {content['epoch']}"
+        warnings.warn(text, stacklevel=2)
+        return previous, content
+
+
+def _resume_file(config: Settings) -> Path:
+    "The checkpoint that `resume` names: a file, or the last one of a folder."
+    asked = Path(config.resume).expanduser()
+    return asked / "last.pt" if asked.is_dir() else asked
+
+
+def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
+    "The checkpoint that this run resumes from, if there is one."
+    if not has_checkpoint(folder.path):
+        return good(_resume_file(config))[1] if config.resume else None
+    here, before = folder.file("last.pt"), folder.read_json("config.json")
+    again = config.resume in ("", before.get("resume"))  # the same command once more
+    if again or here.resolve() == _resume_file(config).resolve():
+        return good(here)[1]
+    raise UserError(
+        f"{folder.path} holds a run of its own already; write another --output-dir, "
+        "or leave out --resume to go on with that run"
+    )
+
+
+def _differences(old: dict[str, Any], new: Settings) -> list[str]:
+    "Recipe settings in which a run would change, such as lr 0.05 -> 0.1."
+    old = type(new)().recipe() | of_first_release(old)  # a setting that it lacks was the default
     may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
     names = [n for n in new.recipe_names() if n not in may_differ]
     pairs = [(n, old[n], getattr(new, n)) for n in names]
@@ -572,23 +470,18 @@ def differences(
     return [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
 
 
-# %% [markdown]
-# The comparison comes first, and the folder is made after it: a refused run leaves no trace.
-
-# %%
-#| export
 def earlier(
     folder: Folder,
     config: Settings,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
-) -> dict[str, Any] | None:  # the checkpoint to go on from
-    "Find the run that this one goes on with; UserError if it is another run."
-    old = read_old(folder, config)
+) -> dict[str, Any] | None:  # the checkpoint to resume from
+    "Find the run that this one resumes; UserError if it is another run."
+    old = _read_old(folder, config)
     if not old:
         return None
-    changed = differences(old["config"], config)
-    both = sorted((old["data"].keys() & data.keys()) - {"training images"})  # the list says it
-    if config.precision == "auto":  # it goes on in its own
+    changed = _differences(old["config"], config)
+    both = sorted((old["data"].keys() & data.keys()) - {"training images"})  # the list has them
+    if config.precision == "auto":  # it keeps its own
         both = [name for name in both if name != "precision"]
     changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed:
@@ -604,7 +497,7 @@ def earlier(
 
 
 # %% [markdown]
-# Then the folder is made, with the records of the run: what was asked and where it ran.
+# The comparison comes first, and the folder is made after it: a refused run leaves no trace. A run that is resumed in another folder takes its past along. And a damaged file gives way before anything is written: else it would become the previous one, and the good one would be gone.
 
 # %%
 #| export
@@ -621,82 +514,28 @@ def prepare(
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-        bring_along(folder, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is damaged was reported when it was read
+            _bring_along(folder, config)
     write_json(folder.file("config.json"), config.model_dump())
     write_json(folder.file("env.json"), environment(device))
 
 
-# %% [markdown]
-# Which checkpoint is it? The folder's own, or the one that `resume` names, and then the folder must not hold another. A last checkpoint that is damaged has a previous one beside it.
-
-# %%
-#| export
-def read_old(
-    folder: Folder,
-    config: Settings,
-) -> dict[str, Any] | None:
-    "The checkpoint that this run goes on from, if there is one."
-    here = folder.file("last.pt")
-    if not any(path.exists() for path in (here, here.with_name("previous.pt"))):
-        return load(good(resume_file(config))) if config.resume else None
-    before = folder.read_json("config.json")
-    again = config.resume in ("", before.get("resume"))  # the same command once more
-    if again or here.resolve() == resume_file(config).resolve():
-        return load(good(here))
-    raise UserError(
-        f"{folder.path} holds a run of its own already; write another --output-dir, "
-        "or leave out --resume to go on with that run"
-    )
-
-
-def good(
-    path: Path,  # a checkpoint
-) -> Path:
-    "The file itself, or the previous one, with a warning, if it is a `last.pt` that is damaged."
-    previous = path.with_name("previous.pt")
-    if path.name != "last.pt" or not previous.exists():
-        return path
-    try:
-        load(path)
-    except UserError as error:
-        try:
-            epoch = load(previous)["epoch"]
-        except UserError:
-            raise error from None
-        warnings.warn(f"{error}: going on from {previous.name}, epoch {epoch}", stacklevel=2)
-        return previous
-    return path
-
-
-# %% [markdown]
-# A run that goes on elsewhere takes its past along. And a damaged file gives way before anything is written: else it would become the previous one, and the good one would be gone.
-
-# %%
-#| export
-def resume_file(config: Settings) -> Path:
-    "The checkpoint that `resume` names: a file, or the last one of a folder."
-    asked = Path(config.resume).expanduser()
-    return asked / "last.pt" if asked.is_dir() else asked
-
-
-def bring_along(folder: Folder, config: Settings) -> None:
-    "Put the log, the best and the last good epoch of the run that goes on into this folder."
-    here = folder.file("last.pt")
-    there = resume_file(config) if config.resume else here
-    if not here.exists() and not here.with_name("previous.pt").exists() and there != here:
+def _bring_along(folder: Folder, config: Settings) -> None:
+    "Have the last good epoch as this folder's `last.pt`, with its log and its best epoch."
+    here = start = folder.file("last.pt")
+    if not has_checkpoint(folder.path):
+        if not config.resume:
+            return
+        start = _resume_file(config)
         for name in ("log.jsonl", "best.pt"):
-            if (there.parent / name).exists():
-                write_atomic(folder.file(name), (there.parent / name).read_bytes())
-        there = good(there)
-        write_atomic(here, there.read_bytes())
-    elif here.exists() or here.with_name("previous.pt").exists():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said when it was read
-            source = good(here)
-        if source != here:
-            if here.exists():
-                os.replace(here, folder.file("damaged.pt"))
-            write_atomic(here, source.read_bytes())
+            if (start.parent / name).exists():
+                write_atomic(folder.file(name), (start.parent / name).read_bytes())
+    source = good(start)[0]
+    if source != here:
+        if here.exists():
+            os.replace(here, folder.file("damaged.pt"))
+        write_atomic(here, source.read_bytes())
 
 
 # %%
@@ -704,78 +543,64 @@ with tempfile.TemporaryDirectory() as tmp:
     folder, config = Folder(Path(tmp) / "run"), Config(lr=0.05)
     test_eq(earlier(folder, config, {"train": "0123"}), None)
     prepare(folder, config, "cpu")
-    write_checkpoint(snapshot(old, config, {"train": "0123"}), folder.file("last.pt"))
-    test_eq(read_old(folder, config)["epoch"], 4)
+    last, previous = folder.file("last.pt"), folder.file("previous.pt")
+    write_checkpoint(snapshot(old, config, {"train": "0123"}), last)
     test_eq(earlier(folder, Config(lr=0.05, device="cpu"), {"train": "0123"})["epoch"], 4)
     with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
         earlier(folder, Config(lr=0.1), {"train": "0123"})
     with expect_fail(UserError, contains="train 0123 -> 4567"):
         earlier(folder, config, {"train": "4567"})
-    test_eq(resume_file(Config(resume=str(folder.path))), folder.file("last.pt"))
-    keep_as(folder.file("last.pt"), folder.file("previous.pt"))
-    write_atomic(folder.file("last.pt"), "damaged")
+    write_atomic(last, "damaged", previous)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        test_eq(good(folder.file("last.pt")).name, "previous.pt")
-    bring_along(folder, config)
-    test_eq(load(folder.file("last.pt"))["epoch"], 4)
+        test_eq(good(last)[0], previous)
+    prepare(folder, config, "cpu")
+    test_eq(good(last)[1]["epoch"], 4)
 str(caught[0].message).split(": ", 1)[1]
 
-# %%
-differences(Config().model_dump(), Config(seed=3, epochs=500))
+# %% [markdown]
+# A run of the first release recorded fewer settings. What it lacks was the default of that release, so its own settings differ in nothing:
 
 # %%
 from mshnet.core import configure
 
 first = {"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}  # of the first release
 paper = configure({"preset": "paper", "dataset_dir": "sirst", "precision": "auto", "epochs": 500})
-test_eq(differences(first, paper), [])
+test_eq(_differences(first, paper), [])
+_differences(Config().model_dump(), Config(seed=3, epochs=500))
+
 
 # %% [markdown]
 # ## One run, one process
 #
-# Two runs in one folder would write over each other's checkpoints. So a run holds a lock on its folder. It is the system's, which lets go of it when the process ends, however it ends: a killed run leaves no lock behind.
+# Two runs in one folder would write over each other's checkpoints. So a run holds a lock on its folder.
 
 # %%
 #| export
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what a disk says that has none
-
-
-def system_lock(path: Path) -> FileLock:
-    "A lock of the system, never a mere file, which a killed process would leave behind."
-    known = inspect.signature(FileLock.__init__).parameters  # of the version that is installed
-    own: dict[str, Any] = {"fallback_to_soft": False} if "fallback_to_soft" in known else {}
-    return FileLock(path, **own)
-
-
 @contextlib.contextmanager
 def alone(
     path: Path,  # a run's folder; made where it is missing, and removed again if it stays empty
 ) -> Iterator[None]:
     "Hold a run's folder; UserError if another process does, or if it cannot be written."
-    lock = system_lock(path / ".lock")
-    with cannot_be_written(path):
-        path.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise UserError(
-                f"{path}: another process trains in this folder; wait for it or stop it, or write "
-                "another --output-dir"
-            ) from None
-        except (NotImplementedError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in NO_LOCKS:
-                raise
+    with contextlib.ExitStack() as held:
+        with cannot_be_written(path):
+            path.mkdir(parents=True, exist_ok=True)
+            try:
+                locks = held.enter_context(locked(path / ".lock", wait=False))
+            except TimeoutError:
+                raise UserError(
+                    f"{path}: another process trains in this folder; wait for it or stop it, or "
+                    "write another --output-dir"
+                ) from None
+        if not locks:
             warnings.warn(f"{path}: a disk without locks; start no second run there", stacklevel=3)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # such as a disk that is gone
-            if not {p.name for p in path.iterdir()} - {".lock"}:  # nothing was written
-                (path / ".lock").unlink(missing_ok=True)
-                path.rmdir()
-        with contextlib.suppress(OSError):
-            lock.release()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # such as a disk that is gone
+                if not {p.name for p in path.iterdir()} - {".lock"}:  # nothing was written
+                    (path / ".lock").unlink(missing_ok=True)
+                    path.rmdir()
 
 
 # %%
@@ -783,19 +608,18 @@ with tempfile.TemporaryDirectory() as tmp:
     run = Path(tmp) / "run"
     with alone(run), expect_fail(UserError, contains="another process"), alone(run):
         pass
-    assert errno.ENOLCK in NO_LOCKS and not system_lock(run / "other").is_locked
     assert not run.exists()
 
 
 # %% [markdown]
 # ## Asked to stop
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), somebody presses Ctrl-C or the notebook's stop button. All of it is a wish, heard after the step in progress: the checkpoint is written with its place in the epoch, the best epoch so far is scored, and the line that goes on is printed. Who asks twice is obeyed at once. A signal that was set to be ignored, as `nohup` does, stays ignored. Time is counted by a clock that nobody can set back.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), somebody presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the best epoch so far, and prints the command that resumes it. A second request ends it at once. A signal that was set to be ignored, as `nohup` does, stays ignored. Time is counted by a clock that nobody can set back.
 
 # %%
 #| export
 class Interrupted(KeyboardInterrupt):
-    "A run that was asked twice, and ends where it is: in the middle of a step, of a file."
+    "A second request to stop: the run ends where it is, in the middle of a step or a file."
 
     def __init__(self, reason: str, number: int = 0) -> None:
         super().__init__(reason)
@@ -807,16 +631,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stopped(Interrupted):
-    "A run that was asked to stop, and has come to a place from which it goes on exactly."
+    "A run that was asked to stop, and has come to a place from which it resumes exactly."
 
 
-# %% [markdown]
-# The listener:
-
-# %%
-#| export
 class Stop:
-    "Whether this process is asked to stop."
+    "Listens for requests to stop this process."
 
     def __init__(self, seconds: float = math.inf, why: str = "the time is over") -> None:
         self.ends, self.why, self.number = time.monotonic() + seconds, why, 0
@@ -835,7 +654,7 @@ class Stop:
             signal.signal(number, handler)
 
     def hear(self, number: int, frame: Any) -> None:
-        "Take note of a signal; the second one ends whatever is being done."
+        "Note a signal; the second one ends whatever is being done."
         if self.number:
             raise Interrupted(signal.Signals(number).name, number)
         self.number = number
@@ -862,20 +681,19 @@ Stopped("SIGTERM", 15)._render_traceback_()
 
 
 # %% [markdown]
-# ## What was printed
+# ## What is printed, drawn and measured
 #
-# A terminal that is closed takes its lines with it, and a notebook that was closed shows none. So `train.log` in the run's folder has them all, to follow with `tail -f`. And a run goes on when nobody can be printed to any more.
+# A terminal that is closed takes its lines with it, and a notebook that was closed shows none. So `train.log` in the run's folder has them all, to follow with `tail -f`, and a run continues when nobody can be printed to any more.
 
 # %%
 #| export
-class Tee(io.TextIOBase):
+class _Tee(io.TextIOBase):
     "Writes to a stream, as long as it is there, and to a file."
 
     def __init__(self, stream: TextIO, file: BinaryIO) -> None:
         self.stream, self.file = stream, file
 
     def write(self, text: str) -> int:
-        "Write a text to both."
         with contextlib.suppress(OSError, ValueError):  # closed, or its disk is full
             self.stream.write(text)
         with contextlib.suppress(OSError):
@@ -883,12 +701,10 @@ class Tee(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        "Have the stream show what was written."
         with contextlib.suppress(OSError, ValueError):
             self.stream.flush()
 
     def isatty(self) -> bool:
-        "Whether the stream is a terminal."
         return self.stream.isatty()
 
 
@@ -899,22 +715,55 @@ def written_down(folder: Folder) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         with cannot_be_written(path):
             file: Any = held.enter_context(open(path, "ab", buffering=0))
-        with contextlib.redirect_stdout(Tee(sys.stdout, file)):
+        with contextlib.redirect_stdout(_Tee(sys.stdout, file)):
             yield
+
+
+# %% [markdown]
+# TensorBoard gets the log's numbers, if it is installed. One writer serves a whole run, because each makes a file of its own.
+
+# %%
+#| export
+@contextlib.contextmanager
+def tensorboard(
+    folder: Folder,
+    wanted: bool = True,
+) -> Iterator[Callable[[dict[str, Any]], None]]:  # to be called with each entry of the log
+    "Write a run's numbers for TensorBoard, if it is wanted and installed."
+    writer: Any = None
+    if wanted and importlib.util.find_spec("tensorboard"):
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(str(folder.file("tensorboard")))
+        except Exception as error:  # one that does not fit its protobuf raises many kinds
+            warnings.warn(f"TensorBoard is installed but does not load: {error}", stacklevel=2)
+
+    def write(entry: dict[str, Any]) -> None:
+        for key, value in entry.items():
+            nested = value.items() if isinstance(value, dict) else [("", value)]
+            for name, number in nested:
+                if isinstance(number, int | float) and key != "epoch":
+                    writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+        writer.flush()
+
+    with contextlib.closing(writer) if writer else contextlib.nullcontext():
+        yield write if writer else lambda entry: None
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    with written_down(Folder(Path(tmp))):
-        assert isinstance(sys.stdout, Tee)
+    folder = Folder(Path(tmp))
+    with written_down(folder), tensorboard(folder) as write:
         print("epoch 0")
-    test_eq((Path(tmp) / "train.log").read_text(), "epoch 0\n")
+        write({"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
+    test_eq(folder.file("train.log").read_text(), "epoch 0\n")
+    written = [p.name[:6] for p in Path(tmp).rglob("events*")]
+written
 
 
 # %% [markdown]
-# ## Where the time goes
-#
-# `profile` names a folder. torch's profiler watches the third to the fifth step of the first epoch that is trained and leaves two files there: `trace.json`, for chrome://tracing or ui.perfetto.dev, and `operations.txt`, the operations that took longest. A folder that has a trace is left alone: the run that goes on is not profiled again.
+# `profile` names a folder. torch's profiler watches the third to the fifth step of the first epoch that is trained and leaves two files there: `trace.json`, for chrome://tracing or ui.perfetto.dev, and `operations.txt`, the operations that took longest. A folder that has a trace is left alone: a resumed run is not profiled again.
 
 # %%
 #| export
@@ -956,9 +805,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# ## Being watched
-#
-# A terminal or a notebook gets a bar with the time left. A log file gets plain lines: a bar there is a megabyte of carriage returns.
+# A terminal or a notebook gets a bar with the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns.
 
 # %%
 #| export
@@ -971,11 +818,7 @@ def watched() -> bool:
     return sys.stderr.isatty()
 
 
-def bar(
-    items: Iterable[Any],
-    total: int,
-    text: str,
-) -> Iterable[Any]:
+def bar(items: Iterable[Any], total: int, text: str) -> Iterable[Any]:
     "The items, with a progress bar and the time left where somebody sees it."
     if not watched():
         return items
@@ -989,22 +832,15 @@ def note(
     where: str,  # such as "epoch 3, step 20/53"; the bar shows that itself
     text: str,  # such as "loss 0.5312"
 ) -> None:
-    "Say something beside the bar, or as a line of its own."
+    "Show a text beside the bar, or as a line of its own."
     if hasattr(items, "set_postfix_str"):
         items.set_postfix_str(text)
     else:
         print(f"  {where}: {text}", flush=True)
 
 
-# %% [markdown]
-# Times are said as people say them.
-
-# %%
-#| export
-def duration(
-    seconds: float,
-) -> str:  # such as "2 h 05 min", "3 min 20 s", "9 s"
-    "A time as a person says it."
+def duration(seconds: float) -> str:
+    "A time as people write it, such as 2 h 05 min, 3 min 20 s, 9 s."
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -1016,59 +852,4 @@ def duration(
 # %%
 test_eq([duration(s) for s in (9.4, 200, 7500)], ["9 s", "3 min 20 s", "2 h 05 min"])
 test_eq(list(bar(range(3), 3, "counting")), [0, 1, 2])
-note(range(3), "epoch 3, step 20/53", "loss 0.5312")
-assert watched() in (True, False)
-
-
-# %% [markdown]
-# TensorBoard gets the same scalars, if it is installed. One writer serves a whole run: each makes a file of its own.
-
-# %%
-#| export
-def open_tensorboard(
-    folder: Folder,
-) -> Any:  # a SummaryWriter; None where TensorBoard is not installed
-    "Begin to write scalars for TensorBoard."
-    if importlib.util.find_spec("tensorboard") is None:
-        return None
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except Exception as error:  # a TensorBoard that does not fit its protobuf raises many kinds
-        warnings.warn(f"TensorBoard is installed but does not load: {error}", stacklevel=2)
-        return None
-    return SummaryWriter(str(folder.file("tensorboard")))
-
-
-class Scalars:
-    "TensorBoard's file of one run; nothing where it is not wanted or not installed."
-
-    def __init__(self, folder: Folder, wanted: bool = True) -> None:
-        self.writer = open_tensorboard(folder) if wanted else None
-
-    def __enter__(self) -> "Scalars":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self.writer:
-            self.writer.close()
-
-    def write(self, entry: dict[str, Any]) -> None:  # of the log; at most one level deep
-        "Write an epoch's numbers."
-        if not self.writer:
-            return
-        for key, value in entry.items():
-            nested = value.items() if isinstance(value, dict) else [("", value)]
-            for name, number in nested:
-                if isinstance(number, int | float) and key != "epoch":
-                    self.writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
-        self.writer.flush()
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp, warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    with Scalars(Folder(Path(tmp))) as scalars:
-        scalars.write({"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
-    written = [p.name[:6] for p in Path(tmp).rglob("events*")]
-    open_tensorboard(Folder(Path(tmp) / "other"))
-written
+note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")

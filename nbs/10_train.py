@@ -16,7 +16,6 @@ from mshnet.core import Config
 #| export
 import contextlib
 import copy
-import hashlib
 import json
 import math
 import os
@@ -49,6 +48,7 @@ from mshnet.core import (
     UserError,
     as_user_error,
     counted,
+    digest,
 )
 from mshnet.device import (
     DeviceSteps,
@@ -83,7 +83,6 @@ from mshnet.run import (
     Background,
     Folder,
     Interrupted,
-    Scalars,
     State,
     Stop,
     Stopped,
@@ -100,6 +99,7 @@ from mshnet.run import (
     restore,
     say_status,
     snapshot,
+    tensorboard,
     write_checkpoint,
     write_json,
     written_down,
@@ -871,7 +871,6 @@ def train(
         state = beginning(folder, task, parts, device)
         unfinished = state.epoch < config.epochs - 1
         device.once(lambda: prepare(folder, config, device.why, unfinished))
-        device.once(lambda: say_status(folder, "running", state.epoch))
         with session_of(folder, config) as session:
             return to_its_end(folder, task, state, parts, device, session)
 
@@ -1036,7 +1035,7 @@ def identity(
     same = task.identity(parts)
     start = weights_file(task.config.weight_path)
     if task.config.weight_path and start.is_file():
-        same["starting weights"] = hashlib.sha256(start.read_bytes()).hexdigest()[:12]
+        same["starting weights"] = digest(start)[:12]
     return same | {"precision": device.precision}
 
 
@@ -1073,7 +1072,7 @@ def fit(
     "Train the epochs that are not done yet; Stopped if it is asked to stop."
     data, epochs = identity(task, parts, device), range(state.epoch + 1, task.config.epochs)
     with (
-        Scalars(folder, bool(epochs) and first_process()) as scalars,
+        tensorboard(folder, bool(epochs) and first_process()) as write_scalars,
         Background(session.mirror.wake) as background,
     ):
         for epoch in epochs:
@@ -1086,7 +1085,7 @@ def fit(
                 raise
             advance(task, state, entry)
             device.once(lambda: keep(folder, task.config, state, entry, data, background))  # noqa: B023
-            scalars.write(entry)
+            write_scalars(entry)
             print(told(entry, task.config.epochs - 1), flush=True)
             if "scores" in entry and (advice := task.advice(folder.history())):
                 print(f"  {advice}", flush=True)
@@ -1138,7 +1137,7 @@ def best_or_last(
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
-        last = load(good(folder.file("last.pt")))
+        _, last = good(folder.file("last.pt"))
         if last["best"] and scored == chosen_by(last["config"], last["best"]):
             warnings.warn(f"{error}: its scores are kept, its weights are not", stacklevel=2)
         elif not last["best"] or last["best"]["epoch"] != last["epoch"]:

@@ -87,7 +87,7 @@
 # |---|---|
 # | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere name a folder: `--mirror-dir DIR` |
 # | `Google Drive is not mounted: results stay in ...` | run the cell again and allow it; training goes on meanwhile |
-# | `mirror  ...: ...; tried again later, the run goes on` | the Drive is full or away. Free space; nothing needs to be restarted |
+# | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or away. Free space; nothing needs to be restarted |
 # | `mirror  ... of ... files are in ...; missing: ...` | the session ends before all is copied: copy what it names by hand, or run again |
 #
 # ## Weights

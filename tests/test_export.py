@@ -414,7 +414,7 @@ def test_a_full_disk_keeps_what_was_there(run, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mshnet.run.to_disk", full)
+    monkeypatch.setattr("mshnet.core.to_disk", full)
     assert main(["export", "--weight-path", str(run.folder / "best.pt"), "--output", str(target)])
     assert "No space left" in told(capsys)
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]

@@ -101,8 +101,6 @@ def status(folder):
 # Stopped within an epoch
 
 WAYS = {
-    "plain": (Small, {}),
-    "dice": (Dice, {}),
     "clipped": (Small, {"clip_grad": 0.01}),
     "fp16": (Small, {"precision": "fp16"}),
     "in parts": (Dice, {"batch_size": 4, "micro_batch": 3, "scenes": 16}),
@@ -111,30 +109,22 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run_stopped_after_any_step_ends_as_if_it_had_not_been(tmp_path, way):
-    "The same weights, optimizer and losses to the last bit, first and last step of an epoch too."
+def test_a_run_stopped_within_an_epoch_ends_as_if_it_had_not_been(tmp_path, way):
+    "The same weights, optimizer and losses to the last bit."
     kind, changes = WAYS[way]
     whole = result(run_it(tiny(tmp_path / "whole", **changes), kind).folder)
-    for step in (1, 4, 5, 7) if way == "dice" else (3,):
-        config = tiny(tmp_path / f"stopped{step}", **changes)
-        with pytest.raises(Stopped, match="SIGTERM"):
-            run_it(config, kind, step * (2 if config.micro_batch else 1), ask())
-        done, begun = divmod(step, 4)
-        assert status(tmp_path / f"stopped{step}")["epochs_done"] == done
-        run = run_it(config, kind)
-        assert result(run.folder) == whole
-        assert run.history[done].get("begun_at_step", 0) == begun
+    config = tiny(tmp_path / "stopped", **changes)
+    with pytest.raises(Stopped, match="SIGTERM"):
+        run_it(config, kind, 3 * (2 if config.micro_batch else 1), ask())
+    assert status(tmp_path / "stopped")["epochs_done"] == 0
+    run = run_it(config, kind)
+    assert result(run.folder) == whole
+    assert run.history[0]["begun_at_step"] == 3
     torch.use_deterministic_algorithms(False)
 
 
-def test_the_last_step_of_all_is_the_end(tmp_path):
-    "Who is asked to stop when nothing is left to do has finished."
-    run = run_it(tiny(tmp_path / "run"), at=12, then=ask())
-    assert (run.ended, status(run.folder)["state"]) == ("all epochs done", "finished")
-
-
 def test_a_run_stopped_again_and_again_ends_as_if_it_had_not_been(tmp_path):
-    "After every single step."
+    "After every single step; who is asked to stop in the last one has finished."
     whole = result(run_it(tiny(tmp_path / "whole"), Dice).folder)
     config, stops = tiny(tmp_path / "run"), 0
     while stops < 20:
@@ -143,7 +133,8 @@ def test_a_run_stopped_again_and_again_ends_as_if_it_had_not_been(tmp_path):
             break
         except Stopped:
             stops += 1
-    assert stops == 11
+            assert status(tmp_path / "run")["epochs_done"] == stops // 4
+    assert (stops, run.ended) == (11, "all epochs done")
     assert result(run.folder) == whole
 
 
@@ -269,6 +260,51 @@ def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys):
     last = f"--epochs={status(tmp_path / 'SIGTERM')['epochs_done'] + 1}"
     assert main(["train", *FLAGS, last, f"--resume={tmp_path / 'SIGTERM'}"]) == 0
     assert status(tmp_path / "SIGTERM")["state"] == "finished"
+
+
+EARLY = """
+import signal, sys
+
+class Ask:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            signal.raise_signal(signal.{signal})
+
+sys.meta_path.insert(0, Ask())
+from mshnet.__main__ import start
+sys.exit(start())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "number", "line"),
+    [
+        ("pydantic", "SIGINT", 130, "mshnet: stopped before anything was begun"),
+        ("torch", "SIGTERM", 143, "mshnet: stopped; the same command goes on"),
+        ("mshnet.train", "SIGHUP", 129, "mshnet: stopped; the same command goes on"),
+    ],
+)
+def test_a_signal_before_a_run_listens_is_one_line(tmp_path, module, name, number, line):
+    "While Python imports: at once, with the status of shells, and without a trace on the disk."
+    program = EARLY.format(module=module, signal=name)
+    words = [sys.executable, "-c", program, "train", *FLAGS, f"--output-dir={tmp_path / 'run'}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (number, "", f"{line}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_before_the_first_step_leaves_the_run_as_it_was(tmp_path, monkeypatch):
+    "Its status too: no process is at work that would be `running`."
+    run_it(tiny(tmp_path / "run", epochs=1))
+    before = {p.name: p.read_bytes() for p in (tmp_path / "run").glob("*.*")}
+
+    def asked(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mshnet.train.session_of", asked)
+    with pytest.raises(KeyboardInterrupt):
+        run_it(tiny(tmp_path / "run", epochs=1, log_every=2))
+    assert {p.name: p.read_bytes() for p in (tmp_path / "run").glob("*.*")} == before
 
 
 def test_a_run_whose_terminal_is_gone(tmp_path):
@@ -689,14 +725,6 @@ def full(*_):
     raise OSError(28, os.strerror(28))
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
-    "With status 2."
-    (tmp_path / "file").write_text("")
-    assert main(["train", *FLAGS, f"--output-dir={tmp_path / 'file' / 'run'}"]) == 2
-    said = capsys.readouterr().err
-    assert "cannot be written (Not a directory)" in said and said.count("\n") == 1
-
-
 @pytest.mark.parametrize("at", [6, 8])  # within an epoch, and between two
 def test_a_disk_that_is_full_when_a_run_is_stopped_is_said(tmp_path, monkeypatch, capsys, at):
     "The promise that nothing is lost is not made; what was complete before is there."
@@ -716,17 +744,17 @@ def test_a_disk_that_is_full_when_a_run_is_stopped_is_said(tmp_path, monkeypatch
     assert load(tmp_path / "run" / "last.pt")["epoch"] == at // 4 - 1 - (at == 8)
 
 
-def test_a_log_that_cannot_be_written_ends_no_run(tmp_path, monkeypatch):
-    "What is printed is a help, no part of the run."
+def test_a_folder_that_cannot_be_made_or_vanishes_is_one_line(tmp_path, capsys):
+    "With status 2. But a full train.log ends no run: what is printed is no part of it."
+    (tmp_path / "file").write_text("")
+    assert main(["train", *FLAGS, f"--output-dir={tmp_path / 'file' / 'run'}"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be written (Not a directory)" in said and said.count("\n") == 1
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "train.log").symlink_to("/dev/full")
-    assert run_it(tiny(tmp_path / "run")).ended == "all epochs done"
-
-
-def test_a_folder_that_vanishes_hides_no_reason(tmp_path):
-    "The error is that of the run."
+    assert run_it(tiny(tmp_path / "run", epochs=1)).ended == "all epochs done"
     with pytest.raises(UserError, match="cannot be written"):
-        run_it(tiny(tmp_path / "run"), at=6, then=lambda: shutil.rmtree(tmp_path / "run"))
+        run_it(tiny(tmp_path / "run"), at=2, then=lambda: shutil.rmtree(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
@@ -742,14 +770,14 @@ def test_a_disk_without_locks_is_warned_of_and_trained_on(tmp_path, monkeypatch,
             run_it(tiny(tmp_path / "run", epochs=epochs))
 
 
-@pytest.mark.parametrize("name", ["to_disk", "os.replace"])
+@pytest.mark.parametrize("name", ["fsync", "replace"])
 def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeypatch, name):
     "One line with what to do; with room again it goes on to the same end."
     whole = result(run_it(tiny(tmp_path / "whole")).folder)
     config = tiny(tmp_path / "run")
     error = pytest.raises(UserError, match=r"cannot be written \(No space left on device\)")
     with monkeypatch.context() as patch, error:
-        run_it(config, at=10, then=lambda: patch.setattr(f"mshnet.run.{name}", full))
+        run_it(config, at=10, then=lambda: patch.setattr(os, name, full))
     assert load(tmp_path / "run" / "last.pt")["epoch"] in (0, 1)  # the last may be on its way
     assert result(run_it(config).folder) == whole
     assert not list((tmp_path / "run").glob(".*.tmp"))
@@ -878,7 +906,7 @@ def test_pictures_are_in_the_mirror_too(tmp_path, monkeypatch):
 def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, capsys):
     "What is missing, and why, stands in status.json and in the last line."
     whole = result(run_it(tiny(tmp_path / "whole")).folder)
-    monkeypatch.setattr("mshnet.places.PatientCopies.copy", full)
+    monkeypatch.setattr("mshnet.places._Copies.copy", full)
     run = run_it(tiny(tmp_path / "run", mirror_dir=str(tmp_path / "drive")))
     assert (result(run.folder), run.ended) == (whole, "all epochs done")
     told = status(run.folder)["mirror"]
