@@ -138,7 +138,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 OWN["export"] = {
-    "format": {"help": "onnx (default), pt2 (torch.export) or safetensors"},
+    "format": {"help": "onnx (default) or safetensors"},
     "output": {"help": "file to write (default: beside the weights, named after them)"},
 }
 OWN["compare"] = {
@@ -420,7 +420,8 @@ def _export(config: Config, **how: str) -> int:
         )
     done = export(config.weight_path, **how)
     print(f"{done.path}  {megabytes(done.path.stat().st_size)}  {done}")
-    offer_download(done.path)
+    for file in (done.path, done.note):
+        offer_download(file)
     return 0
 
 

@@ -1295,18 +1295,22 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-def free_memory() -> float:  # bytes; infinite where it cannot be known
+def free_memory(
+    groups: Path = Path("/sys/fs/cgroup"),
+) -> float:  # bytes; infinite where it cannot be known
     "Memory that this process may still take, by the system and by its container."
     found = [math.inf]
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
-    with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / f"memory.{k}").read_text() for k in ("max", "current"))
-        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        kept = float(counts.get("inactive_file", 0))  # files read before, given up when asked
-        found.append(float(limit) - float(used) + kept)
+    for limit, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
+        folder = groups if limit == "max" else groups / "memory"  # as older systems have it
+        with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
+            room = float((folder / f"memory.{limit}").read_text())
+            room -= float((folder / f"memory.{used}").read_text())
+            stat = (folder / "memory.stat").read_text().splitlines()
+            counts = dict(line.split() for line in stat)
+            found.append(room + float(counts.get("inactive_file", 0)))  # given up when asked
     return min(found)
 
 

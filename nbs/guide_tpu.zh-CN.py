@@ -58,7 +58,7 @@ from mshnet.doctor import needed
 
 print("global batch" + "".join(f"{n:>8} chips" for n in (1, 4, 8)))
 for size in (4, 8, 16, 32, 64, 128, 256):
-    row = [needed(size // n, 256, "bf16")[0] / 2**30 if size % n == 0 else 0 for n in (1, 4, 8)]
+    row = [needed(size // n, 256, "bf16") if size % n == 0 else 0 for n in (1, 4, 8)]
     print(f"{size:12}" + "".join(f"{gib:14.2f}" if gib else f"{'-':>14}" for gib in row))
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
 

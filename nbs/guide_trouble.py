@@ -50,7 +50,7 @@
 #
 # | it says | what to do |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's lines `build` and `driver` say why: a torch without CUDA, an old driver, a hidden GPU |
+# | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
 # | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
 # | `this machine has a TPU, but torch_xla is not installed` | take the service's own TPU image; see [the TPU page](guide_tpu.ipynb), which has all lines that begin with `device=xla` |
 # | `precision=...: not on ...; write ...` | leave it at `auto` |
@@ -109,6 +109,8 @@
 # | `explore` or `watch` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | they could not be read: `summary.json` names each with its reason, the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the measures differ, as it says. Score both alike, or `--anyway`, and the table says what differs |
+# | `...: ... is not beside it (an older mshnet or another program wrote none); ...` | an ONNX file and its `.json` belong together: copy both, or export the weights again |
+# | `...: pt2 is retired; write onnx, or name the weights themselves` | `--format onnx`; a `.pt2` file of an older release is read by torch alone |
 # | `...: does not compute its own example, so this onnxruntime or file is wrong` | try another version of onnxruntime; export again |
 
 # %% [markdown]

@@ -49,7 +49,7 @@
 # mshnet data data/NUAA-SIRST                              # what is in a data set, and everything wrong with it
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 epochs; run it again to resume
 # mshnet test --dataset-dir data/NUAA-SIRST                # score the pretrained weights, or --weight-path RUN/best.pt
-# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # an ONNX file, checked (--format pt2, safetensors)
+# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # an ONNX file, checked (--format safetensors)
 # mshnet compare runs/NUAA-SIRST-*                         # runs side by side: scores, curves, errors
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # a run in one file (--format zip)
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed, beside a plain script

@@ -13,120 +13,97 @@ from conftest import make_dataset
 from mshnet import doctor
 from mshnet.bench import load_yardstick
 from mshnet.cli import main
-from mshnet.core import Config
-from mshnet.device import Cuda
-from mshnet.doctor import Nvidia, Patient
+from mshnet.core import Config, free_memory
+from mshnet.device import Cpu, Cuda
 from mshnet.loss import mshnet_loss
 from mshnet.places import Place
 
-T4 = Nvidia(("Tesla T4",), "580.65.06")
+GB = 2**30
 
 
-def patient(**settings):
-    "A machine on which a run on the CPU is to start."
-    return Patient(Config(**{"device": "cpu", **settings}))
-
-
-def tool(folder, name, script):
-    "A program on the PATH, written for a test."
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
+def ask(subject, **settings):
+    "The level and the text of one answer, for a run on the CPU."
+    checkup = doctor._Checkup(Config(**{"device": "cpu", **settings}))
+    return doctor.QUESTIONS[subject](checkup)
 
 
 @pytest.fixture
-def bin_dir(tmp_path, monkeypatch):
-    "A folder that comes first on the PATH."
+def nvidia_smi(tmp_path, monkeypatch):
+    "Write a shell script that is found as nvidia-smi."
     if os.name != "posix":
-        pytest.skip("the programs of these tests are shell scripts")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(doctor, "find_driver", lambda proc: Nvidia())
-    return tmp_path / "bin"
+        pytest.skip("a shell script")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def write(script):
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+
+    return write
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    "A machine with neither GPU nor TPU, whatever this one has."
+    monkeypatch.setattr(doctor, "_find_nvidia", lambda: ([], ""))
+    monkeypatch.setattr(doctor, "tpu_chips", list)
+    monkeypatch.setattr(doctor, "installed", lambda name: None)
+
+
+@pytest.fixture
+def unseen_gpu(monkeypatch, no_gpu):
+    "A GPU that the system has and torch for CUDA 13 does not see."
+    monkeypatch.setattr(doctor, "_find_nvidia", lambda: (["Tesla T4 (driver 580.1)"], ""))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000, raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 def fake_gpu(monkeypatch, capability, builds, free=16):
     "A GPU that torch finds: its compute capability, what torch is built for, and free GB."
-    facts = type("Facts", (), {"name": "NVIDIA X", "total_memory": 16 * 2**30})
-    answers = {
-        "is_available": True,
-        "device_count": 1,
-        "get_device_capability": capability,
-        "get_arch_list": builds,
-        "get_device_name": "NVIDIA X",
-        "get_device_properties": facts,
-        "mem_get_info": (free * 2**30, 16 * 2**30),
-        "is_bf16_supported": True,
-    }
+    facts = type("Facts", (), {"name": "NVIDIA X", "total_memory": 16 * GB})
+    answers = {"is_available": True, "device_count": 1, "get_device_name": "NVIDIA X"}
+    answers |= {"get_device_capability": capability, "get_arch_list": builds}
+    answers |= {"get_device_properties": facts, "mem_get_info": (free * GB, 16 * GB)}
     for name, value in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, _value=value, **__: _value)
     monkeypatch.setattr(Cuda, "has_bf16", lambda self: True)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(doctor, "find_nvidia", lambda: T4)
 
 
 # The whole
 
 
-def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(monkeypatch, tmp_path):
-    "No question finds fault without a cause: what this machine may lack is given to it here."
-    usage = type("Usage", (), {"free": 50 * 2**30})
+def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(monkeypatch, tmp_path, no_gpu):
+    "No question finds fault without a cause; the device is opened once, and no file is left."
+    usage, opened, real = type("Usage", (), {"free": 50 * GB}), [], doctor.open_device
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
-    monkeypatch.setattr(doctor, "find_nvidia", Nvidia)
-    monkeypatch.setattr(doctor, "tpu_chips", list)
-    monkeypatch.setattr("mshnet.device.free_memory", lambda: 16 * 2**30)
-    monkeypatch.setattr(doctor, "container_limit", lambda: 16 * 2**30)
+    monkeypatch.setattr("mshnet.device.free_memory", lambda: 16 * GB)
     monkeypatch.setattr("mshnet.device.Cores.others", lambda self, least=0.0: 0.1)
-    config = Config(
-        device="cpu",
-        precision="fp32",
-        dataset_dir=str(make_dataset(tmp_path / "set")),
-        output_dir=str(tmp_path / "run"),
-        mirror_dir=str(tmp_path / "mirror"),
-        max_hours=3,
-    )
-    found = doctor.doctor(config)
+    monkeypatch.setattr(doctor, "open_device", lambda *a: opened.append(a) or real(*a))
+    folder = make_dataset(tmp_path / "set")
+    monkeypatch.chdir(tmp_path)
+    places = {"output_dir": "run", "mirror_dir": "mirror", "dataset_dir": str(folder)}
+    found = doctor.doctor(Config(device="cpu", precision="fp32", max_hours=3, **places))
     assert [str(line) for line in found.lines if line.level != "ok"] == []
-    assert (found.worst, found.status) == ("ok", 0)
-    assert not (tmp_path / "run").exists()
-    assert not (tmp_path / "mirror").exists()
-
-
-def test_busy_neighbours_are_a_warning(monkeypatch):
-    "For a CPU, where they slow a training down; a GPU does not care."
-    monkeypatch.setattr("mshnet.device.Cores.others", lambda self, least=0.0: 0.9)
-    patient = doctor.Patient(Config(device="cpu"))
-    line = doctor.neighbours(patient)
-    assert line.level == "warning" and "other programs keep 0.9 of" in line.text
-    monkeypatch.setattr(type(patient.device), "kind", "cuda")
-    assert doctor.neighbours(patient).level == "ok"
+    assert [line.subject for line in found.lines] == list(doctor.QUESTIONS)
+    assert (len(found.lines), found.status, len(opened)) == (8, 0, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
 def test_every_question_is_one_line_on_this_machine():
-    "Whatever this machine is, all are answered, in the order of the questions."
+    "Whatever this machine is, all are answered."
     found = doctor.doctor(Config(device="cpu"))
-    names = [question.__name__ for question in doctor.QUESTIONS]
-    assert [line.subject for line in found.lines] == names
     assert not [line for line in found.lines if "\n" in str(line) or "not be answered" in line.text]
 
 
-def test_the_device_is_opened_once(monkeypatch):
-    "A TPU or a sick GPU takes long to answer."
-    calls = []
-    real = doctor.open_device
-    monkeypatch.setattr(doctor, "open_device", lambda *a: calls.append(a) or real(*a))
-    doctor.doctor(Config(device="cpu"))
-    assert len(calls) == 1
-
-
 def test_a_question_that_fails_leaves_the_others(monkeypatch):
-    "An unforeseen machine: its reason is told, on one line."
-    wrong = lambda: 1 / 0  # noqa: E731
-    monkeypatch.setattr(doctor.platform, "system", wrong)
-    monkeypatch.setattr(doctor.platform, "machine", wrong)
+    "An unforeseen machine: its reason is reported, on one line."
+    monkeypatch.setattr(doctor.platform, "system", lambda: 1 / 0)
     lines = {line.subject: line for line in doctor.doctor(Config(device="cpu")).lines}
     assert lines["machine"].level == "warning"
     assert "ZeroDivisionError: division by zero" in lines["machine"].text
-    assert lines["place"].level == "ok"
+    assert lines["data"].level == "ok"
 
 
 def test_json_is_all_that_is_printed(tmp_path):
@@ -143,39 +120,40 @@ def test_json_is_all_that_is_printed(tmp_path):
     assert "warning: warm_epoch=3" in done.stderr
 
 
-@pytest.mark.parametrize(("level", "status"), [("ok", 0), ("warning", 1), ("error", 2)])
-def test_the_status_is_that_of_the_worst_line(capsys, monkeypatch, level, status):
+def test_the_status_is_that_of_the_worst_line(capsys, monkeypatch):
     "With and without --json."
-    line = doctor.Line(level, "it", "a finding")
-    questions = (doctor.place, lambda patient: line)
-    monkeypatch.setattr(doctor, "QUESTIONS", questions)
-    for words in (["doctor", "--device", "cpu"], ["doctor", "--device", "cpu", "--json"]):
-        assert main(words) == status
-    assert json.loads(capsys.readouterr().out.split("finding\n")[1])["worst"] == level
+    for status, level in enumerate(("ok", "warning", "error")):
+        answers = {"one": lambda _: ("ok", "fine"), "it": lambda _, it=level: (it, "a finding")}
+        monkeypatch.setattr(doctor, "QUESTIONS", answers)
+        assert main(["doctor", "--device", "cpu"]) == status
+        assert capsys.readouterr().out.endswith("a finding\n")
+        assert main(["doctor", "--device", "cpu", "--json"]) == status
+        assert json.loads(capsys.readouterr().out)["worst"] == level
 
 
-def test_help_tells_the_status(capsys):
-    "A script's author looks there."
-    with pytest.raises(SystemExit):
-        main(["doctor", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert "0 all is well; 1 there is a warning; 2 there is an error" in text
+# The machine and the device
 
 
-# The accelerator, and what torch was built for
+def test_busy_neighbours_are_a_warning(monkeypatch, no_gpu):
+    "For a CPU, where they slow a training down; not for a GPU."
+    monkeypatch.setattr("mshnet.device.Cores.others", lambda self, least=0.0: 0.9)
+    level, text = ask("machine")
+    assert level == "warning" and "other programs keep 0.9 of" in text
+    monkeypatch.setattr(Cpu, "kind", "cuda")
+    assert ask("machine")[0] == "ok"
 
 
 def test_a_device_that_does_not_start_is_an_error_with_its_reason(monkeypatch):
     "A run would meet the same; the other questions are answered all the same."
 
-    def fall(*_):
+    def fail(*_):
         raise RuntimeError("CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA")
 
-    monkeypatch.setattr(doctor, "open_device", fall)
+    monkeypatch.setattr(doctor, "open_device", fail)
     found = {line.subject: line for line in doctor.doctor(Config(device="cpu")).lines}
     assert found["accelerator"].level == "error"
-    assert "CUDA error: unknown error); restart the kernel" in found["accelerator"].text
-    assert {found[name].level for name in ("batch", "memory")} == {"ok"}
+    assert "CUDA error: unknown error); restart the machine" in found["accelerator"].text
+    assert found["memory"].level == "ok"
 
 
 def test_what_torch_warns_of_is_part_of_the_line(monkeypatch, recwarn):
@@ -187,63 +165,74 @@ def test_what_torch_warns_of_is_part_of_the_line(monkeypatch, recwarn):
         return real(*words)
 
     monkeypatch.setattr(doctor, "open_device", warn)
-    line = doctor.accelerator(patient())
-    assert line.level == "warning"
-    assert "it warns: CUDA initialization: a long story (see" in line.text
+    level, text = ask("accelerator")
+    assert (level, "it warns: CUDA initialization: a long story (see" in text) == ("warning", True)
     assert not recwarn.list
 
 
 def test_bf16_that_is_emulated_is_a_warning(monkeypatch):
     "Asked for by hand on a chip that has none."
-    sick = patient(precision="bf16")
-    monkeypatch.setattr(sick.device, "has_bf16", lambda: False)
-    assert (
-        doctor.accelerator(sick).level,
-        "--precision fp32" in doctor.accelerator(sick).text,
-    ) == (
-        "warning",
-        True,
-    )
+    monkeypatch.setattr(Cpu, "has_bf16", lambda self: False)
+    level, text = ask("accelerator", precision="bf16")
+    assert (level, "--precision fp32" in text) == ("warning", True)
 
 
-@pytest.mark.parametrize(
-    ("device", "level"), [("auto", "warning"), ("cuda", "error"), ("cpu", "ok"), ("xla", "ok")]
-)
-def test_a_gpu_and_a_torch_without_cuda(monkeypatch, device, level):
+# Does this torch fit this machine?
+
+
+def test_a_gpu_and_a_torch_without_cuda(monkeypatch, unseen_gpu):
     "The most frequent fault on a rented machine; how bad it is depends on what was asked."
-    monkeypatch.setattr(doctor, "find_nvidia", lambda: T4)
     monkeypatch.setattr(torch.version, "cuda", None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(doctor, "tpu_chips", list)
-    line = doctor.build(Patient(Config(device=device)))
-    assert line.level == level
-    assert "this machine has Tesla T4, but torch" in line.text
-    assert "is built without CUDA; install the build for CUDA" in line.text
+    for device, level in (("auto", "warning"), ("cuda", "error"), ("cpu", "ok"), ("xla", "ok")):
+        found, text = ask("build", device=device)
+        assert found == level
+        assert "this machine has Tesla T4 (driver 580.1), but torch" in text
+        assert "is built without CUDA; install the build for CUDA" in text
 
 
-@pytest.mark.parametrize(
-    ("visible", "said"),
-    [
-        ("-1", "CUDA_VISIBLE_DEVICES='-1'; remove that variable"),
-        ("", "CUDA_VISIBLE_DEVICES=''; remove that variable"),
-        ("3,0", "CUDA_VISIBLE_DEVICES='3,0'; remove that variable"),
-        ("0", "does not get it; restart the machine"),
-        ("GPU-8932f937", "does not get it; restart the machine"),
-        (None, "does not get it; restart the machine"),
-    ],
-)
-def test_a_gpu_that_torch_for_cuda_does_not_see(monkeypatch, visible, said):
+@pytest.mark.parametrize("hidden", ["-1", "", None])
+def test_a_gpu_that_torch_for_cuda_does_not_see(monkeypatch, unseen_gpu, hidden):
     "Hidden by a variable left over from another experiment, or for reasons nobody knows."
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(doctor, "find_nvidia", lambda: T4)
+    said = "does not get it; restart the machine"
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        said = f"CUDA_VISIBLE_DEVICES={hidden!r}; remove that variable"
+    level, text = ask("build", device="auto")
+    assert (level, said in text) == ("warning", True)
+
+
+def test_a_driver_too_old_for_torch(monkeypatch, unseen_gpu):
+    "By torch's own question to the driver; within a generation of CUDA they agree."
+    remedy = "(CUDA 12.4) is too old for torch for CUDA 13.0; update the driver"
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12040, raising=False)
+    for device, level in (("auto", "warning"), ("cuda", "error"), ("cpu", "ok")):
+        found, text = ask("build", device=device)
+        assert (found, remedy in text) == (level, True)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    assert "does not get it" in ask("build", device="auto")[1]
+
+
+def test_nvidia_smi_is_asked_and_may_be_silent(monkeypatch, nvidia_smi):
+    "Two GPUs, one with a comma in its name; none; no answer; no such tool."
+    nvidia_smi("echo 'Tesla T4, 535.104.05'; echo 'A, B, 535.104.05'")
+    gpus = ["Tesla T4 (driver 535.104.05)", "A, B (driver 535.104.05)"]
+    assert doctor._find_nvidia() == (gpus, "")
+    nvidia_smi("echo 'No devices were found'; exit 6")
+    assert doctor._find_nvidia() == ([], "")
+    nvidia_smi("exec sleep 60")
+    assert "timed out after 0.2 seconds" in doctor._find_nvidia(timeout=0.2)[1]
+    monkeypatch.setenv("PATH", "")
+    assert doctor._find_nvidia() == ([], "")
+
+
+def test_a_driver_that_fails(monkeypatch, nvidia_smi):
+    "After an update without a restart, for example; its own words and what to do."
+    reason = "Failed to initialize NVML: Driver/library version mismatch"
+    nvidia_smi(f"echo '{reason}'; echo 'NVML library version: 580'; exit 18")
     monkeypatch.setattr(doctor, "tpu_chips", list)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    line = doctor.build(patient(device="auto"))
-    assert (line.level, said in line.text) == ("warning", True)
+    for device, level in (("auto", "warning"), ("cuda", "error"), ("cpu", "ok")):
+        found, text = ask("build", device=device)
+        assert (found, f"{reason}; restart the machine" in text) == (level, True)
 
 
 @pytest.mark.parametrize(
@@ -261,25 +250,17 @@ def test_a_gpu_that_torch_for_cuda_does_not_see(monkeypatch, visible, said):
         ((10, 3), ["sm_100f"], ""),
     ],
 )
-def test_a_gpu_that_torch_holds_no_programs_for(monkeypatch, capability, builds, remedy):
+def test_a_gpu_that_torch_holds_no_programs_for(monkeypatch, no_gpu, capability, builds, remedy):
     "torch finds it, and fails in the first step: an error wherever it would be taken."
     fake_gpu(monkeypatch, capability, builds)
     for device in ("auto", "cuda"):
-        line = doctor.build(Patient(Config(device=device)))
-        assert (line.level, remedy in line.text) == ("error" if remedy else "ok", True)
+        level, text = ask("build", device=device)
+        assert (level, remedy in text) == ("error" if remedy else "ok", True)
         name = f"NVIDIA X has compute capability {capability[0]}.{capability[1]}"
-        assert (name in line.text) == bool(remedy)
-    assert doctor.build(patient()).level == "ok"
-
-
-def test_torch_for_amd_is_not_measured_by_nvidias_numbers(monkeypatch):
-    "Its list holds names such as gfx90a, and its devices are called cuda too."
-    fake_gpu(monkeypatch, (9, 0), ["gfx90a"])
-    monkeypatch.setattr(torch.version, "cuda", None)
-    monkeypatch.setattr(torch.version, "hip", "6.4")
-    monkeypatch.setattr(doctor, "find_nvidia", Nvidia)
-    line = doctor.build(Patient(Config(device="auto")))
-    assert (line.level, line.text.split(", for ")[1]) == ("ok", "ROCm 6.4")
+        assert (name in text) == bool(remedy)
+    assert ask("build")[0] == "ok"
+    monkeypatch.setattr(torch.version, "cuda", None)  # torch for AMD: names such as gfx90a
+    assert ask("build", device="auto")[0] == "ok"
 
 
 @pytest.mark.parametrize(("device", "level"), [("auto", "error"), ("xla", "error"), ("cpu", "ok")])
@@ -289,143 +270,40 @@ def test_torch_for_amd_is_not_measured_by_nvidias_numbers(monkeypatch):
         ([("v5e", 16)], None, "torch_xla is not installed"),
         ([("v5e", 16)], "1.0.0", "do not belong together"),
         ([], "1.0.0", "start a fresh one"),
+        ([("v5e", 16)], torch.__version__, ""),
     ],
 )
-def test_a_tpu_without_its_package(monkeypatch, chips, version, said, device, level):
-    "Or with one for another torch."
-    monkeypatch.setattr(doctor, "find_nvidia", Nvidia)
+def test_a_tpu_and_its_package(monkeypatch, no_gpu, chips, version, said, device, level):
+    "Missing, or for another torch, or right."
+    checkup = doctor._Checkup(Config(device="cpu"))
+    checkup.config = Config(device=device)
     monkeypatch.setattr(doctor, "tpu_chips", lambda: chips)
     monkeypatch.setattr(doctor, "installed", lambda name: version if "xla" in name else None)
-    sick = patient()
-    sick.config = Config(device=device)
-    line = doctor.build(sick)
-    assert (line.level, said in line.text) == (level, True)
+    found, text = doctor.QUESTIONS["build"](checkup)
+    assert (found, said in text) == (level if said else "ok", True)
 
 
-def test_a_tpu_with_its_package_is_fine(monkeypatch):
-    "The same minor version, whatever the rest."
-    same = ".".join(torch.__version__.split("+")[0].split(".")[:2]) + ".9"
-    monkeypatch.setattr(doctor, "find_nvidia", Nvidia)
-    monkeypatch.setattr(doctor, "tpu_chips", lambda: [("v5e", 16)] * 8)
-    monkeypatch.setattr(doctor, "installed", lambda name: same)
-    assert doctor.unfit_xla() == ""
-
-
-@pytest.mark.parametrize(("answer", "found"), [("1", True), ("0", False), ("", False)])
-def test_rosetta(monkeypatch, bin_dir, answer, found):
+def test_rosetta(monkeypatch, no_gpu):
     "A Python for Intel's processors on an Apple chip; on a real Intel Mac it is right."
-    tool(bin_dir, "sysctl", f"echo {answer}")
-    monkeypatch.setattr(doctor.platform, "system", lambda: "Darwin")
     monkeypatch.setattr(doctor.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(doctor, "find_nvidia", Nvidia)
-    monkeypatch.setattr(doctor, "tpu_chips", list)
-    line = doctor.build(patient(device="auto"))
-    assert (line.level == "warning", "install Python for arm64" in line.text) == (found, found)
+    for kernel, level in (("RELEASE_ARM64_T8101", "warning"), ("RELEASE_X86_64", "ok")):
+        monkeypatch.setattr(doctor.platform, "version", lambda kernel=kernel: f"Darwin {kernel}")
+        found, text = ask("build", device="auto")
+        assert (found, "install Python for arm64" in text) == (level, level != "ok")
 
 
-# The driver
-
-
-def test_nvidia_smi_names_gpus_and_driver(bin_dir):
-    "Two GPUs, one of them with a comma in its name."
-    tool(bin_dir, "nvidia-smi", "echo 'Tesla T4, 535.104.05'; echo 'A, B, 535.104.05'")
-    assert doctor.find_nvidia() == Nvidia(("Tesla T4", "A, B"), "535.104.05")
-    line = doctor.driver(patient())
-    assert str(line) == "ok      driver      NVIDIA 535.104.05: Tesla T4, A, B"
-
-
-@pytest.mark.parametrize(
-    ("device", "level"), [("auto", "warning"), ("cuda", "error"), ("cpu", "ok")]
-)
-def test_a_driver_that_fails(bin_dir, device, level):
-    "After an update without a restart, for example; its own words and what to do."
-    reason = "Failed to initialize NVML: Driver/library version mismatch"
-    tool(bin_dir, "nvidia-smi", f"echo '{reason}'; echo 'NVML library version: 580'; exit 18")
-    line = doctor.driver(Patient(Config(device=device)))
-    assert line.level == level
-    assert f"{reason}; restart the machine" in line.text
-
-
-def test_a_driver_that_does_not_answer(bin_dir):
-    "The doctor does not wait for it for ever."
-    tool(bin_dir, "nvidia-smi", "exec sleep 60")
-    found = doctor.find_nvidia(patience=0.2)
-    assert found.trouble == "no answer within 0.2 seconds"
-
-
-def test_a_machine_with_the_tool_and_without_a_gpu(bin_dir):
-    "Images bring nvidia-smi along; its finding nothing is no fault."
-    tool(bin_dir, "nvidia-smi", "echo 'No devices were found'; exit 6")
-    assert doctor.find_nvidia() == Nvidia()
-    assert doctor.driver(patient(device="auto")).level == "ok"
-
-
-def test_without_the_tool_the_drivers_folder_is_read(monkeypatch, tmp_path):
-    "As in a container with a GPU."
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for i in range(2):
-        card = tmp_path / "gpus" / f"0000:0{i}:00.0"
-        card.mkdir(parents=True)
-        (card / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   22\n")
-    text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build\n"
-    (tmp_path / "version").write_text(text + "GCC version:  gcc version 12.3.0\n")
-    assert doctor.find_nvidia(tmp_path) == Nvidia(("NVIDIA H200",) * 2, "570.133.20")
-
-
-def test_last_of_all_the_library_counts(monkeypatch, tmp_path):
-    "No tool and no folder, as in some containers."
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(torch.cuda, "_raw_device_count_nvml", lambda: 2)
-    assert doctor.find_nvidia(tmp_path) == Nvidia(("an NVIDIA GPU",) * 2)
-    monkeypatch.setattr(torch.cuda, "_raw_device_count_nvml", lambda: -1)
-    assert doctor.find_nvidia(tmp_path) == Nvidia()
-
-
-@pytest.mark.parametrize(
-    ("known", "version", "cuda", "remedy"),
-    [
-        (12040, "550.54", "13.0", "update the driver to 580 or newer, or install torch for an"),
-        (0, "470.82", "12.6", "update the driver to 525 or newer"),
-        (11040, "", "99.0", "update the driver to the newest"),
-        (12040, "550.54", "12.8", ""),  # within a generation they get along
-        (13020, "590.1", "12.8", ""),
-        (0, "", "12.8", ""),
-    ],
-)
-def test_a_driver_too_old_for_torch(monkeypatch, known, version, cuda, remedy):
-    "By torch's own question to the driver, else by the number of the driver."
-    monkeypatch.setattr(torch.version, "cuda", cuda)
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: known, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(doctor, "find_nvidia", lambda: Nvidia(("Tesla T4",), version))
-    for device, level in (("auto", "warning"), ("cuda", "error"), ("cpu", "ok")):
-        line = doctor.driver(Patient(Config(device=device)))
-        assert (line.level, remedy in line.text) == (level if remedy else "ok", True)
-    if remedy:  # said once
-        assert doctor.build(patient(device="auto")).level == "ok"
-
-
-# Versions
-
-
-@pytest.mark.parametrize(
-    ("loaded", "have", "level", "said"),
-    [
+def test_versions_that_do_not_belong_together(monkeypatch):
+    "Something was installed over something else."
+    for loaded, have, level, said in [
         ("2.13.0+cpu", {"torchvision": "0.28.0", "numpy": "2.4.6"}, "ok", ""),
-        ("2.8.0", {}, "ok", ""),
-        ("2.7.1", {}, "warning", "install a newer torch"),
         ("2.9.0", {"torchvision": "0.20.1+cu121"}, "warning", "install torchvision==0.24.*"),
-        ("2.2.0", {"numpy": "2.1.0"}, "error", "pip install 'numpy<2'"),
         ("2.9.0+cu126", {"torch": "2.13.0"}, "error", "restart the kernel"),
         ("2.14.0a0+git1234", {"torch": "2.14.0a0+git1234"}, "ok", ""),
-    ],
-)
-def test_versions_that_do_not_belong_together(monkeypatch, loaded, have, level, said):
-    "Something was installed over something else."
-    monkeypatch.setattr(torch, "__version__", loaded)
-    monkeypatch.setattr(doctor, "installed", have.get)
-    line = doctor.versions(patient())
-    assert (line.level, said in line.text) == (level, True)
+    ]:
+        monkeypatch.setattr(torch, "__version__", loaded)
+        monkeypatch.setattr(doctor, "installed", have.get)
+        found, text = ask("versions")
+        assert (found, said in text) == (level, True)
 
 
 # Memory
@@ -455,174 +333,124 @@ def test_the_needed_memory_is_what_torch_keeps(precision):
     "The doctor must not wait for that, so it has the numbers; they must follow the network."
     one, two = (kept_bytes(images, precision) for images in (1, 2))
     fixed = 3 * 4 * 4_065_513 + 2 * one - two  # weights, gradients, Adagrad's sums
-    assert doctor.needed(8, 64, precision)[0] == pytest.approx(fixed + 8 * (two - one), rel=0.15)
+    assert doctor.needed(8, 64, precision) * GB == pytest.approx(fixed + 8 * (two - one), rel=0.15)
     assert (two - one) / 64**2 == pytest.approx(doctor.KEPT[precision], rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("free", "level", "said"),
-    [
+def test_a_batch_that_does_not_fit(monkeypatch):
+    "What is free, what is needed, and a batch that fits."
+    for free, level, said in [
         (8.0, "ok", "8.0 GB free; a batch of 16 takes 3.0 to 5.9 GB (estimated)"),
         (4.0, "warning", "write --batch-size 10, or free some"),
         (2.0, "error", "write --batch-size 5, or free some"),
         (0.1, "error", "use a smaller --crop-size"),
         (float("inf"), "ok", "how much is free is not known"),
-    ],
-)
-def test_a_batch_that_does_not_fit(monkeypatch, free, level, said):
-    "What is free, what is needed, and a batch that fits."
-    tight = patient(batch_size=16, crop_size=256, precision="fp32")
-    monkeypatch.setattr(tight.device, "free", lambda: free * 2**30)
-    monkeypatch.setattr(doctor, "container_limit", lambda: float("inf"))
-    line = doctor.memory(tight)
-    assert (line.level, said in line.text) == (level, True), line
+    ]:
+        monkeypatch.setattr(Cpu, "free", lambda self, free=free: free * GB)
+        found, text = ask("memory", batch_size=16, crop_size=256, precision="fp32")
+        assert (found, said in text) == (level, True), text
 
 
 def test_what_is_computed_at_once_counts(monkeypatch):
-    "Several devices share a batch, and micro_batch computes it in parts."
+    "Several devices share a batch, if they can, and micro_batch computes it in parts."
+    monkeypatch.setattr(Cpu, "free", lambda self: 3 * GB)
     for settings in ({"num_devices": 4}, {"micro_batch": 4}):
-        roomy = patient(batch_size=16, crop_size=256, precision="fp32", **settings)
-        monkeypatch.setattr(roomy.device, "free", lambda: 3 * 2**30)
-        assert doctor.memory(roomy).text.count("a batch of 4 takes") == 1
-        assert doctor.memory(roomy).level == "ok"
+        level, text = ask("memory", batch_size=16, crop_size=256, precision="fp32", **settings)
+        assert (level, "a batch of 4 takes" in text) == ("ok", True)
+    level, text = ask("memory", batch_size=16, num_devices=3)
+    assert (level, "write a multiple of 3" in text) == ("warning", True)
 
 
-def test_a_containers_limit_counts(monkeypatch, tmp_path):
-    "Both forms of the limit; the machine's line names it, the memory's line keeps to it."
+@pytest.mark.parametrize(
+    "form", ["memory.max current", "memory/memory.limit_in_bytes usage_in_bytes"]
+)
+def test_a_containers_limit_counts(monkeypatch, tmp_path, form):
+    "In both forms, but for file caches, which it gives up; a batch keeps to it."
+    limit, used = form.split()
     (tmp_path / "memory").mkdir()
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("536870912\n")
-    assert doctor.container_limit(tmp_path) == 2**29
-    monkeypatch.setattr(doctor, "container_limit", lambda: 2**29)
-    assert "(this container may take 0.5 GB)" in doctor.machine(patient()).text
-    assert doctor.memory(patient(batch_size=64)).level == "error"
+    (tmp_path / limit).write_text("536870912\n")
+    (tmp_path / limit).with_name(f"memory.{used}").write_text("268435456\n")
+    (tmp_path / limit).with_name("memory.stat").write_text("anon 5\ninactive_file 134217728\n")
+    assert free_memory(tmp_path) == 0.375 * GB
+    monkeypatch.setattr("mshnet.device.free_memory", lambda: free_memory(tmp_path))
+    level, text = ask("memory", batch_size=64)
+    assert (level, "0.4 GB free" in text) == ("error", True)
 
 
 def test_a_gpus_own_memory_counts(monkeypatch):
     "Another program may hold most of it."
     fake_gpu(monkeypatch, (9, 0), ["sm_90"], free=1)
-    line = doctor.memory(Patient(Config(device="cuda", batch_size=16, crop_size=256)))
-    assert (line.level, "1.0 GB free on the device" in line.text) == ("error", True)
+    level, text = ask("memory", device="cuda", batch_size=16, crop_size=256)
+    assert (level, "1.0 GB free on each device" in text) == ("error", True)
 
 
-# Disk, Drive and mirror
+# Disk, data and session
 
 
-@pytest.mark.parametrize(("gigabytes", "level"), [(50, "ok"), (0.5, "warning"), (0.1, "error")])
-def test_room_on_the_disk(monkeypatch, tmp_path, gigabytes, level):
+def test_room_on_the_disk(monkeypatch, tmp_path):
     "A run takes 70 MB."
-    usage = type("Usage", (), {"free": gigabytes * 2**30})
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
-    line = doctor.disk(patient(output_dir=str(tmp_path / "a" / "run")))
-    assert (line.level, "--output-dir" in line.text) == (level, level != "ok")
+    for gigabytes, level in ((50, "ok"), (0.5, "warning"), (0.1, "error")):
+        usage = type("Usage", (), {"free": gigabytes * GB})
+        monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _, usage=usage: usage)
+        found, text = ask("disk", output_dir=str(tmp_path / "a" / "run"))
+        assert (found, "--output-dir" in text) == (level, level != "ok")
 
 
-def read_only(monkeypatch):
-    "A disk that was mounted for reading."
+def test_a_disk_that_cannot_be_written(monkeypatch, tmp_path):
+    "Below a file, of somebody else, or mounted for reading: run and copies."
+    (tmp_path / "file").touch()
+    assert "(Not a directory)" in ask("disk", output_dir=str(tmp_path / "file" / "run"))[1]
+    if os.name == "posix" and os.geteuid():  # root may write everywhere
+        (tmp_path / "theirs").mkdir(mode=0o500)
+        assert "Permission denied" in ask("disk", output_dir=str(tmp_path / "theirs/a"))[1]
 
     def refuse(**_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-
-
-def test_a_disk_that_cannot_be_written(monkeypatch, tmp_path):
-    "Below a file, or mounted for reading."
-    (tmp_path / "file").touch()
-    line = doctor.disk(patient(output_dir=str(tmp_path / "file" / "run")))
-    assert (line.level, "cannot be written (Not a directory)" in line.text) == ("error", True)
-    read_only(monkeypatch)
-    line = doctor.disk(patient(output_dir=str(tmp_path / "run")))
-    assert (line.level, "(Read-only file system); write --output-dir" in line.text) == (
-        "error",
-        True,
-    )
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_of_somebody_else(tmp_path):
-    "Rights are tried, not asked for."
-    (tmp_path / "theirs").mkdir(mode=0o500)
-    assert "Permission denied" in doctor.disk(patient(output_dir=str(tmp_path / "theirs/a"))).text
-
-
-def in_colab(monkeypatch, folder):
-    "A machine of Colab whose data folder is given."
-    drive = folder / "drive" / "MyDrive"
-    place = Place("colab", folder, folder / "runs", "Colab: nothing is kept", drive=drive)
-    monkeypatch.setattr(doctor, "where", lambda: place)
-    monkeypatch.setenv("COLAB_RELEASE_TAG", "release")
-
-
-def test_drive_matters_in_colab_only(monkeypatch, tmp_path):
-    "Not mounted, what that means is said; mounted, how to keep the run there."
-    assert str(doctor.drive(patient())) == "ok      drive       only in Colab"
-    in_colab(monkeypatch, tmp_path)
-    line = doctor.drive(patient())
-    assert line.level == "warning"
-    assert "mirror_dir = drive keeps it there" in line.text
-    assert "asks for your permission" in doctor.drive(patient(mirror_dir="drive")).text
-    assert "when it is mounted" in doctor.mirror(patient(mirror_dir="drive")).text
-    (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
-    assert (doctor.drive(patient()).level, doctor.mirror(patient(mirror_dir="drive")).level) == (
-        "ok",
-        "ok",
-    )
-
-
-def test_a_mirror_on_drive_is_one_however_it_is_written(monkeypatch, tmp_path):
-    "A folder of a Drive that is not mounted is not the folder of the local disk in its place."
-    in_colab(monkeypatch, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    for name in ("drive", "drive/MyDrive/copies", str(tmp_path / "drive/MyDrive/copies")):
-        asked = patient(mirror_dir=name)
-        assert "training asks for your permission" in doctor.drive(asked).text
-        assert "when it is mounted" in doctor.mirror(asked).text
-    (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
-    assert "GB free" in doctor.mirror(asked).text
-
-
-def test_the_mirror_is_reached_and_written(monkeypatch, tmp_path):
-    "And is not the run itself, neither beside it under the same name nor in it."
-    run = tmp_path / "runs" / "mine"
-    for name, level, said in [
-        ("", "ok", "none"),
-        (str(tmp_path / "copies"), "ok", "GB free; the run's own disk"),
-        ("drive", "warning", "is for Colab, so there will be none; write a folder"),
-        (str(tmp_path / "runs"), "error", "is where the run itself is; write another folder"),
-        (str(run / "copies"), "error", "is where the run itself is; write another folder"),
-    ]:
-        line = doctor.mirror(patient(mirror_dir=name, output_dir=str(run)))
-        assert (line.level, said in line.text) == (level, True), line
-    read_only(monkeypatch)
-    line = doctor.mirror(patient(mirror_dir=str(tmp_path / "copies"), output_dir=str(run)))
-    assert (line.level, "cannot be written (Read-only file system)" in line.text) == ("error", True)
-
-
-# Time and data
-
-
-def test_the_time_budget(monkeypatch, tmp_path):
-    "None here, the place's own in Colab, and one that is too short to do anything in."
-    assert doctor.time(patient()).text == "no limit (max_hours=0)"
-    assert doctor.time(patient(max_hours=3.5)).text.startswith("stops by itself 3.5 hours after")
-    assert doctor.time(patient(max_hours=0.01)).level == "warning"
-    in_colab(monkeypatch, tmp_path)
-    assert "stops by itself 11.5 hours" in doctor.time(patient()).text
-    assert "write 11.5" in doctor.time(patient(max_hours=13)).text
+    folders = {"output_dir": str(tmp_path / "run"), "mirror_dir": str(tmp_path / "copies")}
+    for subject, name in (("disk", "another --output-dir"), ("session", "write another")):
+        level, text = ask(subject, **folders)
+        assert (level, "(Read-only file system); " in text, name in text) == ("error", True, True)
 
 
 def test_the_data(tmp_path):
     "What is there, what is missing, and what is spoilt."
     folder = make_dataset(tmp_path / "set")
-    assert doctor.data(patient(dataset_dir=str(folder))).level == "ok"
-    assert doctor.data(patient(dataset_dir=str(tmp_path / "sets"))).level == "error"
+    assert ask("data", dataset_dir=str(folder))[0] == "ok"
+    assert ask("data", dataset_dir=str(tmp_path / "sets"))[0] == "error"
     (folder / "trainval.txt").write_text("ghost\n")
-    line = doctor.data(patient(dataset_dir=str(folder)))
-    assert (line.level, "`mshnet data" in line.text) == ("error", True)
+    level, text = ask("data", dataset_dir=str(folder))
+    assert (level, "`mshnet data" in text) == ("error", True)
 
 
-def test_nothing_is_left_behind(monkeypatch, tmp_path):
-    "Neither in the run's folder nor where the doctor was asked."
+def test_where_a_run_is_copied_to(tmp_path):
+    "Neither beside the run under the same name nor in it."
+    run = tmp_path / "runs" / "mine"
+    for name, level, said in [
+        ("", "ok", "no copies"),
+        (str(tmp_path / "copies"), "ok", "GB free"),
+        ("drive", "warning", "mounted in Colab only"),
+        (str(tmp_path / "runs"), "error", "the run itself is there"),
+        (str(run / "copies"), "error", "the run itself is there"),
+    ]:
+        found, text = ask("session", mirror_dir=name, output_dir=str(run))
+        assert (found, said in text) == (level, True), text
+
+
+def test_in_colab_the_run_ends_with_the_session_unless_it_is_copied(monkeypatch, tmp_path):
+    "Drive, however it is written, mounted or not, and the hours of a session."
+    drive = tmp_path / "drive" / "MyDrive"
+    place = Place("colab", tmp_path, tmp_path / "runs", "nothing is kept", drive=drive)
+    monkeypatch.setattr(doctor, "where", lambda: place)
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "release")
     monkeypatch.chdir(tmp_path)
-    doctor.doctor(Config(device="cpu", mirror_dir="copies"))
-    assert list(tmp_path.iterdir()) == []
+    level, text = ask("session")
+    assert (level, "--mirror-dir drive" in text) == ("warning", True)
+    assert "stops by itself after 11.5 hours" in text
+    assert "write --max-hours 11.5" in ask("session", max_hours=13)[1]
+    for name in ("drive", "drive/MyDrive/copies", str(drive / "copies")):
+        level, text = ask("session", mirror_dir=name)
+        assert (level, "asks for your permission" in text) == ("ok", True)
+    drive.mkdir(parents=True)
+    assert "GB free" in ask("session", mirror_dir="drive")[1]

@@ -18,6 +18,7 @@ is trained once more, briefly.
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from scores import HEADINGS, cells, markdown_table
 from mshnet.core import Config, configure
 from mshnet.data import background, read_dataset, scene, splits, warm
 from mshnet.evaluate import Detector, add, calibration_curve, evaluate, tenths, trained_model
-from mshnet.export import about, safetensors_bytes
+from mshnet.export import safetensors_bytes
 from mshnet.metrics import Found, Histogram, objects, pd_fa
 from mshnet.predict import detections, predict_frame
 from mshnet.run import write_atomic
@@ -233,10 +234,9 @@ def main(words: list[str]) -> int:
     found = held_out(detector, folder / "data")
     threshold = choose_threshold(found["thresholds"])
     trained = trained_model(run.folder)
-    note = about(run.folder / "best.pt", trained, inside=False) | {"threshold": threshold}
-    note["result"] = None
+    trained = replace(trained, model=half_precision(trained.model), threshold=threshold)
     file = folder / "pretrained.safetensors"
-    write_atomic(file, safetensors_bytes(half_precision(trained.model), note))
+    write_atomic(file, safetensors_bytes(trained))
     scores = {}
     for name in SETS:
         test = Config(dataset_dir=str(data / name), weight_path=str(file), device=config.device)
