@@ -46,14 +46,14 @@ from torch.nn import functional as F
 
 from .core import FIRST_DEFAULTS, Config, UserError
 from .data import Draw, Split, draw
-from .device import DeviceSteps, device_for, hold_memory, open_device
+from .device import Device, check_batch, device_for, hold_memory, open_device
 from .evaluate import Origin, look_closely, trained_model
 from .model import Block, ChannelAttention, MSHNet, SpatialAttention, UNet
 from .places import run_folder
 from .run import Folder, State, duration, environment, write_json
 from .show import Picture, even_steps
 from .task import DEVIATION, MEAN, Detection, normalise, predictions, score_split
-from .train import beginning, judge_split, train_epoch
+from .train import Job, beginning, judge_split, train_epoch
 
 # %% ../nbs/13_bench.ipynb #Options
 WEIGHTS = ("both", "trained", "noisy")
@@ -115,7 +115,7 @@ def read_rates(
     return rates
 
 # %% ../nbs/13_bench.ipynb #settle
-def settle(device: DeviceSteps) -> None:
+def settle(device: Device) -> None:
     "Wait until the device has done all it was told."
     if device.kind == "cuda":
         torch.cuda.synchronize(device.name)
@@ -125,7 +125,7 @@ def settle(device: DeviceSteps) -> None:
 
 def seconds(
     work: Callable[[], Any],
-    device: DeviceSteps,
+    device: Device,
 ) -> float:
     "How long some work takes, until its last operation is done."
     settle(device)
@@ -138,7 +138,7 @@ def seconds(
 def take_turns(
     ways: dict[str, Callable[[int], Any]],  # by name; each is told which turn it is, from 0
     repeats: int,
-    device: DeviceSteps,
+    device: Device,
 ) -> dict[str, list[float]]:  # seconds of each way, turn by turn
     "Measure several ways turn by turn, after one turn of each that is not counted."
     times: dict[str, list[float]] = {name: [] for name in ways}
@@ -156,7 +156,7 @@ MEGABYTES = {"cpu": 256, "mps": 512, "cuda": 1024}  # of the copied block
 
 def best(
     work: Callable[[], Any],
-    device: DeviceSteps,
+    device: Device,
 ) -> float:  # seconds
     "The shortest of ten times, or of as many as fit into a second, but two."
     times: list[float] = []
@@ -166,7 +166,7 @@ def best(
 
 
 def matrix_rate(
-    device: DeviceSteps,
+    device: Device,
     dtype: torch.dtype,
     side: int,  # of the square matrices
 ) -> float:  # operations per second
@@ -183,7 +183,7 @@ def matrix_rate(
 
 
 def copy_rate(
-    device: DeviceSteps,
+    device: Device,
     megabytes: int,
 ) -> float:  # bytes per second, read and written
     "The best rate of copies within the device's memory."
@@ -237,7 +237,7 @@ class Limits:
         return {"arithmetic": passes * (operations / self.matrix), "memory": passes * moving}
 
 # %% ../nbs/13_bench.ipynb #measure_limits
-def measure_limits(device: DeviceSteps) -> Limits:
+def measure_limits(device: Device) -> Limits:
     "Measure matrix products in the run's precision and in float32, and a copy."
     side = SIDES[device.kind]
     full = matrix_rate(device, torch.float32, side)
@@ -540,7 +540,7 @@ def compare_losses(
     config: Config,
     split: Split,
     folder: Path,
-    device: DeviceSteps,  # in float32
+    device: Device,  # in float32
 ) -> list[dict[str, float]]:  # per step: ours, plain from the same weights, plain on its own
     "Train a few steps both ways."
     task, epoch = Detection(config), full_epoch(config)
@@ -581,7 +581,7 @@ def compare_scores(
     model: nn.Module,  # on the CPU
     split: Split,
     folder: Path,
-    device: DeviceSteps,  # in float32
+    device: Device,  # in float32
     phase: str = "full",
 ) -> dict[str, Any]:  # how far the logits are apart, and the counts of both ways
     "Score a split both ways."
@@ -655,7 +655,7 @@ class Bed:
     config: Config
     options: Options
     parts: dict[str, Split]
-    device: DeviceSteps
+    device: Device
     folder: Path  # of the plain path's copies
 
     def at(self, batch: int) -> Config:
@@ -818,7 +818,7 @@ def start_ours(config: Config, start: float) -> dict[str, Any]:
     "Do what `mshnet train` does, up to its first step; then two steps with all heads."
     device, first = device_for(config), SomeSteps(config, 0, 1)
     parts = first.splits()
-    state = beginning(Folder(Path(config.output_dir)), first, parts, device)
+    state = beginning(Job(first, parts, device, Folder(Path(config.output_dir))))
     before = peak_memory(device.kind)
     train_epoch(first, state, parts["train"], device, 0)
     settle(device)
@@ -890,7 +890,7 @@ def largest_batch(
 ) -> list[dict[str, Any]]:  # per size: batch, and seconds, before and peak (bytes), or error
     "Train a few steps with growing batches; UserError if the first does not fit."
     device, images = device_for(config), len(Detection(config).splits()["train"])
-    if device.kind == "xla" or device.processes > 1:
+    if device.kind == "xla" or device.ranks.count > 1:
         raise UserError(f"largest_batch: not on {device.name}, which one process holds")
     rows: list[dict[str, Any]] = []
     batch, room = config.batch_size, device.free()
@@ -1143,12 +1143,12 @@ def make_bed(
     if options.weights == "trained" and not config.weight_path:
         raise UserError("weights=trained: name the weights with --weight-path")
     device = device_for(config)
-    if options.baseline and (device.kind == "xla" or device.processes > 1):
+    if options.baseline and (device.kind == "xla" or device.ranks.count > 1):
         raise UserError(f"baseline: not on {device.name}, which a plain script cannot use")
     parts = Detection(config).splits()
     bed = Bed(config, options, parts, device, folder)
     for size in bed.sizes():
-        device.check(size)
+        check_batch(device, size)
         if size > len(parts["train"]):
             raise UserError(
                 f"batch_sizes={size}: there are only {len(parts['train'])} training images; "

@@ -29,7 +29,7 @@ import torch
 
 from .core import Config, UserError, counted
 from .data import report
-from .device import XLA_PACKAGES, Cores, DeviceSteps, open_device, tpu_chips, why_no_xla
+from .device import XLA_PACKAGES, Cores, Device, open_device, tpu_chips, why_no_xla
 from mshnet.places import (
     installed,
     is_mounted,
@@ -155,7 +155,7 @@ class Patient:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.device: DeviceSteps | None = None  # that a run would take
+        self.device: Device | None = None  # that a run would take
         self.trouble = ""  # why there is none
         chosen = config.device, config.precision, config.num_devices, config.debug_xla
         with warnings.catch_warnings(record=True) as said:

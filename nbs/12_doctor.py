@@ -35,7 +35,7 @@ import torch
 
 from mshnet.core import Config, UserError, counted
 from mshnet.data import report
-from mshnet.device import XLA_PACKAGES, Cores, DeviceSteps, open_device, tpu_chips, why_no_xla
+from mshnet.device import XLA_PACKAGES, Cores, Device, open_device, tpu_chips, why_no_xla
 from mshnet.places import (
     installed,
     is_mounted,
@@ -210,7 +210,7 @@ class Patient:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.device: DeviceSteps | None = None  # that a run would take
+        self.device: Device | None = None  # that a run would take
         self.trouble = ""  # why there is none
         chosen = config.device, config.precision, config.num_devices, config.debug_xla
         with warnings.catch_warnings(record=True) as said:
