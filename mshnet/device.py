@@ -6,9 +6,8 @@
 __all__ = ['T', 'PRECISIONS', 'NO_MEMORY', 'MMAP_MAX', 'TRIM', 'MMAP_FROM', 'USUAL_THREADS', 'XLA_PACKAGES', 'TPU_CHIPS',
            'OPTIMIZERS', 'each_tensor', 'no_number', 'Device', 'OneProcess', 'parts_of', 'update', 'infer', 'workers',
            'TooLarge', 'explained', 'release', 'random_states', 'set_random_states', 'hold_memory', 'Cores', 'Cuda',
-           'Mps', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'heartbeat', 'xla_counts', 'host_operations',
-           'Xla', 'Ranks', 'Adagrad', 'make_optimizer', 'started_processes', 'best_device', 'open_device',
-           'check_batch', 'device_for']
+           'Mps', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'xla_counts', 'host_operations', 'Xla', 'Ranks',
+           'Adagrad', 'make_optimizer', 'started_processes', 'best_device', 'open_device', 'check_batch', 'device_for']
 
 # %% ../nbs/06_device.ipynb #c-import-atexit
 import atexit
@@ -633,9 +632,9 @@ def _start_xla(num_devices: int, debug: str) -> Any:
         )
     return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
 
-# %% ../nbs/06_device.ipynb #heartbeat
+# %% ../nbs/06_device.ipynb #_heartbeat
 @contextlib.contextmanager
-def heartbeat(
+def _heartbeat(
     text: str,  # what is being waited for
     first: float = 5.0,  # seconds until the first line
     every: float = 20.0,  # seconds between two lines
@@ -692,7 +691,7 @@ class _Programs:
         "Watch what was recorded run."
         count, early = self.steps.get(self.phase, 0), xla_counts()
         start = time.perf_counter()
-        slow = heartbeat(f"compiling the {self.phase} step, which happens once")
+        slow = _heartbeat(f"compiling the {self.phase} step, which happens once")
         with slow if count < 2 else contextlib.nullcontext():
             yield
         self.steps[self.phase] = count + 1
@@ -1069,7 +1068,7 @@ def device_for(config: Settings) -> Device:
     if config.compile == "on" and (device.compiles or device.ranks.count > 1):
         why = "XLA compiles by itself" if device.compiles else "not with several processes"
         raise UserError(f"compile=on: {why}; leave it out")
-    device.compile = "off" if device.compiles or device.ranks.count > 1 else config.compile
+    device.compile = "off" if device.compiles or started_processes() else config.compile
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
     if device.micro and (device.world > 1 or device.compiles):
         raise UserError(

@@ -464,9 +464,6 @@ def hold_memory(
     return bool(largest and tune(TRIM, 2**31 - 1))
 
 
-# %%
-test_eq(hold_memory(False), hold_memory())
-
 # %% [markdown]
 # torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 3.3 s instead of 35 ms, and a training step 13 s instead of 0.12 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.28 s and 1.6 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 57 ms and 0.2 s.
 #
@@ -539,6 +536,7 @@ cores = Cores()
 print(f"{cores.count} cores, {cores.others(least=0.1):.2f} of them busy with other programs")
 device = Device()
 print(device.why, device.facts(), cores.adapt() or "nothing to change")
+test_eq(hold_memory(False), hold_memory())
 
 # %% [markdown]
 # A step by hand, to see all of it: the weights move, the gradient is clipped, and the loss was read once.
@@ -671,17 +669,6 @@ class Mps(Device):
 
 
 # %% [markdown]
-# A device that is not there is refused with what to write instead:
-
-# %%
-if not torch.cuda.is_available():
-    with expect_fail(UserError, contains="write --device cpu"):
-        Cuda()
-if not torch.backends.mps.is_available():
-    with expect_fail(UserError, contains="no Apple GPU"):
-        Mps()
-
-# %% [markdown]
 # ## TPU
 #
 # A TPU is programmed through a compiler, XLA, and torch_xla stands between it and torch: operations are recorded, and `sync` compiles what was recorded into one program and runs it. A step that records the same operations again finds its program compiled. So all depends on recording the same thing every time: a new shape, a number read in the middle, an operation that XLA does not know, and a minute of compiling is spent again, in every step.
@@ -785,12 +772,9 @@ def runtime_trouble(text: str) -> str:
 
 
 # %%
-for environ, chips, has, xla_has in [
-    ({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None),
-    ({}, 1, "2.13.0+cu130", "2.9.0"),
-    ({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"),
-]:
-    print("-", why_no_xla(environ, chips, has, xla_has))
+print(why_no_xla({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None))
+print(why_no_xla({}, 1, "2.13.0+cu130", "2.9.0"))
+print(why_no_xla({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"))
 test_eq(why_no_xla({"PJRT_DEVICE": "CPU"}, 0, "2.9.0+cpu", "2.9.0"), "")
 test_eq(why_no_xla({}, 8, "2.8.0", "2.8.0"), "")
 assert "TPU_PROCESS_ADDRESSES" in runtime_trouble("Expected 4 worker addresses, got 1.")
@@ -841,7 +825,7 @@ def _start_xla(num_devices: int, debug: str) -> Any:
 # %%
 #| export
 @contextlib.contextmanager
-def heartbeat(
+def _heartbeat(
     text: str,  # what is being waited for
     first: float = 5.0,  # seconds until the first line
     every: float = 20.0,  # seconds between two lines
@@ -898,7 +882,7 @@ class _Programs:
         "Watch what was recorded run."
         count, early = self.steps.get(self.phase, 0), xla_counts()
         start = time.perf_counter()
-        slow = heartbeat(f"compiling the {self.phase} step, which happens once")
+        slow = _heartbeat(f"compiling the {self.phase} step, which happens once")
         with slow if count < 2 else contextlib.nullcontext():
             yield
         self.steps[self.phase] = count + 1
@@ -919,11 +903,6 @@ class _Programs:
         if host:
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; --debug-xla DIR keeps every program"
-
-
-# %%
-with heartbeat("waiting for a reason", first=0.02, every=0.02):
-    time.sleep(0.05)
 
 
 # %% [markdown]
@@ -1075,17 +1054,6 @@ def _xla_report(debug: str) -> str:
         f"cache {kept}: {counts['cache_hits']:.0f} found, "
         f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
     )
-
-
-# %% [markdown]
-# A TPU that is not there is an error with its reason:
-
-# %%
-if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
-    with expect_fail(UserError, contains="device=xla: "):
-        Xla()
-if installed("torch_xla"):
-    print(xla("version").__version__, xla_counts(), host_operations())
 
 
 # %% [markdown]
@@ -1350,7 +1318,7 @@ def device_for(config: Settings) -> Device:
     if config.compile == "on" and (device.compiles or device.ranks.count > 1):
         why = "XLA compiles by itself" if device.compiles else "not with several processes"
         raise UserError(f"compile=on: {why}; leave it out")
-    device.compile = "off" if device.compiles or device.ranks.count > 1 else config.compile
+    device.compile = "off" if device.compiles or started_processes() else config.compile
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
     if device.micro and (device.world > 1 or device.compiles):
         raise UserError(
@@ -1366,3 +1334,17 @@ test_eq((started_processes(), device_for(Config(device="cpu", micro_batch=1)).mi
 device.world = 2
 with expect_fail(UserError, contains="write 4 or 6"):
     check_batch(device, 5)
+
+# %% [markdown]
+# A device that is not there is an error with what to write instead:
+
+# %%
+there = {Cuda: torch.cuda.is_available(), Mps: torch.backends.mps.is_available()}
+there[Xla] = bool(tpu_chips()) or "PJRT_DEVICE" in os.environ
+for kind in (k for k in there if not there[k]):
+    with expect_fail(UserError, contains=f"device={kind.kind}: "):
+        kind()
+if installed("torch_xla"):
+    print(xla("version").__version__, xla_counts(), host_operations())
+with _heartbeat("waiting for a reason", first=0.02, every=0.02):
+    time.sleep(0.05)
