@@ -347,7 +347,6 @@ def test_auto_takes_a_fast_device_with_four_times_the_room(monkeypatch, room, st
     task, device = Detection(tiny()), open_device("cpu")
     split = task.splits()["train"]
     monkeypatch.setattr(type(device), "kind", "cuda")
-    monkeypatch.setattr(type(device), "name", "cpu")
     need = 8 * 2 * 32 * 32
     monkeypatch.setattr(type(device), "free", lambda self: room * need)
     assert (store_on(device, task, split) is not None) == stored
