@@ -36,14 +36,14 @@ from torch import Tensor, nn
 import mshnet
 from .core import FIRST_DEFAULTS, Config, UserError, shown
 from .data import Split, draw
-from .device import DeviceSteps, device_for, hold_memory, open_device
+from .device import Device, check_batch, device_for, hold_memory, open_device
 from .evaluate import Origin, look_closely, trained_model
 from .model import MSHNet
 from .places import run_folder
 from .run import Folder, State, duration, environment, write_json
 from .show import Picture, even_steps
 from .task import Detection, normalise, predictions, score_split
-from .train import beginning, judge_split, train_epoch
+from .train import Job, beginning, judge_split, train_epoch
 
 # %% ../nbs/13_bench.ipynb #Options
 WEIGHTS = ("both", "trained", "noisy")
@@ -83,7 +83,7 @@ class Options:
         return list(dict.fromkeys(map(int, words)))
 
 # %% ../nbs/13_bench.ipynb #_synchronize
-def _synchronize(device: DeviceSteps) -> None:
+def _synchronize(device: Device) -> None:
     "Wait until the device has finished its work."
     if device.kind == "cuda":
         torch.cuda.synchronize(device.name)
@@ -91,7 +91,7 @@ def _synchronize(device: DeviceSteps) -> None:
         device.read(device.send(torch.zeros(())))
 
 
-def seconds(work: Callable[[], Any], device: DeviceSteps) -> float:
+def seconds(work: Callable[[], Any], device: Device) -> float:
     "How long some work takes, until its last operation is done."
     _synchronize(device)
     start = time.perf_counter()
@@ -114,7 +114,7 @@ def _tf32(allowed: bool) -> Iterator[None]:
 def take_turns(
     ways: dict[str, Callable[[int], Any]],  # by name; called with the number of the turn
     repeats: int,
-    device: DeviceSteps,
+    device: Device,
 ) -> dict[str, list[float]]:  # seconds of each way, turn by turn
     "Measure several ways turn by turn, after one turn of each that is not counted."
     times: dict[str, list[float]] = {name: [] for name in ways}
@@ -172,7 +172,7 @@ class Limits:
         return passes * max(operations / self.matrix, moving)
 
 
-def _shortest(work: Callable[[], Any], device: DeviceSteps) -> float:  # seconds
+def _shortest(work: Callable[[], Any], device: Device) -> float:  # seconds
     "The shortest of ten times, or of as many as fit into a second, but at least two."
     times: list[float] = []
     while len(times) < 2 or (len(times) < 10 and sum(times) < 1):
@@ -180,7 +180,7 @@ def _shortest(work: Callable[[], Any], device: DeviceSteps) -> float:  # seconds
     return min(times)
 
 
-def _matrix_rate(device: DeviceSteps, dtype: torch.dtype, side: int) -> float:
+def _matrix_rate(device: Device, dtype: torch.dtype, side: int) -> float:
     "Operations per second of large matrix products."
     left, right = (device.send(torch.randn(side, side) / side**0.5).to(dtype) for _ in range(2))
 
@@ -193,7 +193,7 @@ def _matrix_rate(device: DeviceSteps, dtype: torch.dtype, side: int) -> float:
     return 4 * 2 * side**3 / _shortest(products, device)
 
 
-def measure_limits(device: DeviceSteps) -> Limits:
+def measure_limits(device: Device) -> Limits:
     "Measure matrix products in the run's precision and in float32, and a copy."
     side, block = SIDES[device.kind], MEGABYTES.get(device.kind)
     full = _matrix_rate(device, torch.float32, side)
@@ -245,7 +245,7 @@ class Bench:
     config: Config
     options: Options
     parts: dict[str, Split]
-    device: DeviceSteps
+    device: Device
     folder: Path  # for the plain script's files
     plain: SimpleNamespace | None = None  # from load_yardstick; None: no comparison
 
@@ -539,7 +539,7 @@ def start_run(
     config = Config(**request["config"])
     device, first = device_for(config), _FewSteps(config, slice(0, 1))
     parts = first.splits()
-    state = beginning(Folder(Path(config.output_dir)), first, parts, device)
+    state = beginning(Job(first, parts, device, Folder(Path(config.output_dir))))
     before = _peak_memory(device.kind)
     train_epoch(first, state, parts["train"], device, 0)
     _synchronize(device)
@@ -589,7 +589,7 @@ def largest_batch(
 ) -> list[dict[str, Any]]:  # per size: batch, and seconds, before and peak (bytes), or error
     "Train a few steps with growing batches; UserError if the first does not fit."
     device, images = device_for(config), len(Detection(config).splits()["train"])
-    if device.kind == "xla" or device.processes > 1:
+    if device.kind == "xla" or device.ranks.count > 1:
         raise UserError(f"largest_batch: not on {device.name}, which one process holds")
     rows: list[dict[str, Any]] = []
     batch, room = config.batch_size, device.free()
@@ -808,12 +808,12 @@ def make_bench(
         raise UserError("weights=trained: name the weights with --weight-path")
     plain = load_yardstick(options.baseline) if options.baseline else None
     device = device_for(config)
-    if plain and (device.kind == "xla" or device.processes > 1):
+    if plain and (device.kind == "xla" or device.ranks.count > 1):
         raise UserError(f"baseline: not on {device.name}, which a plain script cannot use")
     bench = Bench(config, options, Detection(config).splits(), device, folder, plain)
     count = len(bench.parts["train"])
     for size in bench.sizes():
-        device.check(size)
+        check_batch(device, size)
         if size > count:
             raise UserError(
                 f"batch_sizes={size}: there are only {count} training images; "

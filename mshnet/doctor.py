@@ -25,7 +25,7 @@ from torch.utils import collect_env
 
 from .core import Config, UserError, counted, first_line
 from .data import report
-from .device import XLA_PACKAGES, Cores, DeviceSteps, open_device, tpu_chips, why_no_xla
+from .device import XLA_PACKAGES, Cores, Device, open_device, tpu_chips, why_no_xla
 from .places import installed, mirror_folder, run_folder, session_hours, where
 from .run import PACKAGES
 
@@ -88,7 +88,7 @@ class _Checkup:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.device: DeviceSteps | None = None
+        self.device: Device | None = None
         self.problem = ""  # why there is no device
         chosen = config.device, config.precision, config.num_devices, config.debug_xla
         with warnings.catch_warnings(record=True) as caught:

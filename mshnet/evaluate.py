@@ -32,7 +32,7 @@ from mshnet.core import (
     settings_from,
 )
 from .data import Batch, Split, pairs_of, squash
-from .device import DeviceSteps, open_device
+from .device import Device, infer, open_device
 from mshnet.metrics import (
     BINS,
     MATCH,
@@ -209,7 +209,7 @@ def look_closely(
     task: Task,
     model: nn.Module,
     split: Split,
-    device: DeviceSteps,
+    device: Device,
     phase: str,
     weights: Origin,
 ) -> Analysis:
@@ -229,10 +229,11 @@ def look_closely(
         found[:] = add(found, pd_fa(prob, targets, THRESHOLDS, rule))
 
     count_predictions(count, task, model, split, device, phase)
-    tally.gather(device)
-    histogram.join(device.gather(histogram))
-    share = task.config.batch_size // device.processes
-    found, seen = reduce(add, device.gather(found)), in_turns(device.gather(seen), share)
+    ranks = device.ranks
+    tally.gather(ranks)
+    histogram.join(ranks.gather(histogram))
+    share = task.config.batch_size // ranks.count
+    found, seen = reduce(add, ranks.gather(found)), in_turns(ranks.gather(seen), share)
     named = list(zip(split.names, seen, strict=True))
     how = protocol(task, split, tally.scores(), device, weights)
     return Analysis(
@@ -446,7 +447,7 @@ class Detector:
         "Probabilities of one batch; a compiler gets full ones only, and so compiles once."
         more = size - len(rows) if self.device.compiles else 0
         sent = self.device.send(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
-        logits = self.device.predict(partial(logits_of, self.model, sent, self.deep))
+        logits = infer(self.device, partial(logits_of, self.model, sent, self.deep))
         return torch.sigmoid(logits)[: len(rows)]
 
 

@@ -37,89 +37,18 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
 
 from mshnet.core import Settings, UserError, counted, first_line, free_memory
 from mshnet.places import forget_stale_tpu, installed, program_folder, where
 
 # %% [markdown]
-# The loop should read the same on every chip, and on many as on one, and a chip's peculiarities should be found in one place. `Device` is complete for the CPU; the others say what differs. Two rules make code fast on all of them:
+# The loop should read the same on every chip, and on many as on one, and a chip's peculiarities should be found in one place. `Device` is complete for the CPU. `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make code fast on all of them:
 #
 # - **Nothing comes back to the host unasked.** `read` is the only way, and it counts, so that a test can hold the loop to "one read per log line".
 # - **No float64 on a device.** MPS has none. Constants are float32, counts are integers.
 #
-# ## Precision
-#
-# bfloat16 is faster than float32 where the chip has instructions for it, and slower where it only pretends. So `auto` asks for the instructions and not for the name. The loss is float32 in every case.
-#
-# float16 is what older GPUs have. Its smallest number is 6e-8, which many gradients are below: so the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds, and that a checkpoint keeps.
-
-# %%
-#| export
-PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-class DeviceName:
-    "What a device is called."
-
-    kind = "cpu"
-    index: int | None = None  # which of several GPUs
-    precision = "fp32"
-
-    @property
-    def name(self) -> str:
-        "The name that torch knows it by, such as cuda:1."
-        return self.kind if self.index is None else f"{self.kind}:{self.index}"
-
-    def chip(self) -> str:
-        "What a person calls this chip."
-        return f"{cpu_name()}, {torch.get_num_threads()} threads"
-
-    @property
-    def why(self) -> str:
-        "One line: device, precision, chip."
-        return f"{self.name}, {self.precision}: {self.chip()}"
-
-
-# %%
-#| export
-class Device(DeviceName):
-    "The CPU, and what other devices have in common with it."
-
-    world = 1  # parts that a batch is cut into: one per chip
-    processes, rank = 1, 0  # of torchrun: each feeds and scores its own part of a batch
-    layout = torch.channels_last  # of images in memory
-    compiles = False  # whether a batch of another shape costs a compilation
-    precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
-
-    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        self.reads, self.index = 0, index
-        self.compile = "off"  # for training; "on", or "auto", which `may_compile` decides
-        self.micro = 0  # images computed at once; 0: the whole batch
-        self.set_precision(self.fastest() if precision == "auto" else precision)
-
-    def set_precision(self, precision: str) -> None:
-        "Compute in bf16, fp16 or fp32: a run that goes on elsewhere keeps its own."
-        if precision not in self.precisions:
-            raise UserError(
-                f"precision={precision}: not on {self.name}; write {' or '.join(self.precisions)}"
-            )
-        self.precision, self.dtype = precision, PRECISIONS[precision]
-        scaled = precision == "fp16"
-        self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
-
-    def has_bf16(self) -> bool:
-        "Whether bfloat16 convolutions have instructions of their own."
-        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-        return any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
-
-    def fastest(self) -> str:
-        "The precision that `auto` stands for."
-        return "bf16" if self.has_bf16() else "fp32"
-
-
-# %% [markdown]
-# What the loop needs of a device is little. A prediction is a tensor or tensors in tuples, lists and dictionaries:
+# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; one function changes all of them:
 
 # %%
 #| export
@@ -157,36 +86,82 @@ logs = torch.tensor([0.0, -torch.inf])
 test_eq([no_number(x) for x in (logs, (logs, [-logs]), torch.ones(1).int())], [False, True, False])
 
 # %% [markdown]
-# The ways to put a model and a batch there, and the way back:
+# ## The device
+#
+# The loop calls these methods in this order: `place` for the model, `begin` for each phase of the training, then `feed` and `autocast` for each batch and `end_step` after its update, `read` at log lines and at the end.
+#
+# bfloat16 is faster than float32 where the chip has instructions for it, and slower where it only pretends. So `precision = auto` asks for the instructions and not for the name. The loss is float32 in every case. float16 is what older GPUs have. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
 # %%
 #| export
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
-class DeviceMemory(Device):
-    "Ways to the device, and the one way back."
+# %%
+#| export
+class Device:
+    "A CPU, complete; other devices override what differs."
+
+    kind = "cpu"
+    world = 1  # parts that a batch is cut into: one per chip
+    layout = torch.channels_last  # of images in memory
+    compiles = False  # whether a batch of another shape costs a compilation
+    precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
+
+    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
+        self.index = index  # which of several GPUs
+        self.name = self.kind if index is None else f"{self.kind}:{index}"  # as torch writes it
+        self.ranks = OneProcess()  # or those of torchrun
+        self.reads = 0
+        self.micro = 0  # images computed at once; 0: the whole batch
+        self.compile = "off"  # for training; "on", or "auto": where it is likely to gain time
+        self.compiled: _Compiled | None = None
+        self.set_precision(self.fastest() if precision == "auto" else precision)
+        self.cores = Cores() if self.kind == "cpu" else None
+        if self.cores:
+            hold_memory()
+            self.cores.adapt(0.1)
+
+    @property
+    def why(self) -> str:
+        "One line: device, precision, chip."
+        return f"{self.name}, {self.precision}: {self.ranks.each}{self.chip()}"
+
+    def chip(self) -> str:
+        "What a person calls this chip."
+        return f"{_cpu_name()}, {torch.get_num_threads()} threads"
+
+    def has_bf16(self) -> bool:
+        "Whether bfloat16 convolutions have instructions of their own."
+        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+        return any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
+
+    def fastest(self) -> str:
+        "The precision that `auto` stands for."
+        return "bf16" if self.has_bf16() else "fp32"
+
+    def set_precision(self, precision: str) -> None:
+        "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
+        if precision not in self.precisions:
+            raise UserError(
+                f"precision={precision}: not on {self.name}; write {' or '.join(self.precisions)}"
+            )
+        self.precision, self.dtype = precision, PRECISIONS[precision]
+        scaled = precision == "fp16"
+        self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        "The precision of the forward pass."
+        half = self.dtype != torch.float32
+        return torch.autocast(self.kind, self.dtype if half else torch.bfloat16, enabled=half)
 
     def place(self, model: nn.Module) -> nn.Module:
         "Put a model on the device, its images' weights in the device's memory layout."
-        model = model.to(self.name)
+        model = self.ranks.convert(model).to(self.name)
         for value in (*model.parameters(), *model.buffers()):
             if value.ndim == 4:
                 value.data = value.data.to(memory_format=self.layout)  # with its strides
         return model
-
-    def feed(self, batch: T) -> T:
-        "Put the tensors of a batch, a named tuple, on the device."
-        return type(batch)(*(self.send(x) for x in batch))  # type: ignore[attr-defined]
-
-    def send(self, value: Tensor) -> Tensor:
-        "Put a tensor on the device, images in the device's memory layout."
-        if value.ndim == 4:
-            value = value.contiguous(memory_format=self.layout)
-        return self.copy(value)
-
-    def copy(self, value: Tensor) -> Tensor:
-        "Copy a tensor of the host to the device."
-        return value.to(self.name)
 
     def hold(self, value: Tensor) -> Tensor:
         "Put a tensor on the device whole, on every chip, for the whole run."
@@ -196,283 +171,77 @@ class DeviceMemory(Device):
         "A number that differs from step to step, such as a learning rate, as a step takes it."
         return value
 
-    def free(self) -> float:  # bytes; infinite where it cannot be known
-        "Memory that is left on the device."
-        return free_memory()
+    def feed(self, batch: T) -> T:
+        "Put the tensors of a batch, a named tuple, on the device."
+        return type(batch)(*map(self.send, batch))  # type: ignore[call-overload]
+
+    def send(self, value: Tensor) -> Tensor:
+        "Put a tensor of a batch on the device, images in the device's memory layout."
+        return self.copy(value.contiguous(memory_format=self.layout) if value.ndim == 4 else value)
+
+    def copy(self, value: Tensor) -> Tensor:
+        "Copy a tensor of the host to the device."
+        return value.to(self.name)
 
     def read(self, value: T) -> T:
         "Bring a tensor, or the tensors in a nested value, to the host: the only way back; counted."
         self.reads += 1
         return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 
+    def free(self) -> float:  # bytes; infinite where it cannot be known
+        "Memory that is left on the device."
+        return free_memory()
 
-# %% [markdown]
-# Compiling begins with the first call, and needs a compiler that not every machine has. Where nobody asked for it, a model that does not compile is called as it is. Where somebody did (`compile = on`), torch records the model's kernels as a CUDA graph too, which spares their starts. No GPU was at hand to see either at work.
+    def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
+        "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
+        return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
 
-# %%
-#| export
-class Compiled:
-    "A model, compiled when it is first called."
-
-    def __init__(
-        self,
-        model: nn.Module,
-        must: bool,  # False: if it cannot be compiled it is called as it is
-    ) -> None:
-        self.model, self.must = model, must
-        self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
-
-    def __getattr__(self, name: str) -> Any:
-        "What the model has."
-        return getattr(self.__dict__["model"], name)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        "The model's output."
-        torch.compiler.cudagraph_mark_step_begin()  # the last output is not needed any more
-        try:
-            return self.call(*args, **options)
-        except Exception as error:  # the compilers raise many kinds, all from their own modules
-            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                raise
-            line = first_line(error)
-            if self.must:
-                raise UserError(f"compile=on: {line}; write --compile off") from None
-            warnings.warn(f"torch.compile cannot compile here ({line}): done without", stacklevel=2)
-            self.call = self.model
-            return self.call(*args, **options)
-
-
-# %%
-class NoCompiler(Exception):
-    "What a machine without a compiler says."
-
-    __module__ = "torch._inductor.exc"
-
-
-def no_compiler(*_: Any) -> None:
-    "Fail as torch's compiler does."
-    raise NoCompiler("no C++ compiler was found")
-
-
-for must in (False, True):
-    model = Compiled(nn.Identity(), must)
-    model.call = no_compiler
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if must:
-            with expect_fail(UserError, contains="write --compile off"):
-                model(torch.zeros(1))
-        else:
-            test_eq(model(torch.zeros(1)), torch.zeros(1))
-            assert "done without" in str(caught[0].message)
-
-
-# %% [markdown]
-# And a step is a forward pass in the right precision and an update. `begin` is called before the steps of a phase; it returns the model as a step is to call it, and gives a device the chance to prepare.
-
-# %%
-#| export
-class DeviceBegin(DeviceMemory):
-    "The beginning of a phase."
-
-    compiled: tuple[nn.Module, Compiled] | None = None  # a model, and the same compiled
-
-    def begin(
-        self,
-        phase: str,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer | None = None,  # None: nothing is trained
-    ) -> Any:
-        "Get ready for the steps of a phase; the model as a step calls it."
-        if not optimizer:
-            return model
-        if self.compile == "on" or (self.compile == "auto" and self.may_compile()):
-            if self.compiled is None or self.compiled[0] is not model:
-                self.compiled = model, Compiled(model, must=self.compile == "on")
-            return self.compiled[1]
-        return model
-
-    def may_compile(self) -> bool:
-        "Whether `auto` compiles: not on a CPU, where it took minutes and was no faster."
-        return False
-
-
-# %% [markdown]
-# Of a step in parts only the last is followed by an update:
-
-# %%
-#| export
-class DeviceLoop(DeviceBegin):
-    "The operations of a step."
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        "The precision of the forward pass."
-        half = self.dtype != torch.float32
-        return torch.autocast(self.kind, self.dtype if half else torch.bfloat16, enabled=half)
-
-    def parts(self, batch: T) -> list[T]:
-        "A batch as it is computed: whole, or cut into micro-batches."
-        if not self.micro:
-            return [batch]
-        cuts = zip(*(x.split(self.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
-        return [type(batch)(*cut) for cut in cuts]
-
-    def add_gradients(self, loss: Tensor) -> None:
-        "The backward pass of a part of a batch, whose update comes with its last part."
-        self.scaler.scale(loss).backward()
-
-    def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
-        "One step of the optimizer; gradients longer than `clip` are shortened, 0 leaves them."
-        self.add_gradients(loss)
-        if clip:
-            self.scaler.unscale_(optimizer)
-            params = [p for group in optimizer.param_groups for p in group["params"]]
-            nn.utils.clip_grad_norm_(params, clip)
-        self.scaler.step(optimizer)
-        self.scaler.update()
-        optimizer.zero_grad(set_to_none=True)
-
-
-# %% [markdown]
-# Two things can go wrong in a pass, and both have an answer. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. And the memory can end: then the run says what to write, or goes on with smaller parts of a batch if it was told to.
-
-# %%
-#| export
-NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
-
-
-class TooLarge(UserError):
-    "A batch does not fit into the device's memory."
-
-
-# %% [markdown]
-# Both answers:
-
-# %%
-#| export
-class DevicePasses(DeviceLoop):
-    "A forward pass alone, and a want of memory in any."
-
-    def predict(self, forward: Callable[[], T]) -> T:  # on the host
-        "The result of a forward pass; what float16 has no numbers for is computed in float32."
-        with torch.no_grad(), self.autocast():
-            result = self.read(forward())
-        if self.precision == "fp16" and no_number(result):
-            with torch.no_grad():
-                result = self.read(forward())
-        return result
-
-    @contextlib.contextmanager
-    def in_memory(self, batch_size: int) -> Iterator[None]:
-        "Turn a want of memory into a TooLarge that names the setting."
-        try:
-            yield
-        except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, MemoryError) and not any(w in str(error) for w in NO_MEMORY):
-                raise
-            name, size = ("micro_batch", self.micro) if self.micro else ("batch_size", batch_size)
-            less = size // 2 // self.world * self.world
-            tries = "" if self.micro else " (`mshnet bench --largest-batch` tries what fits)"
-            remedy = (
-                f"write --{name.replace('_', '-')} {less}{tries}, or --on-out-of-memory halve to "
-                "compute it in parts"
-            )
-            raise TooLarge(
-                f"{name}={size}: does not fit into the memory of {self.name}; "
-                + (remedy if less else "write a smaller --base-size and --crop-size")
-            ) from None
-
-    def release(self) -> None:
-        "Give memory back that nothing refers to any more; what was compiled refers to much."
-        if self.compiled:
-            self.compiled = None
-            torch.compiler.reset()
-        gc.collect()
-
-
-# %% [markdown]
-# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch takes them up where they stood, for tasks that draw some in their steps (MSHNet does not).
-
-# %%
-#| export
-class DeviceRandom(DevicePasses):
-    "Random numbers: Python's, numpy's and torch's."
+    def end_step(self) -> None:
+        "What follows an update of the weights."
+        self.ranks.end_step()
 
     def seed(self, seed: int, epoch: int) -> None:
         "Seed all random numbers for an epoch: others in each epoch and in each process."
-        own = int(np.random.SeedSequence([seed, epoch, self.rank]).generate_state(1)[0])
-        torch.manual_seed(own)
-        np.random.seed(own)
-        random.seed(own)
-
-    def random_states(self) -> dict[str, Any]:
-        "Where the random numbers of Python, numpy and torch stand, as plain values and tensors."
-        name, keys, *rest = np.random.get_state(legacy=True)
-        words = torch.from_numpy(np.asarray(keys).astype(np.int64))
-        return {"python": random.getstate(), "numpy": [name, words, *rest]} | self.torch_states()
-
-    def torch_states(self) -> dict[str, Tensor]:
-        "Where torch's random numbers stand."
-        return {"torch": torch.get_rng_state()}
-
-    def set_random_states(self, states: dict[str, Any]) -> None:
-        "Go on with random numbers from where they stood."
-        version, words, more = states["python"]
-        random.setstate((version, tuple(words), more))
-        name, keys, *rest = states["numpy"]
-        np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-        torch.set_rng_state(states["torch"])
-
-
-# %% [markdown]
-# And a few questions between steps:
-
-# %%
-#| export
-class DeviceFacts(DeviceRandom):
-    "What else the loop asks."
-
-    def workers(self, asked: int) -> int:
-        "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
-        cores = os.cpu_count() or 1
-        return asked if asked >= 0 else 0 if self.kind == "cpu" else max(1, min(8, cores - 1))
-
-    def facts(self) -> dict[str, Any]:
-        "What an epoch's log line should say of the device's work."
-        return {}
+        own = int(np.random.SeedSequence([seed, epoch, self.ranks.rank]).generate_state(1)[0])
+        for set_seed in (torch.manual_seed, np.random.seed, random.seed):
+            set_seed(own)
 
     def keep(self, folder: Path) -> None:
-        "Keep what was compiled in a folder, for the next session."
+        "Keep what is compiled in a folder, for the next session."
 
-    def adapt(self, least: float = 0.0) -> str:  # seconds to look for
-        "Make room for other programs where that makes this one faster; what was done, in a line."
-        return ""
+    def facts(self) -> dict[str, Any]:
+        "What an epoch's log line records of the device's work."
+        return {"threads": torch.get_num_threads()} if self.cores else {}
 
     def report(self) -> str:
-        "What there is to say at the end of a run; empty: nothing."
+        "What is printed of the device at the end of a run; empty: nothing."
         return ""
 
 
 # %% [markdown]
-# Several processes may share the work. These are their questions to each other, and one process answers them alone:
+# Several processes may share each batch. What they ask each other one process answers alone; the section on several GPUs has the answers of many.
 
 # %%
 #| export
-class DeviceSteps(DeviceFacts):
-    "A device, complete for one process."
+class OneProcess:
+    "The process of a run that has only one."
 
-    def check(self, batch_size: int) -> None:
-        "UserError unless every chip gets the same number of images of a batch."
-        if batch_size % self.world:
-            low = batch_size // self.world * self.world
-            near = " or ".join(str(size) for size in (low, low + self.world) if size)
-            raise UserError(
-                f"batch_size={batch_size} cannot be shared by {self.world} devices: write {near}, "
-                "or fewer --num-devices"
-            )
+    count, rank = 1, 0  # each process feeds and scores its own part of a batch
+    each = ""  # what stands before the name of the chip
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        "The model with layers that take their statistics over all processes."
+        return model
+
+    def wrap(self, phase: str, model: Any) -> Any:
+        "The model as it is trained in a phase."
+        return model
+
+    def end_step(self) -> None:
+        "What follows an update of the weights."
 
     def share(self, plan: list[list[int]]) -> list[list[int]]:
-        "This process's part of each batch."
+        "This process's rows of each batch: together they are the batch, in order."
         return plan
 
     def mean(self, value: Tensor) -> Tensor:
@@ -480,7 +249,7 @@ class DeviceSteps(DeviceFacts):
         return value
 
     def gather(self, value: T) -> list[T]:
-        "The values of all processes, in their order."
+        "The values of all processes, in the order of their ranks."
         return [value]
 
     def once(self, work: Callable[[], T]) -> T:
@@ -496,7 +265,185 @@ class DeviceSteps(DeviceFacts):
 
 
 # %% [markdown]
-# On Linux a CPU has one trick to be told. Between two steps the C library gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter; so they are kept for the next step, but for single blocks of 48 MB and more, which would leave large holes.
+# ## A step
+#
+# These lines are the same on every device. A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. Scoring is a forward pass alone. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32.
+
+# %%
+#| export
+def parts_of(device: Device, batch: T) -> list[T]:
+    "A batch as it is computed: whole, or cut into micro-batches."
+    if not device.micro:
+        return [batch]
+    cuts = zip(*(x.split(device.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
+    return [type(batch)(*cut) for cut in cuts]
+
+
+def update(
+    device: Device,
+    loss: Tensor,
+    optimizer: optim.Optimizer,
+    clip: float = 0.0,  # gradients longer than this are shortened; 0 leaves them
+) -> None:
+    "The backward pass, and one step of the optimizer."
+    device.scaler.scale(loss).backward()
+    if clip:
+        device.scaler.unscale_(optimizer)
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(params, clip)
+    device.scaler.step(optimizer)
+    device.scaler.update()
+    optimizer.zero_grad(set_to_none=True)
+    device.end_step()
+
+
+def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
+    "The result of a forward pass without gradients."
+    with torch.no_grad(), device.autocast():
+        result = device.read(forward())
+    if device.precision == "fp16" and no_number(result):
+        with torch.no_grad():
+            result = device.read(forward())
+    return result
+
+
+def workers(device: Device, asked: int) -> int:
+    "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
+    cores = os.cpu_count() or 1
+    return asked if asked >= 0 else 0 if device.kind == "cpu" else max(1, min(8, cores - 1))
+
+
+# %% [markdown]
+# Two of torch's errors in a step have a cause that is known. The memory can end: then the run names the setting, or computes smaller parts of a batch if `on_out_of_memory` is halve. And torch's backward pass makes a queue per device when it first runs; torch_xla is too late for that if another device has been trained on before, in the same process.
+
+# %%
+#| export
+NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
+
+
+class TooLarge(UserError):
+    "A batch does not fit into the device's memory."
+
+
+@contextlib.contextmanager
+def explained(device: Device, batch_size: int) -> Iterator[None]:
+    "Turn torch's errors of known cause into a UserError with the remedy; TooLarge without memory."
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if "device_ready_queues" in str(error):
+            raise UserError(
+                "device=xla: this process has trained on another device before torch_xla was "
+                "loaded; restart the kernel and begin with the TPU"
+            ) from None
+        if not isinstance(error, MemoryError) and not any(w in str(error) for w in NO_MEMORY):
+            raise
+        raise TooLarge(_smaller(device, batch_size)) from None
+
+
+def _smaller(device: Device, batch_size: int) -> str:
+    "What to write for a batch that does not fit."
+    name, size = ("micro_batch", device.micro) if device.micro else ("batch_size", batch_size)
+    less = size // 2 // device.world * device.world
+    tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
+    remedy = (
+        f"write --{name.replace('_', '-')} {less}{tries}, or --on-out-of-memory halve to "
+        "compute it in parts"
+    )
+    return f"{name}={size}: does not fit into the memory of {device.name}; " + (
+        remedy if less else "write a smaller --base-size and --crop-size"
+    )
+
+
+def release(device: Device) -> None:
+    "Give memory back that nothing refers to any more; what was compiled refers to much."
+    if device.compiled:
+        device.compiled = None
+        torch.compiler.reset()
+    gc.collect()
+    if device.kind == "cuda":
+        torch.cuda.empty_cache()
+
+
+# %% [markdown]
+# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch resumes with the random states of that moment, for tasks that draw some in their steps (MSHNet does not). A run from a different device has no state of a GPU.
+
+# %%
+#| export
+def random_states(device: Device) -> dict[str, Any]:
+    "Random states of Python, numpy and torch, as plain values and tensors."
+    name, keys, *rest = np.random.get_state(legacy=True)
+    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
+    states: dict[str, Any] = {"python": random.getstate(), "numpy": [name, words, *rest]}
+    states["torch"] = torch.get_rng_state()
+    if device.kind == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device.name)
+    return states
+
+
+def set_random_states(device: Device, states: dict[str, Any]) -> None:
+    "Put random states back."
+    version, words, more = states["python"]
+    random.setstate((version, tuple(words), more))
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(states["torch"])
+    if device.kind == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device.name)
+
+
+# %% [markdown]
+# ## The compiler
+#
+# Compiling begins with the first call, and needs a compiler that not every machine has. With `compile = auto`, a model that does not compile is called as it is. With `compile = on` that is an error, and torch records the model's kernels as a CUDA graph too, which saves the time to start them. No GPU was available to see either at work. On a CPU compiling took minutes and was no faster, so `auto` compiles on a GPU alone.
+
+# %%
+#| export
+class _Compiled:
+    "A model, compiled when it is first called, with the model's attributes."
+
+    def __init__(self, model: nn.Module, must: bool) -> None:
+        self.model, self.must = model, must  # must: or else an error
+        self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["model"], name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()  # the last output is not needed any more
+        try:
+            return self.call(*args, **options)
+        except Exception as error:  # the compilers raise many kinds, all from their own modules
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            line = first_line(error)
+            if self.must:
+                raise UserError(f"compile=on: {line}; write --compile off") from None
+            warnings.warn(f"torch.compile cannot compile here ({line}): done without", stacklevel=2)
+            self.call = self.model
+            return self.call(*args, **options)
+
+
+def _compiled(device: Device, model: nn.Module) -> Any:
+    "The model as the `compile` setting wants it; compiled once for all phases."
+    if device.compile == "off" or (device.compile == "auto" and not _may_compile(device)):
+        return model
+    if device.compiled is None or device.compiled.model is not model:
+        device.compiled = _Compiled(model, must=device.compile == "on")
+    return device.compiled
+
+
+def _may_compile(device: Device) -> bool:
+    "Whether torch.compile has a compiler for this device."
+    if device.kind != "cuda" or not installed("triton"):
+        return False
+    return torch.cuda.get_device_capability(device.index or 0) >= (7, 0)
+
+
+# %% [markdown]
+# ## CPU
+#
+# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, but for single blocks of 48 MB and more, which would leave large holes.
 
 # %%
 #| export
@@ -505,34 +452,32 @@ MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 def hold_memory(
     hold: bool = True,  # False: as the C library does it by itself, once it has seen large blocks
-) -> bool:  # whether there is a glibc that could be told
+) -> bool:  # whether there is a glibc to tune
     "Keep freed memory in this process for its next step."
     try:
-        tell = ctypes.CDLL(None).mallopt
+        tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
         return False
     if not hold:
-        return bool(tell(MMAP_MAX, 65_536) and tell(MMAP_FROM, 2**25) and tell(TRIM, 2**26))
-    largest = tell(MMAP_FROM, 48 * 2**20) or tell(MMAP_MAX, 0)  # an old glibc refuses the first
-    return bool(largest and tell(TRIM, 2**31 - 1))
-
-
-# %%
-test_eq(hold_memory(), hold_memory(False))
-hold_memory()
+        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
+    largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
+    return bool(largest and tune(TRIM, 2**31 - 1))
 
 
 # %% [markdown]
-# ### Beside other programs
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 3.3 s instead of 35 ms, and a training step 13 s instead of 0.12 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.28 s and 1.6 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 57 ms and 0.2 s.
 #
-# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 3.3 s instead of 35 ms, and a training step 13 s instead of 0.12 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and takes the edge off (0.28 s and 1.6 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 57 ms and 0.2 s.
-#
-# So we count, on Linux, how much time other programs get on our cores, and use as many threads as they leave: when a device is opened, at the beginning of an epoch and at its log lines. `OMP_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was asked for.
+# So we count, on Linux, how much time other programs get on our cores, and use as many threads as they leave: when a device is opened, at the beginning of an epoch and at its log lines. `OMP_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was set.
 
 # %%
 #| export
+USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
+
+
 class Cores:
     "How much other programs use the cores of this process (Linux; elsewhere it is not known)."
+
+    threads = USUAL_THREADS  # chosen by this class, for the whole process
 
     def __init__(self) -> None:
         self.count = len(self.own()) or os.cpu_count() or 1
@@ -559,62 +504,106 @@ class Cores:
         wall, busy, own = (new - old for new, old in zip(self.before, before, strict=True))
         return min(max((busy - own) / max(wall, 1e-3), 0.0), float(self.count))
 
-    def free(self, taken: float) -> int:
-        "How many of the cores a program should use beside others that keep some busy."
-        return max(1, self.count - round(taken))
+    def adapt(self, least: float = 0.0) -> str:  # what changed, in a line; empty: nothing
+        "Use as many threads as other programs leave cores, unless the user has set the number."
+        taken, now = self.others(least), torch.get_num_threads()
+        best = min(USUAL_THREADS, max(1, self.count - round(taken)))
+        fixed = "OMP_NUM_THREADS" in os.environ or torch.are_deterministic_algorithms_enabled()
+        if best == now or fixed or now not in (USUAL_THREADS, Cores.threads):
+            return ""
+        torch.set_num_threads(best)
+        Cores.threads = best
+        return (
+            f"other programs keep {taken:.1f} of {counted(self.count, 'core')} busy: "
+            f"{counted(best, 'thread')} from here on, {now} before"
+        )
+
+
+def _cpu_name() -> str:
+    "The processor's name, as its maker writes it."
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [
+                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
+            ]
+        return names[0] if names else "CPU"
+    except OSError:
+        return platform.processor() or platform.machine() or "CPU"
 
 
 # %%
 cores = Cores()
-test_eq([cores.free(taken) for taken in (0, 0.4, cores.count)], [cores.count, cores.count, 1])
 print(f"{cores.count} cores, {cores.others(least=0.1):.2f} of them busy with other programs")
+device = Device()
+print(device.why, device.facts(), cores.adapt() or "nothing to change")
+test_eq(hold_memory(False), hold_memory())
+
+# %% [markdown]
+# A step by hand, to see all of it: the weights move, the gradient is clipped, and the loss was read once.
 
 # %%
-#| export
-USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
+from typing import NamedTuple
 
 
-class Cpu(DeviceSteps):
-    "A plain CPU."
+class Pair(NamedTuple):
+    "A batch of this example."
 
-    chosen = USUAL_THREADS  # by this class, for the whole process
+    image: Tensor
+    mask: Tensor
 
-    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        super().__init__(precision, index)
-        hold_memory()
-        self.cores = Cores()
-        self.adapt(0.1)
 
-    def adapt(self, least: float = 0.0) -> str:
-        "Use as many threads as other programs leave cores, unless the number was set by the user."
-        taken, now = self.cores.others(least), torch.get_num_threads()
-        best = min(USUAL_THREADS, self.cores.free(taken))
-        fixed = "OMP_NUM_THREADS" in os.environ or torch.are_deterministic_algorithms_enabled()
-        if best == now or fixed or now not in (USUAL_THREADS, Cpu.chosen):
-            return ""
-        torch.set_num_threads(best)
-        Cpu.chosen = best
-        return (
-            f"other programs keep {taken:.1f} of {counted(self.cores.count, 'core')} busy: "
-            f"{counted(best, 'thread')} from here on, {now} before"
-        )
+model = device.place(nn.Conv2d(3, 1, 1))
+before = model.weight.clone()
+optimizer = optim.SGD(model.parameters(), lr=1.0)
+batch = device.feed(Pair(torch.randn(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)))
+assert batch.image.is_contiguous(memory_format=torch.channels_last)
+with device.autocast():
+    output = model(batch.image)
+loss = ((output.float() - batch.mask) ** 2).mean()
+update(device, loss, optimizer, clip=0.1)
+assert (model.weight - before).norm() < 0.11
+device.read(device.ranks.mean(loss)), device.reads
 
-    def facts(self) -> dict[str, Any]:
-        "How many threads compute."
-        return {"threads": torch.get_num_threads()}
-
+# %% [markdown]
+# The same step in two parts, whose gradients add up to those of the batch. A prediction is read at once. And random states can be put back:
 
 # %%
-print(Cpu().facts(), Cpu().adapt() or "nothing to change")
+device.micro = 1
+for part in parts_of(device, batch):
+    (((model(part.image) - part.mask) ** 2).mean() / 2).backward()
+summed = model.weight.grad.clone()
+model.weight.grad = None
+((model(batch.image) - batch.mask) ** 2).mean().backward()
+assert torch.allclose(summed, model.weight.grad, atol=1e-6)
+device.micro = 0
+test_eq(infer(device, lambda: model(batch.image)).shape, (2, 1, 8, 8))
+device.seed(0, 0)
+states = random_states(device)
+drawn = [torch.rand(1).item(), np.random.rand(), random.random()]
+set_random_states(device, states)
+test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
+test_eq([workers(device, n) for n in (-1, 3)], [0, 3])
+
+# %% [markdown]
+# A batch that does not fit is the most frequent end of a first try, and torch's message of a dozen lines does not report what to write:
+
+# %%
+release(device)
+with expect_fail(TooLarge, contains="write --batch-size 8"), explained(device, 16):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
+with expect_fail(UserError, contains="restart the kernel"), explained(device, 16):
+    raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
 
 
 # %% [markdown]
-# The others differ in few lines. CUDA asks whether bfloat16 is native (a T4 claims it and emulates), takes float32 at its word, and copies batches while it computes.
+# ## GPU
+#
+# CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 here and keeps the usual memory layout, where channels-last has been a source of errors.
 
 # %%
 #| export
-class CudaChip(DeviceSteps):
-    "An NVIDIA GPU, and what it can do."
+class Cuda(Device):
+    "An NVIDIA GPU."
 
     kind = "cuda"
 
@@ -630,6 +619,11 @@ class CudaChip(DeviceSteps):
             raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
         super().__init__(precision, index)
 
+    def chip(self) -> str:
+        "Name and memory of the GPU."
+        facts = torch.cuda.get_device_properties(self.index or 0)
+        return f"{facts.name}, {facts.total_memory / 2**30:.0f} GB"
+
     def has_bf16(self) -> bool:
         "Whether the GPU has bfloat16 of its own (from compute capability 8.0)."
         with torch.cuda.device(self.index or 0):
@@ -640,22 +634,8 @@ class CudaChip(DeviceSteps):
         capability = torch.cuda.get_device_capability(self.index or 0)
         return "bf16" if self.has_bf16() else "fp16" if capability >= (7, 0) else "fp32"
 
-    def may_compile(self) -> bool:
-        "Whether torch.compile has a compiler for this GPU."
-        capability = torch.cuda.get_device_capability(self.index or 0)
-        return capability >= (7, 0) and bool(installed("triton"))
-
-
-# %% [markdown]
-# What else differs:
-
-# %%
-#| export
-class Cuda(CudaChip):
-    "An NVIDIA GPU."
-
     def set_precision(self, precision: str) -> None:
-        "Compute in bf16 or fp32; by default convolutions round float32 inputs to ten bits (TF32)."
+        "Compute in bf16, fp16 or exact fp32."
         super().set_precision(precision)
         if precision == "fp32":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -668,33 +648,8 @@ class Cuda(CudaChip):
         "Memory that no process has taken."
         return float(torch.cuda.mem_get_info(self.index or 0)[0])
 
-    def release(self) -> None:
-        "Give memory back to the GPU too."
-        super().release()
-        torch.cuda.empty_cache()
 
-    def torch_states(self) -> dict[str, Tensor]:
-        "Where torch's random numbers stand, on the host and on this GPU."
-        return super().torch_states() | {"cuda": torch.cuda.get_rng_state(self.name)}
-
-    def set_random_states(self, states: dict[str, Any]) -> None:
-        "Go on with random numbers from where they stood; a run from elsewhere has none of a GPU."
-        super().set_random_states(states)
-        if "cuda" in states:
-            torch.cuda.set_rng_state(states["cuda"], self.name)
-
-    def chip(self) -> str:
-        "Name and memory of the GPU."
-        facts = torch.cuda.get_device_properties(self.index or 0)
-        return f"{facts.name}, {facts.total_memory / 2**30:.0f} GB"
-
-
-# %% [markdown]
-# MPS, the GPU of an Apple chip, computes in float32 here and keeps the usual memory layout, where channels-last has been a source of errors.
-
-# %%
-#| export
-class Mps(DeviceSteps):
+class Mps(Device):
     "The GPU of an Apple chip."
 
     kind = "mps"
@@ -714,45 +669,15 @@ class Mps(DeviceSteps):
 
 
 # %% [markdown]
-# A person knows a chip by its name:
-
-# %%
-#| export
-def cpu_name() -> str:
-    "The processor's name, as its maker writes it."
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [
-                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
-            ]
-        return names[0] if names else "CPU"
-    except OSError:
-        return platform.processor() or platform.machine() or "CPU"
-
-
-# %% [markdown]
 # ## TPU
 #
 # A TPU is programmed through a compiler, XLA, and torch_xla stands between it and torch: operations are recorded, and `sync` compiles what was recorded into one program and runs it. A step that records the same operations again finds its program compiled. So all depends on recording the same thing every time: a new shape, a number read in the middle, an operation that XLA does not know, and a minute of compiling is spent again, in every step.
 #
-# torch_xla is reached through one function, imported where it is used. It has been announced to be replaced (TorchTPU); this notebook is all that would change.
+# torch_xla is reached through one function, imported where it is used. It has been announced to be replaced (TorchTPU); this notebook is all that would change. Which TPU is there can be read from the PCI bus, without taking it from whoever is using it.
 
 # %%
 #| export
-def xla(
-    part: str = "",  # such as "runtime"
-) -> Any:
-    "torch_xla, or a module of it."
-    return importlib.import_module(f"torch_xla.{part}" if part else "torch_xla")
-
-
 XLA_PACKAGES = ("torch_xla", "libtpu")  # whose versions matter on a TPU
-
-# %% [markdown]
-# Which TPU is there can be read from the PCI bus, without taking it from whoever is using it.
-
-# %%
-#| export
 TPU_CHIPS = {  # PCI device: generation, memory per chip in GB
     "0x0027": ("v2 or v3", 0),  # 8 and 16 GB for each of a chip's two cores
     "0x005e": ("v4", 32),
@@ -763,10 +688,13 @@ TPU_CHIPS = {  # PCI device: generation, memory per chip in GB
 }
 
 
-def tpu_chips(
-    bus: Path = Path("/sys/bus/pci/devices"),
-) -> list[tuple[str, int]]:  # of each chip: generation and memory in GB
-    "The TPU chips in this machine."
+def xla(part: str = "") -> Any:
+    "torch_xla, or a module of it, such as runtime."
+    return importlib.import_module(f"torch_xla.{part}" if part else "torch_xla")
+
+
+def tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> list[tuple[str, int]]:
+    "The TPU chips in this machine: generation and memory in GB of each."
     found = []
     for vendor in sorted(bus.glob("*/vendor")):
         if vendor.read_text().strip() == "0x1ae0":  # Google
@@ -776,23 +704,18 @@ def tpu_chips(
 
 
 # %%
-def plug_in(folder, count, device):
-    "A bus with cards of Google's and one of somebody else's."
-    for i in range(count + 1):
-        card = Path(folder) / f"0000:00:0{i}.0"
-        card.mkdir()
-        (card / "vendor").write_text("0x10de\n" if i == count else "0x1ae0\n")
-        (card / "device").write_text(f"{device}\n")
-
-
 with tempfile.TemporaryDirectory() as tmp:
-    plug_in(tmp, 8, "0x0063")
-    test_eq(tpu_chips(Path(tmp)), [("v5e", 16)] * 8)
-tpu_chips(), XLA_PACKAGES
+    for card, (vendor, kind) in enumerate([("0x1ae0", "0x0063"), ("0x10de", "0x0063")]):
+        folder = Path(tmp) / f"0000:00:0{card}.0"
+        folder.mkdir()
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "device").write_text(f"{kind}\n")
+    test_eq(tpu_chips(Path(tmp)), [("v5e", 16)])  # the other card is not Google's
+tpu_chips()
 
 
 # %% [markdown]
-# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, before the runtime is started where that is possible (without a TPU it does not fail, it ends the process):
+# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, before the runtime is started where that is possible (without a TPU it does not fail, it ends the process). The rest only the runtime finds out; its text is recognised by what does not change in it.
 
 # %%
 #| export
@@ -805,11 +728,11 @@ def why_no_xla(
     "What keeps this machine from using a TPU, and what to do."
     runtime = environ.get("PJRT_DEVICE") or ("TPU" if chips else "")
     own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
+    there = where(environ).tpu
     if not xla_version:
         return (
-            "torch_xla is not installed; the TPU images of Colab and Kaggle bring it "
-            f"({where(environ).tpu}); elsewhere install torch==2.9.0 and torch_xla[tpu]==2.9.0 in "
-            "an environment of their own"
+            f"torch_xla is not installed; the TPU images of Colab and Kaggle bring it ({there}); "
+            "elsewhere install torch==2.9.0 torch_xla[tpu]==2.9.0 in an environment of their own"
         )
     if own[0] != own[1]:
         return (
@@ -818,29 +741,18 @@ def why_no_xla(
         )
     if not runtime:
         return (
-            f"this machine has no TPU; {where(environ).tpu}; write --device auto to train without, "
-            "or set PJRT_DEVICE=CPU to try XLA on the CPU"
+            f"this machine has no TPU; {there}; write --device auto to train without, or set "
+            "PJRT_DEVICE=CPU to try XLA on the CPU"
         )
     if runtime not in ("TPU", "CPU"):
-        return (
-            f"PJRT_DEVICE={runtime} is another kind of runtime; remove it, or write --device cuda"
-        )
+        return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or write --device cuda"
     if runtime == "TPU" and not chips:
-        return (
-            f"PJRT_DEVICE=TPU, but this machine has no TPU that can be seen; {where(environ).tpu}"
-        )
+        return f"PJRT_DEVICE=TPU, but this machine has no TPU that can be seen; {there}"
     return ""
 
 
-# %% [markdown]
-# The rest only the runtime finds out. What it says is recognised by what does not change in it:
-
-# %%
-#| export
-def runtime_trouble(
-    text: str,  # of the runtime's error
-) -> str:
-    "A runtime that does not start, in one line, with what to do."
+def runtime_trouble(text: str) -> str:
+    "The error of a runtime that does not start, in one line, with what to do."
     busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
     if busy:
         who = f"process {busy[1]}" if busy[1] else "another process"
@@ -860,22 +772,14 @@ def runtime_trouble(
 
 
 # %%
-for environ, chips, has, xla_has in [
-    ({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None),
-    ({}, 1, "2.13.0+cu130", "2.9.0"),
-    ({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"),
-    ({"PJRT_DEVICE": "CUDA"}, 0, "2.9.0", "2.9.0"),
-    ({"PJRT_DEVICE": ""}, 0, "2.9.0", "2.9.0"),
-    ({"PJRT_DEVICE": "TPU"}, 0, "2.9.0", "2.9.0"),
-]:
-    print("-", why_no_xla(environ, chips, has, xla_has))
+print(why_no_xla({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None))
+print(why_no_xla({}, 1, "2.13.0+cu130", "2.9.0"))
+print(why_no_xla({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"))
 test_eq(why_no_xla({"PJRT_DEVICE": "CPU"}, 0, "2.9.0+cpu", "2.9.0"), "")
 test_eq(why_no_xla({}, 8, "2.8.0", "2.8.0"), "")
-runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. Not attempting")
-
-# %%
 assert "TPU_PROCESS_ADDRESSES" in runtime_trouble("Expected 4 worker addresses, got 1.")
 assert "no reason given" in runtime_trouble("") and "UNKNOWN: x" in runtime_trouble("UNKNOWN: x\ny")
+runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. Not attempting")
 
 
 # %% [markdown]
@@ -883,11 +787,8 @@ assert "no reason given" in runtime_trouble("") and "UNKNOWN: x" in runtime_trou
 
 # %%
 #| export
-def start_xla(
-    num_devices: int,  # chips that share a batch; 0: all
-    debug: str,  # folder for programs and metrics; empty: none
-) -> Any:  # the mesh of chips
-    "Start the runtime, or raise UserError with what keeps it from starting."
+def _start_xla(num_devices: int, debug: str) -> Any:
+    "Start the runtime; the mesh of its chips. UserError with what keeps it from starting."
     forget_stale_tpu()
     chips = len(
         tpu_chips() or [*Path("/dev").glob("accel[0-9]*"), *Path("/dev/vfio").glob("[0-9]*")]
@@ -919,41 +820,20 @@ def start_xla(
 
 
 # %% [markdown]
-# What was compiled can be kept for the next session. A folder that cannot be written costs time and no more.
-
-# %%
-#| export
-def keep_programs(
-    folder: Path,
-) -> None:
-    "Keep compiled programs in a folder, unless one is settled already; warn if it cannot be."
-    started = xla()._XLAC._xla_computation_cache_is_initialized()
-    if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        warnings.warn(f"compiled programs are not kept in {folder}: {error.strerror}", stacklevel=2)
-    else:
-        xla("runtime").initialize_cache(str(folder))
-
-
-# %% [markdown]
-# What compiling costs is counted by torch_xla. It is told to the user, because nothing else explains a first step of a minute:
+# What compiling costs is counted by torch_xla, and printed, because nothing else explains a first step of a minute. A phase compiles in its first two steps; a program compiled later is a fault, and the most frequent ones leave traces.
 
 # %%
 #| export
 @contextlib.contextmanager
-def patience(
+def _heartbeat(
     text: str,  # what is being waited for
-    first: float = 5.0,  # seconds until it is first said
+    first: float = 5.0,  # seconds until the first line
     every: float = 20.0,  # seconds between two lines
 ) -> Iterator[None]:
-    "Say that something takes long, and how long already, while it does."
+    "Report that something takes long, and how long already, while it does."
     done, start = threading.Event(), time.perf_counter()
 
     def speak() -> None:
-        "Until it is done."
         wait = first
         while not done.wait(wait):
             print(f"  {text}: {time.perf_counter() - start:.0f} s so far", flush=True)
@@ -968,16 +848,6 @@ def patience(
         thread.join()
 
 
-# %%
-with patience("waiting for a reason", first=0.02, every=0.02):
-    time.sleep(0.05)
-
-
-# %% [markdown]
-# The counters have long names. Five numbers matter:
-
-# %%
-#| export
 def xla_counts() -> dict[str, float]:
     "What torch_xla has compiled in this process, and what its cache on the disk was good for."
     metrics = xla("debug.metrics")
@@ -997,30 +867,73 @@ def host_operations() -> set[str]:
     return {name for name in xla("debug.metrics").counter_names() if name.startswith("aten::")}
 
 
+class _Programs:
+    "Watches what is compiled: prints it, and warns of a program after a phase's second step."
+
+    def __init__(self) -> None:
+        self.phase = "first"
+        self.steps: dict[str, int] = {}  # by phase
+        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
+        self.fed = ""  # the same of the last batch
+        self.host = host_operations()  # that were met so far
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        "Watch what was recorded run."
+        count, early = self.steps.get(self.phase, 0), xla_counts()
+        start = time.perf_counter()
+        slow = _heartbeat(f"compiling the {self.phase} step, which happens once")
+        with slow if count < 2 else contextlib.nullcontext():
+            yield
+        self.steps[self.phase] = count + 1
+        before, self.host = self.host, host_operations()
+        if xla_counts()["programs"] == early["programs"]:
+            return
+        seconds = time.perf_counter() - start
+        if count >= 2:
+            reason = self.reason(self.host - before)
+            warnings.warn(f"XLA compiled the {self.phase} step again: {reason}", stacklevel=2)
+        elif seconds > 1:
+            print(f"  compiled the {self.phase} step in {seconds:.0f} s", flush=True)
+
+    def reason(self, host: set[str]) -> str:
+        "Why a program was compiled again, as far as it can be known."
+        if self.fed != self.seen.get(self.phase, self.fed):
+            return f"the batch was {self.seen[self.phase]} and is {self.fed}"
+        if host:
+            return f"{', '.join(sorted(host))} ran on the host"
+        return "the step recorded other operations; --debug-xla DIR keeps every program"
+
+
 # %% [markdown]
-# The device itself. A TPU always has bfloat16; in float32 it has to be asked for exact products.
+# The device itself. A TPU always has bfloat16; float32 must be requested for exact products. What belongs to the model is marked as copied to every chip, what belongs to a batch as cut along its first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs. `begin` marks what a phase finds unmarked, such as the optimizer's tensors. What was compiled can be kept for the next session; a folder that cannot be written costs time and no more.
 
 # %%
 #| export
-class XlaChips(DeviceSteps):
-    "The chips of a TPU, and the precision of their products."
+class Xla(Device):
+    "All chips of a TPU, or virtual ones on the CPU, as one device."
 
     kind = "xla"
     layout = torch.contiguous_format
     compiles = True
     precisions = ("bf16", "fp32")
 
-    def __init__(
-        self,
-        precision: str = "auto",
-        index: int | None = None,
-        num_devices: int = 0,
-        debug: str = "",
-    ) -> None:
-        self.mesh = start_xla(num_devices, debug)
-        self.world = self.mesh.mesh_shape[0]
-        self.debug = debug
-        super().__init__(precision, index)
+    def __init__(self, precision: str = "auto", num_devices: int = 0, debug: str = "") -> None:
+        self.mesh = _start_xla(num_devices, debug)
+        self.world, self.debug = self.mesh.mesh_shape[0], debug
+        super().__init__(precision)
+        self.programs = _Programs()
+        self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
+
+    def chip(self) -> str:
+        "Number and kind of the chips."
+        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
+        unused = f" of {self.world * copies}" if copies > 1 else ""
+        if runtime.device_type() == "CPU":
+            devices = "device" if self.world == 1 and not unused else "devices"
+            return f"{self.world}{unused} virtual {devices} on the CPU ({_cpu_name()})"
+        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
+        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
     def has_bf16(self) -> bool:
         "Every TPU has."
@@ -1032,33 +945,8 @@ class XlaChips(DeviceSteps):
         wanted = "highest" if precision == "fp32" else "default"
         xla()._XLAC._xla_set_mat_mul_precision(wanted)
 
-    def chip(self) -> str:
-        "Number and kind of the chips."
-        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
-        unused = f" of {self.world * copies}" if copies > 1 else ""
-        if runtime.device_type() == "CPU":
-            devices = "device" if self.world == 1 and not unused else "devices"
-            return f"{self.world}{unused} virtual {devices} on the CPU ({cpu_name()})"
-        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
-
-
-# %% [markdown]
-# Putting things there: what belongs to the model is marked as copied to every chip, what belongs to a batch as cut along its first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs.
-
-# %%
-#| export
-class XlaMemory(XlaChips):
-    "Ways to the chips of a TPU."
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.phase = "first"
-        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
-        self.fed = ""  # the same of the last batch
-
     def mark(self, value: Tensor, *first: str | None) -> Tensor:
-        "Say how a tensor lies on the chips: cut along its first dimension, or copied to each."
+        "Mark how a tensor lies on the chips: cut along its first dimension, or copied to each."
         axes = (first + (None,) * value.dim())[: value.dim()]
         xla("distributed.spmd").mark_sharding(value, self.mesh, axes)
         return value
@@ -1076,107 +964,35 @@ class XlaMemory(XlaChips):
 
     def number(self, value: float) -> Tensor:  # 0-d
         "A number as an input of the compiled step: as a constant, each value would be a program."
-        return self.mark(torch.tensor(value).to(self.name))
+        return self.hold(torch.tensor(value))
+
+    def feed(self, batch: T) -> T:
+        "Cut a batch among the chips."
+        shapes = [f"{x.dtype} {tuple(x.shape)}" for x in batch]  # type: ignore[attr-defined]
+        self.programs.fed = ", ".join(shapes)
+        self.programs.seen.setdefault(self.programs.phase, self.programs.fed)
+        return super().feed(batch)
+
+    def copy(self, value: Tensor) -> Tensor:
+        "Cut a tensor of a batch among the chips; copy a single number to each."
+        return self.mark(value.to(self.name), "data")
+
+    def read(self, value: T) -> T:
+        "Bring tensors to the host; chips that hold parts of one exchange them first."
+        spec = xla()._XLAC._get_xla_sharding_spec
+        with self.programs.running():
+            return super().read(each_tensor(value, lambda x: x if spec(x) else self.mark(x)))
 
     def free(self) -> float:
         "The memory of a chip, of which a model takes little."
         found = tpu_chips()
-        return found[0][1] * 2.0**30 if found and found[0][1] else free_memory()
-
-    def copy(self, value: Tensor) -> Tensor:
-        "Cut a batch among the chips; copy a single number to each."
-        return self.mark(value.to(self.name), "data")
-
-    def feed(self, batch: T) -> T:
-        "Cut a batch among the chips."
-        self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)  # type: ignore[attr-defined]
-        self.seen.setdefault(self.phase, self.fed)
-        return super().feed(batch)
-
-
-# %% [markdown]
-# Running a step: `sync` compiles and runs what was recorded. The detector watches the count of compiled programs. A phase compiles in its first two steps; a program compiled later is a fault, and the most frequent ones leave traces.
-
-# %%
-#| export
-class XlaSteps(XlaMemory):
-    "Recorded steps, compiled once per phase."
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
-        self.steps: dict[str, int] = {}  # by phase
-        self.host = host_operations()  # that were met so far
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        "Run what was recorded; say so if it is compiled, and warn if it should not have been."
-        count, early = self.steps.get(self.phase, 0), xla_counts()
-        start = time.perf_counter()
-        slow = patience(f"compiling the {self.phase} step, which happens once")
-        with slow if count < 2 else contextlib.nullcontext():
-            yield
-        self.steps[self.phase] = count + 1
-        now = host_operations()
-        host, self.host = now - self.host, now
-        if xla_counts()["programs"] == early["programs"]:
-            return
-        seconds = time.perf_counter() - start
-        if count >= 2:
-            again = f"XLA compiled the {self.phase} step again: {self.reason(host)}"
-            warnings.warn(again, stacklevel=2)
-        elif seconds > 1:
-            print(f"  compiled the {self.phase} step in {seconds:.0f} s", flush=True)
-
-    def reason(self, host: set[str]) -> str:
-        "Why a program was compiled again, as far as it can be told."
-        if self.fed != self.seen.get(self.phase, self.fed):
-            return f"the batch was {self.seen[self.phase]} and is {self.fed}"
-        if host:
-            return f"{', '.join(sorted(host))} ran on the host"
-        return "the step recorded other operations; --debug-xla DIR keeps every program"
-
-
-# %% [markdown]
-# torch's backward pass makes a queue per device when it first runs, and torch_xla is too late for that if another device has been trained on before, in the same process. torch asks for a bug report then; what helps is a restart.
-
-# %%
-#| export
-@contextlib.contextmanager
-def loaded_early() -> Iterator[None]:
-    "Turn torch's internal error about a device that came late into a UserError."
-    try:
-        yield
-    except RuntimeError as error:
-        if "device_ready_queues" not in str(error):
-            raise
-        raise UserError(
-            "device=xla: this process has trained on another device before torch_xla was "
-            "loaded; restart the kernel and begin with the TPU"
-        ) from None
-
-
-# %%
-with expect_fail(UserError, contains="restart the kernel"), loaded_early():
-    raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
-
-
-# %% [markdown]
-# `begin`, `update` and `read` are then a few lines each:
-
-# %%
-#| export
-class XlaLoop(XlaSteps):
-    "The loop's operations on a TPU."
+        return found[0][1] * 2.0**30 if found and found[0][1] else super().free()
 
     def begin(
-        self,
-        phase: str,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer | None = None,
+        self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None
     ) -> nn.Module:
-        "Mark the optimizer's tensors and settle everything, so that a phase is one program."
-        self.phase = phase
+        "Mark the optimizer's tensors and run all that is recorded, so that a phase is one program."
+        self.programs.phase = phase
         states = optimizer.state.values() if optimizer else ()
         values = [v for state in states for v in state.values() if isinstance(v, Tensor)]
         for value in (*model.parameters(), *model.buffers(), *values):
@@ -1185,33 +1001,13 @@ class XlaLoop(XlaSteps):
         xla().sync()
         return model
 
-    def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
-        "One step of the optimizer, and with it all that was recorded."
-        with loaded_early():
-            super().update(loss, optimizer, clip)
-        with self.running():
+    def end_step(self) -> None:
+        "Run all that the step has recorded."
+        with self.programs.running():
             xla().sync()
         if not self.first_step:
             self.first_step = time.perf_counter() - self.start
             print(f"  first step {self.first_step:.0f} s after the start", flush=True)
-
-    def read(self, value: T) -> T:
-        "Bring tensors to the host; chips that hold parts of one exchange them first."
-        with self.running():
-            return super().read(each_tensor(value, self.gathered))
-
-    def gathered(self, value: Tensor) -> Tensor:
-        "A result whole on each chip; what was fed in parts stays as it is."
-        return value if xla()._XLAC._get_xla_sharding_spec(value) else self.mark(value)
-
-
-# %% [markdown]
-# What it has to say in the log and at the end:
-
-# %%
-#| export
-class Xla(XlaLoop):
-    "All chips of a TPU, or virtual ones on the CPU, as one device."
 
     def seed(self, seed: int, epoch: int) -> None:
         "Seed the chips' random numbers too."
@@ -1219,8 +1015,7 @@ class Xla(XlaLoop):
         xla().manual_seed(torch.initial_seed() % 2**31)
 
     def keep(self, folder: Path) -> None:
-        "Keep compiled programs in a folder."
-        keep_programs(folder)
+        _keep_programs(folder)
 
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and the cache's counters."
@@ -1228,17 +1023,37 @@ class Xla(XlaLoop):
 
     def report(self) -> str:
         "Programs, time and cache in one line; metrics go to the folder for experts."
-        counts = xla_counts()
-        if self.debug:
-            folder = Path(self.debug).expanduser()
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "metrics.txt").write_text(xla("debug.metrics").metrics_report())
-        kept = os.environ.get("XLA_PERSISTENT_CACHE_PATH", "none")
-        return (
-            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
-            f"cache {kept}: {counts['cache_hits']:.0f} found, "
-            f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
-        )
+        return _xla_report(self.debug)
+
+
+# %%
+#| export
+def _keep_programs(folder: Path) -> None:
+    "Keep compiled programs in a folder, unless one is chosen already; warn if it cannot be."
+    started = xla()._XLAC._xla_computation_cache_is_initialized()
+    if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        warnings.warn(f"compiled programs are not kept in {folder}: {error.strerror}", stacklevel=2)
+    else:
+        xla("runtime").initialize_cache(str(folder))
+
+
+def _xla_report(debug: str) -> str:
+    "Programs, time and cache in one line; metrics go to the folder for experts."
+    counts = xla_counts()
+    if debug:
+        folder = Path(debug).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.txt").write_text(xla("debug.metrics").metrics_report())
+    kept = os.environ.get("XLA_PERSISTENT_CACHE_PATH", "none")
+    return (
+        f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
+        f"cache {kept}: {counts['cache_hits']:.0f} found, "
+        f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
+    )
 
 
 # %% [markdown]
@@ -1247,6 +1062,8 @@ class Xla(XlaLoop):
 # `torchrun` starts one process per GPU and tells each its number (rank) and how many there are. Each process takes its rows of every batch, DistributedDataParallel averages the gradients, and batch norm takes its means over all processes, so that a batch of 16 is the same batch on one GPU or on four. The heads that the warm-up does not use get no gradient: a phase always uses the same ones, so each phase gets a wrapper of its own, which finds out in its first step.
 #
 # On the CPU torch has no batch norm over processes: there each process uses the statistics of its own rows (as two GPUs without SyncBatchNorm would), and the running statistics are averaged after each step, so that all processes hold the same model.
+#
+# An error of the first process must reach the others, or they would wait for it for ever.
 
 # %%
 #| export
@@ -1256,32 +1073,31 @@ class _Wrapped(nn.parallel.DistributedDataParallel):
     called = False  # gradients are averaged of what the wrapper itself has computed
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        "The model's output."
         self.called = True
         return super().forward(*args, **options)
 
     def __getattr__(self, name: str) -> Any:
-        "What the wrapper lacks the model has."
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
 
-class RanksModel(DeviceSteps):
-    "One of several processes that train one model."
+class Ranks(OneProcess):
+    "The processes that torchrun has started; each takes its rows of every batch."
 
-    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        self.rank, self.world = int(os.environ["RANK"]), started_processes()
-        self.processes, self.wrapped, self.phase = self.world, nn.Module(), ""
-        super().__init__(precision, int(os.environ["LOCAL_RANK"]) if self.kind == "cuda" else None)
+    def __init__(self, device: Device) -> None:
+        self.rank, self.count = int(os.environ["RANK"]), started_processes()
+        self.each = f"{self.count} processes, each "
+        self.gpu = device.kind == "cuda"
+        self.phase, self.wrapped = "", nn.Module()
         if self.rank:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process says the same
-        if self.kind == "cuda":
-            torch.cuda.set_device(self.index or 0)
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process prints the same
+        if self.gpu:
+            torch.cuda.set_device(device.index or 0)
         if not dist.is_initialized():
             importlib.import_module("torch.distributed.nn")  # later, its defaults hold the group
-            dist.init_process_group("nccl" if self.kind == "cuda" else "gloo")
+            dist.init_process_group("nccl" if self.gpu else "gloo")
             atexit.register(self.leave)
 
     def leave(self) -> None:
@@ -1290,62 +1106,45 @@ class RanksModel(DeviceSteps):
         gc.collect()
         dist.destroy_process_group()
 
-    def place(self, model: nn.Module) -> nn.Module:
-        "Put a model on this process's device, with batch norm over all processes on GPUs."
-        if self.kind == "cuda":
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        return super().place(model)
+    def convert(self, model: nn.Module) -> nn.Module:
+        "The model, on GPUs with batch norm over all processes."
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model) if self.gpu else model
 
-    def begin(
-        self, phase: str, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
-    ) -> nn.Module:
-        "Wrap a model that is to be trained, once per phase; begin with the first one's weights."
-        if not optimizer:
-            return super().begin(phase, model)
+    def wrap(self, phase: str, model: Any) -> Any:
+        "The model with averaged gradients; it begins with the first process's weights."
         if getattr(self.wrapped, "module", None) is not model or self.phase != phase:
-            self.wrapped = _Wrapped(model, static_graph=True)
-            self.phase = phase
+            self.wrapped, self.phase = _Wrapped(model, static_graph=True), phase
         return self.wrapped
 
-    def update(self, loss: Tensor, optimizer: torch.optim.Optimizer, clip: float = 0.0) -> None:
-        "One step on gradients that are averaged over the processes."
+    def end_step(self) -> None:
+        "Average the buffers on CPUs; UserError if the gradients were not averaged."
         if isinstance(self.wrapped, _Wrapped) and not self.wrapped.called:
             raise UserError(
                 "the loss of this task does not call model(...) itself, so several processes "
                 "cannot average its gradients; do all of it in the model's forward"
             )
-        super().update(loss, optimizer, clip)
         own = [value for value in self.wrapped.buffers() if value.is_floating_point()]
-        if self.kind == "cpu" and own:
-            whole = self.mean(torch.cat([value.flatten() for value in own])).split(
-                [x.numel() for x in own]
-            )
-            for value, mean in zip(own, whole, strict=True):
+        if not self.gpu and own:
+            means = self.mean(torch.cat([value.flatten() for value in own]))
+            for value, mean in zip(own, means.split([x.numel() for x in own]), strict=True):
                 value.copy_(mean.view_as(value))
 
-
-# %% [markdown]
-# Their questions to each other. An error of the first process must reach the others, or they would wait for it for ever:
-
-# %%
-#| export
-class RanksTalk(RanksModel):
-    "What the processes tell each other."
+    def share(self, plan: list[list[int]]) -> list[list[int]]:
+        sizes = [len(rows) // self.count for rows in plan]
+        cuts = [slice(size * self.rank, size * (self.rank + 1)) for size in sizes]
+        return [rows[cut] for rows, cut in zip(plan, cuts, strict=True)]
 
     def mean(self, value: Tensor) -> Tensor:
-        "Mean over all processes."
         value = value.detach().clone()
         dist.all_reduce(value)
-        return value / self.world
+        return value / self.count
 
     def gather(self, value: T) -> list[T]:
-        "The values of all processes, in the order of their ranks."
-        values: list[Any] = [None] * self.world
+        values: list[Any] = [None] * self.count
         dist.all_gather_object(values, value)
         return values
 
     def once(self, work: Callable[[], T]) -> T:
-        "What the first process alone does; its result, or its error, is everyone's."
         answer: list[Any] = [None, None]
         if self.rank == 0:
             try:
@@ -1358,11 +1157,9 @@ class RanksTalk(RanksModel):
         return answer[0]
 
     def agree(self, wish: str, now: bool) -> str:
-        "What one of the processes wishes, told to all at log lines."
         return next((w for w in self.gather(wish) if w), "") if now else ""
 
     def alike(self, model: nn.Module) -> None:
-        "RuntimeError unless all processes hold the same model to the last bit."
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
         digests = self.gather(hashlib.sha256(bits).hexdigest()[:12])
         if len(set(digests)) > 1:
@@ -1370,41 +1167,24 @@ class RanksTalk(RanksModel):
 
 
 # %% [markdown]
-# And each takes its rows of a batch:
+# Two processes share a batch of four rows; this one has it alone:
 
 # %%
-#| export
-class Ranks(RanksTalk):
-    "One of several processes that share each batch."
-
-    def share(self, plan: list[list[int]]) -> list[list[int]]:
-        "This process's rows of each batch: together they are the batch, in order."
-        self.check(len(plan[0]) if plan else self.world)
-        sizes = [len(rows) // self.world for rows in plan]
-        cuts = [slice(size * self.rank, size * (self.rank + 1)) for size in sizes]
-        return [rows[cut] for rows, cut in zip(plan, cuts, strict=True)]
-
-    def chip(self) -> str:
-        "How many processes, and the chip of this one."
-        return f"{self.world} processes, each {super().chip()}"
-
-
-class CpuRanks(Ranks, Cpu):
-    "One of several processes on CPUs."
-
-
-class CudaRanks(Ranks, Cuda):
-    "One of several processes with an NVIDIA GPU each."
+second = Ranks.__new__(Ranks)  # as torchrun would start it, without the first
+second.rank, second.count = 1, 2
+test_eq(
+    [ranks.share([[5, 1, 4, 2]]) for ranks in (second, OneProcess())], [[[4, 2]], [[5, 1, 4, 2]]]
+)
 
 
 # %% [markdown]
 # ## The optimizer
 #
-# torch's optimizers take a learning rate that changes from step to step, with two exceptions on a TPU. A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts one if it is told that its step is recorded (`capturable`); Adagrad does not, and has the few lines of its update here. And the state is made before the first step, because a step that makes it is another program than one that finds it.
+# torch's optimizers take a learning rate that changes from step to step, with two exceptions on a TPU. A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts one as `capturable`, when its step is recorded; Adagrad does not, and has the few lines of its update here. And the state is made before the first step, because a step that makes it is another program than one that finds it.
 
 # %%
 #| export
-class Adagrad(torch.optim.Adagrad):
+class Adagrad(optim.Adagrad):
     "torch's Adagrad, whose rate may also be a 0-d tensor."
 
     def step(self, closure: Any = None) -> Any:
@@ -1422,18 +1202,14 @@ class Adagrad(torch.optim.Adagrad):
         return None
 
 
-OPTIMIZERS: dict[str, Any] = {
-    "adagrad": Adagrad,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-}
+OPTIMIZERS: dict[str, Any] = {"adagrad": Adagrad, "adam": optim.Adam, "adamw": optim.AdamW}
 
 
 def make_optimizer(
     name: str,  # of OPTIMIZERS
     groups: list[dict[str, Any]],  # parameters on their device, each group with its rate
     weight_decay: float = 0.0,
-) -> torch.optim.Optimizer:
+) -> optim.Optimizer:
     "An optimizer whose rate may change in every step, on any device."
     weights = [weight for group in groups for weight in group["params"]]
     recorded = weights[0].device.type == "xla" and name != "adagrad"
@@ -1450,23 +1226,22 @@ def make_optimizer(
 # Both forms of a rate give the same step:
 
 # %%
-steps = []
+results = []
 for rate in (0.1, torch.tensor(0.1)):
     weight = nn.Parameter(torch.ones(3))
     optimizer = make_optimizer("adagrad", [{"params": [weight], "lr": rate}], weight_decay=0.1)
     for grad in (1.0, -0.5):
         weight.grad = torch.full((3,), grad)
         optimizer.step()
-    steps.append(weight.detach())
-assert torch.allclose(*steps, rtol=1e-6)
-assert isinstance(optimizer, Adagrad)
-sorted(OPTIMIZERS)
+    results.append(weight.detach())
+assert isinstance(optimizer, Adagrad) and torch.allclose(*results, rtol=1e-6)
+results
 
 
 # %% [markdown]
 # ## The device of a run
 #
-# `auto` takes the best there is. The line that comes out says what was taken.
+# `auto` takes the best there is. Under torchrun it is one of several, whatever the kind. What XLA compiles is kept beside the run's folder.
 
 # %%
 #| export
@@ -1489,56 +1264,61 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-# %% [markdown]
-# Under torchrun it is one of several, whatever the kind:
-
-# %%
-#| export
 def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
     precision: str = "auto",  # auto, bf16, fp16 or fp32
     num_devices: int = 0,  # of xla: chips that share a batch; 0: all
     debug: str = "",  # of xla: folder for experts
-) -> DeviceSteps:
+) -> Device:
     "The device of a run. Raises UserError, with what to write instead, if it is not there."
     kind, _, index = (best_device() if name == "auto" else name).partition(":")
     several = started_processes()
     if kind == "xla" and several > 1:
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
-        return Xla(precision, None, num_devices, debug)
-    if several and num_devices not in (0, several):
+        return Xla(precision, num_devices, debug)
+    kinds = {"cpu": Device, "cuda": Cuda, "mps": Mps}
+    if not several:
+        return kinds[kind](precision, int(index) if index else None)
+    if num_devices not in (0, several):
         raise UserError(
             f"num_devices={num_devices}: torchrun started {several} processes; leave it out"
         )
-    if not several:
-        kinds: dict[str, type[DeviceSteps]] = {"cpu": Cpu, "cuda": Cuda, "mps": Mps}
-        return kinds[kind](precision, int(index) if index else None)
     rank_here = int(os.environ["LOCAL_RANK"])
     if kind == "cuda" and rank_here >= (there := torch.cuda.device_count()):
         raise UserError(f"this machine has {there} GPUs; write torchrun --nproc-per-node={there}")
     if kind == "mps" or index:
         raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
-    return CudaRanks(precision) if kind == "cuda" else CpuRanks(precision)
+    device = kinds[kind](precision, rank_here if kind == "cuda" else None)
+    device.ranks, device.world = Ranks(device), several
+    return device
 
 
-# %% [markdown]
-# A run's settings say all of it. What XLA compiles is kept beside the run's folder.
+def check_batch(device: Device, batch_size: int) -> None:
+    "UserError unless every chip gets the same number of images of a batch."
+    if batch_size % device.world:
+        low = batch_size // device.world * device.world
+        near = " or ".join(str(size) for size in (low, low + device.world) if size)
+        raise UserError(
+            f"batch_size={batch_size} cannot be shared by {device.world} devices: write {near}, "
+            "or fewer --num-devices"
+        )
 
-# %%
-#| export
-def device_for(config: Settings) -> DeviceSteps:
+
+def device_for(config: Settings) -> Device:
     "The device of a run, which must be able to share its batch; UserError if not."
-    if config.deterministic:
-        repeat_exactly()
-    chosen = config.device, config.precision, config.num_devices
-    device = open_device(*chosen, config.debug_xla)
-    device.check(config.batch_size)
+    if config.deterministic:  # take only operations that repeat to the last bit
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)  # of one without a substitute
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.backends.cudnn.benchmark = False
+    device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
+    check_batch(device, config.batch_size)
     device.keep(program_folder(config))
-    if config.compile == "on" and (device.compiles or device.processes > 1):
-        several = "XLA compiles by itself" if device.compiles else "not with several processes"
-        raise UserError(f"compile=on: {several}; leave it out")
-    device.compile = "off" if device.processes > 1 else config.compile
+    if config.compile == "on" and (device.compiles or device.ranks.count > 1):
+        why = "XLA compiles by itself" if device.compiles else "not with several processes"
+        raise UserError(f"compile=on: {why}; leave it out")
+    device.compile = "off" if device.compiles or started_processes() else config.compile
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
     if device.micro and (device.world > 1 or device.compiles):
         raise UserError(
@@ -1547,145 +1327,24 @@ def device_for(config: Settings) -> DeviceSteps:
     return device
 
 
-def repeat_exactly() -> None:
-    "Take only operations that repeat to the last bit; torch warns of one that it cannot replace."
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.backends.cudnn.benchmark = False
-
-
 # %%
-device = open_device("cpu")
-assert cpu_name() in device.why and isinstance(device, Cpu)
-assert (
-    issubclass(Cuda, CudaChip)
-    and issubclass(DeviceFacts, DeviceRandom)
-    and issubclass(DeviceRandom, DevicePasses)
-    and issubclass(DeviceLoop, DeviceBegin)
-    and issubclass(Cpu, DeviceFacts)
-    and issubclass(Cpu, DeviceName)
-)
 print(open_device(best_device()).why)
-
-
-# %% [markdown]
-# Two processes share a batch of four rows:
-
-# %%
-def rank_of_two(rank):
-    "A process as torchrun would start it, without the others."
-    process = CpuRanks.__new__(CpuRanks)
-    process.rank, process.world = rank, 2
-    return process
-
-
-test_eq([rank_of_two(r).share([[5, 1, 4, 2]]) for r in (0, 1)], [[[5, 1]], [[4, 2]]])
+test_eq([open_device("cpu", p).precision for p in ("bf16", "fp32")], ["bf16", "fp32"])
+test_eq((started_processes(), device_for(Config(device="cpu", micro_batch=1)).micro), (0, 1))
+device.world = 2
 with expect_fail(UserError, contains="write 4 or 6"):
-    rank_of_two(0).check(5)
-test_eq(started_processes(), 0)
-test_eq((device.share([[5, 1]]), device.gather(3), device.once(lambda: 4)), ([[5, 1]], [3], 4))
-
+    check_batch(device, 5)
 
 # %% [markdown]
-# How the classes build on each other, and that a TPU that is not there says so:
+# A device that is not there is an error with what to write instead:
 
 # %%
-def bases(kind):
-    "Names of the classes that a class builds on, from the last to the first."
-    return [base.__name__ for base in kind.__mro__[1:-1]]
-
-
-test_eq(bases(CudaRanks)[:4], [c.__name__ for c in (Ranks, RanksTalk, RanksModel, Cuda)])
-test_eq(bases(Xla)[:4], [c.__name__ for c in (XlaLoop, XlaSteps, XlaMemory, XlaChips)])
-assert issubclass(DeviceSteps, DeviceLoop) and issubclass(DeviceLoop, DeviceMemory)
-assert issubclass(DeviceMemory, Device)
-if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
-    with expect_fail(UserError, contains="device=xla: "):
-        device_for(Config(device="xla"))
-    with expect_fail(UserError, contains="device=xla: "):
-        start_xla(0, "")
+there = {Cuda: torch.cuda.is_available(), Mps: torch.backends.mps.is_available()}
+there[Xla] = bool(tpu_chips()) or "PJRT_DEVICE" in os.environ
+for kind in (k for k in there if not there[k]):
+    with expect_fail(UserError, contains=f"device={kind.kind}: "):
+        kind()
 if installed("torch_xla"):
-    with tempfile.TemporaryDirectory() as tmp:
-        keep_programs(Path(tmp))
     print(xla("version").__version__, xla_counts(), host_operations())
-
-# %% [markdown]
-# A step by hand, to see all of it: the weights move, the gradient is clipped, and the loss was read once.
-
-# %%
-from typing import NamedTuple
-
-
-class Pair(NamedTuple):
-    "A batch of this example."
-
-    image: Tensor
-    mask: Tensor
-
-
-model = device.place(nn.Conv2d(3, 1, 1))
-before = model.weight.clone()
-optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-batch = device.feed(Pair(torch.randn(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)))
-with device.autocast():
-    output = model(batch.image)
-loss = ((output.float() - batch.mask) ** 2).mean()
-device.update(loss, optimizer, clip=0.1)
-assert (model.weight - before).norm() < 0.11
-device.read(device.mean(loss)), device.reads
-
-# %% [markdown]
-# The same step in two parts, whose gradients add up to those of the batch. And random numbers can be taken up where they stood:
-
-# %%
-device.micro = 1
-assert len(device.parts(batch)) == 2
-for part in device.parts(batch):
-    device.add_gradients(((model(part.image) - part.mask) ** 2).mean() / 2)
-summed = model.weight.grad.clone()
-model.weight.grad = None
-((model(batch.image) - batch.mask) ** 2).mean().backward()
-assert torch.allclose(summed, model.weight.grad, atol=1e-6)
-device.micro = 0
-device.seed(0, 0)
-stood = device.random_states()
-drawn = [torch.rand(1).item(), np.random.rand(), random.random()]
-device.set_random_states(stood)
-test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
-device.release()
-test_eq(device.agree("SIGTERM", now=False), "SIGTERM")
-
-# %%
-#| hide
-test_eq(device.reads, 1)
-assert device.send(torch.zeros(2, 3, 4, 4)).is_contiguous(memory_format=torch.channels_last)
-test_eq(
-    (open_device("cpu", "bf16").precision, open_device("cpu", "fp32").precision), ("bf16", "fp32")
-)
-
-# %% [markdown]
-# A batch that does not fit is the most frequent end of a first try, and torch's message of a dozen lines does not say what to write:
-
-# %%
-with expect_fail(TooLarge, contains="write --batch-size 8"), device.in_memory(16):
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
-
-# %% [markdown]
-# One switch for results that repeat to the last bit. It counts for the whole process:
-
-# %%
-repeat_exactly()
-assert torch.are_deterministic_algorithms_enabled()
-torch.use_deterministic_algorithms(False)
-
-# %% [markdown]
-# A device that is not there is refused with what to write instead:
-
-# %%
-if not torch.cuda.is_available():
-    with expect_fail(UserError, contains="write --device cpu"):
-        Cuda()
-if not torch.backends.mps.is_available():
-    with expect_fail(UserError, contains="no Apple GPU"):
-        Mps()
+with _heartbeat("waiting for a reason", first=0.02, every=0.02):
+    time.sleep(0.05)

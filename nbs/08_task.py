@@ -58,7 +58,17 @@ from mshnet.data import (
     training_batch,
     training_numbers,
 )
-from mshnet.device import DeviceSteps, make_optimizer, no_number, open_device
+from mshnet.device import (
+    Device,
+    OneProcess,
+    explained,
+    infer,
+    make_optimizer,
+    no_number,
+    open_device,
+    parts_of,
+    workers,
+)
 from mshnet.loss import mshnet_loss
 from mshnet.metrics import Scores, Tally
 from mshnet.model import MSHNet, fold, start_gently
@@ -115,23 +125,18 @@ class Values(dict[str, Any]):
 
     def as_dict(self) -> dict[str, Any]:
         "As they are written to scores.json; None stands for NaN."
-        return {name: None if is_nan(value) else value for name, value in self.items()}
+        return {name: None if _score_text(value) == "-" else value for name, value in self.items()}
 
     def __str__(self) -> str:
         "The score line."
-        return "  ".join(f"{name} {one_score(value)}" for name, value in self.items())
+        return "  ".join(f"{name} {_score_text(value)}" for name, value in self.items())
 
 
-def is_nan(value: Any) -> bool:
-    "Whether a score is not defined, such as a mean over nothing."
-    return isinstance(value, float) and math.isnan(value)
-
-
-def one_score(value: Any) -> str:
-    "A score as it is printed."
-    if is_nan(value):
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+def _score_text(value: Any) -> str:
+    "A score as it is printed; - for NaN, such as a mean over nothing."
+    if not isinstance(value, float):
+        return str(value)
+    return "-" if math.isnan(value) else f"{value:.3f}"
 
 
 @dataclass(frozen=True)
@@ -156,8 +161,7 @@ class Evaluation:
 
 # %%
 values = Values(wer=0.25, words=12, recall=math.nan)
-test_eq((values.as_dict()["recall"], is_nan(0.5), one_score(0.25)), (None, False, "0.250"))
-print(values)
+test_eq((values.as_dict()["recall"], str(values)), (None, "wer 0.250  words 12  recall -"))
 
 
 # %% [markdown]
@@ -191,22 +195,7 @@ def digits(names: Sequence[str]) -> str:
 
 
 # %% [markdown]
-# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a usual answer. A batch is a named tuple of tensors that share their first dimension. Whatever is random in a sample is drawn from `rng`, on the host, so that every scoring draws the same.
-
-# %%
-#| export
-class Counts(Protocol):
-    "Counts predictions, batch by batch."
-
-    def add(self, prediction: Any, batch: Any) -> object:
-        "Count a prediction, as `Task.predict` returns it; it and its batch are on the host."
-
-    def gather(self, device: DeviceSteps) -> None:
-        "Take in what the other processes counted."
-
-    def scores(self) -> Any:
-        "The scores of all that was counted: `Values`, or a class with `as_dict()`."
-
+# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a usual answer. A batch is a named tuple of tensors that share their first dimension. Whatever is random in a sample is drawn from `rng`, on the host, so that every scoring draws the same. What `tally` returns has `add(prediction, batch)`, which counts a prediction on the host, `gather(ranks)`, which takes in what the other processes counted by `ranks.gather(value)`, and `scores()`: `Values`, or a class with `as_dict()`.
 
 # %%
 #| export
@@ -221,33 +210,33 @@ class Task:
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
 
-    def silent(self, what: str) -> LookupError:
+    def lacks(self, what: str) -> LookupError:
         "The error of a task that lacks one of the six."
-        return LookupError(f"{type(self).__name__} does not say what its {what} is")
+        return LookupError(f"{type(self).__name__} does not define its {what}")
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "The data, each a `Data`: the parts that are asked for, and val where `choose` is val."
-        raise self.silent("data")
+        raise self.lacks("data")
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
         "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
-        raise self.silent("batch")
+        raise self.lacks("batch")
 
     def model(self) -> nn.Module:
         "A model with the starting weights of the seed, on the CPU."
-        raise self.silent("model")
+        raise self.lacks("model")
 
     def loss(self, model: Any, batch: Any, phase: str) -> Tensor | dict[str, Tensor]:
         "Mean loss of a batch, or named parts of it, computed by `model(...)` itself."
-        raise self.silent("loss")
+        raise self.lacks("loss")
 
     def predict(self, model: Any, batch: Any, phase: str) -> Any:
         "What is scored: a tensor on the device, or tensors in a tuple, list or dictionary."
-        raise self.silent("prediction")
+        raise self.lacks("prediction")
 
     def tally(self) -> Any:
-        "An empty count of scores: a `Counts`."
-        raise self.silent("tally")
+        "An empty count of scores: an object with `add`, `gather` and `scores`."
+        raise self.lacks("tally")
 
     def rng(self, row: int, epoch: int | None) -> np.random.Generator:
         "Random numbers of a sample, the same in every scoring and new in every epoch."
@@ -262,11 +251,11 @@ class Task:
         return train_batches(count, size, self.config.seed, epoch)
 
     def batches(
-        self, device: DeviceSteps, data: Any, plan: Sequence[list[int]], epoch: int
+        self, device: Device, data: Any, plan: Sequence[list[int]], epoch: int
     ) -> Iterator[Any]:
         "The batches of a training epoch, on the device, in order."
-        workers = device.workers(self.config.num_workers)
-        made = ahead(lambda rows: self.batch(data, rows, epoch), plan, workers)
+        threads = workers(device, self.config.num_workers)
+        made = ahead(lambda rows: self.batch(data, rows, epoch), plan, threads)
         yield from map(device.feed, made)
 
     def phase(self, epoch: int) -> str:
@@ -282,7 +271,7 @@ class Task:
         groups = [{"params": list(model.parameters()), "lr": self.config.lr}]
         return make_optimizer(self.config.optimizer, groups, self.config.weight_decay)
 
-    def for_scoring(self, model: Any, device: DeviceSteps) -> Any:
+    def for_scoring(self, model: Any, device: Device) -> Any:
         "The model as a scoring calls it, such as a faster copy."
         return model
 
@@ -296,7 +285,7 @@ class Task:
         return {"task": self.config.task, "samples": len(data)}
 
     def evaluate(
-        self, model: nn.Module, data: Any, device: DeviceSteps, phase: str, origin: Origin
+        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "The final scores of a split, with their protocol."
         scores = score_split(self, model, data, device, phase)
@@ -314,7 +303,7 @@ class Task:
         "What to do about the run, judged by its log after a scored epoch."
         return ""
 
-    def about(self, parts: dict[str, Any], device: DeviceSteps) -> dict[str, str]:
+    def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
         "What is printed of the data before a run, each line with its heading."
         counts = ", ".join(f"{len(data)} {name}" for name, data in parts.items())
         return {"data": f"{parts['train'].source}: {counts}"}
@@ -335,10 +324,8 @@ class Task:
 
 # %%
 #| export
-def make_task(
-    config: Settings,
-) -> Any:  # a `Task`
-    "The task that these settings are of; UserError if it is not known."
+def make_task(config: Settings) -> Any:
+    "The `Task` that these settings are of; UserError if it is not known."
     settings_class(config.task)
     return resolve(TASKS[config.task][1])(config)
 
@@ -354,19 +341,19 @@ def predictions(
     task: Task,
     model: nn.Module,  # on the device
     data: Any,
-    device: DeviceSteps,
+    device: Device,
     phase: str,  # of the training, such as "full"
 ) -> Generator[tuple[Any, Any]]:  # the prediction and its batch; on the host
     "Predict this process's share of a split in batches of one shape, in order."
     model.eval()
     step = device.begin("scoring", task.for_scoring(model, device))
-    plan = device.share(task.plan(data, None))
-    workers = device.workers(task.config.num_workers)
-    batches = ahead(lambda rows: task.batch(data, rows, None), plan, workers)
+    plan = device.ranks.share(task.plan(data, None))
+    threads = workers(device, task.config.num_workers)
+    batches = ahead(lambda rows: task.batch(data, rows, None), plan, threads)
     for batch in bar(batches, len(plan), f"score {data.name}"):
-        parts = zip(device.parts(device.feed(batch)), device.parts(batch), strict=True)
-        with device.in_memory(task.config.batch_size):
-            found = [(device.predict(partial(task.predict, step, x, phase)), y) for x, y in parts]
+        parts = zip(parts_of(device, device.feed(batch)), parts_of(device, batch), strict=True)
+        with explained(device, task.config.batch_size):
+            found = [(infer(device, partial(task.predict, step, x, phase)), y) for x, y in parts]
         if no_number([prediction for prediction, _ in found]):
             raise UserError(
                 f"{data.name}: the prediction is no number (NaN), so the weights are spoiled; go "
@@ -385,26 +372,20 @@ def count_predictions(
     task: Task,
     model: nn.Module,
     data: Any,
-    device: DeviceSteps,
+    device: Device,
     phase: str,
 ) -> None:
     "Call `count` with each prediction, in a thread of its own where that is no burden."
     with closing(predictions(task, model, data, device, phase)) as predicted:
-        for _ in ahead(lambda pair: count(*pair), predicted, device.workers(-1) and 1):
+        for _ in ahead(lambda pair: count(*pair), predicted, min(workers(device, -1), 1)):
             pass
 
 
-def score_split(
-    task: Task,
-    model: nn.Module,
-    data: Any,
-    device: DeviceSteps,
-    phase: str,
-) -> Any:  # as the task's tally returns them
-    "The scores of a split."
+def score_split(task: Task, model: nn.Module, data: Any, device: Device, phase: str) -> Any:
+    "The scores of a split, as the task's tally returns them."
     tally = task.tally()
     count_predictions(tally.add, task, model, data, device, phase)
-    tally.gather(device)
+    tally.gather(device.ranks)
     return tally.scores()
 
 
@@ -413,13 +394,7 @@ def score_split(
 
 # %%
 #| export
-def protocol(
-    task: Task,
-    data: Any,
-    scores: Any,
-    device: DeviceSteps,
-    weights: Origin,
-) -> dict[str, Any]:
+def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
     "How scores came about."
     return {
         "data": data.source,
@@ -459,27 +434,20 @@ test_eq(learning_rate(Config(schedule="constant", warmup_steps=0), 7, 50, 0.05),
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0..1
 
 
-def per_channel(
-    values: tuple[float, ...],
-    device: torch.device,
-) -> Tensor:  # [C,1,1] float32
-    "One number per channel, made on the device: nothing is sent there in every step."
-    return torch.stack([torch.full((1, 1), value, device=device) for value in values])
-
-
 def normalise(
     image: Tensor,  # [B,3,S,S] uint8
 ) -> Tensor:  # [B,3,S,S] float32
     "Bytes to numbers of about mean 0 and deviation 1."
-    mean, deviation = (per_channel(values, image.device) for values in (MEAN, DEVIATION))
+    mean, deviation = (  # made on the device: nothing is sent there in every step
+        torch.stack([torch.full((1, 1), value, device=image.device) for value in values])
+        for values in (MEAN, DEVIATION)
+    )
     return (image.float() / 255 - mean) / deviation
 
 
 # %%
-test_close(
-    normalise(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8))[0, 0].item(), (1 - 0.485) / 0.229
-)
-test_eq(per_channel(MEAN, torch.device("cpu")).flatten(), torch.tensor(MEAN))
+white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
+test_close(normalise(white)[0, 0].item(), (1 - 0.485) / 0.229)
 
 # %% [markdown]
 # ## Predictions that die
@@ -493,21 +461,14 @@ test_eq(per_channel(MEAN, torch.device("cpu")).flatten(), torch.tensor(MEAN))
 FLOODED = 50_000  # false pixels per million
 
 
-def state_of(scores: dict[str, Any]) -> str:  # "flooded", "empty" or "alive"
-    "Whether an epoch's prediction was everything, nothing, or something."
-    if scores["fa"] > FLOODED:
-        return "flooded"
-    return "alive" if scores["iou"] or scores["pd"] or scores["fa"] else "empty"
-
-
 def advice_if_dead(
     history: list[dict[str, Any]],  # of a run's log
     config: Config,
 ) -> str:  # one line, in the epoch where the prediction died; else empty
     "What helps a prediction that is everything or nothing."
     scored = [e for e in history if "scores" in e]
-    late = config.warm_epoch >= 0 and config.loss == "sls"
-    now, before = (death(log, config, late) for log in (scored, scored[:-1]))
+    late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
+    now, before = (_death(log, config, late) for log in (scored, scored[:-1]))
     remedied = config.fusion_start == "full_size" and config.join_rate < 1
     if now in ("", before) or (late and remedied and scored[-1]["phase"] == "warm-up"):
         return ""
@@ -526,36 +487,34 @@ def advice_if_dead(
     return f"the prediction {what}: begin anew with {remedy}"
 
 
-def death(
-    scored: list[dict[str, Any]],  # the log up to an epoch
-    config: Config,
-    late: bool,  # whether some heads join after a warm-up
-) -> str:  # "flooded" or "empty" where that should not be in the last epoch of the log, else ""
-    "Whether the prediction is everything, or is nothing although it is no longer the beginning."
-    states = [state_of(e["scores"]) for e in scored]
-    if not states or states[-1] == "alive":
+def _death(scored: list[dict[str, Any]], config: Config, late: bool) -> str:
+    "flooded or empty, where the last scored epoch should not be; else an empty text."
+    alive = [
+        e["scores"]["fa"] <= FLOODED and any(e["scores"][k] for k in ("iou", "pd", "fa"))
+        for e in scored
+    ]
+    if not scored or alive[-1]:
         return ""
-    fresh = scored[-1]["epoch"] < max(3, config.epochs // 10) and "alive" not in states
-    return "" if states[-1] == "empty" and fresh and not late else states[-1]
+    if scored[-1]["scores"]["fa"] > FLOODED:
+        return "flooded"
+    fresh = scored[-1]["epoch"] < max(3, config.epochs // 10) and not any(alive)
+    return "" if fresh and not late else "empty"
 
 
 # %%
-def log(*fa, phase="full", iou=0.0):
-    "A log with these false alarm rates."
-    each = [{"iou": 0.3 if f == 20 else iou, "pd": 0.0, "fa": f} for f in fa]
+def log(*fa, phase="full"):
+    "A log with these false alarm rates; an epoch with a rate of 20 has found something."
+    each = [{"iou": 0.3 if f == 20 else 0.0, "pd": 0.0, "fa": f} for f in fa]
     return [{"epoch": i, "phase": phase, "scores": scores} for i, scores in enumerate(each)]
 
 
 from mshnet.core import PRESETS
 
 paper = Config(**PRESETS["paper"])
-test_eq([state_of(e["scores"]) for e in log(20, 0, 9e5)], ["alive", "empty", "flooded"])
-test_eq([bool(advice_if_dead(log(*fa), paper)) for fa in ([20], [20, 0], [0, 0])], [0, 1, 0])
-test_eq(
-    [death(log(20, *fa), paper, late=True) for fa in ([], [0], [9e5])], ["", "empty", "flooded"]
-)
+dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5)]  # once is enough
+test_eq([bool(advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0])
 empty = [bool(advice_if_dead(log(*[0] * n), Config(epochs=40))) for n in range(1, 8)]
-test_eq(empty, [0, 0, 0, 0, 1, 0, 0])  # steady starts from an empty prediction; once is enough
+test_eq(empty, [0, 0, 0, 0, 1, 0, 0])  # steady starts from an empty prediction
 print(advice_if_dead(log(3e5, phase="warm-up"), paper))
 print(advice_if_dead(log(20, 9e5), paper))
 print(advice_if_dead(log(20, 0), Config()))
@@ -580,9 +539,9 @@ class DetectionTally:
         "Count a batch, without the copies that fill it."
         return self.counts.add(logits, batch.mask, batch.real)
 
-    def gather(self, device: DeviceSteps) -> None:
+    def gather(self, ranks: OneProcess) -> None:
         "Take in the images of all processes, in the order of the list."
-        self.counts.join(device.gather(self.counts), self.batch_size // device.processes)
+        self.counts.join(ranks.gather(self.counts), self.batch_size // ranks.count)
 
     def scores(self) -> Scores:
         "IoU, nIoU, F1, Pd, Fa."
@@ -597,10 +556,8 @@ class DetectionTally:
 NETWORKS: dict[str, Callable[[], nn.Module]] = {"mshnet": MSHNet}
 
 
-def make_network(
-    name: str,  # of NETWORKS
-) -> nn.Module:
-    "A network with random weights; UserError if it is not known."
+def make_network(name: str) -> nn.Module:
+    "One of NETWORKS, with random weights; UserError if it is not known."
     if name not in NETWORKS:
         known = ", ".join(NETWORKS)
         raise UserError(
@@ -617,11 +574,13 @@ with expect_fail(UserError, contains="did you mean mshnet?"):
 
 # %% [markdown]
 # All five outputs are supervised from the first step, unless there is a warm-up: up to and including epoch `warm_epoch` the paper trains *and scores* the full-size head alone. A checkpoint records the phase, because a fused head that was never trained predicts noise.
+#
+# A resumed run must have the same pixels and lists. A split with an image that cannot be read has other digits than the whole one; what must agree then is its list, so that a run with a damaged image can be resumed (with `on_bad_image = skip`). The digits come from the one reading that looks for damaged images; nothing is read for them again.
 
 # %%
 #| export
-def folded_for(device: DeviceSteps, model: nn.Module) -> nn.Module:
-    "The model as it predicts on a device: float32 and a compiler take it as it is."
+def folded_for(device: Device, model: nn.Module) -> nn.Module:
+    "The model as it predicts on a device: batch norm joins convolutions of 16 bits, uncompiled."
     return model if device.precision == "fp32" or device.compiles else fold(model)
 
 
@@ -641,11 +600,11 @@ class Detection(Task):
         return training_batch(data, rows, epoch, self.config)
 
     def batches(
-        self, device: DeviceSteps, data: Split, plan: Sequence[list[int]], epoch: int
+        self, device: Device, data: Split, plan: Sequence[list[int]], epoch: int
     ) -> Iterator[Batch]:
         "The batches of a training epoch, made on the device where the pixels lie there."
         if store := store_on(device, self, data):
-            return stored_batches(device, self, store, plan, epoch)
+            return _stored_batches(device, self, store, plan, epoch)
         return super().batches(device, data, plan, epoch)
 
     def model(self) -> nn.Module:
@@ -673,11 +632,9 @@ class Detection(Task):
         return torch.where(full, fused, masks[0]).float()
 
     def tally(self) -> DetectionTally:
-        "An empty count of scores."
         return DetectionTally(self.config)
 
-    def for_scoring(self, model: nn.Module, device: DeviceSteps) -> nn.Module:
-        "Batch norm joins the convolutions where numbers have 16 bits anyway."
+    def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         return folded_for(device, model)
 
     def rate(self, step: int, per_epoch: int) -> float:
@@ -701,16 +658,15 @@ class Detection(Task):
         return make_optimizer(c.optimizer, groups, c.weight_decay)
 
     def identity(self, parts: dict[str, Split]) -> dict[str, str]:
-        "Pixels and lists of the data."
-        return pixel_identity(parts)
+        "What a resumed run must agree on: the pixels of each split, and its list of names."
+        return _pixel_identity(parts)
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
-        "What two scores of detection must share."
         own = {"images": scores.images, "targets": scores.targets, "size": self.config.base_size}
         return own | {"resize": RESIZE, "threshold": 0.5, "rule": scores.rule}
 
     def evaluate(
-        self, model: nn.Module, data: Split, device: DeviceSteps, phase: str, origin: Origin
+        self, model: nn.Module, data: Split, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "Scores, curves, and a record of each image and each target."
         analyse = resolve("mshnet.evaluate:look_closely")
@@ -727,72 +683,16 @@ class Detection(Task):
         resolve("mshnet.show:draw_run")(folder)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
-        "What helps a prediction that is everything or nothing."
         return advice_if_dead(history, self.config)
 
-    def about(self, parts: dict[str, Split], device: DeviceSteps) -> dict[str, str]:
+    def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
         "Images, and where their pixels lie."
-        return about_images(self, parts, device)
+        return _about_images(self, parts, device)
 
     def facts(self, data: Split) -> dict[str, Any]:
         "Images that could not be read, for which others stood in."
         replaced = sorted(data.stores.get("replaced", ()))
         return {"replaced": replaced} if replaced else {}
-
-
-# %% [markdown]
-# A split with an image that cannot be read has other digits than the whole one; what must agree then is its list, so that a run with a damaged image can be resumed (with `on_bad_image = skip`). The digits come from the one reading that looks for damaged images; nothing is read for them again.
-
-# %%
-#| export
-def pixel_identity(
-    parts: dict[str, Split],
-) -> dict[str, str]:
-    "What a resumed detection must agree on: the pixels of each split, and its list of names."
-    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
-    trained = [parts[name] for name in ("train", "val") if name in parts]
-    if all(map(complete, trained)):
-        same["training list"] = hash_of_all(trained)  # the same with every seed
-        same["training images"] = " ".join(sorted(image_digests(trained)))
-    for name, split in parts.items():
-        listed = "\n".join(listed_names(split))
-        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
-    return same
-
-
-# %%
-settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
-task = Detection(Config(**settings, warm_epoch=5, device="cpu", precision="fp32"))
-device, model, parts = open_device("cpu", "fp32"), task.model(), task.splits()
-batch = task.batch(parts["train"], task.plan(parts["train"], epoch=0)[0], epoch=0)
-loss = task.loss(model, batch, task.phase(6))
-loss.backward()
-test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
-test_eq(task.plan(parts["test"], None), [[0, 1]])
-assert folded_for(device, model) is model  # in float32
-slow = Detection(Config(join_rate=0.1)).optimizer(model).param_groups
-test_eq([(len(group["params"]), group["lr"]) for group in slow][1], (8, 0.0001))
-loss
-
-# %%
-first = [x.shape for x, _ in predictions(task, model, parts["train"], device, "full")]
-shapes = []
-args = task, model, parts["train"], device, "full"
-count_predictions(lambda logits, _: shapes.append(logits.shape), *args)
-test_eq((first, tuple(first[-1])), (shapes, (2, 1, 32, 32)))
-scores = score_split(task, model, parts["test"], device, "full")
-how = protocol(task, parts["test"], scores, device, Origin("untrained"))
-test_eq((how["resize"], how["images"]), (RESIZE, 2))
-with tempfile.TemporaryDirectory() as tmp:
-    Evaluation(scores, how, {}).save(Path(tmp))
-    test_eq(sorted(os.listdir(tmp)), ["details.json", "scores.json"])
-train: Data = parts["train"]
-tally: Counts = DetectionTally(task.config)
-tally.add(*next(predictions(task, model, train, device, "full")))
-test_eq((len(train), tally.scores().images), (8, 2))
-test_eq(make_task(task.config).config, task.config)
-print(pixel_identity(parts))
-print(scores)
 
 
 # %% [markdown]
@@ -802,12 +702,11 @@ print(scores)
 
 # %%
 #| export
-def store_on(
-    device: DeviceSteps,
-    task: Task,
-    split: Split,
-) -> Pixels | None:  # None: the host sends batches
-    "The pixels of a training split on the device; UserError if they must be there and cannot."
+def store_on(device: Device, task: Task, split: Split) -> Pixels | None:
+    """The pixels of a training split on the device; None: the host sends batches.
+
+    UserError if they must be there and cannot.
+    """
     cache, own = task.config.cache, type(task).batch is not Detection.batch
     robust = task.config.augment == "robust"  # noise is made on the host
     if robust and cache == "device":
@@ -828,37 +727,40 @@ def store_on(
     return split.stores[device.name]
 
 
-def where_pixels(device: DeviceSteps, task: Task, split: Split) -> str:
-    "Where a training split's pixels lie, as a person says it."
-    if store_on(device, task, split):
-        return f"on {device.name}, {pixel_bytes(split) / 1e6:.0f} MB"
-    return "in memory" if split.in_memory else "in their files, read when they are needed"
-
-
-def about_images(
-    task: Task, parts: dict[str, Split], device: DeviceSteps
-) -> dict[str, str]:  # lines by their heading
-    "What is printed of the images before a run."
+def _about_images(task: Task, parts: dict[str, Split], device: Device) -> dict[str, str]:
+    "What is printed of the images before a run; lines by their heading."
     counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
     preset = f", preset {task.config.preset}" if task.config.preset else ""
     kind = parts["train"].source if task.config.dataset_dir else "synthetic scenes"
-    pixels = where_pixels(device, task, parts["train"])
+    pixels = "in their files, read when they are needed"
+    if store_on(device, task, parts["train"]):
+        pixels = f"on {device.name}, {pixel_bytes(parts['train']) / 1e6:.0f} MB"
+    elif parts["train"].in_memory:
+        pixels = "in memory"
     return {"data": f"{kind}: {counts} images{preset}", "pixels": pixels}
 
 
-# %% [markdown]
-# Then an epoch sends the numbers of a batch only:
+def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
+    "Digits of the pixels of each split, and of its list of names."
+    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
+    trained = [parts[name] for name in ("train", "val") if name in parts]
+    if all(map(complete, trained)):
+        same["training list"] = hash_of_all(trained)  # the same with every seed
+        same["training images"] = " ".join(sorted(image_digests(trained)))
+    for name, split in parts.items():
+        listed = "\n".join(listed_names(split))
+        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
+    return same
 
-# %%
-#| export
-class Numbers(NamedTuple):
+
+class _Numbers(NamedTuple):
     "What an epoch sends of a batch whose pixels are there already."
 
     numbers: Tensor  # [B,15+2S] int32
 
 
-def stored_batches(
-    device: DeviceSteps,
+def _stored_batches(
+    device: Device,
     task: Task,
     store: Pixels,
     plan: Sequence[list[int]],  # of this process
@@ -867,38 +769,65 @@ def stored_batches(
     "The batches of an epoch whose pixels lie on the device, in order."
     config = task.config
 
-    def numbers(rows: list[int]) -> Numbers:
+    def numbers(rows: list[int]) -> _Numbers:
         draws = [draw(config, epoch, i) for i in rows]
-        return Numbers(training_numbers(store, rows, draws, config.crop_size))
+        return _Numbers(training_numbers(store, rows, draws, config.crop_size))
 
-    workers = device.workers(config.num_workers)
-    for sent in map(device.feed, ahead(numbers, plan, workers)):
+    threads = workers(device, config.num_workers)
+    for sent in map(device.feed, ahead(numbers, plan, threads)):
         batch = augment_batch(store, sent.numbers)
         yield batch._replace(image=batch.image.contiguous(memory_format=device.layout))
 
 
+# %% [markdown]
+# A step of the task by hand: its data, a batch, the loss of each phase. And both ways to make the batches of an epoch, compared:
+
 # %%
-assert store_on(device, task, parts["train"]) is None
-split = parts["train"]
-plan = task.plan(split, 0)
-by_host = list(task.batches(device, split, plan, 0))
-test_eq(about_images(task, parts, device)["pixels"], where_pixels(device, task, split))
-stored = Detection(task.config.model_copy(update={"cache": "device"}))
-by_device = list(stored.batches(device, split, plan, 0))
-for one, other in zip(by_host, by_device, strict=True):
+settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
+config = Config(**settings, warm_epoch=5, device="cpu", precision="fp32")
+task, stored = make_task(config), Detection(config.model_copy(update={"cache": "device"}))
+device, model, parts = open_device("cpu", "fp32"), task.model(), task.splits()
+train: Data = parts["train"]
+plan = task.plan(train, epoch=0)
+batch = task.batch(train, plan[0], epoch=0)
+loss = task.loss(model, batch, task.phase(6))
+loss.backward()
+test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
+assert folded_for(device, model) is model  # in float32
+slow = Detection(Config(join_rate=0.1)).optimizer(model).param_groups
+test_eq([(len(group["params"]), group["lr"]) for group in slow][1], (8, 0.0001))
+ways = [list(each.batches(device, train, plan, 0)) for each in (task, stored)]
+for one, other in zip(*ways, strict=True):
     test_eq(one.mask, other.mask)
     assert (one.image.int() - other.image.int()).abs().max() <= 2
-test_eq(Numbers(torch.zeros(1)).numbers.item(), 0)
-assert len(list(stored_batches(device, stored, store_pixels(split), plan, 0))) == len(plan)
-where_pixels(device, stored, split)
+assert store_on(device, task, train) is None
+print(stored.about(parts, device))
+loss
 
 # %% [markdown]
-# The same seed starts from the same weights. A task that lacks one of the six methods reports which:
+# The same seed starts from the same weights. The scores of a split, and what is written of them:
 
 # %%
 assert torch.equal(task.model().final.weight, model.final.weight)
-with expect_fail(LookupError, contains="Task does not say what its model is"):
-    Task(Config()).model()
-assert isinstance(task.optimizer(model), torch.optim.AdamW) and task.better == ("iou", 1)
 test_eq(digits(["b", "a"]), digits(["a", "b"]))
-test_close(task.rng(3, None).random(), task.rng(3, None).random())
+tally = DetectionTally(config)
+count_predictions(tally.add, task, model, parts["test"], device, "full")
+tally.gather(device.ranks)
+scores = score_split(task, model, parts["test"], device, "full")
+test_eq(scores, tally.scores())
+test_eq(
+    [x.shape for x, _ in predictions(task, model, parts["test"], device, "full")], [(2, 1, 32, 32)]
+)
+how = protocol(task, parts["test"], scores, device, Origin("untrained"))
+test_eq((how["resize"], how["images"]), (RESIZE, 2))
+with tempfile.TemporaryDirectory() as tmp:
+    Evaluation(scores, how, {}).save(Path(tmp))
+    test_eq(sorted(os.listdir(tmp)), ["details.json", "scores.json"])
+print(scores)
+
+# %% [markdown]
+# A task that lacks one of the six methods reports which:
+
+# %%
+with expect_fail(LookupError, contains="Task does not define its model"):
+    Task(Config()).model()

@@ -25,22 +25,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import torch
 
-# %% [markdown]
-# From the notebooks before this one:
-
-# %%
-#| export
 from mshnet.core import (
     OF_ITS_MACHINE,
     STOPPED,
@@ -51,12 +45,18 @@ from mshnet.core import (
     digest,
 )
 from mshnet.device import (
-    DeviceSteps,
+    Device,
     TooLarge,
     best_device,
     device_for,
+    explained,
     open_device,
+    parts_of,
+    random_states,
+    release,
+    set_random_states,
     started_processes,
+    update,
 )
 from mshnet.evaluate import chosen_by, origin_of
 from mshnet.model import load_weights, weights_file
@@ -72,13 +72,6 @@ from mshnet.places import (
     session_seconds,
     wants_drive,
 )
-from mshnet.task import Task, make_task, score_split
-
-# %% [markdown]
-# A run's files and their safety:
-
-# %%
-#| export
 from mshnet.run import (
     Background,
     Folder,
@@ -104,30 +97,25 @@ from mshnet.run import (
     write_json,
     written_down,
 )
+from mshnet.task import Task, make_task, score_split
 
 
 # %% [markdown]
-# ## The losses of an epoch
+# ## One step
 #
-# The loop never waits for the device: losses are summed there and read at log lines and at the end. A sum that is no number stays none, so the count of the steps in which it was one points to the step that spoiled it.
+# A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts, whose gradients add up to those of the batch. (Not quite: batch norm takes its means over a part.)
+#
+# The loop never waits for the device: losses are summed there and read at log lines and at the end. A sum that is NaN stays NaN, so the count of the steps in which it was finite points to the step that spoiled it. A loss is counted before the update: a TPU runs with an update what was recorded before it, so that a step is one program.
 
 # %%
 #| export
-class NotFinite(UserError):
-    "A loss that is no number, with what is known of its batch."
-
-    def __init__(self, text: str, facts: dict[str, Any]) -> None:
-        super().__init__(text)
-        self.facts = facts
-
-
 class Losses:
     "The sums of an epoch's losses, on the device."
 
-    def __init__(self, device: DeviceSteps, total: float = 0.0, step: int = 0) -> None:
+    def __init__(self, device: Device, total: float = 0.0, step: int = 0) -> None:
         self.device, self.step = device, step
         self.total = device.send(torch.tensor(total))
-        self.fine = device.send(torch.tensor(float(step)))  # steps after which it was a number
+        self.fine = device.send(torch.tensor(float(step)))  # steps after which it was finite
         self.parts: dict[str, torch.Tensor] = {}  # sums of the named parts of a loss
 
     def add(self, loss: torch.Tensor, parts: dict[str, torch.Tensor] | None = None) -> None:
@@ -140,100 +128,40 @@ class Losses:
 
     def mean(self) -> float:
         "Mean loss of the steps so far; ArithmeticError with the step that spoiled it."
-        sum_of_all = self.device.read(self.device.mean(self.total)).item()
-        if not math.isfinite(sum_of_all):
-            fine = self.device.gather(int(self.device.read(self.fine).item()))
-            raise ArithmeticError(min(fine))
-        return float(sum_of_all / self.step)
-
-    def sums(self) -> dict[str, float]:
-        "Sum of each named part so far, in this process."
-        return {name: self.device.read(value).item() for name, value in self.parts.items()}
+        ranks = self.device.ranks
+        total = self.device.read(ranks.mean(self.total)).item()
+        if not math.isfinite(total):
+            raise ArithmeticError(min(ranks.gather(int(self.device.read(self.fine).item()))))
+        return float(total / self.step)
 
 
-# %%
-losses = Losses(open_device("cpu"))
-for value in (0.5, 0.25):
-    losses.add(torch.tensor(value))
-test_eq(losses.mean(), 0.375)
-losses.add(torch.tensor(torch.nan), {"nan": torch.tensor(1.0)})
-test_eq(losses.sums(), {"nan": 1.0})
-with expect_fail(ArithmeticError, contains="2"):
-    losses.mean()
-
-
-# %% [markdown]
-# What is worth knowing of the batch that did it is written to the run's folder: its images, their numbers, and the weights that were no number already.
-
-# %%
-#| export
-def spoiled(
-    task: Task,
-    state: State,
-    split: Any,  # the training data
-    epoch: int,
-    step: int,  # the first whose loss is no number, from 0
-) -> NotFinite:
-    "The error of a loss that is no number."
-    rows = task.plan(split, epoch)[step]
-    names = [split.names[i] for i in rows]
-    batch = task.batch(split, rows, epoch)
-    values = {k: v.float().flatten(1) for k, v in batch._asdict().items() if v.ndim > 1}
-    images = {
-        k: [[f"{n:.6g}" for n in (x.min(), x.mean(), x.max())] for x in v]
-        for k, v in values.items()  # as text: JSON knows no NaN
-    }
-    bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
-    steps = len(task.plan(split, epoch))
-    facts = {"epoch": epoch, "step": step, "names": names}
-    facts |= {"lr": task.rate(epoch * steps + step, steps)}
-    return NotFinite(
-        f"epoch {epoch}, step {step}: the loss is no number; images {', '.join(names[:4])} (all in "
-        "not_finite.json); the last good checkpoint is kept; try --clip-grad 1, a smaller --lr or "
-        "--precision fp32",
-        facts
-        | {f"{k}: least, mean, most": v for k, v in images.items()}
-        | {"weights that are no numbers now": bad},
-    )
-
-
-# %% [markdown]
-# ## One step, one epoch
-#
-# A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts, whose gradients add up to those of the batch. (Not quite: batch norm takes its means over a part.) The loss is counted before the update: a TPU runs with an update what was recorded before it, so that a step is one program.
-
-# %%
-#| export
 def train_step(
     task: Task,
     model: Any,  # as `device.begin` gave it
     batch: Any,  # on the device
     phase: str,
     optimizer: torch.optim.Optimizer,
-    device: DeviceSteps,
+    device: Device,
     losses: Losses,  # to which the batch's mean loss is added
 ) -> None:
     "One update of the weights."
-    *others, last = device.parts(batch)
-    done = dict[str, Any]()  # the loss and its named parts, of the parts of the batch so far
-    for part in others:
-        loss, named = loss_of(task, model, part, phase, device, len(part[0]) / len(batch[0]))
-        done = {name: value + done.get(name, 0.0) for name, value in named.items()}
-        device.add_gradients(loss)
-    share = len(last[0]) / len(batch[0]) if others else 1.0
-    loss, named = loss_of(task, model, last, phase, device, share)
-    if others:
-        named = {name: done[name] + value for name, value in named.items()}
-    losses.add(named.pop(""), named)
-    device.update(loss, optimizer, task.config.clip_grad)
+    *others, last = parts_of(device, batch)
+    counted: dict[str, torch.Tensor] = {}  # the loss and its named parts
+    for part in (*others, last):
+        loss, named = _loss_of(task, model, part, phase, device, len(part[0]) / len(batch[0]))
+        counted = {k: counted[k] + v for k, v in named.items()} if counted else named
+        if part is not last:
+            device.scaler.scale(loss).backward()
+    losses.add(counted.pop(""), counted)
+    update(device, loss, optimizer, task.config.clip_grad)
 
 
-def loss_of(
+def _loss_of(
     task: Task,
     model: Any,
     batch: Any,
     phase: str,
-    device: DeviceSteps,
+    device: Device,
     share: float,  # of the whole batch
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:  # to be trained; to be counted, the sum as ""
     "The loss of a batch or of a part of one, and its named parts."
@@ -244,6 +172,16 @@ def loss_of(
         if share < 1:
             loss = loss * share
     return loss, {"": loss.detach()} | {k: v.detach() * share for k, v in parts.items()}
+
+
+# %%
+losses = Losses(open_device("cpu"))
+for value in (0.5, 0.25):
+    losses.add(torch.tensor(value))
+test_eq(losses.mean(), 0.375)
+losses.add(torch.tensor(torch.nan), {"nan": torch.tensor(1.0)})
+with expect_fail(ArithmeticError, contains="2"):
+    losses.mean()
 
 
 # %% [markdown]
@@ -273,7 +211,7 @@ def average(
 def prepare_step(
     task: Task,
     state: State,
-    device: DeviceSteps,
+    device: Device,
     step: int,  # of the run, from 0
     per_epoch: int,
 ) -> None:
@@ -287,7 +225,9 @@ def prepare_step(
 
 
 # %% [markdown]
-# The epoch does not know what kind of device it runs on, and, but for the task, not what it trains. After each step it looks whether it is asked to stop (several processes look at log lines, where they can agree), and leaves its place in the state.
+# ## One epoch
+#
+# The epoch does not know what kind of device it runs on, and, but for the task, not what it trains. After each step it checks whether it is to stop (several processes check at log lines, where they can agree), and leaves its place in the state. Each of several processes has a sum and random numbers of its own there. A run that is resumed with a different number of processes has only the mean of the sums, and random numbers from the epoch's start.
 
 # %%
 #| export
@@ -295,18 +235,18 @@ def train_epoch(
     task: Task,
     state: State,
     split: Any,  # the training data
-    device: DeviceSteps,
+    device: Device,
     epoch: int,
     stop: Stop | None = None,  # None: nobody asks
 ) -> tuple[float, dict[str, float]]:  # mean loss of the epoch, and of its named parts
     "Train for one epoch, or for what is left of it; Stopped if it is asked to stop."
-    model, plan = begin_epoch(task, state, split, device, epoch), task.plan(split, epoch)
-    plan, config, phase = device.share(plan), task.config, task.phase(epoch)
-    losses = Losses(device, own_total(state, device), state.step)
+    model, config, phase = _begin_epoch(task, state, device, epoch), task.config, task.phase(epoch)
+    plan = device.ranks.share(task.plan(split, epoch))
+    losses = Losses(device, _own_total(state, device), state.step)
     batches = task.batches(device, split, plan[state.step :], epoch)
     steps = bar(batches, len(plan) - state.step, f"epoch {epoch}")
     try:
-        with profiled(config.profile) as watch, device.in_memory(config.batch_size):
+        with profiled(config.profile) as watch, explained(device, config.batch_size):
             for batch in steps:
                 prepare_step(task, state, device, epoch * len(plan) + losses.step, len(plan))
                 train_step(task, model, batch, phase, state.optimizer, device, losses)
@@ -314,57 +254,99 @@ def train_epoch(
                 if losses.step == len(plan):
                     break
                 if pause := losses.step % config.log_every == 0:
-                    adapt(device)
+                    _adapt(device)
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
-                if stop and (reason := device.agree(stop.reason, pause)):
-                    losses.mean()  # no place in an epoch that is spoiled
-                    state.step = losses.step
-                    state.total = device.gather(device.read(losses.total).item())
-                    state.parts = part_sums(losses, state, device)
-                    state.random = device.gather(device.random_states())
+                if stop and (reason := device.ranks.agree(stop.reason, pause)):
+                    _leave_place(state, losses)
                     raise Stopped(reason, stop.number)
-        sums = part_sums(losses, state, device)
+        sums = _part_sums(losses, state)
         return losses.mean(), {name: value / losses.step for name, value in sums.items()}
     except ArithmeticError as error:
-        raise spoiled(task, state, split, epoch, error.args[0]) from None
+        raise _not_finite(task, state, split, epoch, error.args[0]) from None
 
 
-# %% [markdown]
-# Its beginning, or its beginning again: each of several processes has a sum and random numbers of its own. With another number of processes than before there is only the mean to go on with, and random numbers from the epoch's start.
-
-# %%
-#| export
-def own_total(state: State, device: DeviceSteps) -> float:
-    "The sum of losses that this process goes on with."
-    if len(state.total) == device.processes:
-        return state.total[device.rank]
-    return sum(state.total) / max(len(state.total), 1)
-
-
-def part_sums(losses: Losses, state: State, device: DeviceSteps) -> dict[str, float]:
-    "Sums of the named losses of an epoch, also of before an interruption; mean of all processes."
-    each = device.gather(losses.sums())
-    names = sorted(state.parts.keys() | each[0].keys())
-    now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
-    return {name: state.parts.get(name, 0.0) + now[name] for name in names}
-
-
-def begin_epoch(task: Task, state: State, split: Any, device: DeviceSteps, epoch: int) -> Any:
-    "Get ready for an epoch, or for the rest of one; the model as a step calls it."
-    adapt(device)
+def _begin_epoch(task: Task, state: State, device: Device, epoch: int) -> Any:
+    "Prepare an epoch, or the rest of one; the model as a step calls it."
+    _adapt(device)
     device.seed(task.config.seed, epoch)
-    if state.step and len(state.random) == device.processes:
-        device.set_random_states(state.random[device.rank])
+    if state.step and len(state.random) == device.ranks.count:
+        set_random_states(device, state.random[device.ranks.rank])
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     return device.begin(task.phase(epoch), state.model, state.optimizer)
 
 
-def adapt(device: DeviceSteps) -> None:
+def _adapt(device: Device) -> None:
     "Let a CPU use the cores that other programs leave, and print what changes."
-    if changed := device.adapt():
+    if device.cores and (changed := device.cores.adapt()):
         print(f"  {changed}", flush=True)
+
+
+def _own_total(state: State, device: Device) -> float:
+    "The sum of losses with which this process begins."
+    if len(state.total) == device.ranks.count:
+        return state.total[device.ranks.rank]
+    return sum(state.total) / max(len(state.total), 1)
+
+
+def _leave_place(state: State, losses: Losses) -> None:
+    "Keep in the state where an epoch was left."
+    losses.mean()  # no place in an epoch that is spoiled
+    device = losses.device
+    state.step = losses.step
+    state.total = device.ranks.gather(device.read(losses.total).item())
+    state.parts = _part_sums(losses, state)
+    state.random = device.ranks.gather(random_states(device))
+
+
+def _part_sums(losses: Losses, state: State) -> dict[str, float]:
+    "Sums of the named losses of an epoch, also of before an interruption; mean of all processes."
+    device = losses.device
+    own = {name: device.read(value).item() for name, value in losses.parts.items()}
+    each = device.ranks.gather(own)
+    names = sorted(state.parts.keys() | own.keys())
+    now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
+    return {name: state.parts.get(name, 0.0) + now[name] for name in names}
+
+
+# %% [markdown]
+# A NaN or infinite loss ends the run before anything is overwritten: the last good checkpoint stays. What is worth knowing of the batch is written to the run's folder: its images, their numbers, and the weights that are not finite.
+
+# %%
+#| export
+class NotFinite(UserError):
+    "A NaN or infinite loss, with what is known of its batch."
+
+    def __init__(self, text: str, facts: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.facts = facts
+
+
+def _not_finite(
+    task: Task,
+    state: State,
+    split: Any,  # the training data
+    epoch: int,
+    step: int,  # the first whose loss is not finite, from 0
+) -> NotFinite:
+    "The error of a NaN or infinite loss."
+    plan = task.plan(split, epoch)
+    names = [split.names[i] for i in plan[step]]
+    batch = task.batch(split, plan[step], epoch)
+    facts = {"epoch": epoch, "step": step, "names": names}
+    facts |= {"lr": task.rate(epoch * len(plan) + step, len(plan))}
+    for name, value in batch._asdict().items():
+        if value.ndim > 1:  # as text: JSON knows no NaN
+            rows = [(x.min(), x.mean(), x.max()) for x in value.float().flatten(1)]
+            facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
+    bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
+    return NotFinite(
+        f"epoch {epoch}, step {step}: the loss is no number; images {', '.join(names[:4])} (all in "
+        "not_finite.json); the last good checkpoint is kept; try --clip-grad 1, a smaller --lr or "
+        "--precision fp32",
+        facts | {"weights that are no numbers now": bad},
+    )
 
 
 # %%
@@ -374,23 +356,30 @@ config = Config(
 task, device = make_task(config), open_device("cpu")
 parts, model = task.splits(), device.place(task.model())
 state = State(model, task.optimizer(model))
-adapt(device)  # prints a line where another program came or went
 losses = [train_epoch(task, state, parts["train"], device, 0)[0] for _ in range(2)]
 test_eq(device.reads, 2)
 test_eq(state.optimizer.param_groups[0]["lr"], task.rate(1, per_epoch=2))
+losses
+
+# %% [markdown]
+# Averaged weights by hand, a step by hand, and a loss that is NaN from its first step:
+
+# %%
 ema = task.model()
 average(ema, model, 0.25)
 test_close(ema.final.bias.item(), 0.25 * model.final.bias.item())
 prepare_step(task, State(model, state.optimizer, ema=ema), device, 1, 2)
 test_close(ema.final.bias.item(), model.final.bias.item() * (1 - 0.75 * 2 / 11))
-assert begin_epoch(task, state, parts["train"], device, 0) is model
 batch, summed = task.batch(parts["train"], [0, 1], 0), Losses(device)
 train_step(task, model, batch, "full", state.optimizer, device, summed)
-assert spoiled(task, state, parts["train"], 0, 1).facts["names"] and summed.mean() > 0
-losses
+spoiled = State(task.model(), state.optimizer)
+spoiled.model.final.bias.data.fill_(torch.nan)
+with expect_fail(NotFinite, contains="epoch 1, step 0: the loss is no number"):
+    train_epoch(task, spoiled, parts["train"], device, 1)
+summed.mean()
 
 # %% [markdown]
-# Asked to stop after its first step, it leaves its place, and goes on from there:
+# Asked to stop after its first step, it leaves its place, and resumes from there:
 
 # %%
 with expect_fail(Stopped, contains="over"):
@@ -398,23 +387,18 @@ with expect_fail(Stopped, contains="over"):
 test_eq(state.step, 1)
 loss, _ = train_epoch(task, state, parts["train"], device, 1)
 state.step, state.total = 0, []
-test_eq(part_sums(Losses(device, step=1), State(model, state.optimizer), device), {})
-test_eq(loss_of(task, model, batch, "full", device, 0.5)[1].keys(), {""})
-test_eq(own_total(State(model, state.optimizer, total=[1.0, 3.0]), device), 2.0)
-assert issubclass(NotFinite, UserError)
+loss
 
 
 # %% [markdown]
 # ## Which epoch is kept
 #
-# `best.pt` is the last epoch with `choose="last"`; otherwise the one with the best IoU on the held-out part or, on request, on the test list. The first warm-up epochs can win too; the checkpoint knows which head to use.
+# `best.pt` is the last epoch with `choose="last"`; otherwise the one with the best IoU on the validation split or, on request, on the test list. The first warm-up epochs can win too; the checkpoint knows which head to use.
 
 # %%
 #| export
-def judge_split(
-    config: Settings,
-) -> str:  # "val" or "test"
-    "The split that is scored after an epoch: the one that chooses, or the test list to look at."
+def judge_split(config: Settings) -> str:
+    "The split that is scored after an epoch: val, which chooses, or test, to look at."
     return "val" if config.choose == "val" else "test"
 
 
@@ -441,116 +425,13 @@ test_eq(
     [is_best(judge, state, s) for s in ({"iou": 0.5}, {"iou": 0.3}, None)], [True, False, False]
 )
 test_eq([judge_split(Config(choose=c)) for c in ("val", "last", "test")], ["val", "test", "test"])
-
-
-# %% [markdown]
-# ## An epoch from end to end
-#
-# Train, score, log, keep. A loss that is no number ends the run before anything is overwritten: the last good checkpoint stays.
-
-# %%
-#| export
-def epoch_entry(
-    task: Task,
-    state: State,
-    parts: dict[str, Any],
-    device: DeviceSteps,
-    epoch: int,
-    stop: Stop | None = None,
-) -> dict[str, Any]:  # the epoch's line in the log
-    "Train and score one epoch."
-    config, start, begun = task.config, time.monotonic(), state.step
-    loss, named = train_epoch(task, state, parts["train"], device, epoch, stop)
-    trained = time.monotonic() - start
-    phase, name = task.phase(epoch), judge_split(config)
-    steps = len(task.plan(parts["train"], epoch))
-    lr = task.rate((epoch + 1) * steps - 1, steps)  # of the last step
-    entry = {"epoch": epoch, "phase": phase, "loss": loss, "lr": lr, "split": name}
-    due = (epoch + 1) % config.eval_every == 0 or epoch == config.epochs - 1
-    if due:
-        scores = score_split(task, state.scored, parts[name], device, phase)
-        entry |= {"line": str(scores), "scores": scores.as_dict()}
-    seconds = time.monotonic() - start
-    times = {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
-    unusual = {
-        "begun_at_step": begun,
-        "micro_batch": device.micro,
-        "losses": named,
-    }
-    entry |= {name: value for name, value in unusual.items() if value}
-    entry |= task.facts(parts["train"])
-    return entry | times | {"device": device.why} | device.facts()
-
-
-# %% [markdown]
-# All processes take note of the epoch; one of them writes it. The log line is written before the checkpoint: a run that is killed between the two repeats the epoch and marks it, and nothing is lost.
-
-# %%
-#| export
-def advance(
-    task: Task,
-    state: State,
-    entry: dict[str, Any],  # of the epoch that just ended
-) -> None:
-    "Take an epoch into the state, as the best one where it is."
-    state.epoch, state.phase = entry["epoch"], entry["phase"]
-    state.step, state.total, state.parts, state.random = 0, [], {}, []
-    scores, name = entry.get("scores"), task.better[0]
-    if is_best(task, state, scores):
-        value = scores[name] if scores else None
-        state.best = {"epoch": state.epoch, "name": name, "score": value}
-
-
-# %%
-entry = epoch_entry(task, state, parts, device, 1)
-advance(task, state, entry)
-with tempfile.TemporaryDirectory() as tmp:
-    folder = Folder(Path(tmp))
-    with Background() as background:
-        keep(folder, task.config, state, entry, {}, background)
-    test_eq(load(folder.file("best.pt"))["epoch"], 1)
-    test_eq(len(folder.history()), 1)
-entry["line"]
-
-
-# %% [markdown]
-# How many steps a run has, and which splits, is known with its data. What does not fit is refused before anything is spent:
-
-# %%
-#| export
-def check_data(
-    task: Task,
-    parts: dict[str, Any],
-) -> None:
-    "UserError if the data have no split to score, or if the rate would grow to the end of the run."
-    config = task.config
-    if lacking := {"train", "test"} - parts.keys():
-        raise UserError(f"task {config.task} has no {min(lacking)} split, which every task needs")
-    if judge_split(config) not in parts:
-        raise UserError(
-            f"choose={config.choose}: task {config.task} has no {judge_split(config)} split; "
-            "write --choose last"
-        )
-    per_epoch = len(task.plan(parts["train"], 0))  # steps of an epoch
-    steps = config.epochs * per_epoch
-    if config.warmup_steps >= steps:
-        raise UserError(
-            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; write "
-            f"--warmup-steps {steps // 10} or fewer, or more --epochs"
-        )
-
-
-# %%
-with expect_fail(UserError, contains="the run has 4 steps; write --warmup-steps 0"):
-    check_data(make_task(Config(warmup_steps=20, epochs=2)), parts)
-with expect_fail(UserError, contains="task detect has no val split; write --choose last"):
-    check_data(judge, parts)
+state.best = None
 
 
 # %% [markdown]
 # ## The whole run
 #
-# `train` is what the runners and `mshnet train` call. It returns a `Run`, whose parts are read from the folder: there is one truth, and it is on the disk.
+# `train` is what the runners and `mshnet train` call. It returns a `Run`, whose parts are read from the folder: there is one truth, and it is on the disk. What the functions of a run need is one value, the `Job`.
 
 # %%
 #| export
@@ -590,237 +471,135 @@ class Run:
         return f"<table>{''.join(cells)}</table>"
 
 
-# %% [markdown]
-# Why a run ended is in its `status.json`. Of several processes that fail the first to say so is the one with the reason; the others fail because it did. If not even this can be written, the error itself is still told.
+@dataclass
+class Job:
+    "What is trained, on which data and device, and where it is kept."
 
-# %%
-#| export
-def ended(
-    folder: Folder,
-    error: BaseException,
-) -> None:
-    "Say in the run's folder why it ended, unless it is said."
-    last = folder.read_json("status.json")
-    if last.get("state") == "running":
-        stopped = isinstance(error, KeyboardInterrupt)
-        reason = str(error) or "interrupted" if stopped else f"{type(error).__name__}: {error}"
-        with contextlib.suppress(UserError):
-            say_status(folder, "stopped" if stopped else "failed", last["epochs_done"] - 1, reason)
+    task: Task
+    parts: dict[str, Any]  # splits by name
+    device: Device
+    folder: Folder
+    stop: Stop = field(init=False)  # while it trains: whether it is to stop
+    mirror: Mirror = field(init=False)  # and what copies the folder to where it is safe
 
+    @property
+    def config(self) -> Settings:
+        "The settings of the run."
+        return self.task.config  # type: ignore[no-any-return]
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    folder = Folder(Path(tmp))
-    say_status(folder, "running", 2)
-    for error in (ValueError("first"), ConnectionError("because of the first")):
-        ended(folder, error)
-    test_eq(folder.read_json("status.json")["reason"], "ValueError: first")
+    def once(self, work: Callable[[], Any]) -> Any:
+        "What the first process alone does, such as all that is written."
+        return self.device.ranks.once(work)
 
 
-# %% [markdown]
-# ## On several GPUs
-#
-# Several GPUs need several processes, and `torchrun` starts them. From a terminal that is `torchrun --nproc-per-node=2 -m mshnet train ...`; a notebook cell, or `mshnet train --num-devices 2`, has it started here. What the first process prints is passed on as it comes, so that a cell shows the epochs. The one line of a mistake is passed on too, without torchrun's own pages around it.
+def train(config: Settings, task: Task | None = None) -> Run:
+    """Train, score and keep a run, or resume it; a finished one is only reported.
 
-# %%
-#| export
-def processes_to_start(
-    config: Settings,
-) -> bool:
-    "Whether this run needs processes that nobody has started: not on a TPU, and not in torchrun."
-    kind = best_device() if config.device == "auto" else config.device
-    return config.num_devices > 1 and kind != "xla" and not started_processes()
-
-
-def all_gpus(
-    config: Settings,
-) -> Settings:  # with their number, unless one is written or there is but one
-    "The settings for all NVIDIA GPUs of this machine."
-    count = torch.cuda.device_count() if config.device in ("auto", "cuda") else 0
-    if config.num_devices or count < 2:
-        return config
-    return config.model_copy(update={"num_devices": count})
-
-
-# %% [markdown]
-# The settings travel to the processes in a file.
-
-# %%
-#| export
-def launch(
-    config: Settings,
-    processes: int,  # one per GPU
-) -> Run:
-    "Train in several processes of this machine; UserError with their line if they made a mistake."
-    if processes > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
-        raise UserError(f"num_devices={processes}: this machine has {there} GPUs; write {there}")
-    threads = str(max(1, (os.cpu_count() or 1) // processes))
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Path(folder) / "config.json"
-        left = max(session_hours(config) - session_seconds() / 3600, 1e-6)
-        own = {"num_devices": processes, "max_hours": left if math.isfinite(left) else 0.0}
-        settings.write_text(json.dumps(config.model_dump() | own))
-        started = subprocess.Popen(
-            [
-                *(sys.executable, "-u", "-m", "torch.distributed.run", "--standalone"),
-                *(f"--nproc-per-node={processes}", "-m", "mshnet", "train", "--config", settings),
-            ],
-            env={"OMP_NUM_THREADS": threads, **os.environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,  # a terminal's Ctrl-C comes from here, and once
-        )
-        run = Folder(run_folder(config))
-        mistakes, asked = accompany(started, run)
-    if asked.number:
-        raise Interrupted(asked.reason, asked.number)
-    if mistakes:
-        raise UserError(mistakes[0])
-    if status := started.wait():
-        raise RuntimeError(f"a process ended with an error (status {status}): see the lines above")
-    return Run(run.path, config, run.read_json("status.json")["reason"])
-
-
-# %% [markdown]
-# A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on: the first one is a wish, and everything is said that the processes say until they have ended. Who asks again does not wait for that; they end after their step.
-
-# %%
-#| export
-class StopAll(Stop):
-    "A Stop that passes on to other processes that it was asked."
-
-    def __init__(self, started: subprocess.Popen[str]) -> None:
-        super().__init__()
-        self.started = started
-
-    def hear(self, number: int, frame: Any) -> None:
-        "Take note of a signal, and pass it on."
-        if self.number:
-            self.started.kill()
-        else:
-            self.started.send_signal(signal.SIGTERM if os.name == "nt" else number)
-        super().hear(number, frame)
-
-
-def accompany(started: subprocess.Popen[str], run: Folder) -> tuple[list[str], StopAll]:
-    "Pass on what torchrun's processes say until they end: their mistakes, and who asked to stop."
-    asked = StopAll(started)
-    with asked:
-        try:
-            mistakes = pass_on(without_its_signal(started.stdout or ()), asked)
-        except BaseException:
-            started.terminate()  # nobody waits for its processes, which end after their step
-            ended(run, KeyboardInterrupt())
-            raise
-        started.wait()
-        if asked.number:
-            ended(run, Interrupted(asked.reason))
-    return mistakes, asked
-
-
-# %% [markdown]
-# What torchrun says itself is left out: its pages about a process that failed, and its own traceback when it is asked to stop.
-
-# %%
-#| export
-def without_its_signal(lines: Iterable[str]) -> Iterator[str]:
-    "The lines without the traceback that torchrun makes of a signal."
-    block: list[str] = []
-    for line in lines:
-        if not block and not line.startswith("Traceback (most recent call last)"):
-            yield line
-            continue
-        block.append(line)
-        if len(block) > 1 and not line.startswith((" ", "\n")):  # the exception itself
-            yield from block if "SignalException" not in line else ()
-            block = []
-    yield from block
-
-
-def pass_on(
-    lines: Iterable[str],  # as they come from the processes
-    asked: Stop,
-) -> list[str]:  # the mistakes among them, which are not printed
-    "Print what the processes say, up to torchrun's own report of a failure."
-    mistakes, over = [], False
-    for line in lines:
-        report = re.match(r"[EWI]\d+ .*elastic.*(failed \(exitcode|Sending process|signal)", line)
-        over = over or bool(report and not asked.number)
-        if found := re.match(r"mshnet(, process \d+)?: (.*)", line):
-            mistakes += [found[2]] if found[2] != STOPPED else []
-        elif not over and not report:
-            print(line, end="", flush=True)
-    return mistakes
-
-
-# %%
-end = "E1121 06:08 1 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: 2)\n"
-said = ["W1 1 torch/distributed/elastic/redirects.py:35] NOTE: on a Mac\n", "epoch 0\n"]
-lines = [*said, f"mshnet: {STOPPED}\n", "mshnet, process 1: epochs=0\n", end, "Traceback\n"]
-test_eq(pass_on(lines, Stop()), ["epochs=0"])
-trace = ["Traceback (most recent call last):\n", "  File x\n", "a.SignalException: got 15\n"]
-test_eq([*without_its_signal(["a\n", *trace, "b\n", *trace[:2]])], ["a\n", "b\n", *trace[:2]])
-test_eq(all_gpus(Config(device="cpu")).num_devices, 0)
-with tempfile.TemporaryDirectory() as tmp:
-    folder, text = (
-        Folder(Path(tmp)),
-        "import os, signal, time; print(1, flush=True)\ntime.sleep(60)",
-    )
-    say_status(folder, "running", 2)
-    with subprocess.Popen(
-        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True
-    ) as started:
-        threading.Timer(1, lambda: signal.raise_signal(signal.SIGTERM)).start()
-        mistakes, asked = accompany(started, folder)
-    assert not mistakes and isinstance(asked, StopAll)
-    test_eq((asked.reason, folder.read_json("status.json")["reason"]), ("SIGTERM", "SIGTERM"))
-with expect_fail(UserError, contains="data is no folder of this machine"):
-    launch(Config(device="cpu", dataset_dir="data is no folder of this machine", epochs=7), 2)
-assert not processes_to_start(Config(device="cpu"))
-
-
-# %% [markdown]
-# ## A session of a run
-#
-# While it trains, a run has three companions: somebody who listens for the wish to stop, a mirror that copies its files to where they outlive the session, and a file that keeps what was printed. Of several processes only the first has a mirror.
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Session:
-    "What accompanies a run while it trains."
-
-    stop: Stop
-    mirror: Mirror
-
-
-@contextlib.contextmanager
-def session_of(folder: Folder, config: Settings) -> Iterator[Session]:
-    "Accompany a run that has its folder."
-    hours = session_hours(config)
-    left = 3600 * hours - session_seconds()
-    first = first_process()
+    Without a task, the one that the settings name.
+    """
+    if processes_to_start(config):
+        if task or not _known_elsewhere(config):
+            raise UserError(
+                "a task or a network of your own on several devices: start your script by torchrun"
+            )
+        return _launch(config)
+    device, task = device_for(config), task or make_task(config)
+    folder, once = Folder(run_folder(config)), device.ranks.once
     with contextlib.ExitStack() as held:
-        if first:
-            held.enter_context(written_down(folder))
-        target = mirror_folder(config) if first else None
-        mirror = held.enter_context(Mirror(folder.path, target, config.mirror_rate))
-        stop = held.enter_context(Stop(left, f"the session's {hours:.4g} hours are over"))
-        yield Session(stop, mirror)
+        once(lambda: held.enter_context(alone(folder.path)))
+        once(lambda: _look_back(folder, config))
+        job = Job(task, task.splits(), device, folder)
+        _check_data(job)
+        state = beginning(job)
+        unfinished = state.epoch < config.epochs - 1
+        once(lambda: prepare(folder, config, device.why, unfinished))
+        _begin_session(job, held)
+        return _to_its_end(job, state)
 
 
 # %% [markdown]
-# Where the last session ended with its machine, this one brings the run back from the mirror or, on Kaggle, from a previous output that is attached as input. So running the same notebook again is all it takes, on a new machine too.
+# How many steps a run has, and which splits, is known with its data. What does not fit is an error before anything is spent. Then a run begins with the seed's weights, or with those of a file, or where it was left: with the precision it began with, whatever this device would have chosen. What a resumed run must agree on besides its recipe is known by the task, but for the starting weights and the precision.
 
 # %%
 #| export
-def look_back(folder: Folder, config: Settings) -> None:
+def _check_data(job: Job) -> None:
+    "UserError if the data have no split to score, or if the rate would grow to the end of the run."
+    config, judge = job.config, judge_split(job.config)
+    if lacking := {"train", "test"} - job.parts.keys():
+        raise UserError(f"task {config.task} has no {min(lacking)} split, which every task needs")
+    if judge not in job.parts:
+        raise UserError(
+            f"choose={config.choose}: task {config.task} has no {judge} split; write --choose last"
+        )
+    steps = config.epochs * len(job.task.plan(job.parts["train"], 0))
+    if config.warmup_steps >= steps:
+        raise UserError(
+            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; write "
+            f"--warmup-steps {steps // 10} or fewer, or more --epochs"
+        )
+
+
+def beginning(job: Job) -> State:
+    "The state with which a run begins or is resumed."
+    config, device, start = job.config, job.device, job.task.model()
+    ema = device.place(copy.deepcopy(start)) if config.ema else None
+    model = device.place(start)
+    same = identity(job.task, job.parts, device)
+    old = job.once(lambda: earlier(job.folder, config, same))
+    if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
+        if computed not in device.precisions:
+            raise UserError(
+                f"{job.folder.path} computes in {computed}, which {device.name} does not; go on "
+                "with --device cuda or cpu, or begin anew in another --output-dir"
+            )
+        device.set_precision(computed)
+    state = State(model, job.task.optimizer(model), device.scaler, ema)
+    if old:
+        restore(state, old)
+    elif config.weight_path:
+        file = weights_file(config.weight_path)
+        with as_user_error():
+            content = load_weights(model, file)
+            if ema is not None:
+                load_weights(ema, file, content)
+    if config.on_out_of_memory == "halve" and not device.micro:
+        device.micro = state.micro  # as before it was interrupted
+    state.micro = device.micro
+    return state
+
+
+def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str]:
+    "What a resumed run must agree on besides its recipe: data, starting weights, precision."
+    same = task.identity(parts)
+    start = weights_file(task.config.weight_path)
+    if task.config.weight_path and start.is_file():
+        same["starting weights"] = digest(start)[:12]
+    return same | {"precision": device.precision}
+
+
+# %% [markdown]
+# While it trains, a run has three companions: `Stop` listens for the wish to stop, a mirror copies its files to where they outlive the session, and a file keeps what was printed. Of several processes only the first has a mirror. Where the last session ended with its machine, this one brings the run back from the mirror or, on Kaggle, from a previous output that is attached as input. So running the same notebook again is all it takes, on a new machine too.
+
+# %%
+#| export
+def _look_back(folder: Folder, config: Settings) -> None:
     "Bring a run back that is not here any more, if there is a copy."
     if wants_drive(config):
         print(mount_drive().line)
     if not config.resume and (took := bring_back(folder.path, copies_of(config))):
         print(f"mirror  brought back from {took}")
+
+
+def _begin_session(job: Job, held: contextlib.ExitStack) -> None:
+    "Accompany a run until the stack is left."
+    config, first = job.config, first_process()
+    hours = session_hours(config)
+    left = 3600 * hours - session_seconds()
+    if first:
+        held.enter_context(written_down(job.folder))
+    target = mirror_folder(config) if first else None
+    job.mirror = held.enter_context(Mirror(job.folder.path, target, config.mirror_rate))
+    job.stop = held.enter_context(Stop(left, f"the session's {hours:.4g} hours are over"))
 
 
 def keep_copies(config: Settings) -> str:  # what is where; empty: there is no mirror
@@ -831,147 +610,67 @@ def keep_copies(config: Settings) -> str:  # what is where; empty: there is no m
 
 
 # %% [markdown]
-# Processes that are started here know the tasks and the networks of the library alone:
+# The epochs, one line each, with the time that is left. Each is trained, scored, logged and kept. All processes take note of an epoch; one of them writes it, the log line before the checkpoint: a run that is killed between the two repeats the epoch and marks it, and nothing is lost. A run that is stopped within an epoch writes where it stands.
 
 # %%
 #| export
-def known_elsewhere(config: Settings) -> bool:
-    "Whether another process would train the same model for these settings."
-    task = make_task(config)
-    return all(type(x).__module__.startswith("mshnet.") for x in (task, task.model()))
+def fit(job: Job, state: State) -> None:
+    "Train the epochs that are not done yet; Stopped if it is asked to stop."
+    config, folder = job.config, job.folder
+    data, epochs = identity(job.task, job.parts, job.device), range(state.epoch + 1, config.epochs)
+    with (
+        tensorboard(folder, bool(epochs) and first_process()) as write_scalars,
+        Background(job.mirror.wake) as background,
+    ):
+        for epoch in epochs:
+            job.once(lambda: say_status(folder, "running", state.epoch))
+            try:
+                entry = _epoch_entry(job, state, epoch)
+            except Stopped:
+                last = partial(write_checkpoint, snapshot(state, config, data))
+                job.once(lambda: background.do(partial(last, folder.file("last.pt"))))  # noqa: B023
+                raise
+            _end_epoch(job.task, state, entry)
+            job.once(lambda: keep(folder, config, state, entry, data, background))  # noqa: B023
+            write_scalars(entry)
+            print(_epoch_line(entry, config.epochs - 1), flush=True)
+            if "scores" in entry and (advice := job.task.advice(folder.history())):
+                print(f"  {advice}", flush=True)
+            if epoch != epochs[-1] and (reason := job.device.ranks.agree(job.stop.reason, True)):
+                raise Stopped(reason, job.stop.number)
+        job.once(background.finish)
+    job.device.ranks.alike(state.model)
 
 
-# %%
-assert known_elsewhere(Config())
+def _epoch_entry(job: Job, state: State, epoch: int) -> dict[str, Any]:
+    "Train and score one epoch; its line in the log."
+    config, task, device, start = job.config, job.task, job.device, time.monotonic()
+    train, begun = job.parts["train"], state.step
+    loss, named = train_epoch(task, state, train, device, epoch, job.stop)
+    trained = time.monotonic() - start
+    phase, name, steps = task.phase(epoch), judge_split(config), len(task.plan(train, epoch))
+    lr = task.rate((epoch + 1) * steps - 1, steps)  # of the last step
+    entry = {"epoch": epoch, "phase": phase, "loss": loss, "lr": lr, "split": name}
+    if (epoch + 1) % config.eval_every == 0 or epoch == config.epochs - 1:
+        scores = score_split(task, state.scored, job.parts[name], device, phase)
+        entry |= {"line": str(scores), "scores": scores.as_dict()}
+    unusual = {"begun_at_step": begun, "micro_batch": device.micro, "losses": named}
+    entry |= {name: value for name, value in unusual.items() if value} | task.facts(train)
+    entry |= {"train_seconds": round(trained, 2), "seconds": round(time.monotonic() - start, 2)}
+    return entry | {"device": device.why} | device.facts()
 
 
-# %% [markdown]
-# Whatever ends a run, `status.json` says so, and the error goes on to whoever started it. A session whose time is over has done what it should: `train` returns. A signal, or the notebook's stop button, is passed on after everything is written, so that the cells below do not run.
-
-# %%
-#| export
-def train(
-    config: Settings,
-    task: Task | None = None,  # None: the one that the settings name
-) -> Run:
-    "Train, score and keep a run, or go on with it; a finished one is only reported."
-    if processes_to_start(config):
-        if task or not known_elsewhere(config):
-            raise UserError(
-                "a task or a network of your own on several devices: start your script by torchrun"
-            )
-        return launch(config, config.num_devices)
-    device, task = device_for(config), task or make_task(config)
-    folder = Folder(run_folder(config))
-    with contextlib.ExitStack() as held:
-        device.once(lambda: held.enter_context(alone(folder.path)))
-        device.once(lambda: look_back(folder, config))
-        parts = task.splits()
-        check_data(task, parts)
-        state = beginning(folder, task, parts, device)
-        unfinished = state.epoch < config.epochs - 1
-        device.once(lambda: prepare(folder, config, device.why, unfinished))
-        with session_of(folder, config) as session:
-            return to_its_end(folder, task, state, parts, device, session)
+def _end_epoch(task: Task, state: State, entry: dict[str, Any]) -> None:
+    "Take an epoch into the state, as the best one where it is."
+    state.epoch, state.phase = entry["epoch"], entry["phase"]
+    state.step, state.total, state.parts, state.random = 0, [], {}, []
+    scores, name = entry.get("scores"), task.better[0]
+    if is_best(task, state, scores):
+        value = scores[name] if scores else None
+        state.best = {"epoch": state.epoch, "name": name, "score": value}
 
 
-# %% [markdown]
-# The end of it, whichever:
-
-# %%
-#| export
-def to_its_end(
-    folder: Folder,
-    task: Task,
-    state: State,
-    parts: dict[str, Any],
-    device: DeviceSteps,
-    session: Session,
-) -> Run:
-    "Train and score a run until it is done or asked to stop, and say where everything is."
-    announce(folder, task, device, parts, state)
-    asked, patience = None, 600.0  # seconds that a mirror may take at the end
-    try:
-        try:
-            state = fit_in_memory(folder, task, state, parts, device, session)
-        except Stopped as stopped:
-            asked, patience = stopped, 60.0 if stopped.number else 600.0
-        if device.once(lambda: folder.file("best.pt").exists()):
-            finish(folder, task, parts, device)
-        done = device.once(lambda: folder.history())[-1:]
-        how = ("stopped", asked.reason) if asked else ("finished", "all epochs done")
-        device.once(lambda: say_status(folder, how[0], done[0]["epoch"] if done else -1, how[1]))
-    except BaseException as error:
-        device.report()
-        failed_end(folder, session, error)
-        raise
-    device.once(lambda: last_words(folder, task.config, session, patience, asked))
-    if asked and (asked.number or not folder.file("scores.json").exists()):
-        raise asked
-    return Run(folder.path, task.config, how[1])
-
-
-# %% [markdown]
-# What each end leaves to say:
-
-# %%
-#| export
-def failed_end(folder: Folder, session: Session, error: BaseException) -> None:
-    "What is left to do for a run that failed: say why, and have that in the mirror too."
-    if first_process():
-        ended(folder, error)
-        if isinstance(error, NotFinite):
-            with contextlib.suppress(UserError):
-                write_json(folder.file("not_finite.json"), error.facts)
-        if said := session.mirror.flush(30):
-            print(said, flush=True)
-
-
-def going_on(folder: Folder, config: Settings) -> str:
-    "The command that goes on with a run on this machine, with its settings of place."
-    words = ["mshnet", "train", "--resume", str(folder.path)]
-    for name, field in type(config).model_fields.items():
-        value, usual = getattr(config, name), field.default
-        left = name == "max_hours" and started_processes()  # what is left of this session's
-        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume", "profile"}
-        if value != usual and of_place and not left:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(words)
-
-
-# %% [markdown]
-# The last of a session's words come after the mirror has all there is:
-
-# %%
-#| export
-def last_words(
-    folder: Folder,
-    config: Settings,
-    session: Session,
-    patience: float,  # seconds that the mirror may take
-    asked: Stopped | None,
-) -> None:
-    "Finish the mirror, and say where the results are and how to go on."
-    if asked:
-        print(f"stopped  {asked.reason}; nothing is lost. Go on: run the same again, or here")
-        print(f"  {going_on(folder, config)}", flush=True)
-    if said := session.mirror.flush(patience):
-        print(said, flush=True)
-        session.mirror.flush(10)  # what was just printed
-        entry = folder.read_json("status.json")
-        write_json(folder.file("status.json"), entry | {"mirror": session.mirror.state()})
-        session.mirror.flush(10)
-
-
-# %% [markdown]
-# What is printed of an epoch:
-
-# %%
-#| export
-def told(
-    entry: dict[str, Any],  # of the log
-    last: int,  # epoch of the run
-) -> str:
+def _epoch_line(entry: dict[str, Any], last: int) -> str:
     "An epoch in one line: loss, scores, time, time left."
     scored = f"  {entry['split']}: {entry['line']}" if "line" in entry else ""
     left = duration(entry["seconds"] * (last - entry["epoch"]))
@@ -979,159 +678,34 @@ def told(
     return f"{text}  {duration(entry['seconds'])}, {left} left"
 
 
-# %%
-told({"epoch": 3, "loss": 0.5, "seconds": 61.0}, last=9)
-
-
 # %% [markdown]
-# A run begins with the seed's weights, or with those of a file, or where it was left: with its own arithmetic then, whatever this device would have chosen.
+# At the end the kept epoch is scored on the test list, with curves and all, unless that was done before. If its file has been damaged meanwhile, the last epoch stands in for it, and the protocol records that.
 
 # %%
 #| export
-def beginning(
-    folder: Folder,
-    task: Task,
-    parts: dict[str, Any],
-    device: DeviceSteps,
-) -> State:
-    "The state that a run begins or goes on with."
-    config, start = task.config, task.model()
-    ema = device.place(copy.deepcopy(start)) if config.ema else None
-    model = device.place(start)
-    old = device.once(lambda: earlier(folder, config, identity(task, parts, device)))
-    if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
-        if computed not in device.precisions:
-            raise UserError(
-                f"{folder.path} computes in {computed}, which {device.name} does not; go on with "
-                "--device cuda or cpu, or begin anew in another --output-dir"
-            )
-        device.set_precision(computed)
-    state = State(model, task.optimizer(model), device.scaler, ema)
-    if old:
-        restore(state, old)
-    elif config.weight_path:
-        file = weights_file(config.weight_path)
-        with as_user_error():
-            content = load_weights(model, file)
-            if ema is not None:
-                load_weights(ema, file, content)
-    if config.on_out_of_memory == "halve" and not device.micro:
-        device.micro = state.micro  # it goes on as it went
-    state.micro = device.micro
-    return state
+def finish(job: Job) -> None:
+    "Score the kept epoch on the test list, unless that is done, and print the score line."
+    scores = job.once(lambda: job.folder.read_json("scores.json"))
+    scored = scores.get("protocol", {}).get("chosen")
+    best = job.once(lambda: best_or_last(job.folder, scored))
+    origin = origin_of(best)
+    if scored != origin.chosen:
+        model = job.task.model()
+        model.load_state_dict(best["model"])
+        model = job.device.place(model)
+        seen = job.task.evaluate(model, job.parts["test"], job.device, best["phase"], origin)
+        job.once(lambda: seen.save(job.folder.path))
+        scores = job.once(lambda: job.folder.read_json("scores.json"))
+    if report := job.device.report():
+        print(f"device  {report}")
+    rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
+    print(f"test    {origin.chosen}{rule}")
+    print(scores["line"])
 
 
-# %% [markdown]
-# What a resumed run must agree on besides its recipe is known by the task, but for the starting weights and the arithmetic. Before anything is spent, the run prints what is about to happen.
-
-# %%
-#| export
-def identity(
-    task: Task,
-    parts: dict[str, Any],
-    device: DeviceSteps,
-) -> dict[str, str]:
-    "What a resumed run must agree on besides its recipe: data, starting weights, arithmetic."
-    same = task.identity(parts)
-    start = weights_file(task.config.weight_path)
-    if task.config.weight_path and start.is_file():
-        same["starting weights"] = digest(start)[:12]
-    return same | {"precision": device.precision}
-
-
-def announce(
-    folder: Folder,
-    task: Task,
-    device: DeviceSteps,
-    parts: dict[str, Any],
-    state: State,
-) -> None:
-    "Say what is about to happen."
-    config = task.config
-    lines = {"device": device.why, **task.about(parts, device), "folder": folder.path}
-    for name, line in lines.items():
-        print(f"{name:8}{line}")
-    if state.epoch >= 0 or state.step:
-        steps = f" and {state.step} steps" if state.step else ""
-        print(f"resume  {state.epoch + 1} of {config.epochs} epochs{steps} are done")
-
-
-# %% [markdown]
-# The epochs, one line each, with the time that is left. A run that is stopped within an epoch writes where it stands:
-
-# %%
-#| export
-def fit(
-    folder: Folder,
-    task: Task,
-    state: State,
-    parts: dict[str, Any],
-    device: DeviceSteps,
-    session: Session,
-) -> None:
-    "Train the epochs that are not done yet; Stopped if it is asked to stop."
-    data, epochs = identity(task, parts, device), range(state.epoch + 1, task.config.epochs)
-    with (
-        tensorboard(folder, bool(epochs) and first_process()) as write_scalars,
-        Background(session.mirror.wake) as background,
-    ):
-        for epoch in epochs:
-            device.once(lambda: say_status(folder, "running", state.epoch))
-            try:
-                entry = epoch_entry(task, state, parts, device, epoch, session.stop)
-            except Stopped:
-                last = partial(write_checkpoint, snapshot(state, task.config, data))
-                device.once(lambda: background.do(partial(last, folder.file("last.pt"))))  # noqa: B023
-                raise
-            advance(task, state, entry)
-            device.once(lambda: keep(folder, task.config, state, entry, data, background))  # noqa: B023
-            write_scalars(entry)
-            print(told(entry, task.config.epochs - 1), flush=True)
-            if "scores" in entry and (advice := task.advice(folder.history())):
-                print(f"  {advice}", flush=True)
-            if epoch != epochs[-1] and (reason := device.agree(session.stop.reason, True)):
-                raise Stopped(reason, session.stop.number)
-        device.once(background.finish)
-    device.alike(state.model)
-
-
-# %% [markdown]
-# A batch that does not fit can be computed in halves, if the user said so. What the failed step had begun to change (batch norm's statistics) is unknown then, so the epoch begins again from the last checkpoint.
-
-# %%
-#| export
-def fit_in_memory(
-    folder: Folder,
-    task: Task,
-    state: State,
-    parts: dict[str, Any],
-    device: DeviceSteps,
-    session: Session,
-) -> State:  # at the end: of the last attempt
-    "Train, in smaller and smaller parts of a batch where the memory ends and that is wanted."
-    while True:
-        try:
-            fit(folder, task, state, parts, device, session)
-            return state
-        except TooLarge as error:
-            now = device.micro or task.config.batch_size
-            may = task.config.on_out_of_memory == "halve" and device.world == 1 < now
-            if not may or device.compiles:
-                raise
-            device.micro = (now + 1) // 2
-            print(f"  {str(error).split(';')[0]}: going on with micro_batch {device.micro}")
-        device.release()
-        state = beginning(folder, task, parts, device)
-
-
-# %% [markdown]
-# At the end the kept epoch is scored on the test list, with curves and all, unless that was done before. If its file has been damaged meanwhile, the last epoch stands in for it, and the protocol says so.
-
-# %%
-#| export
 def best_or_last(
     folder: Folder,
-    scored: str | None = None,  # what scores.json says of the epoch that was kept
+    scored: str | None = None,  # what scores.json has of the epoch that was kept
 ) -> dict[str, Any]:
     "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
     try:
@@ -1147,34 +721,248 @@ def best_or_last(
 
 
 # %% [markdown]
-# And then:
+# Whatever ends a run, `status.json` records it, and the error reaches whoever started it. A session whose time is over has done what it should: `train` returns. A signal, or the notebook's stop button, is passed on after everything is written, so that the cells below do not run.
+#
+# A batch that does not fit can be computed in halves, with `on_out_of_memory = halve`. What the failed step had begun to change (batch norm's statistics) is unknown then, so the epoch begins again from the last checkpoint.
 
 # %%
 #| export
-def finish(
-    folder: Folder,
-    task: Task,
-    parts: dict[str, Any],
-    device: DeviceSteps,
-) -> None:
-    "Score the kept epoch on the test list, unless that is done, and print the score line."
-    scores = device.once(lambda: folder.read_json("scores.json"))
-    scored = scores.get("protocol", {}).get("chosen")
-    best = device.once(lambda: best_or_last(folder, scored))
-    origin = origin_of(best)
-    if scored != origin.chosen:
-        model = task.model()
-        model.load_state_dict(best["model"])
-        model = device.place(model)
-        seen = task.evaluate(model, parts["test"], device, best["phase"], origin)
-        device.once(lambda: seen.save(folder.path))
-        scores = device.once(lambda: folder.read_json("scores.json"))
-    if report := device.report():
-        print(f"device  {report}")
-    rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
-    print(f"test    {origin.chosen}{rule}")
-    print(scores["line"])
+def _to_its_end(job: Job, state: State) -> Run:
+    "Train and score a run until it is done or asked to stop, and print where everything is."
+    _announce(job, state)
+    asked, patience = None, 600.0  # seconds that a mirror may take at the end
+    try:
+        try:
+            _fit_in_memory(job, state)
+        except Stopped as stopped:
+            asked, patience = stopped, 60.0 if stopped.number else 600.0
+        if job.once(lambda: job.folder.file("best.pt").exists()):
+            finish(job)
+        done = job.once(lambda: job.folder.history())[-1:]
+        how = ("stopped", asked.reason) if asked else ("finished", "all epochs done")
+        job.once(lambda: say_status(job.folder, how[0], done[0]["epoch"] if done else -1, how[1]))
+    except BaseException as error:
+        job.device.report()
+        if first_process():
+            _failed_end(job, error)
+        raise
+    job.once(lambda: _last_words(job, patience, asked))
+    if asked and (asked.number or not job.folder.file("scores.json").exists()):
+        raise asked
+    return Run(job.folder.path, job.config, how[1])
 
+
+def _fit_in_memory(job: Job, state: State) -> None:
+    "Train, in smaller and smaller parts of a batch where the memory ends and that is wanted."
+    device, config = job.device, job.config
+    while True:
+        try:
+            return fit(job, state)
+        except TooLarge as error:
+            now = device.micro or config.batch_size
+            may = config.on_out_of_memory == "halve" and device.world == 1 < now
+            if not may or device.compiles:
+                raise
+            device.micro = (now + 1) // 2
+            print(f"  {str(error).split(';')[0]}: going on with micro_batch {device.micro}")
+        release(device)
+        state = beginning(job)
+
+
+def _announce(job: Job, state: State) -> None:
+    "Print what is about to happen."
+    about = job.task.about(job.parts, job.device)
+    for name, line in {"device": job.device.why, **about, "folder": job.folder.path}.items():
+        print(f"{name:8}{line}")
+    if state.epoch >= 0 or state.step:
+        steps = f" and {state.step} steps" if state.step else ""
+        print(f"resume  {state.epoch + 1} of {job.config.epochs} epochs{steps} are done")
+
+
+# %% [markdown]
+# Of several processes that fail the first to write its error is the one with the reason; the others fail because it did. If not even this can be written, the error itself is still raised. The last lines of a session come after the mirror has all there is:
+
+# %%
+#| export
+def _ended(folder: Folder, error: BaseException) -> None:
+    "Write into the run's folder why it ended, unless it is written."
+    last = folder.read_json("status.json")
+    if last.get("state") == "running":
+        stopped = isinstance(error, KeyboardInterrupt)
+        reason = str(error) or "interrupted" if stopped else f"{type(error).__name__}: {error}"
+        with contextlib.suppress(UserError):
+            say_status(folder, "stopped" if stopped else "failed", last["epochs_done"] - 1, reason)
+
+
+def _failed_end(job: Job, error: BaseException) -> None:
+    "Write why a run failed, and have that in the mirror too."
+    _ended(job.folder, error)
+    if isinstance(error, NotFinite):
+        with contextlib.suppress(UserError):
+            write_json(job.folder.file("not_finite.json"), error.facts)
+    if said := job.mirror.flush(30):
+        print(said, flush=True)
+
+
+def _last_words(job: Job, patience: float, asked: Stopped | None) -> None:
+    "Finish the mirror, and print where the results are and how to resume."
+    if asked:
+        print(f"stopped  {asked.reason}; nothing is lost. Go on: run the same again, or here")
+        print(f"  {_resume_command(job.folder, job.config)}", flush=True)
+    if said := job.mirror.flush(patience):
+        print(said, flush=True)
+        job.mirror.flush(10)  # what was just printed
+        entry = job.folder.read_json("status.json")
+        write_json(job.folder.file("status.json"), entry | {"mirror": job.mirror.state()})
+        job.mirror.flush(10)
+
+
+def _resume_command(folder: Folder, config: Settings) -> str:
+    "The command that resumes a run on this machine, with its settings of place."
+    words = ["mshnet", "train", "--resume", str(folder.path)]
+    for name, setting in type(config).model_fields.items():
+        value = getattr(config, name)
+        left = name == "max_hours" and started_processes()  # what is left of this session's
+        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume", "profile"}
+        if value != setting.default and of_place and not left:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+# %% [markdown]
+# ## On several GPUs
+#
+# Several GPUs need several processes, and `torchrun` starts them. From a terminal that is `torchrun --nproc-per-node=2 -m mshnet train ...`; a notebook cell, or `mshnet train --num-devices 2`, has it started here. The settings travel to the processes in a file. Processes that are started here know the tasks and the networks of the library alone.
+
+# %%
+#| export
+def processes_to_start(config: Settings) -> bool:
+    "Whether this run needs processes that nobody has started: not on a TPU, and not in torchrun."
+    kind = best_device() if config.device == "auto" else config.device
+    return config.num_devices > 1 and kind != "xla" and not started_processes()
+
+
+def all_gpus(config: Settings) -> Settings:
+    "The settings with the number of this machine's NVIDIA GPUs, unless they have a number."
+    count = torch.cuda.device_count() if config.device in ("auto", "cuda") else 0
+    if config.num_devices or count < 2:
+        return config
+    return config.model_copy(update={"num_devices": count})
+
+
+def _known_elsewhere(config: Settings) -> bool:
+    "Whether another process would train the same model for these settings."
+    task = make_task(config)
+    return all(type(x).__module__.startswith("mshnet.") for x in (task, task.model()))
+
+
+def _launch(config: Settings) -> Run:
+    "Train in several processes of this machine; UserError with their line if they made a mistake."
+    processes = config.num_devices
+    if processes > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
+        raise UserError(f"num_devices={processes}: this machine has {there} GPUs; write {there}")
+    threads = str(max(1, (os.cpu_count() or 1) // processes))
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder) / "config.json"
+        left = max(session_hours(config) - session_seconds() / 3600, 1e-6)
+        hours = {"max_hours": left if math.isfinite(left) else 0.0}
+        settings.write_text(json.dumps(config.model_dump() | hours))
+        started = subprocess.Popen(
+            [
+                *(sys.executable, "-u", "-m", "torch.distributed.run", "--standalone"),
+                *(f"--nproc-per-node={processes}", "-m", "mshnet", "train", "--config", settings),
+            ],
+            env={"OMP_NUM_THREADS": threads, **os.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # a terminal's Ctrl-C comes from here, and once
+        )
+        run = Folder(run_folder(config))
+        mistakes, asked = _accompany(started, run)
+    if asked.number:
+        raise Interrupted(asked.reason, asked.number)
+    if mistakes:
+        raise UserError(mistakes[0])
+    if status := started.wait():
+        raise RuntimeError(f"a process ended with an error (status {status}): see the lines above")
+    return Run(run.path, config, run.read_json("status.json")["reason"])
+
+
+# %% [markdown]
+# A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on: the first one is a wish, and all that the processes print until they have ended is printed here, so that a cell shows the epochs. A second signal does not wait for that; they end after their step.
+#
+# The one line of a mistake is passed on as an error of this process. What torchrun prints itself is left out: its pages about a process that failed, and its own traceback when it is asked to stop.
+
+# %%
+#| export
+class _StopAll(Stop):
+    "A Stop that passes on to other processes that it was asked."
+
+    def __init__(self, started: subprocess.Popen[str]) -> None:
+        super().__init__()
+        self.started = started
+
+    def hear(self, number: int, frame: Any) -> None:
+        "Take note of a signal, and pass it on."
+        if self.number:
+            self.started.kill()
+        else:
+            self.started.send_signal(signal.SIGTERM if os.name == "nt" else number)
+        super().hear(number, frame)
+
+
+def _accompany(started: subprocess.Popen[str], run: Folder) -> tuple[list[str], _StopAll]:
+    "Print what torchrun's processes print until they end; their mistakes, and who asked to stop."
+    asked = _StopAll(started)
+    with asked:
+        try:
+            mistakes = _pass_on(_without_its_signal(started.stdout or ()), asked)
+        except BaseException:
+            started.terminate()  # nobody waits for its processes, which end after their step
+            _ended(run, KeyboardInterrupt())
+            raise
+        started.wait()
+        if asked.number:
+            _ended(run, Interrupted(asked.reason))
+    return mistakes, asked
+
+
+def _without_its_signal(lines: Iterable[str]) -> Iterator[str]:
+    "The lines without the traceback that torchrun makes of a signal."
+    block: list[str] = []
+    for line in lines:
+        if not block and not line.startswith("Traceback (most recent call last)"):
+            yield line
+            continue
+        block.append(line)
+        if len(block) > 1 and not line.startswith((" ", "\n")):  # the exception itself
+            yield from block if "SignalException" not in line else ()
+            block = []
+    yield from block
+
+
+def _pass_on(lines: Iterable[str], asked: Stop) -> list[str]:  # the mistakes, which are not printed
+    "Print lines as they come from the processes, up to torchrun's own report of a failure."
+    mistakes, over = [], False
+    for line in lines:
+        report = re.match(r"[EWI]\d+ .*elastic.*(failed \(exitcode|Sending process|signal)", line)
+        over = over or bool(report and not asked.number)
+        if found := re.match(r"mshnet(, process \d+)?: (.*)", line):
+            mistakes += [found[2]] if found[2] != STOPPED else []
+        elif not over and not report:
+            print(line, end="", flush=True)
+    return mistakes
+
+
+# %%
+test_eq(all_gpus(Config(device="cpu")).num_devices, 0)
+assert not processes_to_start(Config(device="cpu"))
+
+# %% [markdown]
+# ## A run from its first line to its last
+#
+# The same call again reports what is finished; more epochs resume it; other settings are refused.
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
@@ -1185,35 +973,23 @@ with tempfile.TemporaryDirectory() as tmp:
     again = train(config)
     longer = train(config.model_copy(update={"epochs": 3}))
     test_eq([len(r.history) for r in (run, longer)], [3, 3])
-    test_eq(json.loads((run.folder / "status.json").read_text())["state"], "finished")
     with expect_fail(UserError, contains="lr 0.001 -> 0.1"):
         train(config.model_copy(update={"lr": 0.1}))
-    test_eq(beginning(Folder(run.folder), make_task(longer.config), parts, device).epoch, 2)
     print(longer.listing().split("\n", 1)[1])
     assert "nIoU" in str(longer) and "<table>" in longer._repr_html_()
 assert isinstance(again, Run)
 test_eq(again.ended, run.ended)
 
 # %% [markdown]
-# The steps of `train` can be called by hand, to look at them one by one:
+# The parts of `train` can be called by hand, to look at them one by one:
 
 # %%
 print(identity(task, parts, device))
 with tempfile.TemporaryDirectory() as tmp:
-    folder = Folder(Path(tmp))
-    state = State(model, task.optimizer(model))
-    announce(folder, task, device, parts, state)
-    session = Session(Stop(), Mirror(folder.path, None))
-    state = fit_in_memory(folder, task, state, parts, device, session)
-    fit(folder, task, state, parts, device, session)  # nothing is left to do
-    finish(folder, task, parts, device)
-    test_eq(best_or_last(folder)["epoch"], 2)
-    look_back(folder, config)
-    last_words(folder, config, session, 1.0, Stopped("SIGTERM", 15))
-    assert going_on(folder, config).endswith("--device cpu")
-    say_status(folder, "running", 2)
-    failed_end(folder, session, ValueError("an example"))
-    print(folder.read_json("status.json")["reason"])
-    with session_of(folder, config) as session:
-        assert to_its_end(folder, task, state, parts, device, session).ended == "all epochs done"
-    test_eq(keep_copies(config), "")
+    job = Job(task, parts, device, Folder(Path(tmp)))
+    job.stop, job.mirror = Stop(), Mirror(job.folder.path, None)
+    state = beginning(job)
+    fit(job, state)
+    finish(job)
+    test_eq((state.epoch, best_or_last(job.folder)["epoch"]), (2, 2))
+    test_eq(keep_copies(task.config), "")

@@ -31,7 +31,7 @@ from torch.utils import collect_env
 
 from mshnet.core import Config, UserError, counted, first_line
 from mshnet.data import report
-from mshnet.device import XLA_PACKAGES, Cores, DeviceSteps, open_device, tpu_chips, why_no_xla
+from mshnet.device import XLA_PACKAGES, Cores, Device, open_device, tpu_chips, why_no_xla
 from mshnet.places import installed, mirror_folder, run_folder, session_hours, where
 from mshnet.run import PACKAGES
 
@@ -112,7 +112,7 @@ class _Checkup:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.device: DeviceSteps | None = None
+        self.device: Device | None = None
         self.problem = ""  # why there is no device
         chosen = config.device, config.precision, config.num_devices, config.debug_xla
         with warnings.catch_warnings(record=True) as caught:

@@ -84,7 +84,7 @@ run.history[-1]["losses"]
 # | `model()` | the network with the weights of the seed |
 # | `loss(model, batch, phase)` | the mean loss, or named parts of it |
 # | `predict(model, batch, phase)` | what is scored: a tensor, or tensors in a tuple or dictionary |
-# | `tally()` | an object with `add(prediction, batch)`, `gather(device)` and `scores()` |
+# | `tally()` | an object with `add(prediction, batch)`, `gather(ranks)` and `scores()` |
 #
 # The other methods have one that you may replace: `plan`, `phase`, `rate`, `optimizer`, `for_scoring`, `identity`, `protocol`, `evaluate`, `report`, `advice`, `better`. Settings of your own are fields of a subclass of `Settings`. They become part of the run's name, of the check of a resumed run, and of the command line.
 #
@@ -149,9 +149,9 @@ class Accuracy:
         self.right += int((logits.argmax(1) == batch.tone)[batch.real].sum())
         self.all += int(batch.real.sum())
 
-    def gather(self, device):
+    def gather(self, ranks):
         "Add what other processes counted."
-        self.right, self.all = (sum(device.gather(count)) for count in (self.right, self.all))
+        self.right, self.all = (sum(ranks.gather(count)) for count in (self.right, self.all))
 
     def scores(self):
         "The share of correct answers."

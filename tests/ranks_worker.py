@@ -37,7 +37,7 @@ def compare_gradients(device):
     task, alone = Detection(CONFIG), Detection(CONFIG)
     split, seen = task.splits()["train"], {}
     whole = [7, 3, 11, 0]
-    [rows] = device.share([whole])
+    [rows] = device.ranks.share([whole])
     for phase in ("warm-up", "full"):
         mine = task.batch(split, rows, 0)
         have = gradients(device, device.place(task.model()), task, mine, phase)
@@ -104,26 +104,26 @@ def main(out, fail=""):
         train(config, Failing(config))
     device = open_device("cpu", "fp32")
     seen = {"gradients": compare_gradients(device), "scores": compare_scores(device)}
-    seen["rows"] = device.share([[4, 9, 2, 7], [1, 0, 8, -1]])
+    seen["rows"] = device.ranks.share([[4, 9, 2, 7], [1, 0, 8, -1]])
     device.seed(3, 0)
     seen["random"] = torch.rand(2).tolist()
     task = Detection(CONFIG)
     model = device.place(task.model())
     state = State(model, task.optimizer(model))
     seen["loss"], _ = train_epoch(task, state, task.splits()["train"], device, 0)
-    device.alike(model)
+    device.ranks.alike(model)
     with torch.no_grad():
-        model.final.bias += device.rank
+        model.final.bias += device.ranks.rank
     try:
-        device.alike(model)
+        device.ranks.alike(model)
     except RuntimeError as error:
         seen["unlike"] = str(error)
     try:
-        device.once(lambda: 1 / 0)
+        device.ranks.once(lambda: 1 / 0)
     except ZeroDivisionError as error:
         seen["error of the first"] = str(error)
     train(config)
-    (out / f"{device.rank}.json").write_text(json.dumps(seen))
+    (out / f"{device.ranks.rank}.json").write_text(json.dumps(seen))
 
 
 if __name__ == "__main__":

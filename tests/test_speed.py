@@ -18,7 +18,7 @@ from mshnet import run as run_module
 from mshnet.bench import largest_batch, load_yardstick
 from mshnet.core import Config, UserError
 from mshnet.data import InFiles, read_dataset
-from mshnet.device import PRECISIONS, Cores, Cpu, device_for, open_device
+from mshnet.device import PRECISIONS, Cores, Device, device_for, open_device, update
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend, fold
 from mshnet.run import State, load
 from mshnet.task import Detection, score_split, store_on
@@ -43,7 +43,7 @@ def threads(monkeypatch):
     before = torch.get_num_threads()
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("mshnet.device.USUAL_THREADS", 4)
-    monkeypatch.setattr(Cpu, "chosen", 4)
+    monkeypatch.setattr(Cores, "threads", 4)
     torch.set_num_threads(4)
     yield
     torch.set_num_threads(before)
@@ -54,10 +54,10 @@ def test_threads_make_room_for_other_programs(threads, monkeypatch, taken, count
     "As many as others leave cores, at least one; and back again when they end."
     monkeypatch.setattr(Cores, "others", lambda self, least=0.0: taken)
     monkeypatch.setattr(Cores, "own", lambda self: {0, 1, 2, 3})
-    device = Cpu("fp32")
+    device = Device("fp32")
     assert torch.get_num_threads() == device.facts()["threads"] == count
     monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 0.0)
-    said = device.adapt()
+    said = device.cores.adapt()
     assert torch.get_num_threads() == 4
     assert bool(said) == (count != 4) and (not said or f"4 threads from here on, {count}" in said)
 
@@ -66,15 +66,15 @@ def test_threads_that_were_asked_for_stay(threads, monkeypatch):
     "By OMP_NUM_THREADS, by torch, or for a run that repeats to the last bit."
     monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 3.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert Cpu("fp32").facts()["threads"] == 4
+    assert Device("fp32").facts()["threads"] == 4
     monkeypatch.delenv("OMP_NUM_THREADS")
     torch.set_num_threads(2)
-    assert Cpu("fp32").facts()["threads"] == 2
+    assert Device("fp32").facts()["threads"] == 2
     torch.set_num_threads(4)
     was = torch.are_deterministic_algorithms_enabled()
     try:
         device = device_for(Config(device="cpu", precision="fp32", deterministic=True))
-        assert device.facts()["threads"] == 4 and not device.adapt()
+        assert device.facts()["threads"] == 4 and not device.cores.adapt()
     finally:
         torch.use_deterministic_algorithms(was)
 
@@ -207,16 +207,16 @@ def test_a_step_that_overflows_is_left_out_and_the_scale_halved():
     device = open_device("cpu", "fp16")
     model = nn.Linear(2, 1)
     optimizer, before = torch.optim.SGD(model.parameters(), lr=1.0), model.weight.clone()
-    device.update(model(torch.ones(1, 2)).sum() * 1e38, optimizer)
+    update(device, model(torch.ones(1, 2)).sum() * 1e38, optimizer)
     assert torch.equal(model.weight, before)
     assert device.scaler.get_scale() == 2.0**15
-    device.update(model(torch.ones(1, 2)).sum(), optimizer, clip=0.5)
+    update(device, model(torch.ones(1, 2)).sum(), optimizer, clip=0.5)
     assert (model.weight - before).norm() < 0.51
 
 
 def test_precisions_of_a_device_are_said():
     "What a device cannot compute in is refused with what it can."
-    assert set(Cpu.precisions) == set(PRECISIONS)
+    assert set(Device.precisions) == set(PRECISIONS)
     device = open_device("cpu", "fp32")
     device.precisions = ("bf16", "fp32")
     with pytest.raises(UserError, match="precision=fp16: not on cpu; write bf16 or fp32"):
@@ -260,7 +260,9 @@ def test_a_compiled_step_is_the_same_step():
 
 def test_auto_compiles_where_it_wins():
     "Not on a CPU."
-    assert device_for(tiny()).compile == "auto" and not open_device("cpu").may_compile()
+    device, model = device_for(tiny()), nn.Linear(1, 1)
+    assert device.compile == "auto"
+    assert device.begin("full", model, torch.optim.SGD(model.parameters())) is model
 
 
 # Repeating
@@ -338,7 +340,6 @@ def test_auto_takes_a_fast_device_with_four_times_the_room(monkeypatch, room, st
     task, device = Detection(tiny()), open_device("cpu")
     split = task.splits()["train"]
     monkeypatch.setattr(type(device), "kind", "cuda")
-    monkeypatch.setattr(type(device), "name", "cpu")
     need = 8 * 2 * 32 * 32
     monkeypatch.setattr(type(device), "free", lambda self: room * need)
     assert (store_on(device, task, split) is not None) == stored
@@ -434,12 +435,12 @@ def test_the_largest_batch_is_found_by_trying(monkeypatch):
         return {"seconds": 1.0} | answers[request["config"]["batch_size"]]
 
     monkeypatch.setattr("mshnet.bench.ask_child", ask)
-    monkeypatch.setattr(Cpu, "free", lambda self: 1000.0)
+    monkeypatch.setattr(Device, "free", lambda self: 1000.0)
     config = tiny(scenes=16)
     assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]
     assert "error" in largest_batch(config)[-1]
     assert [row["batch"] for row in largest_batch(tiny(scenes=8))] == [4, 8]
-    monkeypatch.setattr(Cpu, "free", lambda self: 17.0)
+    monkeypatch.setattr(Device, "free", lambda self: 17.0)
     assert largest_batch(config)[-1]["error"] == "would not fit into the free memory"
     assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]  # 16 was not tried
     answers[4] = {"error": "out of memory"}

@@ -18,7 +18,7 @@ from mshnet import data
 from mshnet.cli import main
 from mshnet.core import TASKS, Config, UserError, configure, from_notebook, run_name, settings_class
 from mshnet.data import train_batches, training_batch
-from mshnet.device import Compiled, open_device
+from mshnet.device import open_device
 from mshnet.evaluate import evaluate, predict, trained_model
 from mshnet.export import open_detector
 from mshnet.loss import mshnet_loss
@@ -267,9 +267,12 @@ def test_weights_beside_another_program_s_settings_are_read(runs, tmp_path):
 def test_wrapped_models_keep_their_attributes():
     "A loss reads model.blank, compiled or not."
     model = toys.Reader(3)
-    assert Compiled(model, must=False).blank == 0
+    device = open_device("cpu", "fp32")
+    device.compile = "on"
+    step = device.begin("full", model, torch.optim.SGD(model.parameters()))
+    assert step is not model and step.blank == 0
     with pytest.raises(AttributeError, match="nothing"):
-        _ = Compiled(model, must=False).nothing
+        _ = step.nothing
 
 
 def test_weights_of_other_dimensions_keep_their_layout():
@@ -287,7 +290,8 @@ def test_weights_of_other_dimensions_keep_their_layout():
 def in_two_processes(folder, script, *words):
     "Run a script of these lines under torchrun, where it can import the toys."
     (folder / "script.py").write_text(script)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     words = [sys.executable, *started, *map(str, (folder / "script.py", *words))]
     return subprocess.run(words, env=env, capture_output=True, text=True)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mshnet.core import Config, UserError, run_name
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
-from mshnet.run import Folder, State, load, snapshot, write_checkpoint
+from mshnet.run import State, load, snapshot, write_checkpoint
 from mshnet.task import Detection, count_predictions, predictions, score_split
 from mshnet.train import is_best, train, train_epoch
 
@@ -170,16 +170,6 @@ def test_another_precision_is_another_run(tmp_path):
     assert [", fp32" in entry["device"] for entry in again.history] == [True] * 3
 
 
-def test_a_report_of_a_finished_run_changes_no_record(whole):
-    "Looking at a run on a laptop must not write the laptop into it."
-    before = {
-        p.name: p.read_bytes() for p in whole.folder.glob("*.json") if p.name != "status.json"
-    }
-    train(whole.config.model_copy(update={"log_every": 3}))
-    assert {name: (whole.folder / name).read_bytes() for name in before} == before
-    assert all("cpu" in e["device"] for e in whole.history)
-
-
 def test_an_epoch_without_a_score_is_no_best_epoch(tmp_path):
     "A held-out part without targets and an empty prediction has no IoU."
     judge = Detection(tiny(tmp_path, choose="val"))
@@ -210,10 +200,10 @@ def scoring(**changes):
     return task, device.place(task.model()), task.splits()["train"], device, "full"
 
 
-def test_batches_are_counted_in_order_in_one_thread():
+def test_batches_are_counted_in_order_in_one_thread(monkeypatch):
     "Counting beside the next forward pass must not change what is counted."
     args, counted, threads = scoring(), [], set()
-    args[3].workers = lambda asked: 1  # as on an accelerator; a CPU counts in turn
+    monkeypatch.setattr("mshnet.task.workers", lambda *_: 1)  # as on an accelerator
 
     def count(logits, batch):
         time.sleep(0.05)  # longer than a prediction: they queue up
@@ -253,58 +243,26 @@ def test_an_error_while_counting_or_predicting_ends_both(where, error, monkeypat
     assert len(calls) <= 5
 
 
-class Brightness(Detection):
-    "Another problem for the same loop: is a pixel bright?"
-
-    def model(self):
-        "One weight per channel."
-        torch.manual_seed(self.config.seed)
-        return torch.nn.Conv2d(3, 1, 1)
-
-    def predict(self, model, batch, phase):
-        "Bright or not."
-        return model(batch.image.float() / 255)
-
-    def loss(self, model, batch, phase):
-        "Cross entropy with the bright pixels."
-        bright = (batch.image[:, :1] > 128).float()
-        logits = self.predict(model, batch, phase)
-        return torch.nn.functional.binary_cross_entropy_with_logits(logits, bright)
-
-
-def test_the_loop_trains_another_task(tmp_path):
-    "It knows nothing of MSHNet: a task with one layer trains, scores and resumes."
-    config = tiny(tmp_path / "run", epochs=2)
-    losses = [e["loss"] for e in train(config, Brightness(config)).history]
-    assert losses[1] < losses[0]
-    longer = config.model_copy(update={"epochs": 3})
-    assert len(train(longer, Brightness(longer)).history) == 3
-
-
 def test_a_finished_run_is_only_reported(whole, capsys):
-    "Started again it prints its scores; no weight moves."
-    before = (whole.folder / "last.pt").stat().st_mtime_ns
-    again = train(whole.config)
-    assert (whole.folder / "last.pt").stat().st_mtime_ns == before
+    "Started again it prints its scores; no weight moves, and no record names the new machine."
+    files = [p for p in whole.folder.iterdir() if p.suffix in (".json", ".pt")]
+    before = {p.name: p.read_bytes() for p in files if p.name != "status.json"}
+    again = train(whole.config.model_copy(update={"log_every": 3}))
+    assert {name: (whole.folder / name).read_bytes() for name in before} == before
     assert capsys.readouterr().out.splitlines()[-1] == again.scores["line"]
 
 
 @pytest.mark.parametrize(
-    "change", [{"lr": 0.1}, {"seed": 1, "batch_size": 2}, {"rule": "reference"}]
+    "change", [{"lr": 0.1}, {"seed": 1, "batch_size": 2}, {"rule": "reference"}, {"scenes": 12}]
 )
 def test_a_changed_recipe_is_refused_with_the_fields_that_differ(whole, change):
-    "Resuming with other settings would be neither the one run nor the other."
+    "And changed data: resuming would be neither the one run nor the other."
     before = (whole.folder / "config.json").read_bytes()
     with pytest.raises(UserError) as error:
         train(whole.config.model_copy(update=change))
-    assert all(f"{name} " in str(error.value) for name in change)
+    names = ["train data"] if "scenes" in change else change
+    assert all(f"{name} " in str(error.value) for name in names)
     assert (whole.folder / "config.json").read_bytes() == before
-
-
-def test_changed_data_are_refused(whole):
-    "The same folder name with other pixels is another data set."
-    with pytest.raises(UserError, match="train data"):
-        train(whole.config.model_copy(update={"scenes": 12}))
 
 
 def test_place_settings_may_change(whole, tmp_path):
@@ -350,17 +308,6 @@ def test_scoring_twice_gives_the_same_numbers(whole):
     assert first == second
 
 
-def test_the_choice_of_the_epoch_is_said_beside_the_number(tmp_path):
-    "By a held-out part, by the last epoch, or by the test list, which makes numbers better."
-    said = {}
-    for choose in ("val", "test"):
-        run = train(tiny(tmp_path / choose, choose=choose, epochs=2, val_fraction=0.5))
-        said[choose] = run.scores["protocol"]["chosen"]
-        assert {e["split"] for e in run.history} == {choose}
-    assert "held-out" in said["val"]
-    assert "TEST" in said["test"]
-
-
 def test_the_best_epoch_is_kept_and_not_the_last(tmp_path, monkeypatch):
     "best.pt holds the epoch with the best held-out score."
     scores = iter([0.2, 0.6, 0.4])
@@ -374,20 +321,8 @@ def test_the_best_epoch_is_kept_and_not_the_last(tmp_path, monkeypatch):
     assert load(run.folder / "best.pt")["epoch"] == 1
     assert load(run.folder / "last.pt")["epoch"] == 2
     assert "epoch 1" in run.scores["protocol"]["chosen"]
-
-
-def test_a_loss_that_is_no_number_stops_before_anything_is_overwritten(tmp_path, monkeypatch):
-    "The last good checkpoint stays, the message says what to try, the status says failed."
-    config = tiny(tmp_path / "run", epochs=1)
-    train(config)
-    before = (tmp_path / "run" / "last.pt").read_bytes()
-    monkeypatch.setattr(
-        Detection, "loss", lambda self, model, *a: model.final.bias.sum() * torch.nan
-    )
-    with pytest.raises(UserError, match=r"--clip-grad 1"):
-        train(config.model_copy(update={"epochs": 2}))
-    assert (tmp_path / "run" / "last.pt").read_bytes() == before
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "failed"
+    assert "held-out" in run.scores["protocol"]["chosen"]
+    assert {e["split"] for e in run.history} == {"val"}
 
 
 def test_a_checkpoint_is_the_old_one_or_the_new_one(whole, tmp_path, monkeypatch):
@@ -453,14 +388,6 @@ def test_bf16_computes_the_loss_in_float32():
     with device.autocast():
         loss = task.loss(model, device.feed(batch), "full")
     assert loss.dtype == torch.float32
-
-
-def test_the_log_survives_a_torn_line(whole, tmp_path):
-    "A line that was being written when the power went is ignored."
-    folder = Folder(tmp_path)
-    text = (whole.folder / "log.jsonl").read_text()
-    folder.file("log.jsonl").write_text(text + text[:40])
-    assert len(folder.history()) == 3
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

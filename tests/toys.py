@@ -69,9 +69,9 @@ class Mean:
         values = np.asarray(self.each(prediction, batch), float)[batch.real.numpy()]
         self.sums += values.sum(), len(values)
 
-    def gather(self, device):
+    def gather(self, ranks):
         "Sum over all processes."
-        self.sums = np.sum(device.gather(self.sums), axis=0)
+        self.sums = np.sum(ranks.gather(self.sums), axis=0)
 
     def scores(self):
         "The mean."

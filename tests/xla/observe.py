@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from mshnet.core import Config
-from mshnet.device import Adagrad, host_operations, open_device, xla, xla_counts
+from mshnet.device import Adagrad, host_operations, open_device, update, xla, xla_counts
 from mshnet.run import Folder, State, each_tensor, load
 from mshnet.task import Detection, score_split
-from mshnet.train import beginning, prepare_step, train
+from mshnet.train import Job, beginning, prepare_step, train
 
 SIZE = {"scenes": 80, "base_size": 64, "crop_size": 64, "batch_size": 8, "epochs": 2}
 CONFIG = Config(**SIZE, warm_epoch=0, lr=0.05, lr_end=0.4, loss="sls", head_bias=0)
@@ -59,7 +59,7 @@ def ten_steps(device, shake=0.0):
             batch = device.feed(task.batch(parts["train"], indices, 0))
             with device.autocast():
                 loss = task.loss(step, batch, phase)
-            device.update(loss, state.optimizer, clip=10.0)
+            update(device, loss, state.optimizer, clip=10.0)
             seen[phase].append(look(device) | {"loss": device.read(loss).item()})
         reads = device.reads
         scores = score_split(task, state.scored, parts["test"], device, phase)
@@ -105,7 +105,7 @@ def detector(device):
                 loss = step(device.feed(One(torch.ones(size, 1, 4, 4))).image).sum()
                 if read and number == 3:
                     loss = loss * loss.item()
-                device.update(loss, optimizer)
+                update(device, loss, optimizer)
         seen[phase] = [str(w.message) for w in caught]
     return seen | {"host": sorted(host_operations())}
 
@@ -124,7 +124,7 @@ def travel(folder):
             before = Folder(folder).file("last.pt")
             if before.exists():
                 want, task = load(before), Detection(config)
-                state = beginning(Folder(folder), task, task.splits(), open_device(kind))
+                state = beginning(Job(task, task.splits(), open_device(kind), Folder(folder)))
                 seen[kind] = equal(want, state)
             run = train(config)
     return seen | {"history": run.history, "warnings": [str(w.message) for w in caught]}

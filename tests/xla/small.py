@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from mshnet.device import open_device
+from mshnet.device import open_device, update
 
 
 class One(NamedTuple):
@@ -26,7 +26,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 step = device.begin("full", model, optimizer)
 for _ in range(3):
     image = device.feed(One(torch.ones(8, 1, 4, 4))).image
-    device.update(step(image).sum(), optimizer)
+    update(device, step(image).sum(), optimizer)
 print(device.facts()["xla"])
 print(device.report())
 device.begin("random", model)

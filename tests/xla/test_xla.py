@@ -157,33 +157,53 @@ def test_the_user_is_told_of_compiling(seen):
     assert f"{seen['devices']} virtual device" in seen["why"]
 
 
-def test_the_cache_is_written_and_one_that_cannot_be_read_is_no_matter(tmp_path):
-    "PJRT on the CPU writes entries that another process cannot read; on a TPU it should gain time."
-    first, second = (python(HERE / "small.py", tmp_path / "cache", "") for _ in range(2))
-    assert (first.returncode, second.returncode) == (0, 0), second.stderr
-    assert list((tmp_path / "cache").iterdir())
-    assert "0 found" in first.stdout and "0 unreadable" in first.stdout
-    assert "0 unreadable" not in second.stdout or "0 found" not in second.stdout
-    assert second.stderr.strip() == ""
+STALE = {"TPU_PROCESS_ADDRESSES": "local", "CLOUD_TPU_TASK_ID": "0"}
 
 
-def test_fewer_devices_can_share_a_batch(tmp_path):
-    "The others hold copies."
-    done = python(HERE / "small.py", tmp_path, "", "4", CPU_NUM_DEVICES="8")
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    "What small.py printed on Kaggle, with a cache and a folder for experts; and its folder."
+    folder = tmp_path_factory.mktemp("small")
+    words = HERE / "small.py", folder / "cache", folder / "debug"
+    done = python(*words, KAGGLE_KERNEL_RUN_TYPE="Batch", **STALE)
     assert done.returncode == 0, done.stderr
-    assert "xla, fp32: 4 of 8 virtual devices" in done.stdout
+    return done.stdout, folder
 
 
-def test_a_cache_that_cannot_be_written_costs_time_and_no_more(tmp_path):
-    "A file lies where the folder should be."
-    (tmp_path / "cache").write_text("")
-    done = python(HERE / "small.py", tmp_path / "cache", "")
-    assert done.returncode == 0 and "are not kept in" in done.stderr
+def test_the_cache_is_written_and_one_that_cannot_be_read_is_no_matter(small):
+    "PJRT on the CPU writes entries that another process cannot read; on a TPU it should gain time."
+    said, folder = small
+    assert list((folder / "cache").iterdir())
+    assert "0 found" in said and "0 unreadable" in said
+    second = python(HERE / "small.py", folder / "cache", "")
+    assert (second.returncode, second.stderr.strip()) == (0, "")
+    assert "0 unreadable" not in second.stdout or "0 found" not in second.stdout
 
 
-def test_random_numbers_on_the_chips_follow_the_seed(tmp_path):
+def test_random_numbers_on_the_chips_follow_the_seed(small):
     "For tasks with dropout."
-    assert "\nseeded" in python(HERE / "small.py", tmp_path, "").stdout
+    assert "\nseeded" in small[0]
+
+
+def test_experts_get_programs_and_metrics(small):
+    "--debug-xla DIR: the compiled programs as text, and torch_xla's own report."
+    folder = small[1] / "debug"
+    assert "CompileTime" in (folder / "metrics.txt").read_text()
+    assert list(folder.glob("*.txt"))[1:]
+
+
+def test_kaggles_stale_variables_are_gone_before_the_runtime_starts(small, tmp_path):
+    """With them it would wait for workers that do not exist. On a pod they are right and stay.
+
+    There a batch is shared by fewer devices, and the cache cannot be written: a file is there.
+    """
+    assert small[0].splitlines()[-1] == "[]"
+    (tmp_path / "cache").write_text("")
+    pod = STALE | {"TPU_PROCESS_ADDRESSES": "10.0.0.1:8476", "CPU_NUM_DEVICES": "8"}
+    done = python(HERE / "small.py", tmp_path / "cache", "", "4", **pod)
+    assert done.stdout.splitlines()[-1] == str(list(STALE))
+    assert "xla, fp32: 4 of 8 virtual devices" in done.stdout
+    assert "are not kept in" in done.stderr
 
 
 def test_torchrun_is_refused(tmp_path):
@@ -192,24 +212,6 @@ def test_torchrun_is_refused(tmp_path):
     done = python(*torchrun, "train", "--device", "xla", "--output-dir", tmp_path / "run")
     assert done.returncode != 0 and "start it without torchrun" in done.stderr
     assert not (tmp_path / "run").exists()
-
-
-def test_experts_get_programs_and_metrics(tmp_path):
-    "--debug-xla DIR: the compiled programs as text, and torch_xla's own report."
-    done = python(HERE / "small.py", tmp_path / "cache", tmp_path / "debug")
-    assert done.returncode == 0, done.stderr
-    assert "CompileTime" in (tmp_path / "debug" / "metrics.txt").read_text()
-    assert list((tmp_path / "debug").glob("*.txt"))[1:]
-
-
-def test_kaggles_stale_variables_are_gone_before_the_runtime_starts(tmp_path):
-    "With them it would wait for workers that do not exist. On a pod they are right and stay."
-    stale = {"TPU_PROCESS_ADDRESSES": "local", "CLOUD_TPU_TASK_ID": "0"}
-    kaggle = python(HERE / "small.py", tmp_path, "", KAGGLE_KERNEL_RUN_TYPE="Batch", **stale)
-    assert kaggle.stdout.splitlines()[-1] == "[]", kaggle.stderr
-    stale["TPU_PROCESS_ADDRESSES"] = "10.0.0.1:8476"
-    pod = python(HERE / "small.py", tmp_path, "", **stale)
-    assert pod.stdout.splitlines()[-1] == str(list(stale))
 
 
 @pytest.mark.parametrize(
