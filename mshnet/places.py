@@ -36,7 +36,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from filelock import FileLock
 from tqdm import tqdm
 
 from mshnet.core import (
@@ -48,6 +47,7 @@ from mshnet.core import (
     copy_file,
     did_you_mean,
     digest,
+    locked,
     read_record,
     run_name,
     shown,
@@ -252,21 +252,18 @@ def made_once(target: Path) -> Iterator[Path | None]:
     Yields the path to make it at, in a scratch folder, or None if the target is there already.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(target.with_name(f".{target.name}.lock"))
-    with contextlib.suppress(NotImplementedError, OSError):  # a disk without locks
-        lock.acquire()
     scratch = target.with_name(f".{target.name}.partial")
-    try:
+    with locked(target.with_name(f".{target.name}.lock")):
         if target.exists():
             yield None
             return
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-        yield scratch / target.name
-        os.replace(scratch / target.name, target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        lock.release()
+        try:
+            yield scratch / target.name
+            os.replace(scratch / target.name, target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _make_room(folder: Path, size: float, what: str) -> None:
