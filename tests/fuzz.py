@@ -338,7 +338,7 @@ def data_set(given: tuple[str, bytes], folder: Path) -> None:
         raise UserError(next(line for line in lines if line.startswith("error: ")))
     for split in load(config)[0].values():
         assert set(split.names) <= set("abc")
-        for image, mask in map(split.pair, range(len(split))):
+        for image, mask in split.pairs:
             assert image.dtype == mask.dtype == np.uint8 and image.shape[:2] == mask.shape
             assert 0 < mask.size <= 2**26 and set(np.unique(mask)) <= {0, 1}
 

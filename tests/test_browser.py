@@ -27,6 +27,8 @@ from PIL import Image
 
 from mshnet.run import Folder, say_status, write_log
 
+pytestmark = pytest.mark.nightly
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for path in map(shutil.which, BROWSERS) if path), None)
 NEEDED = ("playwright", "voila", "jupyterlab", "ipywidgets", "ipykernel")

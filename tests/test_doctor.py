@@ -14,7 +14,7 @@ from mshnet import doctor
 from mshnet.bench import load_yardstick
 from mshnet.cli import main
 from mshnet.core import Config, free_memory
-from mshnet.device import Cpu, Cuda
+from mshnet.device import Cuda, Device
 from mshnet.loss import mshnet_loss
 from mshnet.places import Place
 
@@ -139,7 +139,7 @@ def test_busy_neighbours_are_a_warning(monkeypatch, no_gpu):
     monkeypatch.setattr("mshnet.device.Cores.others", lambda self, least=0.0: 0.9)
     level, text = ask("machine")
     assert level == "warning" and "other programs keep 0.9 of" in text
-    monkeypatch.setattr(Cpu, "kind", "cuda")
+    monkeypatch.setattr(Device, "kind", "cuda")
     assert ask("machine")[0] == "ok"
 
 
@@ -172,7 +172,7 @@ def test_what_torch_warns_of_is_part_of_the_line(monkeypatch, recwarn):
 
 def test_bf16_that_is_emulated_is_a_warning(monkeypatch):
     "Asked for by hand on a chip that has none."
-    monkeypatch.setattr(Cpu, "has_bf16", lambda self: False)
+    monkeypatch.setattr(Device, "has_bf16", lambda self: False)
     level, text = ask("accelerator", precision="bf16")
     assert (level, "--precision fp32" in text) == ("warning", True)
 
@@ -346,14 +346,14 @@ def test_a_batch_that_does_not_fit(monkeypatch):
         (0.1, "error", "use a smaller --crop-size"),
         (float("inf"), "ok", "how much is free is not known"),
     ]:
-        monkeypatch.setattr(Cpu, "free", lambda self, free=free: free * GB)
+        monkeypatch.setattr(Device, "free", lambda self, free=free: free * GB)
         found, text = ask("memory", batch_size=16, crop_size=256, precision="fp32")
         assert (found, said in text) == (level, True), text
 
 
 def test_what_is_computed_at_once_counts(monkeypatch):
     "Several devices share a batch, if they can, and micro_batch computes it in parts."
-    monkeypatch.setattr(Cpu, "free", lambda self: 3 * GB)
+    monkeypatch.setattr(Device, "free", lambda self: 3 * GB)
     for settings in ({"num_devices": 4}, {"micro_batch": 4}):
         level, text = ask("memory", batch_size=16, crop_size=256, precision="fp32", **settings)
         assert (level, "a batch of 4 takes" in text) == ("ok", True)

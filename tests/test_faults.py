@@ -11,6 +11,8 @@ import sys
 import pytest
 from conftest import TOP
 
+pytestmark = pytest.mark.nightly
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks and signals")
 
 

@@ -11,6 +11,8 @@ import fuzz
 import pytest
 from conftest import TOP
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("name", fuzz.READERS)
 def test_any_input_gives_a_result_or_a_clear_error(name):

@@ -168,7 +168,7 @@ def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, asked, wanted):
     monkeypatch.setattr(places, "where", lambda *_: colab(tmp_path))
     asked = []
     monkeypatch.setattr(train, "mount_drive", lambda: asked.append(1) or Mounted(None, "asked"))
-    train.look_back(Folder(tmp_path / "run"), config)
+    train._look_back(Folder(tmp_path / "run"), config)
     assert len(asked) == wanted
 
 

@@ -177,6 +177,7 @@ def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
         pass  # nobody trains there any more
 
 
+@pytest.mark.nightly
 def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(tmp_path):
     "Each with its own sum of losses; a session without time is one step, and no error."
     words = ["train", *SMALL.split(), "--epochs=1", "--num-devices=2", "--log-every=1"]

@@ -75,6 +75,7 @@ def test_a_runner_runs_headless_on_synthetic_scenes(tmp_path, name):
     check(*execute(name, tmp_path, **SMALL))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["local", "a100_setup"])
 def test_a_runner_runs_headless_on_real_images(tmp_path, sirst, name):
     "All 427 of them, at a small size."
@@ -118,13 +119,15 @@ def test_an_install_keeps_what_the_image_brought(name):
     assert cell.source.count("-c kept.txt") == cell.source.count("pip install")
 
 
+@pytest.mark.nightly
 def test_kaggles_two_gpus_are_used_from_the_cell(tmp_path):
     "Two processes (here on the CPU); their epochs are seen in the cell."
     notebook, run = execute("kaggle_gpu", tmp_path, **SMALL, num_devices=2)
     check(notebook, run)
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
     assert "epoch 1/1" in printed and "2 processes" in printed
-    assert "error" not in printed and "2 for each of 2 devices" in printed
+    assert "2 for each of 2 devices" in printed
+    assert [line for line in printed.splitlines() if "error" in line] == []
 
 
 @pytest.mark.parametrize("name", ["local", "a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu"])
@@ -140,6 +143,7 @@ def test_the_defaults_of_a_runner_are_possible(name):
     assert configure(values).epochs >= 1
 
 
+@pytest.mark.nightly
 def test_a_runner_goes_on_with_the_run_that_resume_names(tmp_path):
     "Its data and sizes come from that run, not from the defaults of the parameters cell."
     _, run = execute("local", tmp_path, **SMALL, schedule="constant")
@@ -154,6 +158,7 @@ def told(notebook):
     return "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
 
 
+@pytest.mark.nightly
 def test_a_session_ends_and_another_machine_goes_on(tmp_path):
     "The budget, the mirror (a folder stands in for Drive) and the line that goes on, in notebooks."
     drive = tmp_path / "drive"

@@ -371,6 +371,7 @@ def test_streamed_pixels_train_the_same_run(tmp_path):
     assert runs[0] == runs[1]
 
 
+@pytest.mark.nightly
 def test_streaming_takes_bounded_memory(tmp_path):
     "Images are read, checked, hashed and trained on in less than half of the memory of them all."
     folder = make_dataset(tmp_path / "data", train=120, test=2, size=1024)

@@ -301,7 +301,7 @@ def test_a_signal_before_the_first_step_leaves_the_run_as_it_was(tmp_path, monke
     def asked(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mshnet.train.session_of", asked)
+    monkeypatch.setattr("mshnet.train._begin_session", asked)
     with pytest.raises(KeyboardInterrupt):
         run_it(tiny(tmp_path / "run", epochs=1, log_every=2))
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").glob("*.*")} == before
