@@ -921,6 +921,12 @@ class Ranks(OneProcess):
                 value.copy_(mean.view_as(value))
 
     def share(self, plan: list[list[int]]) -> list[list[int]]:
+        for rows in plan:
+            if len(rows) % self.count:
+                raise UserError(
+                    f"a batch of {len(rows)} cannot be shared by {self.count} processes: plan "
+                    f"batches of a multiple of {self.count}"
+                )
         sizes = [len(rows) // self.count for rows in plan]
         cuts = [slice(size * self.rank, size * (self.rank + 1)) for size in sizes]
         return [rows[cut] for rows, cut in zip(plan, cuts, strict=True)]

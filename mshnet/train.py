@@ -402,7 +402,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
         state = beginning(job)
         unfinished = state.epoch < config.epochs - 1
         once(lambda: prepare(folder, config, device.why, unfinished))
-        _begin_session(job, held)
+        _begin_session(job, config, held)
         return _to_its_end(job, state)
 
 # %% ../nbs/10_train.ipynb #_check_data
@@ -469,10 +469,9 @@ def _look_back(folder: Folder, config: Settings) -> None:
         print(f"mirror  brought back from {took}")
 
 
-def _begin_session(job: Job, held: contextlib.ExitStack) -> None:
+def _begin_session(job: Job, config: Settings, held: contextlib.ExitStack) -> None:
     "Accompany a run until the stack is left."
-    config, first = job.config, first_process()
-    hours = session_hours(config)
+    hours, first = session_hours(config), first_process()
     left = 3600 * hours - session_seconds()
     if first:
         held.enter_context(written_down(job.folder))
@@ -594,6 +593,7 @@ def _to_its_end(job: Job, state: State) -> Run:
     _announce(job, state)
     asked, patience = None, 600.0  # seconds that a mirror may take at the end
     try:
+        job.once(lambda: say_status(job.folder, "running", state.epoch))
         try:
             _fit_in_memory(job, state)
         except Stopped as stopped:

@@ -45,14 +45,14 @@
 # ## Train and score
 #
 # ```bash
-# mshnet doctor                                            # what this machine is and can do
+# mshnet doctor                                            # what this machine can do
 # mshnet data data/NUAA-SIRST                              # what is in a data set, and everything wrong with it
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 epochs; run it again to resume
 # mshnet test --dataset-dir data/NUAA-SIRST                # score the pretrained weights, or --weight-path RUN/best.pt
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # an ONNX file, checked (--format safetensors)
 # mshnet compare runs/NUAA-SIRST-*                         # runs side by side: scores, curves, errors
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # a run in one file (--format zip)
-# mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed, beside a plain script
+# mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed beside a plain script, in a clone
 # ```
 #
 # `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](01_places.ipynb); the downloads are not tested).

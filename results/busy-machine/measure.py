@@ -50,7 +50,7 @@ def measure() -> dict[str, list[float]]:
     "Times of forward passes and of training steps in this process, in milliseconds."
     import torch
 
-    from mshnet.device import open_device
+    from mshnet.device import open_device, update
     from mshnet.loss import mshnet_loss
     from mshnet.model import MSHNet
 
@@ -69,7 +69,7 @@ def measure() -> dict[str, list[float]]:
         with device.autocast():
             masks, logits = model(batch)
             loss = mshnet_loss(masks, logits, mask, "soft_iou+bce").mean()
-        device.update(loss, optimizer)
+        update(device, loss, optimizer)
 
     model.eval()
     passes = timed(forward)

@@ -13,7 +13,7 @@ SIZES = [(96, 96), (61, 97), (131, 40), (128, 128)]
 rng = np.random.default_rng(0)
 images = [rng.integers(0, 256, (*s, 3) if s[1] == 97 else s, dtype=np.uint8) for s in SIZES]
 masks = [(rng.random(s) < 0.2).astype(np.uint8) for s in SIZES]
-store = store_pixels(Split("train", tuple("abcd"), tuple(images), tuple(masks), "noise"))
+store = store_pixels(Split("train", tuple("abcd"), tuple(zip(images, masks, strict=True)), "noise"))
 there = store.through(lambda pixels: pixels.to(torch_xla.device()))
 config = Config(base_size=96, target_share=0.5)
 draws = [[draw(config, epoch, i) for i in range(4)] for epoch in (0, 1)]
