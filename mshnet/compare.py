@@ -33,7 +33,6 @@ from .metrics import fraction
 from .model import weights_file
 from .run import Folder, cannot_be_written, write_atomic
 from mshnet.show import (
-    Amount,
     Details,
     ImageRecord,
     Record,
@@ -55,15 +54,16 @@ SCORES = {"iou": "IoU", "niou": "nIoU", "f1": "F1", "pd": "Pd", "fa": "Fa"}
 class _ScoresFile(Record):
     "scores.json; the protocol of another task than detection names the task."
 
-    scores: dict[str, Amount | str | None]  # None: there was nothing to divide by
+    scores: dict[str, float | str | None]  # None: there was nothing to divide by
     protocol: dict[str, str | int | float | None]
 
     @model_validator(mode="after")
     def complete(self) -> Self:
         "ValueError unless a detection has all of its scores."
         for name in SCORES if "task" not in self.protocol else ():
-            if isinstance(self.scores.get(name, ""), str):
-                raise ValueError(f"{name} is missing, or not a number")
+            value = self.scores.get(name, "")
+            if isinstance(value, str) or (value is not None and value < 0):
+                raise ValueError(f"{name} is missing, or not a number of at least 0")
         return self
 
 

@@ -809,9 +809,15 @@ def replacing(
         with open(temporary, "wb") as file:
             yield file
             to_disk(file)
-        if previous and path.exists():
-            os.replace(path, previous)
-        os.replace(temporary, path)
+        moved = previous if previous and path.exists() else None
+        if moved:
+            os.replace(path, moved)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if moved:
+                os.replace(moved, path)
+            raise
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -882,7 +888,7 @@ def copy_file(
     previous: Path | None = None,  # keeps what was there before
     write: Callable[[BinaryIO, bytes], object] = lambda file, piece: file.write(piece),
 ) -> Stamp | None:  # of what was copied
-    "Copy a file and verify the copy; OSError, and everything as it was, if that is impossible."
+    "Copy a file and verify the copy; OSError, and `new` as it was, if that is impossible."
     seen = hashlib.sha256()
     with open(old, "rb") as source, replacing(new, previous) as target:
         before = stamp(source.fileno())
@@ -918,7 +924,7 @@ def locked(
     except NotImplementedError:
         held = False
     except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
             raise
         held = False
     try:

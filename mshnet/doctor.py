@@ -115,7 +115,7 @@ def _machine(checkup: _Checkup) -> Answer:
     memory = ""
     if hasattr(os, "sysconf"):  # not on Windows
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        memory = f", {size / 2**30:.0f} GB memory"
+        memory = f", {size / 2**30:.0f} GB memory in all"
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     text = f"{system}{memory}; {where().note}; other programs keep {taken:.1f} of "
     text += f"{counted(cores.count, 'core')} busy"
@@ -188,9 +188,11 @@ def _unseen_gpu(gpus: list[str]) -> str:  # empty: torch sees them
     if not gpus or torch.cuda.is_available():
         return ""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    first = (hidden or "").split(",")[0].strip()  # a number, or the name of a GPU with hyphens
+    hides = hidden is not None and first not in map(str, range(len(gpus))) and "-" not in first[1:]
     if not torch.version.cuda:
         why = "is built without CUDA; install the build for CUDA that pytorch.org names instead"
-    elif hidden is not None:
+    elif hides:
         why = f"may not use it: CUDA_VISIBLE_DEVICES={hidden!r}; remove that variable"
     else:
         why = "does not get it; restart the machine, then install torch again if it stays so"

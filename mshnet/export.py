@@ -9,6 +9,7 @@ __all__ = ['PACKAGES', 'KIND', 'VERSION', 'FORMATS', 'EXAMPLE', 'TOLERANCE', 'SI
 # %% ../nbs/14_export.ipynb #c-import-contextlib
 import contextlib
 import hashlib
+import importlib
 import importlib.util
 import json
 import logging
@@ -86,10 +87,13 @@ def _quiet() -> Iterator[None]:
 
 
 def _expect_packages(*names: str) -> None:
-    "UserError with the line that installs what is missing."
-    missing = [name for name in names if not importlib.util.find_spec(name)]
-    if missing:
-        raise UserError(f"ONNX: needs {missing[0]}; run: pip install {' '.join(missing)}")
+    "UserError with the line that installs what is missing, or does not load."
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            todo = f"run: pip install --upgrade {' '.join(names)}"
+            raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
 
 # %% ../nbs/14_export.ipynb #safetensors_bytes
 def safetensors_bytes(trained: Trained) -> bytes:
@@ -255,7 +259,9 @@ def _read_checked(path: Path) -> tuple[bytes, dict[str, Any]]:
     note = read_json(beside)
     if not isinstance(note, dict) or note.get("kind") != KIND:
         raise UserError(f"{beside}: not a note of `mshnet export`; export the weights again")
-    if type(number := note.get("version")) is not int or number > VERSION:
+    if type(number := note.get("version")) is not int:
+        raise UserError(f"{beside}: damaged, it has no version; export the weights again")
+    if number > VERSION:
         raise UserError(f"{path}: written by a newer mshnet ({shown(number)}); update mshnet")
     if hashlib.sha256(data).hexdigest() != note.get("sha256"):
         raise UserError(f"{path}: damaged, or changed since it was written; export it again")

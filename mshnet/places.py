@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'BAD_BYTES', 'UNPACKED', 'BLOCK', 'ARCHIVES', 'MOST_FILES',
-           'MOST_GROWTH', 'GROWN', 'KNOWN', 'ENDINGS', 'PASSING', 'IMPORTED', 'Place', 'where', 'interactive',
+           'MOST_GROWTH', 'GROWN', 'KNOWN', 'ENDINGS', 'PASSING', 'OLDEST', 'IMPORTED', 'Place', 'where', 'interactive',
            'forget_stale_tpu', 'installed', 'first_process', 'say', 'megabytes', 'disk_errors', 'foreign_errors',
            'is_mounted', 'Mounted', 'mount_drive', 'made_once', 'unpack', 'Published', 'known', 'download',
            'find_dataset', 'pack', 'offer_download', 'run_folder', 'program_folder', 'wants_drive', 'mirror_folder',
@@ -300,7 +300,8 @@ class _Header(tarfile.TarInfo):
 def _open_archive(file: Path) -> zipfile.ZipFile | tarfile.TarFile:
     "Open an archive by its first bytes, whatever it is called."
     with open(file, "rb") as start:
-        zipped = start.read(2) == b"PK"
+        zipped = start.read(4) in (b"PK\3\4", b"PK\5\6")
+    zipped = zipped or (file.suffix.lower() == ".zip" and zipfile.is_zipfile(file))
     return zipfile.ZipFile(file) if zipped else tarfile.open(file, tarinfo=_Header)
 
 
@@ -320,6 +321,8 @@ def _tar_members(box: tarfile.TarFile) -> Iterator[tuple[Any, str, int, str]]:
     "Each member of a .tar, its name, its size and its fault; damaged ends raise ReadError."
     for header in box:
         fault = "" if header.isreg() or header.isdir() else "is a link or a device"
+        if header.size < 0:  # an extended header may state it
+            fault = "has an impossible size"
         header.name = header.name.replace("\\", "/")
         yield header, header.name, header.size, fault
     rest: Any = box.fileobj
@@ -343,6 +346,8 @@ def _why_refused(name: str) -> str:
         return "has an absolute path"
     if ".." in parts:
         return "leads out of its folder"
+    if any(len(part.encode("utf-8", "replace")) > 255 for part in parts):
+        return "has a name that no file can have"
     return "lies in more than 50 folders" if len(parts) > 51 else ""
 
 
@@ -381,7 +386,7 @@ def unpack(archive: Path, local: Path) -> Path:
                     say(f"data    copying {archive.name} from Google Drive")
                     near = Path(shutil.copyfile(archive, new.with_name(archive.name)))
                 damaged = f"{archive}: damaged, or no archive"
-                with foreign_errors(damaged, "copy or fetch it again"):
+                with foreign_errors(damaged, "copy or fetch it again, or unpack it by hand"):
                     _extract(near, new / name, local)
                 say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
     return _innermost(target)
@@ -616,7 +621,8 @@ def _at_hand(folder: Path, local: Path) -> Path:
 
 # %% ../nbs/01_places.ipynb #pack
 ENDINGS = {"": (".tar.gz", ".tgz", ".zip"), "tar.gz": (".tar.gz", ".tgz"), "zip": (".zip",)}
-PASSING = shutil.ignore_patterns(".*.tmp", "lock", "*.lock", "tensorboard", ".pack-*")
+PASSING = shutil.ignore_patterns(".*.tmp", "lock", "*.lock", "tensorboard")
+OLDEST = 400_000_000  # seconds; zip cannot store a time before 1980, and such a one is no real one
 
 
 def pack(
@@ -634,11 +640,14 @@ def pack(
     kind = "zip" if path.name.lower().endswith(".zip") else "gztar"
     with (
         disk_errors(f"{path}: cannot be written"),
-        tempfile.TemporaryDirectory(prefix=".pack-", dir=path.parent) as tmp,
+        tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
     ):
-        shutil.copytree(run, f"{tmp}/{name}", ignore=PASSING, copy_function=_copy_if_there)
+        shutil.copytree(run, f"{tmp}/{name}", ignore=_left_out, copy_function=_copy_if_there)
+        for copied in Path(tmp).rglob("*"):
+            if copied.stat().st_mtime < OLDEST:
+                os.utime(copied)
         made = shutil.make_archive(f"{tmp}/run", kind, tmp, name, owner="root", group="root")
-        os.replace(made, path)
+        copy_file(Path(made), path)
     offer_download(path, place)
     return path
 
@@ -655,6 +664,12 @@ def offer_download(path: Path, place: Place | None = None) -> bool:
         say(f"{path} is not offered for download; in a cell, `from mshnet.places import pack` does")
         return False
     return True
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    "What is not packed of a folder; links to folders neither, which may lead anywhere."
+    links = {n for n in names if os.path.islink(p := os.path.join(folder, n)) and os.path.isdir(p)}
+    return PASSING(folder, names) | links
 
 
 def _copy_if_there(old: str, new: str) -> None:

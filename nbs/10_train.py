@@ -513,7 +513,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
         state = beginning(job)
         unfinished = state.epoch < config.epochs - 1
         once(lambda: prepare(folder, config, device.why, unfinished))
-        _begin_session(job, config, held)
+        _begin_session(job, state, config, held)
         return _to_its_end(job, state)
 
 
@@ -590,15 +590,16 @@ def _look_back(folder: Folder, config: Settings) -> None:
         print(f"mirror  brought back from {took}")
 
 
-def _begin_session(job: Job, config: Settings, held: contextlib.ExitStack) -> None:
+def _begin_session(job: Job, state: State, config: Settings, held: contextlib.ExitStack) -> None:
     "Accompany a run until the stack is left."
     hours, first = session_hours(config), first_process()
     left = 3600 * hours - session_seconds()
     if first:
         held.enter_context(written_down(job.folder))
     target = mirror_folder(config) if first else None
-    job.mirror = held.enter_context(Mirror(job.folder.path, target, config.mirror_rate))
     job.stop = held.enter_context(Stop(left, f"the session's {hours:.4g} hours are over"))
+    job.once(lambda: say_status(job.folder, "running", state.epoch))  # the mirror reads it
+    job.mirror = held.enter_context(Mirror(job.folder.path, target, config.mirror_rate))
 
 
 def keep_copies(config: Settings) -> str:  # what is where; empty: there is no mirror
@@ -728,10 +729,9 @@ def best_or_last(
 #| export
 def _to_its_end(job: Job, state: State) -> Run:
     "Train and score a run until it is done or asked to stop, and print where everything is."
-    _announce(job, state)
     asked, patience = None, 600.0  # seconds that a mirror may take at the end
     try:
-        job.once(lambda: say_status(job.folder, "running", state.epoch))
+        _announce(job, state)
         try:
             _fit_in_memory(job, state)
         except Stopped as stopped:

@@ -359,7 +359,8 @@ def trade_offs(
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axes, of in zip(figure.subplots(1, 2), ("objects", "pixels"), strict=True):
         draw_trade_off(axes, [read_details(folder)], of)
-        axes.legend(axes.lines[1:], ["threshold 0.5"], fontsize=8)
+        if axes.lines:
+            axes.legend(axes.lines[1:], ["threshold 0.5"], fontsize=8)
     return save_picture(figure, folder / "figures" / "trade_offs.png")
 
 

@@ -906,7 +906,7 @@ def _batches(frames: Iterable[Frame], tile: int, size: int) -> Iterator[tuple[li
         return len(tiling.places), tiling.padded, frame.pixels.ndim
 
     for (tiles, *_), alike in itertools.groupby(frames, kind):
-        while batch := list(itertools.islice(alike, size if tiles <= 1 else 1)):
+        while batch := list(itertools.islice(alike, max(size, 1) if tiles <= 1 else 1)):
             yield batch, tiles
 
 

@@ -455,3 +455,13 @@ def test_a_run_without_targets_is_compared(tmp_path):
     assert "-" in tables(found)[0].rows[0]
     draw(found)
     worst(found.runs[0], 2)
+
+
+def test_scores_of_another_task_may_be_negative(tmp_path, capsys):
+    "Such as R2, or the logarithm of a likelihood."
+    for name, value in (("a", -0.2), ("b", 0.3)):
+        (tmp_path / name).mkdir()
+        content = {"scores": {"r2": value}, "protocol": {"task": "other", "split_hash": "1"}}
+        (tmp_path / name / "scores.json").write_text(json.dumps(content))
+    status, out, _ = call(capsys, tmp_path / "a", tmp_path / "b", "--anyway")
+    assert status == 0 and "-0.2" in out

@@ -427,7 +427,10 @@ def test_a_member_that_is_a_file_and_a_folder_is_refused(here, tmp_path, names, 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
 def test_a_member_that_no_disk_takes_is_refused(here, tmp_path, suffix):
     "In one line that is not long."
-    cases = {"/".join("a" * 2000): "more than 50 folders", "a" * 256: "File name too long"}
+    cases = {
+        "/".join("a" * 2000): "more than 50 folders",
+        "a" * 256: "a name that no file can have",
+    }
     for name, said in cases.items():
         line = refusal(unpack, write(tmp_path / f"set{suffix}", {"b": "b", name: "a"}), here.local)
         assert said in line
@@ -443,6 +446,25 @@ def test_zeros_behind_the_last_member_are_not_read_for_ever(here, tmp_path):
     assert tree(unpack(archive, here.local)) == {"a.txt": b"a"}
     archive.write_bytes(gzip.compress(plain + bytes(20_000_000)))
     assert "does not end after its last member" in refusal(unpack, archive, here.local)
+
+
+def test_a_member_of_a_negative_size_is_refused(here, tmp_path):
+    "An extended header may state it; the sum of all sizes would stay small whatever follows."
+    archive = tmp_path / "set.tar"
+    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as box:
+        folder = tarfile.TarInfo("images")
+        folder.type, folder.pax_headers = tarfile.DIRTYPE, {"size": "-1000000000000"}
+        box.addfile(folder)
+    assert "has an impossible size" in refusal(unpack, archive, here.local)
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("PKU/a.png", ".tar"), ("a.png", ".zip")])
+def test_an_archive_is_known_by_what_it_holds(here, tmp_path, name, suffix):
+    "A tar whose first name begins as a zip does, and a zip with a program before it."
+    archive = write(tmp_path / f"set{suffix}", {name: "a"})
+    if suffix == ".zip":
+        archive.write_bytes(b"#!/bin/sh\n" + archive.read_bytes())
+    assert list(tree(unpack(archive, here.local)).values()) == [b"a"]
 
 
 @pytest.mark.parametrize("method", ["encrypted", zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -858,6 +880,13 @@ def test_a_packed_run_unpacks_to_itself(run, tmp_path, format):
     size = path.stat().st_size
     (run / "last.pt").write_text("longer than before")
     assert pack(run, format).stat().st_size > size  # it is replaced
+
+
+def test_old_times_and_links_to_folders_are_no_trouble(run, tmp_path):
+    "zip knows no time before 1980, and a link may lead to a data set or back to the run."
+    os.utime(run / "log.jsonl", (0, 0))
+    (run / "latest").symlink_to(run)
+    assert set(tree(unpack(pack(run, "zip"), tmp_path / "local"))) == set(KEPT)
 
 
 def test_a_file_that_vanishes_meanwhile_is_left_out(run, monkeypatch, tmp_path):

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from mshnet.cli import main
 from mshnet.core import STOPPED, Config, UserError
+from mshnet.device import Ranks
 from mshnet.run import Folder, alone, load
 from mshnet.show import gallery
 from mshnet.train import train
@@ -63,6 +65,14 @@ def test_rows_are_disjoint_and_complete(seen):
     "Each process has its part of each batch."
     first, second = (rank["rows"] for rank in seen["ranks"])
     assert (first, second) == ([[4, 9], [1, 0]], [[2, 7], [8, -1]])
+
+
+def test_a_batch_that_cannot_be_shared_is_an_error():
+    "Of a plan of one's own; a row that is left out would be a wrong score without a word."
+    two = SimpleNamespace(count=2, rank=0)
+    assert Ranks.share(two, [[1, 2], [3, -1]]) == [[1], [3]]
+    with pytest.raises(UserError, match="batches of a multiple of 2"):
+        Ranks.share(two, [[1, 2, 3]])
 
 
 def test_random_numbers_differ_by_process_and_follow_the_seed(seen):
@@ -195,6 +205,7 @@ def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(tmp_path
 LISTS_ITS_THREADS = """
 import atexit, glob, sys
 from pathlib import Path
+from types import SimpleNamespace
 
 def say():
     names = [Path(name).read_text().strip() for name in glob.glob("/proc/self/task/*/comm")]

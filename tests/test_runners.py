@@ -126,7 +126,7 @@ def test_kaggles_two_gpus_are_used_from_the_cell(tmp_path):
     check(notebook, run)
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
     assert "epoch 1/1" in printed and "2 processes" in printed
-    assert "2 for each of 2 devices" in printed
+    assert "a batch of 2 takes" in printed
     assert [line for line in printed.splitlines() if "error" in line] == []
 
 

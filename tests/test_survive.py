@@ -22,7 +22,7 @@ from torch import nn
 
 from mshnet import run as run_module
 from mshnet.cli import main
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, write_atomic
 from mshnet.device import device_for, open_device
 from mshnet.model import checksum
 from mshnet.run import FORMAT, Folder, Stopped, load, write_checkpoint
@@ -781,6 +781,22 @@ def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeyp
     assert load(tmp_path / "run" / "last.pt")["epoch"] in (0, 1)  # the last may be on its way
     assert result(run_it(config).folder) == whole
     assert not list((tmp_path / "run").glob(".*.tmp"))
+
+
+def test_a_file_that_cannot_take_its_place_leaves_the_one_before(tmp_path, monkeypatch):
+    "The first rename, which keeps the one before under another name, is undone."
+    path, rename = tmp_path / "last.pt", os.replace
+    path.write_text("epoch 1")
+
+    def refuse(old, new):
+        if str(old).endswith(".tmp"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(UserError, match="what was there is unchanged"):
+        write_atomic(path, "epoch 2", previous=tmp_path / "previous.pt")
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"last.pt": "epoch 1"}
 
 
 # Checkpoints

@@ -154,8 +154,8 @@ class Watch:
         self.reach(f"{what} {name}: after")
 
     def watch_names(self) -> None:
-        "Make points of renames, links and flushes."
-        replace, link, fsync = os.replace, os.link, os.fsync
+        "Make points of renames and flushes."
+        replace, fsync = os.replace, os.fsync
 
         def replaced(old: Any, new: Any, **how: Any) -> None:
             self.around("replace", new, lambda: replace(old, new, **how))
@@ -164,15 +164,12 @@ class Watch:
             if safe is not None:
                 self.safe_sizes[os.path.abspath(new)] = safe
 
-        def linked(old: Any, new: Any, **how: Any) -> None:
-            self.around("link", new, lambda: link(old, new, **how))
-
         def flushed(number: int) -> None:
             path = os.readlink(f"/proc/self/fd/{number}") if sys.platform == "linux" else "/file"
             self.around("fsync", path, lambda: fsync(number))
             self.safe_sizes.pop(path, None)
 
-        os.replace, os.link, os.fsync = replaced, linked, flushed  # type: ignore[assignment]
+        os.replace, os.fsync = replaced, flushed  # type: ignore[assignment]
 
     def opened(self, file: Any, mode: str = "r", *more: Any, **how: Any) -> Any:
         "Open a file; the writes to one of the run, or of its mirror, are watched."
@@ -342,13 +339,13 @@ class Round:
 
 
 def point(this: Round) -> None:
-    "kill -9 before, in the middle of and after each write, flush, link, rename and step."
+    "kill -9 before, in the middle of and after each write, flush, rename and step."
     names = sorted(this.points)
     name = names[this.seed % len(names)]  # one after the other
     spots = [(name, this.rng.randint(1, this.points[name]))]
     this.what = f"{name} ({spots[0][1]}) "
     if this.seed % 4 == 0:  # and the resumed run is killed too, if it reaches the second point
-        spots.append(this.draw_point("best.pt", "last.pt", "link previous.pt", "log.jsonl"))
+        spots.append(this.draw_point("best.pt", "last.pt", "replace previous.pt", "log.jsonl"))
     for spot in spots:
         statuses = (-9,) if spot == spots[0] else (-9, 0)
         this.disturb(*statuses, arm=lambda watch, spot=spot: watch.at.update({spot: watch.kill}))
