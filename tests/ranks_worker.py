@@ -105,6 +105,7 @@ def main(out, fail=""):
     device = open_device("cpu", "fp32")
     seen = {"gradients": compare_gradients(device), "scores": compare_scores(device)}
     seen["rows"] = device.ranks.share([[4, 9, 2, 7], [1, 0, 8, -1]])
+    seen["mean"] = device.ranks.mean(torch.tensor(float(device.ranks.rank))).item()
     device.seed(3, 0)
     seen["random"] = torch.rand(2).tolist()
     task = Detection(CONFIG)

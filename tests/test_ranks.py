@@ -85,6 +85,7 @@ def test_random_numbers_differ_by_process_and_follow_the_seed(seen):
 def test_the_processes_agree(seen):
     "On the loss; and a model that differs, or an error of the first, is known to both."
     first, second = seen["ranks"]
+    assert first["mean"] == second["mean"] == 0.5  # of ranks 0 and 1
     assert first["loss"] == second["loss"]
     assert "different models" in first["unlike"] and first["unlike"] == second["unlike"]
     assert first["error of the first"] == second["error of the first"] == "division by zero"
