@@ -322,8 +322,7 @@ def noisy_model(
 
 # %% ../nbs/13_bench.ipynb #_compare_losses
 STEPS = 3  # that are compared
-# Allowed relative differences: of the first loss; of later ones from the same weights, where
-# rounding grows with a prediction that sharpens; of later ones in a run of its own
+# Allowed relative differences: first loss; later ones from the same weights; of a run of its own
 SAME, CLOSE, LATER = 1e-6, 1e-4, 0.1
 
 

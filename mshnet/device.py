@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['T', 'PRECISIONS', 'NO_MEMORY', 'MMAP_MAX', 'TRIM', 'MMAP_FROM', 'USUAL_THREADS', 'XLA_PACKAGES', 'TPU_CHIPS',
            'OPTIMIZERS', 'each_tensor', 'no_number', 'Device', 'OneProcess', 'parts_of', 'update', 'infer', 'workers',
-           'TooLarge', 'explained', 'release', 'random_states', 'set_random_states', 'hold_memory', 'Cores', 'Cuda',
-           'Mps', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'xla_counts', 'host_operations', 'Xla', 'Ranks',
-           'Adagrad', 'make_optimizer', 'started_processes', 'best_device', 'open_device', 'check_batch', 'device_for']
+           'TooLarge', 'is_out_of_memory', 'explained', 'release', 'random_states', 'set_random_states', 'hold_memory',
+           'Cores', 'Cuda', 'Mps', 'xla', 'tpu_chips', 'why_no_xla', 'runtime_trouble', 'xla_counts', 'host_operations',
+           'Xla', 'Ranks', 'Adagrad', 'make_optimizer', 'started_processes', 'best_device', 'open_device',
+           'check_batch', 'device_for']
 
 # %% ../nbs/06_device.ipynb #c-import-atexit
 import atexit
@@ -277,6 +278,11 @@ class TooLarge(UserError):
     "A batch does not fit into the device's memory."
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    "Whether an error of torch means that memory ended: its kinds differ, its words are known."
+    return isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY)
+
+
 @contextlib.contextmanager
 def explained(device: Device, batch_size: int) -> Iterator[None]:
     "Turn torch's errors of known cause into a UserError with the remedy; TooLarge without memory."
@@ -288,7 +294,7 @@ def explained(device: Device, batch_size: int) -> Iterator[None]:
                 "device=xla: this process has trained on another device before torch_xla was "
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
-        if not isinstance(error, MemoryError) and not any(w in str(error) for w in NO_MEMORY):
+        if not is_out_of_memory(error):
             raise
         raise TooLarge(_smaller(device, batch_size)) from None
 

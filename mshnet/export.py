@@ -10,7 +10,6 @@ __all__ = ['PACKAGES', 'KIND', 'VERSION', 'FORMATS', 'EXAMPLE', 'TOLERANCE', 'SI
 import contextlib
 import hashlib
 import importlib
-import importlib.util
 import json
 import logging
 import math

@@ -43,7 +43,7 @@ from mshnet.data import (
     trouble,
     visible,
 )
-from .device import NO_MEMORY
+from .device import is_out_of_memory
 from .evaluate import Detector
 from .export import OnnxDetector, open_detector
 from .metrics import Objects, crop
@@ -131,7 +131,7 @@ def _probabilities(
     try:
         prob = detector(rows, size)[:count, 0].numpy()
     except (RuntimeError, MemoryError) as error:
-        if not isinstance(error, MemoryError) and not any(w in str(error) for w in NO_MEMORY):
+        if not is_out_of_memory(error):
             raise
         pixels = "x".join(map(str, images.shape[1:3]))
         raise UserError(f"no memory for a piece of {pixels}: write a smaller --tile") from None

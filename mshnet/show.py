@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Count', 'Fraction', 'Amount', 'CURVES', 'T', 'COLORS', 'LINES', 'SIGNS', 'Sign', 'HIT', 'MISS', 'FALSE_ALARM',
            'Source', 'ENDS', 'Picture', 'png', 'save_picture', 'Record', 'ImageRecord', 'TargetRecord', 'Details',
-           'read_record', 'read_details', 'style', 'draw_line', 'learning_curves', 'draw_trade_off', 'trade_offs',
+           'read_scores_file', 'read_details', 'style', 'draw_line', 'learning_curves', 'draw_trade_off', 'trade_offs',
            'draw_images', 'even_steps', 'run_config', 'predict_some', 'gallery', 'draw_run', 'samples',
            'beside_top_hat', 'tensorboard', 'View', 'explored', 'Views', 'open_views', 'worst_first', 'Explorer',
            'movable', 'explore', 'how_far', 'silence', 'Watch', 'Watcher', 'watch']
@@ -171,7 +171,7 @@ class Details(Record):
 T = TypeVar("T", bound=Record)
 
 
-def read_record(path: Path, kind: type[T]) -> T:
+def read_scores_file(path: Path, kind: type[T]) -> T:
     "A file of scores, checked; UserError if a scoring would not have written it so."
     try:
         return kind.model_validate(read_json(path))
@@ -186,7 +186,7 @@ def read_details(
 ) -> Details:
     "What a scoring recorded; nothing where it recorded nothing."
     path = folder / "details.json"
-    return read_record(path, Details) if path.exists() else Details()
+    return read_scores_file(path, Details) if path.exists() else Details()
 
 # %% ../nbs/11_show.ipynb #style
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")

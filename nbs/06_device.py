@@ -325,6 +325,11 @@ class TooLarge(UserError):
     "A batch does not fit into the device's memory."
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    "Whether an error of torch means that memory ended: its kinds differ, its words are known."
+    return isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY)
+
+
 @contextlib.contextmanager
 def explained(device: Device, batch_size: int) -> Iterator[None]:
     "Turn torch's errors of known cause into a UserError with the remedy; TooLarge without memory."
@@ -336,7 +341,7 @@ def explained(device: Device, batch_size: int) -> Iterator[None]:
                 "device=xla: this process has trained on another device before torch_xla was "
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
-        if not isinstance(error, MemoryError) and not any(w in str(error) for w in NO_MEMORY):
+        if not is_out_of_memory(error):
             raise
         raise TooLarge(_smaller(device, batch_size)) from None
 
@@ -591,6 +596,7 @@ test_eq([workers(device, n) for n in (-1, 3)], [0, 3])
 release(device)
 with expect_fail(TooLarge, contains="write --batch-size 8"), explained(device, 16):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
+assert not is_out_of_memory(RuntimeError("another error"))
 with expect_fail(UserError, contains="restart the kernel"), explained(device, 16):
     raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
 

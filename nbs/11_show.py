@@ -201,7 +201,7 @@ class Details(Record):
 T = TypeVar("T", bound=Record)
 
 
-def read_record(path: Path, kind: type[T]) -> T:
+def read_scores_file(path: Path, kind: type[T]) -> T:
     "A file of scores, checked; UserError if a scoring would not have written it so."
     try:
         return kind.model_validate(read_json(path))
@@ -216,7 +216,7 @@ def read_details(
 ) -> Details:
     "What a scoring recorded; nothing where it recorded nothing."
     path = folder / "details.json"
-    return read_record(path, Details) if path.exists() else Details()
+    return read_scores_file(path, Details) if path.exists() else Details()
 
 
 # %%
@@ -225,7 +225,7 @@ test_eq(len(details.images), len(details.curve("calibration")["mean"]) - 6)
 with expect_fail(ValidationError, contains="lengths differ"):
     Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}})
 with expect_fail(UserError, contains="not as a scoring writes it"):
-    read_record(run.folder / "config.json", TargetRecord)
+    read_scores_file(run.folder / "config.json", TargetRecord)
 assert issubclass(ImageRecord, Record)
 details.images[0], details.targets[0]
 

@@ -469,13 +469,12 @@ counted
 #
 # A faster way to another result is no faster way. So before anything is timed, both ways train the same few steps in float32, with the same seed and the same draws, and score the same images with the same weights.
 #
-# **Losses.** Two programs that add the same float32 numbers in another order differ in the seventh digit. The first losses must agree to $10^{-6}$, relative. The later ones cannot: Adagrad's first step moves each weight by the whole learning rate in the direction of its gradient, however small that is, so a gradient of about 0 whose sign is a matter of rounding sends a weight this way or that. (The plain path alone, run in two memory layouts, is some percent apart after four steps.) Hence two comparisons: a run of its own, whose later losses must agree to a tenth only, and before each step a copy of *our* weights, from which every single loss must agree to $10^{-6}$ again. A step of ours is an epoch of one batch, so that the comparison is of what `mshnet train` runs.
+# **Losses.** Two programs that add the same float32 numbers in another order differ in the seventh digit. The first losses must agree to $10^{-6}$, relative. The later ones cannot: Adagrad's first step moves each weight by the whole learning rate in the direction of its gradient, however small that is, so a gradient of about 0 whose sign is a matter of rounding sends a weight this way or that. (The plain path alone, run in two memory layouts, is some percent apart after four steps.) Hence two comparisons: a run of its own, whose later losses must agree to a tenth only, and before each step a copy of *our* weights, from which every single loss must agree to $10^{-4}$. (Often they agree to $10^{-7}$. But a prediction that sharpens under Adagrad's large steps makes the loss more sensitive to rounding.) A step of ours is an epoch of one batch, so that the comparison is of what `mshnet train` runs.
 
 # %%
 #| export
 STEPS = 3  # that are compared
-# Allowed relative differences: of the first loss; of later ones from the same weights, where
-# rounding grows with a prediction that sharpens; of later ones in a run of its own
+# Allowed relative differences: first loss; later ones from the same weights; of a run of its own
 SAME, CLOSE, LATER = 1e-6, 1e-4, 0.1
 
 

@@ -18,7 +18,6 @@ from fastcore.test import expect_fail, test_close, test_eq
 import contextlib
 import hashlib
 import importlib
-import importlib.util
 import json
 import logging
 import math
@@ -132,9 +131,13 @@ def _expect_packages(*names: str) -> None:
 
 
 # %%
-ready = all(map(importlib.util.find_spec, PACKAGES))
-onnx = _onnx_bytes(trained) if ready else b""
-print(f"{len(onnx) / 1e6:.1f} MB")
+onnx = b""
+try:
+    _expect_packages(*PACKAGES)
+    onnx = _onnx_bytes(trained)
+    print(f"{len(onnx) / 1e6:.1f} MB")
+except UserError as error:  # such as in Colab, where they are not installed
+    print(error)
 
 
 # %% [markdown]

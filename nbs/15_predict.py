@@ -48,7 +48,7 @@ from mshnet.data import (
     trouble,
     visible,
 )
-from mshnet.device import NO_MEMORY
+from mshnet.device import is_out_of_memory
 from mshnet.evaluate import Detector
 from mshnet.export import OnnxDetector, open_detector
 from mshnet.metrics import Objects, crop
@@ -202,7 +202,7 @@ def _probabilities(
     try:
         prob = detector(rows, size)[:count, 0].numpy()
     except (RuntimeError, MemoryError) as error:
-        if not isinstance(error, MemoryError) and not any(w in str(error) for w in NO_MEMORY):
+        if not is_out_of_memory(error):
             raise
         pixels = "x".join(map(str, images.shape[1:3]))
         raise UserError(f"no memory for a piece of {pixels}: write a smaller --tile") from None

@@ -46,7 +46,7 @@ from mshnet.show import (
     draw_trade_off,
     predict_some,
     read_details,
-    read_record,
+    read_scores_file,
     save_picture,
     style,
 )
@@ -134,7 +134,7 @@ def read_scored(
         if os.path.exists(place / "config.json"):
             raise UserError(f"{folder}: a run without scores or weights; train it first")
         raise UserError(f"{folder}: no run (it has neither scores.json nor config.json)")
-    file = read_record(place / "scores.json", _ScoresFile)
+    file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
     scores = {k: v for k in names if not isinstance(v := file.scores[k], str)}
     return Scored(one_line(place.resolve().name), place, scores, file.protocol, read_details(place))
