@@ -55,11 +55,11 @@
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed beside a plain script, in a clone
 # ```
 #
-# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](01_places.ipynb); the downloads are not tested).
+# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](12_places.ipynb); the downloads are not tested).
 #
 # ```python
 # from mshnet.core import Config
-# from mshnet.show import explore
+# from mshnet.explore import explore
 # from mshnet.train import train
 #
 # run = train(Config(dataset_dir="data/NUAA-SIRST"))
@@ -78,45 +78,45 @@
 # | `paper`, NUAA-SIRST | 30 | 0, 1 | 0.216 | 0.001 | 0.431 | 0.418 | 495828.3 | 1 of 2 |
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.824 | 0.815 | 0.829 | 0.983 | 11.4 | 0 of 5 |
 #
-# [Results](guide_results.ipynb) has the folders, speed, and what was not measured.
+# [Results](guides/results.ipynb) has the folders, speed, and what was not measured.
 #
 # ## When a session ends
 #
-# Run the same command or notebook again. An interrupt, a closed terminal or the end of the session's hours loses nothing. A killed process loses at most the epoch in progress and the one before. With `--mirror-dir` (Drive in Colab) a run survives the loss of its machine. [The guide](guide_resume.ipynb) lists every case.
+# Run the same command or notebook again. An interrupt, a closed terminal or the end of the session's hours loses nothing. A killed process loses at most the epoch in progress and the one before. With `--mirror-dir` (Drive in Colab) a run survives the loss of its machine. [The guide](guides/resume.ipynb) lists every case.
 #
 # ## TPU and several GPUs
 #
-# `mshnet train --device xla --preset tpu` uses all chips in one process. **No real TPU was available**: the code runs on torch_xla's CPU runtime with 1 and 8 virtual devices, where losses equal plain PyTorch and no program compiles twice ([TPU](guide_tpu.ipynb)). `mshnet train --num-devices 2` uses two GPUs, also under `torchrun` ([devices](guide_device.ipynb)); it is tested with two CPU processes.
+# `mshnet train --device xla --preset tpu` uses all chips in one process. **No real TPU was available**: the code runs on torch_xla's CPU runtime with 1 and 8 virtual devices, where losses equal plain PyTorch and no program compiles twice ([TPU](guides/tpu.ipynb)). `mshnet train --num-devices 2` uses two GPUs, also under `torchrun` ([devices](guides/device.ipynb)); it is tested with two CPU processes.
 #
 # ## Guides
 #
 # | guide | content |
 # |---|---|
-# | [A small trial run first](guide_first_run.ipynb) | ten minutes |
-# | [Choose your device](guide_device.ipynb) | which machine for which task |
-# | [On your own machine](guide_local.ipynb) | Linux, Windows, a MacBook |
-# | [Colab](guide_colab.ipynb), [Kaggle](guide_kaggle.ipynb), [TPU](guide_tpu.ipynb) | in five minutes |
-# | [When a session ends](guide_resume.ipynb) | what is lost, and how to resume |
-# | [From the official script](guide_from_official.ipynb) | flags, differences, published weights |
-# | [Results](guide_results.ipynb) | everything measured |
-# | [How the scores are defined](guide_scores.ipynb) | and why published ones differ |
-# | [Speed and memory](guide_speed.ipynb) | tables by device |
-# | [Write your own task](guide_task.ipynb) | a different network, loss or problem |
-# | [Troubleshooting](guide_trouble.ipynb) | by symptom |
-# | [Gallery](guide_gallery.ipynb) | what the suite draws |
+# | [A small trial run first](guides/first_run.ipynb) | ten minutes |
+# | [Choose your device](guides/device.ipynb) | which machine for which task |
+# | [On your own machine](guides/local.ipynb) | Linux, Windows, a MacBook |
+# | [Colab](guides/colab.ipynb), [Kaggle](guides/kaggle.ipynb), [TPU](guides/tpu.ipynb) | in five minutes |
+# | [When a session ends](guides/resume.ipynb) | what is lost, and how to resume |
+# | [From the official script](guides/from_official.ipynb) | flags, differences, published weights |
+# | [Results](guides/results.ipynb) | everything measured |
+# | [How the scores are defined](guides/scores.ipynb) | and why published ones differ |
+# | [Speed and memory](guides/speed.ipynb) | tables by device |
+# | [Write your own task](guides/task.ipynb) | a different network, loss or problem |
+# | [Troubleshooting](guides/trouble.ipynb) | by symptom |
+# | [Gallery](guides/gallery.ipynb) | what the suite draws |
 #
 # ## The notebooks
 #
 # | part | notebooks |
 # |---|---|
-# | the method | [network](02_model.ipynb), [loss](03_loss.ipynb), [metrics](04_metrics.ipynb) |
-# | settings and data | [settings](00_core.ipynb), [places](01_places.ipynb), [data](05_data.ipynb) |
-# | training | [devices](06_device.ipynb), [run folder](07_run.ipynb), [task](08_task.ipynb), [evaluation](09_evaluate.ipynb), [training loop](10_train.ipynb) |
-# | use | [pictures](11_show.ipynb), [doctor](12_doctor.ipynb), [bench](13_bench.ipynb), [export](14_export.ipynb), [predict](15_predict.ipynb), [compare](16_compare.ipynb), [commands](17_cli.ipynb), [entry point](18_main.ipynb) |
+# | the method | [network](00_model.ipynb), [loss](01_loss.ipynb), [metrics](02_metrics.ipynb) |
+# | settings and data | [settings](10_core.ipynb), [places](12_places.ipynb), [data](21_data.ipynb) |
+# | training | [devices](30_device.ipynb), [run folder](34_run.ipynb), [task](36_task.ipynb), [evaluation](43_evaluate.ipynb), [training loop](37_train.ipynb) |
+# | use | [pictures](50_show.ipynb), [doctor](56_doctor.ipynb), [bench](55_bench.ipynb), [export](52_export.ipynb), [predict](53_predict.ipynb), [compare](54_compare.ipynb), [commands](57_cli.ipynb), [entry point](58_main.ipynb) |
 #
 # ## Work on it
 #
-# On Linux or macOS, with git, make, and Python 3.11 or newer (Windows: [guide](guide_local.ipynb)):
+# On Linux or macOS, with git, make, and Python 3.11 or newer (Windows: [guide](guides/local.ipynb)):
 #
 # ```bash
 # git clone https://github.com/{{repo}}

@@ -57,11 +57,11 @@
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # 速度，并与普通脚本对比（在克隆的仓库中）
 # ```
 #
-# `mshnet COMMAND --help` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`（见[笔记本](01_places.ipynb)（英文）；下载未测试）。
+# `mshnet COMMAND --help` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`（见[笔记本](12_places.ipynb)（英文）；下载未测试）。
 #
 # ```python
 # from mshnet.core import Config
-# from mshnet.show import explore
+# from mshnet.explore import explore
 # from mshnet.train import train
 #
 # run = train(Config(dataset_dir="data/NUAA-SIRST"))
@@ -80,32 +80,32 @@
 # | `paper`，NUAA-SIRST | 30 | 0, 1 | 0.216 | 0.001 | 0.431 | 0.418 | 495828.3 | 1 of 2 |
 # | `quick`，合成场景 | 9 | 0, 1, 2, 3, 4 | 0.824 | 0.815 | 0.829 | 0.983 | 11.4 | 0 of 5 |
 #
-# [结果](guide_results.ipynb)（英文）列出这些数字的文件夹、与普通脚本相比的速度，以及尚未测量的内容。
+# [结果](guides/results.ipynb)（英文）列出这些数字的文件夹、与普通脚本相比的速度，以及尚未测量的内容。
 #
 # ## 会话中断时
 #
-# 再执行一次同样的命令或同一个笔记本。按下中断、关闭终端或会话时间用完，什么都不会丢。进程被杀死时，最多丢失正在进行的 epoch 和它的前一个。使用 `--mirror-dir`（在 Colab 中是 Drive）时，机器没有了，训练也能保住。[这篇指南](guide_resume.ipynb)（英文）列出所有情况。
+# 再执行一次同样的命令或同一个笔记本。按下中断、关闭终端或会话时间用完，什么都不会丢。进程被杀死时，最多丢失正在进行的 epoch 和它的前一个。使用 `--mirror-dir`（在 Colab 中是 Drive）时，机器没有了，训练也能保住。[这篇指南](guides/resume.ipynb)（英文）列出所有情况。
 #
 # ## TPU 与多块 GPU
 #
-# `mshnet train --device xla --preset tpu` 在一个进程中使用全部芯片。**没有真实的 TPU 可用**：代码在 torch_xla 的 CPU 运行时上运行过，使用 1 个和 8 个虚拟设备；在那里损失与普通 PyTorch 一致，没有程序编译两次（见 [TPU](guide_tpu.zh-CN.ipynb)）。`mshnet train --num-devices 2` 使用两块 GPU，也可以用 `torchrun` 启动（见[设备](guide_device.zh-CN.ipynb)）；已用 CPU 上的两个进程测试。
+# `mshnet train --device xla --preset tpu` 在一个进程中使用全部芯片。**没有真实的 TPU 可用**：代码在 torch_xla 的 CPU 运行时上运行过，使用 1 个和 8 个虚拟设备；在那里损失与普通 PyTorch 一致，没有程序编译两次（见 [TPU](guides/tpu.zh-CN.ipynb)）。`mshnet train --num-devices 2` 使用两块 GPU，也可以用 `torchrun` 启动（见[设备](guides/device.zh-CN.ipynb)）；已用 CPU 上的两个进程测试。
 #
 # ## 指南
 #
 # | 指南 | 内容 |
 # |---|---|
-# | [先做一次小试验](guide_first_run.ipynb)（英文） | 花一天之前先花十分钟 |
-# | [选择设备](guide_device.zh-CN.ipynb) | 什么任务用什么机器 |
-# | [在自己的机器上](guide_local.ipynb)（英文） | Linux、Windows、MacBook |
-# | [Colab](guide_colab.zh-CN.ipynb)、[Kaggle](guide_kaggle.zh-CN.ipynb)、[TPU](guide_tpu.zh-CN.ipynb) | 五分钟上手 |
-# | [会话中断时](guide_resume.ipynb)（英文） | 会丢失什么，怎样继续 |
-# | [从官方脚本迁移](guide_from_official.ipynb)（英文） | 参数、差异、已发布的权重 |
-# | [结果](guide_results.ipynb)（英文） | 全部测量结果及其文件夹 |
-# | [指标的定义](guide_scores.ipynb)（英文） | 以及为什么已发表的数值不同 |
-# | [速度与内存](guide_speed.ipynb)（英文） | 按设备列出的表格 |
-# | [编写自己的任务](guide_task.ipynb)（英文） | 换网络、换损失、换问题 |
-# | [故障排查](guide_trouble.ipynb)（英文） | 按现象查找 |
-# | [图集](guide_gallery.ipynb)（英文） | 本项目会画哪些图 |
+# | [先做一次小试验](guides/first_run.ipynb)（英文） | 花一天之前先花十分钟 |
+# | [选择设备](guides/device.zh-CN.ipynb) | 什么任务用什么机器 |
+# | [在自己的机器上](guides/local.ipynb)（英文） | Linux、Windows、MacBook |
+# | [Colab](guides/colab.zh-CN.ipynb)、[Kaggle](guides/kaggle.zh-CN.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) | 五分钟上手 |
+# | [会话中断时](guides/resume.ipynb)（英文） | 会丢失什么，怎样继续 |
+# | [从官方脚本迁移](guides/from_official.ipynb)（英文） | 参数、差异、已发布的权重 |
+# | [结果](guides/results.ipynb)（英文） | 全部测量结果及其文件夹 |
+# | [指标的定义](guides/scores.ipynb)（英文） | 以及为什么已发表的数值不同 |
+# | [速度与内存](guides/speed.ipynb)（英文） | 按设备列出的表格 |
+# | [编写自己的任务](guides/task.ipynb)（英文） | 换网络、换损失、换问题 |
+# | [故障排查](guides/trouble.ipynb)（英文） | 按现象查找 |
+# | [图集](guides/gallery.ipynb)（英文） | 本项目会画哪些图 |
 #
 # ## 笔记本
 #
@@ -113,14 +113,14 @@
 #
 # | 部分 | 笔记本 |
 # |---|---|
-# | 方法 | [网络](02_model.ipynb)、[损失](03_loss.ipynb)、[指标](04_metrics.ipynb) |
-# | 设置与数据 | [设置](00_core.ipynb)、[运行环境与文件夹](01_places.ipynb)、[数据](05_data.ipynb) |
-# | 训练 | [设备](06_device.ipynb)、[训练的文件夹](07_run.ipynb)、[任务](08_task.ipynb)、[评测](09_evaluate.ipynb)、[训练循环](10_train.ipynb) |
-# | 使用 | [图片](11_show.ipynb)、[机器检查](12_doctor.ipynb)、[测速](13_bench.ipynb)、[导出](14_export.ipynb)、[预测](15_predict.ipynb)、[比较](16_compare.ipynb)、[命令](17_cli.ipynb)、[程序入口](18_main.ipynb) |
+# | 方法 | [网络](00_model.ipynb)、[损失](01_loss.ipynb)、[指标](02_metrics.ipynb) |
+# | 设置与数据 | [设置](10_core.ipynb)、[运行环境与文件夹](12_places.ipynb)、[数据](21_data.ipynb) |
+# | 训练 | [设备](30_device.ipynb)、[训练的文件夹](34_run.ipynb)、[任务](36_task.ipynb)、[评测](43_evaluate.ipynb)、[训练循环](37_train.ipynb) |
+# | 使用 | [图片](50_show.ipynb)、[机器检查](56_doctor.ipynb)、[测速](55_bench.ipynb)、[导出](52_export.ipynb)、[预测](53_predict.ipynb)、[比较](54_compare.ipynb)、[命令](57_cli.ipynb)、[程序入口](58_main.ipynb) |
 #
 # ## 参与开发
 #
-# 在 Linux 或 macOS 上，需要 git、make 和 Python 3.11 或更新的版本（Windows：见[指南](guide_local.ipynb)（英文））：
+# 在 Linux 或 macOS 上，需要 git、make 和 Python 3.11 或更新的版本（Windows：见[指南](guides/local.ipynb)（英文））：
 #
 # ```bash
 # git clone https://github.com/{{repo}}

@@ -64,11 +64,12 @@ def make_run(folder: Path, **settings) -> Path:
     """
     import torch
 
+    from mshnet.analyse import evaluate_split
     from mshnet.core import Config
+    from mshnet.detection import Detection
     from mshnet.device import open_device
-    from mshnet.evaluate import Origin, look_closely
+    from mshnet.evaluate import Origin
     from mshnet.run import Folder, say_status, write_json, write_log
-    from mshnet.task import Detection
 
     small = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
     small |= {"head_bias": 0.0, "fusion_start": "random"}  # the numbers below are made for it
@@ -82,7 +83,7 @@ def make_run(folder: Path, **settings) -> Path:
     write_json(folder / "config.json", config.model_dump())
     for name in ("best.pt", "last.pt"):
         torch.save({"state_dict": model.state_dict()}, folder / name)
-    seen = look_closely(task, model, task.splits()["test"], device, "full", Origin("untrained"))
+    seen = evaluate_split(task, model, task.splits()["test"], device, "full", Origin("untrained"))
     seen.save(folder)
     scores = {"split": "test", "line": str(seen.scores), "scores": seen.scores.as_dict()}
     for epoch, loss in enumerate((0.9, 0.7)):

@@ -39,9 +39,17 @@ from PIL import Image
 from mshnet.cli import main as mshnet
 from mshnet.core import ALIASES, PRESETS, Config, UserError, configure, from_notebook, settings_of
 from mshnet.data import load, report
-from mshnet.model import load_weights
-from mshnet.places import find_dataset
-from mshnet.run import Folder, State, earlier, restore, snapshot, write_checkpoint, write_log
+from mshnet.fetch import find_dataset
+from mshnet.run import (
+    Folder,
+    State,
+    find_checkpoint,
+    restore,
+    snapshot,
+    write_checkpoint,
+    write_log,
+)
+from mshnet.weights import load_weights
 
 HANG = 120  # seconds for one input
 ROOM = 2**31  # bytes that a process may take beyond those at its start: two of the largest images
@@ -445,7 +453,7 @@ def checkpoint(data: bytes, folder: Path) -> None:
     state = trained()
     try:
         config = Config(epochs=9, schedule="constant")
-        old = earlier(Folder(folder), config, {"train": "0123"})
+        old = find_checkpoint(Folder(folder), config, {"train": "0123"})
         assert old
         restore(state, old)
         state.model(torch.eye(3)).sum().backward()

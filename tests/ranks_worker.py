@@ -10,11 +10,13 @@ from pathlib import Path
 
 import torch
 
+from mshnet.analyse import evaluate_split
 from mshnet.core import Config
+from mshnet.detection import Detection
 from mshnet.device import open_device
-from mshnet.evaluate import Origin, look_closely
+from mshnet.evaluate import Origin
 from mshnet.run import State
-from mshnet.task import Detection, score_split
+from mshnet.task import score_split
 from mshnet.train import train, train_epoch
 
 CONFIG = Config(
@@ -37,12 +39,14 @@ def compare_gradients(device):
     task, alone = Detection(CONFIG), Detection(CONFIG)
     split, seen = task.splits()["train"], {}
     whole = [7, 3, 11, 0]
-    [rows] = device.ranks.share([whole])
+    [rows] = device.ranks.shard([whole])
     for phase in ("warm-up", "full"):
         mine = task.batch(split, rows, 0)
-        have = gradients(device, device.place(task.model()), task, mine, phase)
+        have = gradients(device, device.to_device(task.model()), task, mine, phase)
         one = open_one()
-        want = gradients(one, one.place(alone.model()), alone, alone.batch(split, whole, 0), phase)
+        want = gradients(
+            one, one.to_device(alone.model()), alone, alone.batch(split, whole, 0), phase
+        )
         assert {k for k, v in have.items() if v is None} == {
             k for k, v in want.items() if v is None
         }
@@ -81,7 +85,7 @@ def compare_scores(device):
     for count in (28, 27, 26, 25):  # remainders that leave the last process less, or nothing
         part = split.part("some", list(range(count)))
         scores = [score_split(task, model, part, d, "full").as_dict() for d in (device, one)]
-        close = [look_closely(task, model, part, d, "full", Origin("x")) for d in (device, one)]
+        close = [evaluate_split(task, model, part, d, "full", Origin("x")) for d in (device, one)]
         same = all(equal(*(getattr(one, name) for one in close)) for name in LISTS)
         seen.append(scores[0] == scores[1] and same and scores[0]["images"] == count)
     return seen
@@ -104,23 +108,23 @@ def main(out, fail=""):
         train(config, Failing(config))
     device = open_device("cpu", "fp32")
     seen = {"gradients": compare_gradients(device), "scores": compare_scores(device)}
-    seen["rows"] = device.ranks.share([[4, 9, 2, 7], [1, 0, 8, -1]])
+    seen["rows"] = device.ranks.shard([[4, 9, 2, 7], [1, 0, 8, -1]])
     seen["mean"] = device.ranks.mean(torch.tensor(float(device.ranks.rank))).item()
     device.seed(3, 0)
     seen["random"] = torch.rand(2).tolist()
     task = Detection(CONFIG)
-    model = device.place(task.model())
+    model = device.to_device(task.model())
     state = State(model, task.optimizer(model))
     seen["loss"], _ = train_epoch(task, state, task.splits()["train"], device, 0)
-    device.ranks.alike(model)
+    device.ranks.assert_in_sync(model)
     with torch.no_grad():
         model.final.bias += device.ranks.rank
     try:
-        device.ranks.alike(model)
+        device.ranks.assert_in_sync(model)
     except RuntimeError as error:
         seen["unlike"] = str(error)
     try:
-        device.ranks.once(lambda: 1 / 0)
+        device.ranks.rank_zero(lambda: 1 / 0)
     except ZeroDivisionError as error:
         seen["error of the first"] = str(error)
     train(config)

@@ -11,29 +11,26 @@ from conftest import SHARED
 from PIL import Image, ImageFilter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mshnet.core import Config, UserError
-from mshnet.data import (
-    Draw,
-    Pixels,
-    Split,
+from mshnet.augment import (
+    AugmentParams,
+    DeviceImages,
     augment,
     augment_batch,
     box_blur,
     box_weights,
     collate,
-    draw,
     nearest,
     pixel_bytes,
-    read_image,
-    read_mask,
+    resize_square,
+    sample_params,
     scoring_numbers,
-    splits,
-    squash,
     store_pixels,
     training_numbers,
 )
+from mshnet.core import Config, UserError
+from mshnet.data import Split, read_image, read_mask, splits
 
-STILL = Draw(mirror=False, long_side=96, top=0, left=0, blur=0)
+STILL = AugmentParams(mirror=False, long_side=96, top=0, left=0, blur=0)
 SIZES = [(96, 96), (61, 97), (131, 40), (33, 128), (96, 95), (1, 50), (128, 128)]
 
 
@@ -105,7 +102,7 @@ def test_each_kind_of_draw_is_what_pillow_does(kind):
 def test_grey_and_colour_images_share_a_batch(colour):
     "A split of grey images multiplies one plane, a mixed one three; the result is the same."
     split = noise(colour=colour)
-    draws = [draw(Config(base_size=96), 0, i) for i in range(len(split))]
+    draws = [sample_params(Config(base_size=96), 0, i) for i in range(len(split))]
     assert store_pixels(split).channels == (3 if colour else 1)
     check(by_products(split, draws, 96), by_pillow(split, draws, 96))
 
@@ -116,7 +113,7 @@ def test_scoring_squashes_as_pillow_does_and_marks_filler(size):
     split = noise(colour=(3,))
     store = store_pixels(split)
     indices = [*range(len(split)), -1]
-    pairs = [squash(*split.pairs[max(i, 0)], size) for i in indices]
+    pairs = [resize_square(*split.pairs[max(i, 0)], size) for i in indices]
     have = augment_batch(store, scoring_numbers(store, indices, size))
     check(have, collate(pairs, [True] * len(pairs)))
     assert have.real.tolist() == [True] * len(split) + [False]
@@ -127,7 +124,7 @@ def test_the_nearest_pixel_is_the_one_that_pillow_takes(old):
     "Ties are decided by the last digit of a sum in double precision; 90 to 11 has one."
     image = np.arange(old, dtype=np.int32)[None]
     for new in (1, 11, 25, 33, old, 128, 200, 301, 512):
-        drawn = Draw(mirror=False, long_side=new, top=0, left=0, blur=0)
+        drawn = AugmentParams(mirror=False, long_side=new, top=0, left=0, blur=0)
         want = augment(np.zeros_like(image, np.uint8), image, drawn, new)[1][0]
         assert nearest((old, new, 0, 0), new).tolist() == want.tolist()
         turned = augment(np.zeros_like(image, np.uint8), image[:, ::-1].copy(), drawn, new)[1][0]
@@ -142,7 +139,7 @@ def test_what_lies_beyond_an_image_is_never_read():
     for (h, w), first, mask in zip(store.sizes, store.first, masks, strict=True):
         for lies in [mask, *(planes[i] for i in first)]:
             lies[h:], lies[:, w:] = 255, 255
-    dirty = Pixels(planes, masks, store.first, store.truth)
+    dirty = DeviceImages(planes, masks, store.first, store.truth)
     assert not torch.equal(dirty.planes, store.planes)
     for numbers in both_numbers(store):
         pairs = zip(augment_batch(dirty, numbers), augment_batch(store, numbers), strict=True)
@@ -152,7 +149,7 @@ def test_what_lies_beyond_an_image_is_never_read():
 def both_numbers(store, epoch=0):
     "The numbers of a training and of a scoring batch of all images of a store."
     every = range(len(store.sizes))
-    draws = [draw(Config(base_size=96), epoch, i) for i in every]
+    draws = [sample_params(Config(base_size=96), epoch, i) for i in every]
     return training_numbers(store, every, draws, 96), scoring_numbers(store, every, 96)
 
 
@@ -227,7 +224,7 @@ def test_it_is_captured_as_one_graph():
 
     step = torch.compile(
         lambda planes, masks, numbers: augment_batch(
-            Pixels(planes, masks, store.first, store.truth), numbers
+            DeviceImages(planes, masks, store.first, store.truth), numbers
         ),
         backend=keep,
         fullgraph=True,
@@ -288,7 +285,7 @@ def test_real_images_for_training(sirst, crop, differ):
     "The draws of a real epoch: a few pixels in a thousand are one grey level off."
     split, config = real(sirst), Config(crop=crop)
     for epoch in range(2):
-        draws = [draw(config, epoch, i) for i in range(len(split))]
+        draws = [sample_params(config, epoch, i) for i in range(len(split))]
         check(by_products(split, draws, 256), by_pillow(split, draws, 256), differ, 1e-5)
 
 
@@ -297,7 +294,7 @@ def test_real_images_for_scoring(sirst):
     split = real(sirst)
     store = store_pixels(split)
     have = augment_batch(store, scoring_numbers(store, range(len(split)), 256))
-    pairs = [squash(*pair, 256) for pair in split.pairs]
+    pairs = [resize_square(*pair, 256) for pair in split.pairs]
     check(have, collate(pairs, [True] * len(pairs)), 2e-3, 1e-5)
 
 
@@ -322,7 +319,7 @@ def test_transforms_of_the_official_code(sirst):
     for row in rows:
         spare = [max(side - 256, 0) for side in row["resized"]]
         place = [(row[k] + 0.5) / (s + 1) for k, s in zip(("y1", "x1"), spare, strict=True)]
-        draws.append(Draw(row["flip"], row["long_size"], *place, row["blur_radius"] or 0))
+        draws.append(AugmentParams(row["flip"], row["long_size"], *place, row["blur_radius"] or 0))
     every = range(len(rows))
     trained = augment_batch(store, training_numbers(store, every, draws, 256))
     scored = augment_batch(store, scoring_numbers(store, every, 256))

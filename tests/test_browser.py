@@ -126,7 +126,7 @@ def wait_for(address, server, log):
 
 def still(folder, call):
     "The pixels of the picture that a call draws in a process without widgets."
-    code = f"from mshnet.show import explore, watch\nprint({call}.path)"
+    code = f"from mshnet.explore import explore, watch\nprint({call}.path)"
     line = [sys.executable, "-c", code]
     done = subprocess.run(line, env=alike(folder), capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -180,7 +180,7 @@ def test_in_voila_the_slider_moves_the_picture_and_a_run_is_followed(
     say_status(begun, "running", -1)
     write_notebook(
         tmp_path / "page.ipynb",
-        f"from mshnet.show import explore, watch\nexplore({str(run)!r})",
+        f"from mshnet.explore import explore, watch\nexplore({str(run)!r})",
         f"watch({str(begun.path)!r}, seconds=1)",
     )
     with served(tmp_path, "voila", "page.ipynb", "--no-browser", "--port=PORT") as address:
@@ -203,7 +203,7 @@ def test_in_voila_the_slider_moves_the_picture_and_a_run_is_followed(
 def test_in_jupyterlab_the_slider_moves_the_picture(page, run, artifacts, tmp_path):
     "In the notebook that people open."
     write_notebook(
-        tmp_path / "lab.ipynb", f"from mshnet.show import explore\nexplore({str(run)!r})"
+        tmp_path / "lab.ipynb", f"from mshnet.explore import explore\nexplore({str(run)!r})"
     )
     words = ("--no-browser", "--allow-root", "--port=PORT", "--IdentityProvider.token=")
     quiet = ("--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",)

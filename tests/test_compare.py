@@ -11,9 +11,11 @@ import pytest
 from conftest import make_dataset
 from PIL import Image
 
+from mshnet.analyse import close_up, decile_sums, signal_to_clutter
 from mshnet.cli import main
 from mshnet.compare import (
     by_bins,
+    calibration,
     cause_of,
     choice,
     compare,
@@ -22,14 +24,13 @@ from mshnet.compare import (
     read_scored,
     seed_groups,
     tables,
-    trust,
     wilson,
     worst,
 )
 from mshnet.core import Config, UserError
 from mshnet.data import splits
 from mshnet.device import open_device
-from mshnet.evaluate import close_up, evaluate, signal_to_clutter, tenths
+from mshnet.evaluate import evaluate
 from mshnet.metrics import find, objects
 from mshnet.show import TargetRecord, style
 from mshnet.task import make_task
@@ -368,7 +369,7 @@ def test_contrast_is_the_formula():
 def test_tenths_sum_all_probabilities():
     "None is lost, and each is in the tenth of the histogram's bin."
     prob = np.random.default_rng(3).random((7, 9)).astype(np.float32)
-    sums = tenths(prob)
+    sums = decile_sums(prob)
     assert sums.sum() == pytest.approx(prob.sum(dtype=np.float64))
     for k in range(1, 10):
         assert sums[k] == pytest.approx(prob[(prob >= k / 10) & (prob < (k + 1) / 10)].sum())
@@ -418,10 +419,10 @@ def test_wilson_is_the_closed_form():
 
 
 def test_calibration_error_is_the_mean_gap():
-    "By hand: two tenths, gaps 0.1 and 0.3."
+    "By hand: two decile_sums, gaps 0.1 and 0.3."
     pixels, target = [60, *[0] * 8, 40], [12, *[0] * 8, 24]
     curve = {"pixels": pixels, "target": target, "mean": [0.1, *[math.nan] * 8, 0.9]}
-    found = trust({name: np.array(values) for name, values in curve.items()})
+    found = calibration({name: np.array(values) for name, values in curve.items()})
     assert found.all_pixels == pytest.approx(0.6 * 0.1 + 0.4 * 0.3)
     assert found.upper == pytest.approx(0.3)
     assert found.said == pytest.approx((6 + 36) / 36)

@@ -12,19 +12,12 @@ from conftest import make_dataset
 from PIL import Image
 from scipy import ndimage
 
+from mshnet.analyse import top_hat
+from mshnet.augment import scoring_batch, training_batch
 from mshnet.core import Config, UserError
-from mshnet.data import (
-    ahead,
-    order,
-    report,
-    scenes,
-    score_batches,
-    scoring_batch,
-    splits,
-    train_batches,
-    training_batch,
-)
-from mshnet.evaluate import top_hat
+from mshnet.data import report, scenes, splits
+from mshnet.files import prefetch
+from mshnet.task import epoch_order, score_batches, train_batches
 
 
 def config(folder, **settings):
@@ -35,7 +28,7 @@ def config(folder, **settings):
 
 @pytest.fixture
 def folder(tmp_path):
-    "A data set in order: six training and four test images."
+    "A data set in epoch_order: six training and four test images."
     return make_dataset(tmp_path / "tiny")
 
 
@@ -538,7 +531,7 @@ def test_threads_change_no_batch(made):
     "The number of workers is a setting of the place, not of the recipe."
     plans = train_batches(len(made), 2, seed=0, epoch=1)
     batches = [
-        list(ahead(lambda plan: training_batch(made, plan, 1, SMALL), plans, workers))
+        list(prefetch(lambda plan: training_batch(made, plan, 1, SMALL), plans, workers))
         for workers in (0, 1, 3)
     ]
     assert [len(b) for b in batches] == [4, 4, 4]
@@ -548,7 +541,7 @@ def test_threads_change_no_batch(made):
 
 def test_an_error_in_a_thread_is_raised_at_its_batch():
     "Not swallowed, and not before the batches that come first."
-    stream = ahead(lambda x: 1 // (3 - x), range(9), 2)
+    stream = prefetch(lambda x: 1 // (3 - x), range(9), 2)
     assert [next(stream) for _ in range(3)] == [0, 0, 1]
     with pytest.raises(ZeroDivisionError):
         next(stream)
@@ -576,7 +569,7 @@ def test_draws_follow_epoch_and_seed(made):
 def test_training_drops_the_remainder_and_scoring_nothing(count, size):
     "Filler would poison batch norm; a missing image would flatter a score."
     train = [i for b in train_batches(count, size, 0, 0) for i in b]
-    assert sorted(train + order(0, 0, count)[len(train) :]) == list(range(count))
+    assert sorted(train + epoch_order(0, 0, count)[len(train) :]) == list(range(count))
     assert len(train) == count // size * size
     rows = score_batches(count, size)
     assert {len(row) for row in rows} == {size}
@@ -585,7 +578,9 @@ def test_training_drops_the_remainder_and_scoring_nothing(count, size):
 
 def test_each_epoch_is_shuffled_anew():
     "The reference's TPU port fed the same order each time."
-    orders = {tuple(order(0, epoch, 50)) for epoch in range(5)} | {tuple(order(1, 0, 50))}
+    orders = {tuple(epoch_order(0, epoch, 50)) for epoch in range(5)} | {
+        tuple(epoch_order(1, 0, 50))
+    }
     assert len(orders) == 6
 
 

@@ -21,7 +21,7 @@ from mshnet.model import MSHNet
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```")
-GUIDES = sorted(p.stem for p in (ROOT / "nbs").glob("guide_*.py"))
+GUIDES = sorted(f"guides/{p.stem}" for p in (ROOT / "nbs/guides").glob("*.py"))
 COMMAND = re.compile(r"^(?:!|nohup |python -m |\.venv/bin/|[A-Z_]+=\S+ )*(?=mshnet\b|papermill\b)")
 OTHERS = {"pip", "python3", "py", "git", "cd", "conda", "make", "gcloud", "torchrun", "tail"}
 OTHERS |= {"source", "jupyter", ".venv\\Scripts\\activate"}
@@ -172,11 +172,11 @@ def test_every_link_and_badge_leads_to_a_file(tmp_path):
     "In notebooks and documents: relative ones, those of the repository itself, badges."
     (tmp_path / "settings.ini").write_text(test_nbs.SETTINGS)
     (tmp_path / "nbs/run").mkdir(parents=True)
-    for name in ("nbs/00_core.ipynb", "nbs/run/local.ipynb", "a.png"):
+    for name in ("nbs/10_core.ipynb", "nbs/run/local.ipynb", "a.png"):
         (tmp_path / name).touch()
     ours, colab = "https://github.com/someone/mshnet", "https://colab.research.google.com/github"
     kaggle = "https://kaggle.com/kernels/welcome?src="
-    good = ["00_core.ipynb", "../a.png", "#here", "https://else.org/x", f"{ours}/blob/main/a.png"]
+    good = ["10_core.ipynb", "../a.png", "#here", "https://else.org/x", f"{ours}/blob/main/a.png"]
     good += [ours, f"{colab}/someone/mshnet/blob/main/nbs/run/local.ipynb", "run"]
     good += [f"{kaggle}{ours}/blob/main/nbs/run/local.ipynb"]
     bad = ["01_core.ipynb", "a.png", f"{ours}/blob/main/b.png", "/a.png", "http://x", "file:a"]
@@ -231,7 +231,7 @@ def test_every_error_that_is_quoted_exists():
     "A remedy for a line that nobody ever sees helps nobody."
     known = literals()
     assert said("...: there is no such file", known) and not said("no such thing as ...", known)
-    for name, least in {"guide_trouble": 30, "guide_tpu": 6, "guide_tpu.zh-CN": 6}.items():
+    for name, least in {"guides/trouble": 30, "guides/tpu": 6, "guides/tpu.zh-CN": 6}.items():
         found = quoted(prose(name))
         assert len(found) >= least
         assert [q for q in found if not said(q, known) and not (ROOT / q).exists()] == []
@@ -258,7 +258,7 @@ def test_the_troubleshooting_page_quotes_what_is_said(line, quote, capsys):
     assert main(line.split()) == 2
     pattern = ".*".join(map(re.escape, quote.split("...")))
     assert re.search(pattern, capsys.readouterr().err)
-    assert f"`{quote}`" in prose("guide_trouble")
+    assert f"`{quote}`" in prose("guides/trouble")
 
 
 # Two languages
@@ -305,7 +305,8 @@ def test_a_translation_says_the_same(name):
     one, other = (nbs.read(ROOT / "nbs" / f"{name}{end}.py").cells for end in ("", ".zh-CN"))
     assert apart(one, other) == []
     first, second = (docs.targets("\n".join(c.source for c in cells)) for cells in (one, other))
-    assert f"{name}.zh-CN.ipynb" in first and f"{name}.ipynb" in second
+    page = Path(name).name
+    assert f"{page}.zh-CN.ipynb" in first and f"{page}.ipynb" in second
 
 
 def test_a_translation_that_has_fallen_behind_is_found():
@@ -352,9 +353,10 @@ def test_the_headings_of_the_runners_are_bilingual():
 GUIDE = """# %% [markdown]
 # # Guide
 #
-# See [core](00_core.ipynb#area), [a score](../results/a.png), [all](../settings.ini), `[a](b.md)`.
+# See [core](../10_core.ipynb#area), [a score](../../results/a.png), `[a](b.md)` and
+# [all](../../settings.ini).
 #
-# ![scores](../results/a.png)
+# ![scores](../../results/a.png)
 
 # %%
 from mshnet.core import area
@@ -366,7 +368,7 @@ SITE = """website:
     contents:
       - index.ipynb
       - section: Guides
-        contents: [guide_a.ipynb]
+        contents: [guides/a.ipynb]
       - section: Runners
         contents: run/*.ipynb
 """
@@ -376,7 +378,7 @@ SITE = """website:
 def project(tmp_path, monkeypatch):
     "A small project that was built, with a picture and a site; there is no Quarto."
     root = tmp_path / "project"
-    test_nbs.put(root, **{"nbs/guide_a.py": GUIDE, "_quarto.yml": SITE})
+    test_nbs.put(root, **{"nbs/guides/a.py": GUIDE, "_quarto.yml": SITE})
     (root / "results").mkdir()
     (root / "results/a.png").write_bytes(b"PNG")
     assert nbs.main(["build"], root=root) == 0
@@ -392,43 +394,47 @@ def test_the_site_is_made_from_executed_copies(project, capsys):
     site = project / "_docs"
     after = {p: p.read_bytes() for p in project.rglob("*") if p.is_file() and site not in p.parents}
     assert after == before
-    guide = (site / "guide_a.html").read_text()
-    assert "the area is 3.14" in guide and 'href="00_core.html#area"' in guide
+    guide = (site / "guides/a.html").read_text()
+    assert "the area is 3.14" in guide and 'href="../10_core.html#area"' in guide
     assert "pictures/results/a.png" in guide and (site / "pictures/results/a.png").exists()
     assert "blob/main/settings.ini" in guide and "[a](b.md)" in guide
-    core = (site / "00_core.html").read_text()
+    core = (site / "10_core.html").read_text()
     assert "Area of a disc." in core and "default_exp" not in core
     index = (site / "index.html").read_text()
-    assert 'href="guide_a.html"' in index and 'href="run/local.html"' in index
+    assert 'href="guides/a.html"' in index and 'href="run/local.html"' in index
     assert 'href="../index.html"' in (site / "run/local.html").read_text()
 
 
 def test_what_is_wrong_with_the_site_is_one_line(project, capsys):
     "A link that leads nowhere, a menu with a page that is missing, a notebook that fails."
-    text = GUIDE.replace("00_core.ipynb#area", "01_core.ipynb")
-    (project / "nbs/guide_a.py").write_text(text)
+    text = GUIDE.replace("10_core.ipynb#area", "01_core.ipynb")
+    (project / "nbs/guides/a.py").write_text(text)
     assert nbs.main(["build"], root=project) == 0
     assert nbs.main(["docs", "--no-execute"], root=project) == 1
-    assert "guide_a.ipynb: 01_core.ipynb: there is no nbs/01_core.ipynb" in capsys.readouterr().out
-    assert "the area is 3.14" not in (project / "_docs/guide_a.html").read_text()
-    (project / "_quarto.yml").write_text(SITE.replace("guide_a", "guide_b"))
+    assert (
+        "guides/a.ipynb: ../01_core.ipynb: there is no nbs/01_core.ipynb" in capsys.readouterr().out
+    )
+    assert "the area is 3.14" not in (project / "_docs/guides/a.html").read_text()
+    (project / "_quarto.yml").write_text(SITE.replace("guides/a", "guides/b"))
     assert nbs.main(["docs", "--no-execute"], root=project) == 2
-    assert "lists guide_b.ipynb, and there is no such page" in capsys.readouterr().err
-    (project / "nbs/guide_a.py").write_text(GUIDE.replace("area(1.0)", "area('x')"))
+    assert "lists guides/b.ipynb, and there is no such page" in capsys.readouterr().err
+    (project / "nbs/guides/a.py").write_text(GUIDE.replace("area(1.0)", "area('x')"))
     assert nbs.main(["docs"], root=project) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "nbs/guide_a.ipynb: TypeError" in line
+    assert "nbs/guides/a.ipynb: TypeError" in line
 
 
 def test_quarto_gets_the_pages(project, monkeypatch, capfd):
     "Where it is installed it renders them, by the one _quarto.yml; here a stand-in does."
     quarto = project.parent / "quarto"
-    quarto.write_text("#!/bin/sh\nls *.yml *.ipynb\nmkdir _docs; echo > _docs/index.html\n")
+    quarto.write_text(
+        "#!/bin/sh\nls *.yml *.ipynb guides/*.ipynb\nmkdir _docs; echo > _docs/index.html\n"
+    )
     quarto.chmod(0o755)
     monkeypatch.setattr(docs.shutil, "which", lambda name: str(quarto))
     assert nbs.main(["docs", "--no-execute"], root=project) == 0
     printed = capfd.readouterr().out
-    assert "_quarto.yml" in printed and "guide_a.ipynb" in printed
+    assert "_quarto.yml" in printed and "guides/a.ipynb" in printed
     assert "never tried with a real Quarto" in printed
     assert (project / "_docs/index.html").exists()
 

@@ -13,8 +13,9 @@ from conftest import make_dataset
 from mshnet import doctor
 from mshnet.bench import load_yardstick
 from mshnet.cli import main
-from mshnet.core import Config, free_memory
+from mshnet.core import Config
 from mshnet.device import Cuda, Device
+from mshnet.files import free_memory
 from mshnet.loss import mshnet_loss
 from mshnet.places import Place
 

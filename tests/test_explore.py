@@ -13,11 +13,13 @@ import pytest
 from conftest import make_dataset, make_run
 from PIL import Image
 
+from mshnet import explore as exploring
 from mshnet import show
 from mshnet.core import Config, UserError
+from mshnet.detection import Detection
+from mshnet.explore import View, Watch, Watcher, explore, explored, watch
 from mshnet.run import Folder, say_status, write_log
-from mshnet.show import Picture, View, Watch, Watcher, explore, explored, watch
-from mshnet.task import Detection
+from mshnet.show import Picture
 
 SMALL = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
 
@@ -32,7 +34,7 @@ def run(tmp_path_factory):
 def by_hand(monkeypatch):
     "As if somebody sat before a notebook with widgets."
     pytest.importorskip("ipywidgets", reason="needs ipywidgets")
-    monkeypatch.setattr(show, "movable", lambda: True)
+    monkeypatch.setattr(exploring, "movable", lambda: True)
 
 
 def example(mask=True):
@@ -105,14 +107,17 @@ def test_without_widgets_it_is_a_picture_of_the_worst_image(run):
     unions = [(r["pred"] + r["mask"] - r["inter"], r) for r in rows]
     worst = min(unions, key=lambda u: (u[1]["inter"] / u[0], u[1]["name"]))[1]["name"]
     split = Detection(Config(**SMALL)).splits()["test"]
-    views = show.open_views(run / "best.pt", "test", show.run_config(run), "cpu")
+    views = exploring.open_views(run / "best.pt", "test", show.run_config(run), "cpu")
     view = views.view(split.names.index(worst))
     assert picture.path.read_bytes() == explored(view)
 
 
 def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monkeypatch):
     "To the byte, for each image, spot and threshold that is chosen."
-    box, views = explore(run), show.open_views(run / "best.pt", "test", show.run_config(run), "cpu")
+    box, views = (
+        explore(run),
+        exploring.open_views(run / "best.pt", "test", show.run_config(run), "cpu"),
+    )
     slider = widgets(box, "FloatSlider")["threshold"]
     lists, [picture] = widgets(box, "Dropdown"), find_images(box)
     buttons = widgets(box, "Button")
@@ -124,7 +129,7 @@ def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monke
         view, spot = views.view(lists["image"].value), lists["from near"].index
         assert picture.value == explored(view, slider.value, spot)
     assert (lists["image"].index, slider.value, spot) == (1, 0.07, 1)
-    monkeypatch.setattr(show, "movable", lambda: False)
+    monkeypatch.setattr(exploring, "movable", lambda: False)
     still = explore(run, threshold=0.07, place=1, spot=1)
     assert picture.value == still.path.read_bytes()
 
@@ -150,27 +155,27 @@ def test_the_list_ends_at_both_ends(run, by_hand):
 def test_images_are_in_the_order_of_their_error(run):
     "The list of a run's own scoring, and that of predicting everything, agree and ascend."
     config = show.run_config(run)
-    views = show.open_views(run / "best.pt", "test", config, "cpu")
-    lines = show.worst_first(views)
+    views = exploring.open_views(run / "best.pt", "test", config, "cpu")
+    lines = exploring.worst_first(views)
     grades = [views.view(i).grade for _, i in lines]
     assert grades == sorted(grades) and len(lines) == 3
     known = {image.name: image.iou for image in show.read_details(run).images}
-    assert [i for _, i in show.worst_first(views, known)] == [i for _, i in lines]
+    assert [i for _, i in exploring.worst_first(views, known)] == [i for _, i in lines]
 
 
 def test_a_folder_with_masks_is_judged_and_one_without_is_not(run, tmp_path):
     "Any folder of images will do."
     folder = make_dataset(tmp_path / "set", train=2, test=1)
-    assert show.worst_first(show.open_views(run / "best.pt", folder, Config(), "cpu"))[0][0].count(
-        "IoU"
-    )
+    assert exploring.worst_first(exploring.open_views(run / "best.pt", folder, Config(), "cpu"))[0][
+        0
+    ].count("IoU")
     picture = explore(run, folder)
     assert isinstance(picture, Picture)
     bare = tmp_path / "bare"
     (folder / "images").rename(bare)
-    views = show.open_views(run / "best.pt", bare, Config(**SMALL), "cpu")
+    views = exploring.open_views(run / "best.pt", bare, Config(**SMALL), "cpu")
     assert views.view(0).mask is None
-    tops = [views.view(i).prob.max() for _, i in show.worst_first(views)]
+    tops = [views.view(i).prob.max() for _, i in exploring.worst_first(views)]
     assert tops == sorted(tops, reverse=True)
 
 
@@ -236,12 +241,12 @@ def epoch(number, seconds=10.0):
 def test_time_left_and_state_are_read_from_the_folder(tmp_path):
     "From begun to finished, by the run's own records."
     files = begun(tmp_path / "run")
-    assert show.how_far(files.path) == "running: 0 of 4 epochs"
+    assert exploring.how_far(files.path) == "running: 0 of 4 epochs"
     for number, seconds in enumerate((50.0, 70.0)):
         write_log(files, epoch(number, seconds))
-    assert show.how_far(files.path) == "running: 2 of 4 epochs, 2 min 00 s left"
+    assert exploring.how_far(files.path) == "running: 2 of 4 epochs, 2 min 00 s left"
     say_status(files, "stopped", 1, "SIGTERM")
-    assert show.how_far(files.path) == "stopped: 2 of 4 epochs, SIGTERM"
+    assert exploring.how_far(files.path) == "stopped: 2 of 4 epochs, SIGTERM"
 
 
 def test_a_long_silence_is_told(tmp_path):
@@ -249,12 +254,12 @@ def test_a_long_silence_is_told(tmp_path):
     files = begun(tmp_path / "run")
     write_log(files, epoch(0))
     now = files.file("log.jsonl").stat().st_mtime
-    assert show.silence(files.path, now + 100) == ""
-    assert show.silence(files.path, now + 7200) == (
+    assert exploring.silence(files.path, now + 100) == ""
+    assert exploring.silence(files.path, now + 7200) == (
         "nothing was written for 2 h 00 min: it may have been killed"
     )
     say_status(files, "failed", 0, "disk full")
-    assert show.silence(files.path, now + 7200) == ""
+    assert exploring.silence(files.path, now + 7200) == ""
 
 
 def test_a_run_without_a_checkpoint_or_data_is_watched_all_the_same(tmp_path):
@@ -350,14 +355,14 @@ def test_a_run_in_another_process_is_watched(tmp_path):
         process.kill()
     assert process.returncode == 0
     seen.add(watch(folder).path.read_bytes())
-    assert len(seen) > 1 and show.how_far(folder).startswith("finished: 2 of 2 epochs")
+    assert len(seen) > 1 and exploring.how_far(folder).startswith("finished: 2 of 2 epochs")
 
 
 def test_ipywidgets_is_not_needed(run, tmp_path):
     "A process that cannot import it draws still pictures."
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"
-        "from mshnet.show import explore, watch\n"
+        "from mshnet.explore import explore, watch\n"
         f"print(explore({str(run)!r}).path.name, watch({str(run)!r}).path.name)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

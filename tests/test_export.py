@@ -305,7 +305,7 @@ def test_a_full_disk_keeps_what_was_there(run, tmp_path, monkeypatch, capsys):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mshnet.core.to_disk", full)
+        patch.setattr("mshnet.files.to_disk", full)
         assert main(line) == 2
     assert "No space left" in error_line(capsys)
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]

@@ -9,7 +9,8 @@ import pytest
 import torch
 from conftest import SHARED
 
-from mshnet.data import Draw, augment, read_image, read_mask, squash
+from mshnet.augment import AugmentParams, augment, resize_square
+from mshnet.data import read_image, read_mask
 from mshnet.loss import mshnet_loss, sls_loss, soft_iou_loss
 from mshnet.metrics import Histogram, score
 from mshnet.model import MSHNet
@@ -236,10 +237,10 @@ def test_transforms_to_the_last_pixel(sirst):
         image_want, mask_want = want[f"{row['key']}_image"], want[f"{row['key']}_mask"]
         spare = [max(side - 256, 0) for side in row["resized"]]
         place = [(row[k] + 0.5) / (s + 1) for k, s in zip(("y1", "x1"), spare, strict=True)]
-        drawn = Draw(row["flip"], row["long_size"], *place, row["blur_radius"] or 0)
+        drawn = AugmentParams(row["flip"], row["long_size"], *place, row["blur_radius"] or 0)
         check_pixels(augment(image, mask, drawn, 256), (image_want, mask_want))
         scored = want[f"val_image_{row['name']}"], want[f"val_mask_{row['name']}"]
-        check_pixels(squash(image, mask, 256), scored)
+        check_pixels(resize_square(image, mask, 256), scored)
 
 
 def check_pixels(have, want):

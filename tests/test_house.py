@@ -104,7 +104,9 @@ def homes(suite):
 # The rules: each returns what offends
 
 
-ENGINE = {f"mshnet.{name}" for name in ("core", "places", "device", "run", "task", "train")}
+GROUND = {"core", "files", "places", "fetch"}  # notebooks 1x
+ENGINE = {f"mshnet.{name}" for name in GROUND | {"device", "xla", "ranks", "weights"}}
+ENGINE |= {f"mshnet.{name}" for name in ("run", "session", "task", "train")}  # with these, 3x
 
 
 def upward_imports(name, cells, homes):
@@ -124,6 +126,12 @@ def upward_imports(name, cells, homes):
         if module.startswith(".") or inside or (found and outside):
             bad.append(f"{name}: {module}")
     return bad
+
+
+def beyond_the_engine(name, cells):
+    "Modules of the library that are imported and are not of the engine."
+    found = {".".join(m.split(".")[:2]) for m in imports(code(cells)) if m.startswith("mshnet.")}
+    return [f"{name}: {module}" for module in sorted(found - ENGINE)]
 
 
 def mentions(name, cells, pattern):
@@ -173,17 +181,25 @@ def public_definitions(cells):
                     yield place, node
 
 
-def unshown(name, cells):
-    "Exported names that no later lesson cell uses."
+def unshown(name, cells, elsewhere=frozenset()):
+    "Public names that no later lesson cell uses, and no other notebook imports."
     bad = []
     for place, node in public_definitions(cells):
         later = [c for c in code(cells[place + 1 :], export=False)]
         run = [c for c in later if "eval: false" not in directives(c)]
         nodes = [n for c in run for n in ast.walk(tree(c))]
         used = {getattr(n, "id", None) or getattr(n, "attr", None) for n in nodes}
-        if node.name not in used:
+        if node.name not in used | elsewhere:
             bad.append(f"{name}: {node.name}")
     return bad
+
+
+def borrowed(suite):
+    "The names that the notebooks import from each other, or name as the text `module:name`."
+    lines = [node for found in suite.values() for c in code(found) for node in ast.walk(tree(c))]
+    found = {n.name for x in lines if isinstance(x, ast.ImportFrom) for n in x.names}
+    texts = [x.value for x in lines if isinstance(x, ast.Constant) and isinstance(x.value, str)]
+    return found | {t.split(":")[1] for t in texts if re.fullmatch(r"mshnet\.\w+:\w+", t)}
 
 
 def unexplained(name, cells):
@@ -283,10 +299,18 @@ def test_every_notebook_has_a_module():
     assert len(homes(suite())) == len(suite()) > 0
 
 
-def test_torch_xla_is_named_in_device_only():
+def test_the_engine_knows_no_mask():
+    "Notebooks 1x and 3x import nothing of the method, the images or the detector."
+    assert beyond_the_engine("a", cells("# %%\ndef f():\n    import mshnet.data\n"))
+    found = {k: v for k, v in suite().items() if k[0] in "13"}
+    assert len(found) == len(ENGINE)
+    assert [bad for k, v in found.items() for bad in beyond_the_engine(k, v)] == []
+
+
+def test_torch_xla_is_named_in_one_place():
     "Its successor is announced: one file to change."
     assert mentions("a", code(cells("# %%\nimport torch_xla\n")), "torch_xla")
-    found = {k: v for k, v in suite().items() if k != "06_device"}
+    found = {k: v for k, v in suite().items() if k != "31_xla"}
     assert [bad for k, v in found.items() for bad in mentions(k, code(v), "torch_xla")] == []
 
 
@@ -295,16 +319,16 @@ def test_only_places_knows_the_folders_of_colab_and_kaggle():
     for path in ("/content/drive", "/kaggle/input"):
         assert mentions("a", code(cells(f"# %%\nx = '{path}'\n")), PLACE)
     assert not mentions("a", code(cells("# %%\nx = 'https://a.b/content'\n")), PLACE)
-    found = {k: code(v, export=True) for k, v in suite().items() if k != "01_places"}
+    found = {k: code(v, export=True) for k, v in suite().items() if k != "12_places"}
     assert [bad for k, v in found.items() for bad in mentions(k, v, PLACE)] == []
 
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
     [
-        ("02_model", {"torch", "safetensors"}),  # the second where a file of that kind is read
-        ("03_loss", {"torch", "mshnet.model"}),
-        ("04_metrics", {"torch", "numpy", "scipy", "skimage"}),
+        ("00_model", {"torch"}),
+        ("01_loss", {"torch", "mshnet.model"}),
+        ("02_metrics", {"torch", "numpy", "scipy", "skimage"}),
     ],
 )
 def test_model_loss_and_metrics_need_little(name, allowed):
@@ -339,13 +363,16 @@ def test_there_is_prose_for_the_code():
     assert {k: prose(v) for k, v in found.items() if prose(v) < 0.4} == {}
 
 
-def test_every_exported_name_is_shown_in_a_later_lesson():
-    "What a library offers, its notebook demonstrates."
+def test_every_public_name_is_shown_or_used():
+    "What a library offers is demonstrated; a helper of one notebook begins with an underscore."
     text = "# %%\nf()\n# %%\n#| export\ndef f(): pass\n"
     for more in ("", "# %%\n#| export\nf()\n", "# %%\n'f'\n", "# %%\n#| eval: false\nf()\n"):
         assert unshown("a", cells(text + more)) == ["a: f"]
     assert not unshown("a", cells(text + "# %%\nf()\n"))
-    assert everywhere(unshown) == []
+    uses = {"b": cells("# %%\nfrom mshnet.a import f\n"), "c": cells("# %%\n'mshnet.a:f'\n")}
+    assert [borrowed({k: v}) for k, v in uses.items()] == [{"f"}, {"f"}]
+    assert not unshown("a", cells(text), {"f"})
+    assert everywhere(unshown, borrowed(suite())) == []
 
 
 def test_exported_functions_and_classes_have_docstrings():
@@ -399,7 +426,7 @@ def test_the_site_lists_every_notebook_in_order():
     listed = (ROOT / "_quarto.yml").read_text(encoding="utf-8")  # guides: in the order of use
     [_, guides, library, _, chinese] = yaml.safe_load(listed)["website"]["sidebar"]["contents"]
     assert library["contents"] == [f"{name}.ipynb" for name in suite()]
-    written = sorted(f"{p.stem}.ipynb" for p in (ROOT / "nbs").glob("guide_*.py"))
+    written = sorted(f"guides/{p.stem}.ipynb" for p in (ROOT / "nbs/guides").glob("*.py"))
     assert sorted(guides["contents"]) == [name for name in written if "zh-CN" not in name]
     translated = [name for name in written if "zh-CN" in name]
     assert sorted(chinese["contents"]) == [*translated, "index.zh-CN.ipynb"]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from mshnet.model import MSHNet, load_weights
+from mshnet.model import MSHNet
+from mshnet.weights import load_weights
 
 OLD, NEW = b"numpy.core.multiarray", b"numpy._core.multiarray"
 

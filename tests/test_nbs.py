@@ -74,7 +74,7 @@ INDEX = """# %% [markdown]
 # # MSHNet
 #
 # [code](https://github.com/{{repo}}/tree/{{branch}})
-# ![scores](../results/a.png) [core](00_core.ipynb)
+# ![scores](../results/a.png) [core](10_core.ipynb)
 
 # %%
 #| hide
@@ -116,7 +116,7 @@ title = {title = "Kaggle", place = "Kaggle"}
 
 FILES = {
     "settings.ini": SETTINGS,
-    "nbs/00_core.py": CORE,
+    "nbs/10_core.py": CORE,
     "nbs/15_main.py": MAIN,
     "nbs/index.py": INDEX,
     "nbs/run/runner.py": RUNNER,
@@ -185,7 +185,7 @@ def test_building_again_changes_nothing(project):
 def test_the_library_is_exported(built):
     "With where each cell comes from, __all__, imports inside the package, the version."
     text = (built / "mshnet/core.py").read_text()
-    assert "# %% ../nbs/00_core.ipynb #area\ndef area(" in text
+    assert "# %% ../nbs/10_core.ipynb #area\ndef area(" in text
     assert "__all__ = ['area']" in text
     text = (built / "mshnet/__main__.py").read_text()
     assert "from .core import area" in text
@@ -208,7 +208,7 @@ def test_readme_shows_prose_and_code_with_links_from_the_top(built):
     text = (built / "README.md").read_text()
     assert text.startswith(nbs.README_NOTE.format("nbs/index.py"))
     assert "https://github.com/someone/mshnet/tree/main" in text
-    assert "![scores](results/a.png) [core](nbs/00_core.ipynb)" in text
+    assert "![scores](results/a.png) [core](nbs/10_core.ipynb)" in text
     assert "```python\nfrom mshnet.core import area\n\narea(2.0)\n```" in text
     assert "not shown" not in text
 
@@ -217,12 +217,12 @@ def test_a_second_language_has_its_readme_and_guides_name_the_repository(project
     "Links between the notebooks become links between the files at the top."
     index = "# %% [markdown]\n# # 目录\n# [English](index.ipynb) {{repo}}\n"
     guide = "# %% [markdown]\n# # A\n#\n# {{repo}} [a](index.zh-CN.ipynb)\n"
-    put(project, **{"nbs/index.zh-CN.py": index, "nbs/guide_a.py": guide})
+    put(project, **{"nbs/index.zh-CN.py": index, "nbs/guides/a.py": guide})
     assert nbs.main(["build"], project) == 0
     text = (project / "README.zh-CN.md").read_text(encoding="utf-8")
     assert text.startswith(nbs.README_NOTE.format("nbs/index.zh-CN.py"))
     assert "[English](README.md) someone/mshnet" in text
-    [cell] = book(project, "nbs/guide_a.ipynb").cells
+    [cell] = book(project, "nbs/guides/a.ipynb").cells
     assert "someone/mshnet [a](index.zh-CN.ipynb)" in cell.source
     assert complaints(project) == []
 
@@ -239,7 +239,7 @@ def test_notebooks_hold_no_outputs_and_are_valid(built):
     [
         ("nbs/01_more.py", "# %%\nx = 1\n", "01_more"),  # nbdev would only warn
         ("nbs/01_more.py", "# %%\n#| default_exp core\nx = 1\n", "01_more"),  # or overwrite
-        ("nbs/00_core.py", CORE.replace("def area(", "def area(("), "SyntaxError"),
+        ("nbs/10_core.py", CORE.replace("def area(", "def area(("), "SyntaxError"),
         (nbs.VARIANTS, VARIANTS.replace("epochs = 7", "epochz = 7"), "[local] sets epochz = 7"),
         (nbs.VARIANTS, VARIANTS.replace("parameters =", "parameter ="), "[local.parameter]"),
         (nbs.RUNNER, RUNNER.replace("only:colab", "only:collab"), "only:collab"),
@@ -311,15 +311,15 @@ def test_check_passes_on_what_was_built_and_changes_nothing(project, capsys):
     before = snapshot(project)
     assert nbs.main(["check"], project) == 0
     assert "as a rebuild makes them" in capsys.readouterr().out
-    (project / "nbs/00_core.py").write_text(CORE.replace("radius 1 has", "radius 1  has"))
+    (project / "nbs/10_core.py").write_text(CORE.replace("radius 1 has", "radius 1  has"))
     before = snapshot(project)
     assert nbs.main(["check"], project) == 1
     assert snapshot(project) == before
     [line] = capsys.readouterr().out.splitlines()
-    assert line.startswith("nbs/00_core.ipynb: stale")
+    assert line.startswith("nbs/10_core.ipynb: stale")
 
 
-GENERATED = ("nbs/00_core.ipynb", "nbs/index.ipynb", "nbs/run/local.ipynb", "mshnet/core.py")
+GENERATED = ("nbs/10_core.ipynb", "nbs/index.ipynb", "nbs/run/local.ipynb", "mshnet/core.py")
 GENERATED += ("mshnet/__init__.py", "mshnet/_modidx.py", "README.md")
 
 
@@ -342,14 +342,14 @@ def test_check_finds_a_stale_a_missing_and_an_orphaned_file(built, tmp_path):
 def test_check_finds_unformatted_text_lint_and_types(project, capsys):
     "In the texts, in the library, and in tests, which formatting mends."
     bad = CORE.replace("math.pi * radius**2", "math.pi*radius ** 2 + undefined")
-    (project / "nbs/00_core.py").write_text(bad)
+    (project / "nbs/10_core.py").write_text(bad)
     (project / "tests").mkdir()
     (project / "tests/test_a.py").write_text("x=1\n")
     nbs.build(project)
     assert nbs.main(["check"], project) == 1
     reported = capsys.readouterr().out
-    assert "nbs/00_core.py: not formatted: run `make build`" in reported
-    assert "nbs/00_core.ipynb:cell 4:4:" in reported  # ruff sees the name
+    assert "nbs/10_core.py: not formatted: run `make build`" in reported
+    assert "nbs/10_core.ipynb:cell 4:4:" in reported  # ruff sees the name
     assert "mshnet/core.py:" in reported  # and so does mypy
     assert "tests/test_a.py" in reported
     assert nbs.hand_written(project, mend=True) == []
@@ -382,12 +382,12 @@ def test_format_is_idempotent(tmp_path):
     "What formatting writes it would write again; tokens, tags and magics stay."
     ugly = CORE.replace(" * ", "*").replace("\n\n\n# %%", "\n# %%")
     ugly += "\n\n# %% [markdown]\n\n# %% [raw]\n# a\n\n# %%\n"
-    put(tmp_path, **{"nbs/00_core.py": ugly})
+    put(tmp_path, **{"nbs/10_core.py": ugly})
     assert nbs.main(["format"], tmp_path) == 0
     once = snapshot(tmp_path)
     assert nbs.main(["format"], tmp_path) == 0
     assert snapshot(tmp_path) == once
-    assert "math.pi * radius**2" in (tmp_path / "nbs/00_core.py").read_text()
+    assert "math.pi * radius**2" in (tmp_path / "nbs/10_core.py").read_text()
     assert nbs.unformatted(tmp_path) == []
     assert (tmp_path / nbs.RUNNER).read_text() == RUNNER
     assert (tmp_path / "nbs/index.py").read_text() == INDEX
@@ -395,7 +395,7 @@ def test_format_is_idempotent(tmp_path):
 
 def test_pull_brings_back_an_edit_made_in_colab(project):
     "Colab adds outputs, its own metadata and ids; only the edit may come back."
-    path = project / "nbs/00_core.ipynb"
+    path = project / "nbs/10_core.ipynb"
     nb = nbformat.read(path, as_version=4)
     nb.cells[-1].source = "area( 2.0 )"
     nb.cells[-1].outputs = [nbformat.v4.new_output("stream", text="12.6")]
@@ -403,7 +403,7 @@ def test_pull_brings_back_an_edit_made_in_colab(project):
     nb.metadata["colab"] = {"provenance": []}
     nbformat.write(nb, path)
     assert nbs.main(["pull", str(path)], project) == 0
-    assert (project / "nbs/00_core.py").read_text() == CORE.replace("area(1.0)\n", "area(2.0)\n")
+    assert (project / "nbs/10_core.py").read_text() == CORE.replace("area(1.0)\n", "area(2.0)\n")
     assert complaints(project) == []
     assert "colab" not in path.read_text()
 
@@ -414,10 +414,10 @@ def test_pull_refuses_what_it_would_spoil(project, capsys):
     for name, why in {
         "nbs/run/local.ipynb": "runner.py",
         "nbs/index.ipynb": "tokens",
-        "nbs/00_core.py": "not a notebook",
+        "nbs/10_core.py": "not a notebook",
         "nbs/99_none.ipynb": "no .py beside it",
     }.items():
-        paths = [str(project / path) for path in ("nbs/00_core.ipynb", name)]
+        paths = [str(project / path) for path in ("nbs/10_core.ipynb", name)]
         assert nbs.main(["pull", *paths], project) == 2
         assert why in capsys.readouterr().err
         assert snapshot(project) == before
@@ -430,12 +430,12 @@ def test_lesson_cells_run_and_failures_show(project, capfd):
     "Names may be given as module, notebook or path; an unknown one is named."
     assert nbs.main(["test", "nbs/15_main.py"], project) == 0
     wrong = CORE.replace("area(1.0)\n", "area(1.0)\nassert False, 'lesson fails'\n")
-    (project / "nbs/00_core.py").write_text(wrong)
+    (project / "nbs/10_core.py").write_text(wrong)
     nbs.build(project)
     assert nbs.main(["test", "core"], project) == 1
     assert "lesson fails" in capfd.readouterr().err
     assert nbs.main(["test", "corr"], project) == 2
-    assert "no notebook corr; there are 00_core, 15_main" in capfd.readouterr().err
+    assert "no notebook corr; there are 10_core, 15_main" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("line", [[], ["bulid"], ["build", "extra"], ["pull"], ["build", "--all"]])

@@ -3,12 +3,14 @@
 import contextlib
 import errno
 import gzip
+import hashlib
 import http.server
 import io
 import json
 import os
 import random
 import re
+import shutil
 import stat
 import sys
 import tarfile
@@ -23,23 +25,13 @@ from pathlib import Path
 import pytest
 from conftest import make_dataset
 
-from mshnet import places
+from mshnet import fetch, places
 from mshnet.cli import main
 from mshnet.core import Config, UserError
 from mshnet.data import read_dataset
-from mshnet.places import (
-    COLAB,
-    HERE,
-    KNOWN,
-    Place,
-    Published,
-    download,
-    find_dataset,
-    known,
-    mount_drive,
-    pack,
-    unpack,
-)
+from mshnet.fetch import KNOWN, Published, download, find_dataset, known, unpack
+from mshnet.places import COLAB, HERE, Place, mount_drive
+from mshnet.session import pack
 
 SUFFIXES = [".zip", ".tar", ".tar.gz", ".tgz"]
 
@@ -84,8 +76,8 @@ def refusal(work, *args, **kwargs):
 
 def left(folder):
     "What lies in a folder and among what is unpacked below it, locks not counted."
-    there = [*folder.glob("*"), *folder.glob(f"{places.UNPACKED}/*")]
-    passing = (places.UNPACKED, "")
+    there = [*folder.glob("*"), *folder.glob(f"{fetch.UNPACKED}/*")]
+    passing = (fetch.UNPACKED, "")
     return sorted(p.name for p in there if p.name not in passing and p.suffix != ".lock")
 
 
@@ -217,7 +209,7 @@ def test_a_copy_that_breaks_off_leaves_nothing(monkeypatch, tmp_path, name):
         raise OSError(107, "Transport endpoint is not connected")
 
     with monkeypatch.context() as broken:
-        broken.setattr(places.shutil, "copyfile", vanish)
+        broken.setattr(shutil, "copyfile", vanish)
         line = refusal(find_dataset, str(source.with_name(name)), place)
     assert line.startswith(str(source.with_name(name)))
     assert "Transport endpoint is not connected" in line and "mount the disk again" in line
@@ -358,8 +350,8 @@ def test_links_and_devices_refuse_an_archive(here, tmp_path, content):
 )
 def test_a_bomb_is_refused_before_anything_is_written(here, tmp_path, monkeypatch, suffix, files):
     "More than a hundred times the archive, and large; an empty file fills a block of the disk."
-    monkeypatch.setattr(places, "GROWN", 1_000_000)
-    monkeypatch.setattr(places, "MOST_GROWTH", 10)
+    monkeypatch.setattr(fetch, "GROWN", 1_000_000)
+    monkeypatch.setattr(fetch, "MOST_GROWTH", 10)
     archive = write(tmp_path / f"set{suffix}", files)
     assert re.search("0.0 MB would become 1.[0-9] MB or more", refusal(unpack, archive, here.local))
     assert left(here.local) == []
@@ -371,7 +363,7 @@ def test_a_terabyte_and_a_million_files_are_refused_by_the_headers(here, tmp_pat
     header.size = 10**12
     (tmp_path / "set.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
     assert "would become 1000000 MB" in refusal(unpack, tmp_path / "set.tar", here.local)
-    monkeypatch.setattr(places, "MOST_FILES", 3)
+    monkeypatch.setattr(fetch, "MOST_FILES", 3)
     archive = write(tmp_path / "set.tar.gz", dict.fromkeys("0123", ""))
     assert "its member '3' is too much" in refusal(unpack, archive, here.local)
 
@@ -380,7 +372,7 @@ def test_a_disk_without_room_is_reported_before_the_work(here, tmp_path, monkeyp
     "With what is needed and what is there."
     archive = write(tmp_path / "set.zip", {"a": random.Random(0).randbytes(50_000)})
     usage = types.SimpleNamespace(free=40_000)
-    monkeypatch.setattr(places.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     line = refusal(unpack, archive, here.local)
     assert "set.zip: needs 0.1 MB" in line
     assert "0.0 MB free" in line
@@ -739,7 +731,7 @@ def test_a_published_set_is_downloaded_checked_and_unpacked_once(here, packed, c
     assert said.startswith(f"data    downloading Set from {source}\n")
     assert "data    mind the lists\n" in said
     record = (here.local / "Set.zip.sha256").read_text().split()
-    assert record == [places.hashlib.sha256(packed).hexdigest(), "Set.zip"]
+    assert record == [hashlib.sha256(packed).hexdigest(), "Set.zip"]
 
 
 def test_other_bytes_than_the_first_time_are_refused(here, packed):
@@ -777,7 +769,7 @@ def test_one_of_several_sets_is_the_same_folder_every_time(here, tmp_path, monke
     content = write(tmp_path / "a.tar.gz", files).read_bytes()  # the bytes tell, not the name
     with serving(content, "well") as server:
         published = Published("NUDT-SIRST", "", server.url, inside="NUDT-SIRST")
-        monkeypatch.setattr(places, "known", lambda text: published)
+        monkeypatch.setattr(fetch, "known", lambda text: published)
         for place in (here, replace(here, local=here.data)):
             found = [find_dataset("NUDT-SIRST", place) for _ in range(2)]
             assert found[0] == found[1]
@@ -796,7 +788,7 @@ def fake_gdown(monkeypatch, content=None, error=None):
         return output if content and Path(output).write_bytes(content) else None
 
     monkeypatch.setitem(sys.modules, "gdown", types.SimpleNamespace(download=download))
-    monkeypatch.setattr(places, "installed", lambda package: "5.2")
+    monkeypatch.setattr(fetch, "installed", lambda package: "5.2")
     return asked
 
 
@@ -807,7 +799,7 @@ def test_an_archive_on_drive_comes_by_gdown(here, packed, monkeypatch):
     assert sorted(tree(download(published, here.local))) == ["images/a.png", "test.txt"]
     download(published, here.local)
     assert asked == ["1abc"]
-    monkeypatch.setattr(places, "installed", lambda package: None)
+    monkeypatch.setattr(fetch, "installed", lambda package: None)
     line = refusal(download, replace(published, name="Other"), here.local)
     assert "`pip install gdown` and try again, or get it by hand from https://a.example/set" in line
 
@@ -827,7 +819,7 @@ def test_known_names_in_capitals_or_not(here, monkeypatch):
     assert {p.name for p in map(known, ("SIRST", "nuaa-sirst", "Nuaa-Sirst"))} == {"NUAA-SIRST"}
     assert known("NUAA_SIRST") is None
     asked = []
-    monkeypatch.setattr(places, "download", lambda p, local: asked.append(p.name) or local)
+    monkeypatch.setattr(fetch, "download", lambda p, local: asked.append(p.name) or local)
     assert find_dataset("irstd-1K", here) == here.local
     assert asked == ["IRSTD-1k"]
     (here.data / "Irstd-1k").mkdir()
@@ -891,13 +883,13 @@ def test_old_times_and_links_to_folders_are_no_trouble(run, tmp_path):
 
 def test_a_file_that_vanishes_meanwhile_is_left_out(run, monkeypatch, tmp_path):
     "The run continues while it is packed."
-    copy = places.shutil.copy2
+    copy = shutil.copy2
 
     def vanish(old, new):
         os.unlink(old) if old.endswith("log.jsonl") else None
         return copy(old, new)
 
-    monkeypatch.setattr(places.shutil, "copy2", vanish)
+    monkeypatch.setattr(shutil, "copy2", vanish)
     assert set(tree(unpack(pack(run), tmp_path / "local"))) == {*KEPT} - {"log.jsonl"}
 
 
@@ -936,7 +928,7 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
         Path(f"{base}.tar.gz").write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(places.shutil, "make_archive", fail)
+    monkeypatch.setattr(shutil, "make_archive", fail)
     assert "the disk is full" in refusal(pack, run)
     assert path.read_bytes() == before
     assert left(run.parent) == sorted([run.name, path.name])

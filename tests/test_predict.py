@@ -539,7 +539,7 @@ def test_a_large_frame_takes_less_than_sixty_bytes_a_pixel(tmp_path, weights):
 def test_the_notebooks_figures_are_those_that_were_measured():
     "The table of tiles and padding, and the time and memory of the large frame."
     place = Path(__file__).resolve().parents[1]
-    prose = (place / "nbs" / "15_predict.py").read_text(encoding="utf-8")
+    prose = (place / "nbs" / "53_predict.py").read_text(encoding="utf-8")
     rows = re.findall(r"^# \|.*\| (0\.\d+) \| (\d+) \| (\d+) \| (\d+) \|$", prose, re.M)
     tiles = json.loads((place / "results" / "predict-tiles" / "summary.json").read_text())
     kept = [tiles["nuaa-sirst"][f"tile {n}"] for n in (512, 256)]

@@ -14,13 +14,14 @@ from PIL import Image
 from safetensors import safe_open
 
 import mshnet
-import mshnet.model
+import mshnet.weights
 from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.data import image_digests, read_dataset, scene
+from mshnet.data import image_digests, read_dataset
 from mshnet.evaluate import Detector, evaluate, trained_model
-from mshnet.model import weights_file
 from mshnet.predict import predict_frame
+from mshnet.scenes import scene
+from mshnet.weights import weights_file
 
 FILE = weights_file("pretrained")
 
@@ -39,7 +40,7 @@ def moved(tmp_path, monkeypatch):
     folder = tmp_path / "package"
     folder.mkdir()
     shutil.copy(FILE, folder)
-    monkeypatch.setattr(mshnet.model, "files", lambda name: folder)
+    monkeypatch.setattr(mshnet.weights, "files", lambda name: folder)
     return folder / FILE.name
 
 

@@ -14,8 +14,9 @@ import torch
 
 from mshnet.cli import main
 from mshnet.core import STOPPED, Config, UserError
-from mshnet.device import Ranks
-from mshnet.run import Folder, alone, load
+from mshnet.ranks import Ranks
+from mshnet.run import Folder, load
+from mshnet.session import alone
 from mshnet.show import gallery
 from mshnet.train import train
 
@@ -70,9 +71,9 @@ def test_rows_are_disjoint_and_complete(seen):
 def test_a_batch_that_cannot_be_shared_is_an_error():
     "Of a plan of one's own; a row that is left out would be a wrong score without a word."
     two = SimpleNamespace(count=2, rank=0)
-    assert Ranks.share(two, [[1, 2], [3, -1]]) == [[1], [3]]
+    assert Ranks.shard(two, [[1, 2], [3, -1]]) == [[1], [3]]
     with pytest.raises(UserError, match="batches of a multiple of 2"):
-        Ranks.share(two, [[1, 2, 3]])
+        Ranks.shard(two, [[1, 2, 3]])
 
 
 def test_random_numbers_differ_by_process_and_follow_the_seed(seen):

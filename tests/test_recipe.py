@@ -8,14 +8,15 @@ import pytest
 import torch
 from conftest import make_dataset
 
+from mshnet.augment import augment, placement, sample_params
 from mshnet.core import FIRST_DEFAULTS, PRESETS, Config, UserError, configure, run_name
-from mshnet.data import augment, draw, placement
+from mshnet.cpu import use_cpu_passes
+from mshnet.detection import Detection, normalise
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
 from mshnet.loss import bce_loss, mshnet_loss, soft_iou_loss
-from mshnet.model import MSHNet, start_gently
+from mshnet.model import MSHNet, init_heads
 from mshnet.run import load, write_checkpoint
-from mshnet.task import Detection, normalise
 from mshnet.train import train
 
 SMALL = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "epochs": 2}
@@ -130,7 +131,7 @@ def test_the_start_is_nearly_empty_and_is_the_full_size_head():
     torch.manual_seed(0)
     plain = MSHNet()
     torch.manual_seed(0)
-    gentle = start_gently(MSHNet(), -4.0, "full_size").eval()
+    gentle = init_heads(MSHNet(), -4.0, "full_size").eval()
     with torch.no_grad():
         masks, logits = gentle(torch.randn(2, 3, 64, 64))
     torch.testing.assert_close(logits, masks[0])
@@ -160,9 +161,9 @@ def test_a_share_of_the_crops_holds_a_target(crop):
         mask = np.zeros((300, 420), np.uint8)
         row, col = gen.integers(0, 295), gen.integers(0, 415)
         mask[row : row + 5, col : col + 5] = 1  # large enough for every scale
-        drawn = draw(Config(crop=crop, target_share=1.0, crop_size=64), 0, i)
+        drawn = sample_params(Config(crop=crop, target_share=1.0, crop_size=64), 0, i)
         assert augment(mask * np.uint8(200), mask, drawn, 64)[1].any(), (i, drawn)
-        chance = draw(Config(crop=crop, target_share=0.0, crop_size=64), 0, i)
+        chance = sample_params(Config(crop=crop, target_share=0.0, crop_size=64), 0, i)
         held += augment(mask * np.uint8(200), mask, chance, 64)[1].any()
         if crop == "native":
             assert 0.6 < placement(mask, drawn, 64).height / 300 < 1.7
@@ -178,7 +179,7 @@ def test_the_papers_recipe_is_the_plain_loop(tmp_path):
     config = Config(**paper, output_dir=str(tmp_path / "run"))
     run, task = train(config), Detection(config)
     torch.manual_seed(0)
-    model = MSHNet().to(memory_format=torch.channels_last).train()
+    model = use_cpu_passes(MSHNet()).to(memory_format=torch.channels_last).train()
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
     split, losses = task.splits()["train"], []
     for epoch in range(4):

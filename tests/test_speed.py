@@ -17,11 +17,13 @@ from torch import nn
 from mshnet import run as run_module
 from mshnet.bench import largest_batch, load_yardstick
 from mshnet.core import Config, UserError
+from mshnet.cpu import attend_on_cpu, use_cpu_passes
 from mshnet.data import InFiles, read_dataset
+from mshnet.detection import Detection, fuse_bn, store_on
 from mshnet.device import PRECISIONS, Cores, Device, device_for, open_device, update
-from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend, fold
+from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.run import State, load
-from mshnet.task import Detection, score_split, store_on
+from mshnet.task import score_split
 from mshnet.train import train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
@@ -136,7 +138,7 @@ def plain_copy(model):
 def test_the_backward_passes_by_hand_are_those_of_torch(layout, channels):
     "In float64, where rounding hides nothing: every gradient of the whole network."
     torch.manual_seed(0)
-    model = MSHNet(channels).double().to(memory_format=layout)
+    model = use_cpu_passes(MSHNet(channels)).double().to(memory_format=layout)
     image = torch.randn(2, channels, 48, 32, dtype=torch.float64).contiguous(memory_format=layout)
     loss, have = gradients(model, image)
     want_loss, want = gradients(plain_copy(model), image)
@@ -152,9 +154,9 @@ def test_equal_maxima_share_their_gradient():
     nn.init.zeros_(ca.fc2.weight)
     half = torch.randn(2, 8, 6, 5, dtype=torch.float64)
     results = []
-    for by_hand in (True, False):
+    for finish in (attend_on_cpu, attend):
         y = torch.cat([half, half], 1).requires_grad_()
-        out = attend(y, torch.ones_like(y), ca, sa, by_hand)
+        out = finish(y, torch.ones_like(y), ca, sa)
         (out * torch.arange(out.numel()).view_as(out)).sum().backward()
         results.append(y.grad)
     torch.testing.assert_close(*results)
@@ -163,7 +165,8 @@ def test_equal_maxima_share_their_gradient():
 def test_bf16_by_hand_is_as_near_to_float32_as_plain_bf16():
     "Sixteen bits are not made worse: errors of the gradients beside those of torch's operations."
     torch.manual_seed(0)
-    model, image = MSHNet().to(memory_format=torch.channels_last), torch.randn(2, 3, 64, 64)
+    model = use_cpu_passes(MSHNet()).to(memory_format=torch.channels_last)
+    image = torch.randn(2, 3, 64, 64)
     _, have = gradients(model, image, torch.bfloat16)
     _, exact = gradients(plain_copy(model), image)
     _, plain = gradients(plain_copy(model), image, torch.bfloat16)
@@ -181,7 +184,7 @@ def test_folding_leaves_the_prediction():
     model, image = MSHNet().double(), torch.randn(2, 3, 48, 48, dtype=torch.float64)
     with torch.no_grad():
         model.train()(image)
-        want, folded = model.eval()(image), fold(model)
+        want, folded = model.eval()(image), fuse_bn(model)
         have = folded(image)
     torch.testing.assert_close(have[1], want[1], rtol=1e-9, atol=1e-9)
     norms = [sum(isinstance(x, nn.BatchNorm2d) for x in m.modules()) for m in (model, folded)]
@@ -251,7 +254,7 @@ def test_a_compiled_step_is_the_same_step():
     for way in ("off", "on"):
         task, device = OneLayer(config), device_for(config)
         device.compile = way
-        model = device.place(task.model())
+        model = device.to_device(task.model())
         state, split = State(model, task.optimizer(model)), task.splits()["train"]
         losses[way] = [train_epoch(task, state, split, device, epoch)[0] for epoch in (0, 1)]
         assert (device.compiled is not None) == (way == "on")
@@ -467,7 +470,7 @@ def test_a_profile_of_a_few_steps(tmp_path):
 def test_scores_do_not_depend_on_the_fold_in_float32():
     "float32 is the arithmetic of the paper's code: nothing is folded there."
     task, device = Detection(tiny()), open_device("cpu", "fp32")
-    model = device.place(task.model())
+    model = device.to_device(task.model())
     assert task.for_scoring(model, device) is model
     assert task.for_scoring(model, open_device("cpu", "bf16")) is not model
     assert score_split(task, model, task.splits()["test"], device, "full").images == 2

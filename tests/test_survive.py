@@ -22,12 +22,13 @@ from torch import nn
 
 from mshnet import run as run_module
 from mshnet.cli import main
-from mshnet.core import Config, UserError, write_atomic
+from mshnet.core import Config, UserError
+from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
-from mshnet.model import checksum
+from mshnet.files import write_atomic
 from mshnet.run import FORMAT, Folder, Stopped, load, write_checkpoint
-from mshnet.task import Detection
 from mshnet.train import Losses, train, train_step
+from mshnet.weights import checksum
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
@@ -514,11 +515,11 @@ def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
         config = tiny(batch_size=4)
         task, device = Small(config), open_device("cpu", "fp32")
         device.micro = parts
-        model = device.place(task.model()).eval()
+        model = device.to_device(task.model()).eval()
         before = [p.detach().clone() for p in model.parameters()]
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         split = task.splits()["train"]
-        batch = device.feed(task.batch(split, [0, 1, 2, 3], 0))
+        batch = device.transfer_batch(task.batch(split, [0, 1, 2, 3], 0))
         losses = Losses(device)
         train_step(task, model, batch, "full", optimizer, device, losses)
         moved = [a - b for a, b in zip(before, model.parameters(), strict=True)]

@@ -15,16 +15,17 @@ from PIL import Image
 from torch import nn
 
 from mshnet import data
+from mshnet.augment import training_batch
 from mshnet.cli import main
 from mshnet.core import TASKS, Config, UserError, configure, from_notebook, run_name, settings_class
-from mshnet.data import train_batches, training_batch
+from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate, predict, trained_model
 from mshnet.export import open_detector
 from mshnet.loss import mshnet_loss
 from mshnet.run import Folder, load
 from mshnet.show import beside_top_hat, draw_run, samples
-from mshnet.task import NETWORKS, Detection, make_task, normalise, score_split
+from mshnet.task import make_task, score_split, train_batches
 from mshnet.train import average, train
 
 TESTS = Path(__file__).parent
@@ -278,10 +279,10 @@ def test_wrapped_models_keep_their_attributes():
 def test_weights_of_other_dimensions_keep_their_layout():
     "channels_last is for images."
     device = open_device("cpu", "fp32")
-    model = device.place(nn.Sequential(nn.Conv3d(2, 4, 3), nn.Conv2d(2, 4, 3)))
+    model = device.to_device(nn.Sequential(nn.Conv3d(2, 4, 3), nn.Conv2d(2, 4, 3)))
     assert model[0].weight.is_contiguous()
     assert model[1].weight.is_contiguous(memory_format=torch.channels_last)
-    pixel = device.place(nn.Conv2d(3, 16, 1)).weight  # strides that its gradient will have
+    pixel = device.to_device(nn.Conv2d(3, 16, 1)).weight  # strides that its gradient will have
     assert (
         pixel.stride() == nn.Conv2d(3, 16, 1).to(memory_format=torch.channels_last).weight.stride()
     )

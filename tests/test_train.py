@@ -11,10 +11,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mshnet.core import Config, UserError, run_name
+from mshnet.detection import Detection
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
 from mshnet.run import State, load, snapshot, write_checkpoint
-from mshnet.task import Detection, count_predictions, predictions, score_split
+from mshnet.task import count_predictions, predictions, score_split
 from mshnet.train import is_best, train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
@@ -186,7 +187,7 @@ def test_scoring_leaves_the_caller_free_to_train():
     "A scoring that was interrupted between two batches must not switch gradients off for good."
     config = Config(**{**TINY, "num_workers": 0})
     task, device = Detection(config), open_device("cpu", "fp32")
-    model = device.place(task.model())
+    model = device.to_device(task.model())
     started = predictions(task, model, task.splits()["train"], device, "full")
     next(started)
     assert torch.is_grad_enabled()
@@ -197,7 +198,7 @@ def scoring(**changes):
     "All that a scoring of ten batches takes."
     config = Config(**{**TINY, "scenes": 40, **changes})
     task, device = Detection(config), open_device("cpu", "fp32")
-    return task, device.place(task.model()), task.splits()["train"], device, "full"
+    return task, device.to_device(task.model()), task.splits()["train"], device, "full"
 
 
 def test_batches_are_counted_in_order_in_one_thread(monkeypatch):
@@ -295,7 +296,7 @@ def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):
     task, device = Detection(config), open_device("cpu", "fp32")
     model = task.model()
     model.load_state_dict(load(run.folder / "best.pt")["model"])
-    want = score_split(task, device.place(model), task.splits()["test"], device, "warm-up")
+    want = score_split(task, device.to_device(model), task.splits()["test"], device, "warm-up")
     assert run.scores["line"] == str(want)
 
 
@@ -303,7 +304,7 @@ def test_scoring_twice_gives_the_same_numbers(whole):
     "The official Pd divides by a count of targets that is never reset between epochs."
     config = whole.config
     task, device = Detection(config), open_device("cpu", "fp32")
-    model, split = device.place(task.model()), task.splits()["test"]
+    model, split = device.to_device(task.model()), task.splits()["test"]
     first, second = (score_split(task, model, split, device, "full") for _ in range(2))
     assert first == second
 
@@ -350,7 +351,7 @@ def test_the_device_is_read_at_log_lines_and_at_the_end_only():
     "One read per step is what keeps an accelerator waiting in the official script."
     config = Config(**{**TINY, "scenes": 40, "log_every": 4, "num_workers": 0})
     task, device = Detection(config), open_device("cpu", "fp32")
-    model = device.place(task.model())
+    model = device.to_device(task.model())
     train_epoch(task, State(model, task.optimizer(model)), task.splits()["train"], device, 0)
     assert device.reads == 2 + 1  # ten steps: after 4 and 8, and the epoch's mean
 
@@ -371,7 +372,7 @@ def test_no_float64_in_a_step_or_a_scoring(precision):
     "Apple's MPS has no float64: one such tensor and the run dies there."
     config = Config(**{**TINY, "precision": precision, "num_workers": 0})
     task, device = Detection(config), open_device("cpu", precision)
-    parts, model = task.splits(), device.place(task.model())
+    parts, model = task.splits(), device.to_device(task.model())
     state = State(model, task.optimizer(model))
     with NoDoubles():
         for epoch in (0, 1):  # the warm-up and the full phase
@@ -383,10 +384,10 @@ def test_bf16_computes_the_loss_in_float32():
     "d = ((P - T)/2)^2 passes 1e8, where bfloat16 has steps of half a million."
     config = Config(**{**TINY, "precision": "bf16"})
     task, device = Detection(config), open_device("cpu", "bf16")
-    parts, model = task.splits(), device.place(task.model())
+    parts, model = task.splits(), device.to_device(task.model())
     batch = task.batch(parts["train"], [0, 1, 2, 3], 0)
     with device.autocast():
-        loss = task.loss(model, device.feed(batch), "full")
+        loss = task.loss(model, device.transfer_batch(batch), "full")
     assert loss.dtype == torch.float32
 
 

@@ -71,7 +71,7 @@ class Mean:
 
     def gather(self, ranks):
         "Sum over all processes."
-        self.sums = np.sum(ranks.gather(self.sums), axis=0)
+        self.sums = np.sum(ranks.all_gather(self.sums), axis=0)
 
     def scores(self):
         "The mean."

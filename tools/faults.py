@@ -49,7 +49,7 @@ import torch.optim.optimizer as optimizers  # noqa: E402
 
 from mshnet import cli, run, show  # noqa: E402
 from mshnet.core import UserError  # noqa: E402
-from mshnet.model import checksum  # noqa: E402
+from mshnet.weights import checksum  # noqa: E402
 
 COMMAND = "train --deterministic --base-size 32 --crop-size 32 --batch-size 4 --epochs 3"
 COMMAND += " --device cpu --warm-epoch 0 --choose test --precision fp32 --num-workers 0 --seed 4"

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 LIBRARY = "mshnet"
 READMES = {"nbs/index.ipynb": "README.md", "nbs/index.zh-CN.ipynb": "README.zh-CN.md"}
-FILLED = re.compile(r"nbs/(index|guide_)[^/]*\.ipynb")  # whose prose names the repository
+FILLED = re.compile(r"nbs/(index|guides/)[^/]*\.ipynb")  # whose prose names the repository
 RUNNER = "nbs/run/runner.py"
 VARIANTS = "nbs/run/variants.toml"
 HAND_WRITTEN = {f"{LIBRARY}/{n}" for n in ("py.typed", "pretrained.md", "pretrained.safetensors")}
@@ -488,7 +488,7 @@ def pulled(root: Path, path: Path) -> tuple[str, str]:
 
 def test(root: Path, names: list[str]) -> int:
     "Run the lesson cells of the numbered notebooks and the guides, all or those named."
-    kinds = ("[0-9][0-9]_*.ipynb", "guide_*.ipynb")
+    kinds = ("[0-9][0-9]_*.ipynb", "guides/*.ipynb")
     chosen = sorted(p.stem for kind in kinds for p in (root / "nbs").glob(kind))
     if names:
         wanted = {Path(name).stem for name in names}

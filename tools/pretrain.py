@@ -28,13 +28,15 @@ from PIL import Image
 from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
 
+from mshnet.analyse import add, calibration_curve, decile_sums
 from mshnet.core import Config, configure
-from mshnet.data import background, read_dataset, scene, splits, warm
-from mshnet.evaluate import Detector, add, calibration_curve, evaluate, tenths, trained_model
+from mshnet.data import read_dataset, splits
+from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
 from mshnet.metrics import Found, Histogram, objects, pd_fa
 from mshnet.predict import detections, predict_frame
 from mshnet.run import write_atomic
+from mshnet.scenes import background, scene, warm
 from mshnet.train import train
 
 SETS = ("nuaa-sirst", "nudt-sirst")
@@ -141,7 +143,7 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
             alarms += [len(objects(prob > t)) for t in thresholds]
             empty += 1
         histogram.add(prob, mask > 0)
-        sums.append(tenths(prob))
+        sums.append(decile_sums(prob))
     rows = [
         {"threshold": t, "pd": f.matched / f.targets, "fa": f.false_pixels * 1e6 / pixels}
         | {ALARMS: float(a / max(empty, 1))}

@@ -22,7 +22,7 @@ HEAD = """<!-- made from results/*/bench.json by make build: edit tools/speed.py
 # Speed and memory
 
 Each number was measured by `mshnet bench` on the machine that its folder names.
-[The guide](../nbs/guide_speed.ipynb) explains the columns. A device that is not here was not
+[The guide](../nbs/guides/speed.ipynb) explains the columns. A device that is not here was not
 measured. Measure yours: a new bench is a new folder, nothing is typed in."""
 PROJECTED = """What 400 epochs of the paper's recipe would take, projected from the times above at
 the batch size that is fastest, without the start and the checkpoints. An epoch trains all training

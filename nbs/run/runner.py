@@ -110,7 +110,7 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 6. Train / 训练
 #
-# One line per epoch; to see curves and predictions meanwhile, run `from mshnet.show import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again to resume, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, stores everything and reports how to resume. A finished run is only shown.
+# One line per epoch; to see curves and predictions meanwhile, run `from mshnet.explore import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again to resume, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, stores everything and reports how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
 # **The first step of each phase takes long on a TPU**, a minute or so: it is compiled, and says so. It happens twice in a run, for training and for scoring. All chips share each batch; the result does not depend on their number.
@@ -142,7 +142,8 @@ run
 # How it learned:
 
 # %%
-from mshnet.show import beside_top_hat, explore, gallery, learning_curves, trade_offs, watch
+from mshnet.explore import explore, watch
+from mshnet.show import beside_top_hat, gallery, learning_curves, trade_offs
 
 learning_curves(run.folder)
 
@@ -180,7 +181,7 @@ watch(run.folder)
 # The same curves in TensorBoard, where it is installed:
 
 # %%
-from mshnet.show import tensorboard
+from mshnet.explore import tensorboard
 
 tensorboard(run.folder)
 

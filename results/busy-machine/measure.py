@@ -55,10 +55,10 @@ def measure() -> dict[str, list[float]]:
     from mshnet.model import MSHNet
 
     device = open_device("cpu")
-    model = device.place(MSHNet())
+    model = device.to_device(MSHNet())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    image = device.send(torch.randn(1, 3, 256, 256))
-    batch, mask = device.send(torch.randn(4, 3, 128, 128)), torch.zeros(4, 1, 128, 128)
+    image = device.transfer(torch.randn(1, 3, 256, 256))
+    batch, mask = device.transfer(torch.randn(4, 3, 128, 128)), torch.zeros(4, 1, 128, 128)
     mask[..., 60:64, 60:64] = 1
 
     def forward() -> None:

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 from PIL import Image
 
-from mshnet.data import scene
+from mshnet.scenes import scene
 from mshnet.metrics import objects
 
 rng = np.random.default_rng(0)

@@ -5,8 +5,15 @@ import torch
 import torch_xla
 import torch_xla.debug.metrics as met
 
+from mshnet.augment import (
+    augment_batch,
+    sample_params,
+    scoring_numbers,
+    store_pixels,
+    training_numbers,
+)
 from mshnet.core import Config
-from mshnet.data import Split, augment_batch, draw, scoring_numbers, store_pixels, training_numbers
+from mshnet.data import Split
 
 SIZES = [(96, 96), (61, 97), (131, 40), (128, 128)]
 
@@ -16,7 +23,7 @@ masks = [(rng.random(s) < 0.2).astype(np.uint8) for s in SIZES]
 store = store_pixels(Split("train", tuple("abcd"), tuple(zip(images, masks, strict=True)), "noise"))
 there = store.through(lambda pixels: pixels.to(torch_xla.device()))
 config = Config(base_size=96, target_share=0.5)
-draws = [[draw(config, epoch, i) for i in range(4)] for epoch in (0, 1)]
+draws = [[sample_params(config, epoch, i) for i in range(4)] for epoch in (0, 1)]
 batches = [training_numbers(store, range(4), each, 96) for each in draws]
 batches.append(scoring_numbers(store, [0, 1, 2, -1], 96))
 for numbers in batches:

@@ -15,10 +15,12 @@ import torch
 from torch import nn
 
 from mshnet.core import Config
-from mshnet.device import Adagrad, host_operations, open_device, update, xla, xla_counts
+from mshnet.detection import Detection
+from mshnet.device import Adagrad, open_device, update
 from mshnet.run import Folder, State, each_tensor, load
-from mshnet.task import Detection, score_split
+from mshnet.task import score_split
 from mshnet.train import Job, beginning, prepare_step, train
+from mshnet.xla import host_operations, xla, xla_counts
 
 SIZE = {"scenes": 80, "base_size": 64, "crop_size": 64, "batch_size": 8, "epochs": 2}
 CONFIG = Config(**SIZE, warm_epoch=0, lr=0.05, lr_end=0.4, loss="sls", head_bias=0)
@@ -46,8 +48,8 @@ def ten_steps(device, shake=0.0):
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1 + shake * torch.randn(p.shape, generator=generator))
-    model = device.place(model)
-    state = State(model, task.optimizer(model), ema=device.place(task.model()))
+    model = device.to_device(model)
+    state = State(model, task.optimizer(model), ema=device.to_device(task.model()))
     plan, seen = task.plan(parts["train"], 0), {}
     for phase, rows in (("warm-up", plan[:5]), ("full", plan[5:10])):
         model.train()
@@ -56,7 +58,7 @@ def ten_steps(device, shake=0.0):
         for number, indices in enumerate(rows):
             first = 5 if phase == "full" else 0
             prepare_step(task, state, device, first + number, len(plan))  # another rate each time
-            batch = device.feed(task.batch(parts["train"], indices, 0))
+            batch = device.transfer_batch(task.batch(parts["train"], indices, 0))
             with device.autocast():
                 loss = task.loss(step, batch, phase)
             update(device, loss, state.optimizer, clip=10.0)
@@ -86,8 +88,8 @@ def shards(device):
     from torch_xla.distributed.spmd import XLAShardedTensor
 
     rows = torch.arange(16.0)[:, None, None, None].expand(16, 1, 2, 2)
-    batch = device.send(rows)
-    weight = device.place(nn.Conv2d(1, 1, 3)).weight
+    batch = device.transfer(rows)
+    weight = device.to_device(nn.Conv2d(1, 1, 3)).weight
     spec = xla()._XLAC._get_xla_sharding_spec
     held = [s.data[:, 0, 0, 0].tolist() for s in XLAShardedTensor(batch).local_shards]
     return {"batch": spec(batch), "weight": spec(weight), "rows": held}
@@ -95,14 +97,14 @@ def shards(device):
 
 def detector(device):
     "What is said of a batch of another shape, and of a read in the middle of a step."
-    model = device.place(nn.Conv2d(1, 1, 3))
+    model = device.to_device(nn.Conv2d(1, 1, 3))
     optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.1), {}
     for phase, sizes, read in (("odd", (8, 8, 8, 16), False), ("read", (8, 8, 8, 8), True)):
         step = device.begin(phase, model, optimizer)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for number, size in enumerate(sizes):
-                loss = step(device.feed(One(torch.ones(size, 1, 4, 4))).image).sum()
+                loss = step(device.transfer_batch(One(torch.ones(size, 1, 4, 4))).image).sum()
                 if read and number == 3:
                     loss = loss * loss.item()
                 update(device, loss, optimizer)

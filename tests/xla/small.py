@@ -21,11 +21,11 @@ fewer = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 device = open_device("xla", "fp32", fewer, sys.argv[2])
 device.keep(Path(sys.argv[1]))
 print(device.why)
-model = device.place(nn.Conv2d(1, 1, 3))
+model = device.to_device(nn.Conv2d(1, 1, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 step = device.begin("full", model, optimizer)
 for _ in range(3):
-    image = device.feed(One(torch.ones(8, 1, 4, 4))).image
+    image = device.transfer_batch(One(torch.ones(8, 1, 4, 4))).image
     update(device, step(image).sum(), optimizer)
 print(device.facts()["xla"])
 print(device.report())
@@ -33,6 +33,6 @@ device.begin("random", model)
 masks = []
 for _ in range(2):
     device.seed(3, 0)
-    masks.append(device.read(nn.functional.dropout(device.send(torch.ones(64)))))
+    masks.append(device.read(nn.functional.dropout(device.transfer(torch.ones(64)))))
 print("seeded" if torch.equal(*masks) else "not seeded")
 print([name for name in ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID") if name in os.environ])

@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import toys
 
 from mshnet.core import settings_class
-from mshnet.device import xla_counts
 from mshnet.train import train
+from mshnet.xla import xla_counts
 
 folder, device = Path(sys.argv[1]), sys.argv[2]
 seen = {}

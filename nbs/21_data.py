@@ -1,0 +1,927 @@
+# %% [markdown]
+# # data
+#
+# > Find, read and check a data set, and split it: from a folder of messy images to pairs of an image and a mask.
+
+# %%
+#| default_exp data
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_eq
+
+# %%
+#| export
+import contextlib
+import hashlib
+import math
+import os
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path, PureWindowsPath
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from mshnet.core import Config, UserError, counted, one_line, read_text
+from mshnet.fetch import find_dataset
+from mshnet.files import free_memory, prefetch
+from mshnet.metrics import objects
+from mshnet.scenes import scene
+
+# %% [markdown]
+# ## A split
+#
+# A benchmark of this field is a few hundred small images: it fits in memory as 8-bit pixels, read once. Grey images are stored once and not three times. A data set that is larger than the memory stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. Copies may lie elsewhere too, such as on a GPU: `stores` holds them.
+
+# %%
+#| export
+Pair = tuple[np.ndarray, np.ndarray]  # image [H,W] grey or [H,W,3], uint8; mask [H,W] uint8, 0 or 1
+
+
+@dataclass(frozen=True)
+class Split:
+    "Images with their masks of one part of a data set, in list order."
+
+    name: str  # "train", "val" or "test"
+    names: tuple[str, ...]
+    pairs: Sequence[Pair]  # a tuple in memory, or `InFiles`
+    source: str  # data set's name
+    listed: tuple[str, ...] = ()  # names as listed, with those that cannot be read; empty: names
+    stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
+
+    def __len__(self) -> int:
+        "Number of images."
+        return len(self.names)
+
+    def part(self, name: str, indices: Sequence[int]) -> "Split":
+        "A new split of the images at these indices."
+        names = tuple(self.names[i] for i in indices)
+        pairs: Any = self.pairs
+        pairs = tuple(pairs[i] for i in indices) if self.in_memory else replace(pairs, names=names)
+        part = Split(name, names, pairs, self.source)
+        return part.known_by(self) if names == self.names else part
+
+    def known_by(self, same: "Split") -> "Split":
+        "This split with the hashes of an equal one, if those are known already."
+        self.__dict__.update({k: v for k, v in same.__dict__.items() if k == "hashes"})
+        return self
+
+    @property
+    def in_memory(self) -> bool:
+        "Whether the pixels lie in memory, or in their files."
+        return isinstance(self.pairs, tuple)
+
+    @cached_property
+    def hashes(self) -> tuple[str, frozenset[bytes], frozenset[str]]:
+        "What stands for the split in list order, for each image with its mask, for each image."
+        return _hashes_of(self)
+
+    @property
+    def hash(self) -> str:
+        "Twelve digits that stand for the names and every pixel, in list order."
+        return self.hashes[0]
+
+
+def pairs_of(split: Split) -> Iterator[Pair]:
+    "All images with their masks, one after the other, without holding them all."
+    yield from prefetch(split.pairs.__getitem__, range(len(split)), 4)
+
+
+# %% [markdown]
+# Two runs are compared by the hash of their data, because folders are renamed and lists are edited. Which seed holds which images out does not matter to what a recipe was trained on, so there is a digest for each image too.
+
+# %%
+#| export
+class Hasher:
+    "Takes in images with their masks, in list order."
+
+    def __init__(self) -> None:
+        self.whole, self.single, self.images = hashlib.sha256(), set[bytes](), set[str]()
+
+    def add(self, name: str, image: np.ndarray, mask: np.ndarray) -> None:
+        "Take in one."
+        one = hashlib.sha256()
+        for part in (f"{name}{image.shape}{mask.shape}".encode(), image.tobytes(), mask.tobytes()):
+            self.whole.update(part)
+            one.update(part)
+        self.single.add(one.digest())
+        pixels = f"{image.shape}".encode() + image.tobytes()
+        self.images.add(hashlib.sha256(pixels).hexdigest()[:12])
+
+    def hashes(self) -> tuple[str, frozenset[bytes], frozenset[str]]:
+        """Twelve digits for the names and pixels of all in list order; a digest for each name with
+        its image and mask; twelve digits for the pixels of each image.
+        """
+        return self.whole.hexdigest()[:12], frozenset(self.single), frozenset(self.images)
+
+
+def _hashes_of(split: Split) -> tuple[str, frozenset[bytes], frozenset[str]]:
+    "What stands for a split, its pairs and its images; see `Hasher`."
+    hasher = Hasher()
+    for name, pair in zip(split.names, pairs_of(split), strict=True):
+        hasher.add(name, *pair)
+    return hasher.hashes()
+
+
+def image_digests(parts: Iterable[Split]) -> frozenset[str]:
+    "Twelve digits for the pixels of each image, whatever its name: to know it again elsewhere."
+    return frozenset[str]().union(*(split.hashes[2] for split in parts))
+
+
+def hash_of_all(parts: Iterable[Split]) -> str:
+    "Twelve digits for the images of all parts, whichever part an image is in."
+    single = frozenset[bytes]().union(*(split.hashes[1] for split in parts))
+    return hashlib.sha256(b"".join(sorted(single))).hexdigest()[:12]
+
+
+# %%
+black, diagonal = np.zeros((4, 6), np.uint8), np.eye(4, 6, dtype=np.uint8)
+dots = Split("train", ("a", "b"), ((black, diagonal),) * 2, "dots")
+test_eq((len(dots), dots.part("val", [1]).names), (2, ("b",)))
+back = dots.part("train", [1, 0])
+assert _hashes_of(dots)[0] == dots.hash == dots.part("train", [0, 1]).hash != back.hash
+test_eq(hash_of_all([back]), hash_of_all(dots.part("val", [i]) for i in range(2)))
+assert hash_of_all([back]) != hash_of_all([dots.part("val", [1])])
+hasher = Hasher()
+for name, pair in zip(dots.names, pairs_of(dots), strict=True):
+    hasher.add(name, *pair)
+test_eq(hasher.hashes(), dots.hashes)
+test_eq(len(image_digests([dots, back])), 1)  # two names, one picture
+dots.hash
+
+# %% [markdown]
+# ## Reading
+#
+# Published infrared sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. All become what Pillow's conversion to RGB makes of them, as the official code does; where the three channels agree, one is kept. A camera's 16-bit frame has no such conversion that keeps its contrast (Pillow clips at 255), so it is stretched from its own minimum and maximum, and the user is told.
+#
+#
+# A file is opened as one of the kinds that its suffix can stand for, whatever is in it: Pillow knows forty more, and for one of them it starts another program. And a file of a few kilobytes can claim, and hold, a picture of gigabytes. Pillow's own limit lets through what takes 3 GB while it is read, and four are read at once, so ours is lower: 8192 by 8192 pixels.
+
+# %%
+#| export
+KINDS = ("PNG", "BMP", "JPEG", "TIFF")  # as Pillow calls them
+MOST_PIXELS = 8192 * 8192
+
+
+@contextlib.contextmanager
+def opened(
+    path: Path,
+    most: int = MOST_PIXELS,
+) -> Iterator[Image.Image]:
+    "An image file, its pixels not read yet. Raises one of Pillow's many errors if it is none."
+    with Image.open(path, formats=KINDS) as file:
+        refuse_size(file, most)
+        yield file
+
+
+def refuse_size(
+    file: Image.Image,
+    most: int = MOST_PIXELS,
+) -> None:
+    "Raise an error for an image, or a page of one, that is too large to be read, or empty."
+    if file.width * file.height > most:
+        raise Image.DecompressionBombError(f"more than {most:,} pixels")
+    if not file.width * file.height:
+        raise OSError("an image without pixels")
+
+
+# %% [markdown]
+# An image that is too large is told from one that is broken, because the remedy is another one:
+
+# %%
+#| export
+def trouble(
+    error: Exception,  # of Pillow's
+    what: str,  # "image" or "mask"
+    most: int = MOST_PIXELS,
+) -> str:
+    "What is wrong with an image file, by what reading it raised."
+    if isinstance(error, Image.DecompressionBombError):
+        return f"{what} of more than {most:,} pixels"
+    if isinstance(error, UserError):
+        return f"{what}: {error}"
+    return f"unreadable {what}"
+
+
+# %% [markdown]
+# Reading:
+
+# %%
+#| export
+DEEP = ("I", "F")  # beginnings of Pillow's modes with more than 8 bits
+
+
+def one_channel(
+    rgb: np.ndarray,  # [H,W,3]
+) -> np.ndarray:  # [H,W] where the three agree, else as it was
+    "Grey pixels are kept once, and not three times."
+    red = rgb[..., 0]
+    grey = all(np.array_equal(red, rgb[..., k]) for k in (1, 2))
+    return np.ascontiguousarray(red if grey else rgb)
+
+
+def pixels_of(
+    file: Image.Image,  # opened, at one of its pages
+) -> np.ndarray:  # [H,W] or [H,W,3] uint8
+    "The pixels of an image file as 8-bit grey or colour."
+    if not file.mode.startswith(DEEP):
+        parts = [part[3] for part in getattr(file, "tile", ())]
+        forms = [str(part[0] if isinstance(part, tuple) else part) for part in parts]
+        if any(form.startswith(("RGB", "LA")) and ";16" in form for form in forms):
+            raise UserError("16 bits in several channels: save one of them, or 8 bits")
+        return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
+    values = np.array(file, np.float64)
+    low, high = values.min(), values.max()
+    if not np.isfinite(high - low):
+        raise OSError("pixels that are not numbers")
+    values -= low  # in place: these are eight bytes a pixel
+    values *= 255
+    values /= max(high - low, 1)
+    return values.round(out=values).astype(np.uint8)
+
+
+def read_image(
+    path: Path,
+) -> tuple[np.ndarray, str]:  # [H,W] or [H,W,3] uint8; the file's mode, such as "L" or "RGBA"
+    "Read an image as 8-bit grey or colour. Raises one of Pillow's many errors if it is none."
+    with opened(path) as file:
+        return pixels_of(file), file.mode
+
+
+# %% [markdown]
+# A mask is labels, not grey levels:
+
+# %%
+#| export
+def read_mask(
+    path: Path,
+    size: tuple[int, int],  # height and width of its image
+) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what had to be done to it
+    "Read a mask as 0 and 1, resized as labels to its image's size and cut at half if it is grey."
+    done = set()
+    with opened(path) as file:
+        grey = file.convert("L")
+    if grey.size != size[::-1]:
+        done.add("mask of another size than its image, resized as labels")
+        grey = grey.resize(size[::-1], Image.Resampling.NEAREST)
+    values = np.asarray(grey)
+    if values.max() <= 1:
+        return values.astype(np.uint8), done
+    if not np.isin(values, (0, 255)).all():
+        done.add("grey mask, cut at half of 255")
+    return (values > 127).astype(np.uint8), done
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    path = Path(tmp) / "frame.png"
+    Image.fromarray(np.array([[1000, 5000]], np.uint16)).save(path)
+    pixels, mode = read_image(path)
+    Image.fromarray(np.array([[0, 90, 200, 255]], np.uint8)).save(path)
+    labels, done = read_mask(path, (1, 4))
+test_eq((pixels.tolist(), mode.startswith(DEEP)), ([[0, 255]], True))
+test_eq(labels.tolist(), [[0, 0, 1, 1]])
+with tempfile.TemporaryDirectory() as tmp:
+    path = Path(tmp) / "frame.png"
+    Image.new("1", (10_000, 8000)).save(path)
+    with expect_fail(Image.DecompressionBombError, contains="more than"), opened(path):
+        pass
+    with opened(path, 10_000 * 8000) as file:
+        refuse_size(file, 10_000 * 8000)
+colour = np.dstack([pixels, pixels, pixels])
+test_eq(one_channel(colour), pixels)
+test_eq(pixels_of(Image.fromarray(colour)), pixels)
+test_eq(trouble(OSError("broken"), "mask"), "unreadable mask")
+trouble(Image.DecompressionBombError(), "image"), done
+
+
+# %% [markdown]
+# ## Finding
+#
+# Whoever names a folder means what a listing shows.
+
+# %%
+#| export
+def visible(folder: Path) -> list[Path]:
+    "What is in a folder, sorted; not what is hidden, such as the files a Mac leaves on a disk."
+    return sorted(path for path in folder.iterdir() if path.name[0] != ".")
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for name in ("b.png", "a.png", "._a.png"):
+        (Path(tmp) / name).touch()
+    test_eq([path.name for path in visible(Path(tmp))], ["a.png", "b.png"])
+
+# %% [markdown]
+# The layouts in use differ in folder and list names, nothing else. A data set is recognised by what is in its folder; anything ambiguous is an error that says how to decide.
+
+# %%
+#| export
+FOLDERS = [("images", "masks"), ("IRSTD1k_Img", "IRSTD1k_Label")]
+LISTS = [("trainval.txt", "test.txt"), ("train.txt", "test.txt"), ("train.txt", "val.txt")]
+SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
+
+
+@dataclass(frozen=True)
+class Layout:
+    "Where the parts of a data set lie."
+
+    root: Path
+    images: Path
+    masks: Path
+    lists: dict[str, Path]  # by part: "train", "test"
+
+
+def find_layout(
+    root: Path,
+    config: Config,
+    parts: Sequence[str] = ("train", "test"),  # whose lists are needed
+) -> Layout:
+    "Recognise the layout of a data set's folder; UserError if it has none that is known."
+    pairs = [(root / i, root / m) for i, m in FOLDERS]
+    pair = next(((i, m) for i, m in pairs if i.is_dir() and m.is_dir()), None)
+    if not pair:
+        known = " or ".join(f"{i}/ and {m}/" for i, m in FOLDERS)
+        inside = [p.parent.name for i, _ in FOLDERS for p in sorted(root.glob(f"*/{i}"))]
+        hint = f"; did you mean {root / inside[0]}?" if inside else ""
+        raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
+    lists, wrong = {}, []
+    for name in parts:
+        try:
+            lists[name] = _find_list(root, name, getattr(config, f"{name}_list"))
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UserError("; ".join(wrong))
+    return Layout(root, *pair, lists)
+
+
+# %% [markdown]
+# A pair of lists counts before single ones, because `train.txt` and `trainval.txt` may stand side by side and only their partner tells which is meant.
+
+# %%
+#| export
+def _find_list(
+    root: Path,
+    name: str,  # "train" or "test"
+    asked: str,  # the file named by the user; empty: found
+) -> Path:
+    "The file that lists the names of one part."
+    if asked:
+        if os.path.isfile(root / asked):  # unlike Path.is_file, False for a name that cannot be
+            return root / asked
+        raise UserError(f"{name}_list={asked!r}: there is no such file in {root}")
+    for pair in LISTS:
+        if all((root / file).is_file() for file in pair):
+            return root / dict(zip(("train", "test"), pair, strict=True))[name]
+    found = sorted((root / "img_idx").glob(f"{name}_*.txt"))
+    if not found:  # one list may have been named by the user, and the other one lie here
+        single = dict.fromkeys(
+            dict(zip(("train", "test"), pair, strict=True))[name] for pair in LISTS
+        )
+        found = [root / file for file in single if (root / file).is_file()]
+    if len(found) == 1:
+        return found[0]
+    seen = ", ".join(p.relative_to(root).as_posix() for p in found)
+    what = f"several lists ({seen})" if found else f"no list of {name} names such as {name}.txt"
+    raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{name}-list")
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    root = Path(tmp)
+    for folder in ("images", "masks", "img_idx"):
+        (root / folder).mkdir()
+    for name in ("train_A", "test_A", "test_B"):
+        (root / "img_idx" / f"{name}.txt").write_text("one\n")
+    test_eq(_find_list(root, "train", "").name, "train_A.txt")
+    layout = find_layout(root, Config(test_list="img_idx/test_B.txt"))
+    assert isinstance(layout, Layout)
+    test_eq(layout.lists["test"].name, "test_B.txt")
+    with expect_fail(UserError, contains="several lists"):
+        find_layout(root, Config())
+
+
+# %% [markdown]
+# ## Checking: everything wrong, all of it at once
+#
+# Someone who prepares a data set does not want the first error but all of them. So reading collects problems, each with the names it concerns, and the caller decides: a report prints them all, training stops at errors and warns of the rest once, with counts.
+
+# %%
+#| export
+@dataclass
+class Findings:
+    "What is wrong with a data set, by kind, the names concerned under each; and its file modes."
+
+    errors: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    warnings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    modes: Counter[str] = field(default_factory=Counter)
+
+    @staticmethod
+    def lines(kinds: dict[str, list[str]]) -> list[str]:
+        "One line a kind: how many, which."
+        lines = []
+        for kind, names in kinds.items():
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            first = ", ".join(one_line(name, 200) for name in names[:3])
+            lines.append(f"{kind}: {len(names)} ({first}{more})")
+        return lines
+
+    def settle(self, on_bad_image: str = "stop") -> None:
+        "Raise UserError if there are errors, unless they may be left out; warn of the rest."
+        left_out = {k: v for k, v in self.errors.items() if "list" not in k}
+        if on_bad_image == "skip" and len(left_out) == len(self.errors):
+            for line in self.lines(left_out):
+                warnings.warn(f"skipped: {line}", stacklevel=2)
+        elif self.errors:
+            first, *rest = self.lines(self.errors)
+            more = f"; {len(rest)} more kinds of errors" if rest else ""
+            skip = ", or mend them, or write --on-bad-image skip" if left_out else ""
+            raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
+        for line in self.lines(self.warnings):
+            warnings.warn(line, stacklevel=2)
+
+
+# %%
+findings = Findings()
+findings.errors["name without an image"] += list("vwxyz")
+with expect_fail(UserError, contains="v, w, x and 2 more"):
+    findings.settle()
+
+
+# %% [markdown]
+# Lists are written by all sorts of scripts: with or without suffixes, with slashes of either kind, with the paths of another person's computer. A name is only a name here. What leads out of the folder is cut down to its last part, so a list with absolute paths works, and no list can make us read a file from elsewhere.
+
+# %%
+#| export
+def _bare_name(
+    line: str,  # such as "Misc_1", "Misc_1.png" or "C:\\sirst\\images\\Misc_1.png"
+) -> str:  # such as "Misc_1"; a folder below the images stays, as in "night/001"
+    "A line of a list as the name of an image, without suffix."
+    path = PureWindowsPath(line)  # knows both kinds of slashes
+    if path.anchor or ".." in path.parts:
+        path = PureWindowsPath(path.name)
+    text = path.as_posix()
+    return text[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else text
+
+
+def _read_names(
+    file: Path,
+    findings: Findings,
+) -> list[str]:  # without suffix, in file order
+    "The names in a list."
+    text = read_text(file, "list of names")
+    names = Counter(_bare_name(line.strip()) for line in text.splitlines() if line.strip())
+    for name, count in names.items():
+        if count > 1:
+            findings.warnings[f"name more than once in {file.name}, kept once"].append(name)
+    if not names:
+        findings.errors["list without names"].append(file.name)
+    return list(names)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "train.txt").write_text("a.png\nb\n\na\n/elsewhere/c.bmp\n")
+    test_eq(_read_names(Path(tmp) / "train.txt", findings), ["a", "b", "c"])
+test_eq([_bare_name(n) for n in (r"C:\x\d.png", "../d", "night/d.v2")], ["d", "d", "night/d.v2"])
+Findings.lines({**findings.errors, **findings.warnings})
+
+
+# %% [markdown]
+# Masks go by their image's name; in the first release of SIRST they end in `_pixels0`.
+
+# %%
+#| export
+def find_file(
+    folder: Path,
+    name: str,
+    endings: tuple[str, ...] = ("",),  # what may follow the name
+) -> Path | None:
+    "The file of a name, whatever its suffix."
+    for ending in endings:
+        for suffix in (*SUFFIXES, *(s.upper() for s in SUFFIXES)):
+            path = folder / f"{name}{ending}{suffix}"
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "Misc_1_pixels0.PNG").touch()
+    test_eq(find_file(Path(tmp), "Misc_1"), None)
+    test_eq(find_file(Path(tmp), "Misc_1", ("", "_pixels0")).name, "Misc_1_pixels0.PNG")
+
+
+# %% [markdown]
+# Pillow raises many kinds of exceptions for files that are broken in different ways. Whatever it is, it concerns this one file, and the next one is read all the same.
+
+# %%
+#| export
+class Reading(NamedTuple):
+    "One image with its mask, or why there is none."
+
+    pair: Pair | None
+    mode: str = ""  # of the image's file
+    errors: frozenset[str] = frozenset()  # their kinds
+    notes: frozenset[str] = frozenset()  # kinds of warnings
+
+
+def _read_pair(
+    layout: Layout,
+    name: str,
+) -> Reading:
+    "Read one image and its mask; what is wrong is returned, not raised."
+    paths = find_file(layout.images, name), find_file(layout.masks, name, ("", "_pixels0"))
+    missing = [k for k, p in zip(("an image", "a mask"), paths, strict=True) if not p]
+    if missing:
+        return Reading(None, errors=frozenset({f"name without {' and '.join(missing)}"}))
+    image_path, mask_path = (path for path in paths if path)
+    errors, size = set(), (1, 1)
+    try:
+        image, mode = read_image(image_path)
+        size = image.shape[:2]
+    except Exception as error:  # Pillow raises many kinds for bytes that make no sense
+        errors.add(f"{trouble(error, 'image')} in {layout.images.name}/")
+    try:
+        mask, notes = read_mask(mask_path, size)
+    except Exception as error:
+        errors.add(f"{trouble(error, 'mask')} in {layout.masks.name}/")
+    if errors:
+        return Reading(None, errors=frozenset(errors))
+    if mode.startswith(DEEP):
+        notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
+    return Reading((image, mask), mode, notes=frozenset(notes))
+
+
+# %% [markdown]
+# A split larger than the memory is read once to find what is wrong with it. Later, a batch reads the pairs that it needs again.
+
+# %%
+#| export
+class BadImage(UserError):
+    "An image that could be read before and cannot be read now."
+
+
+@dataclass(frozen=True)
+class InFiles(Sequence[Pair]):
+    "Images with their masks that are read from their files each time."
+
+    layout: Layout
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        "Number of images."
+        return len(self.names)
+
+    def __getitem__(self, index: Any) -> Any:
+        "Read one pair; BadImage if a file has changed and cannot be read any more."
+        reading = _read_pair(self.layout, self.names[index])
+        if not reading.pair:
+            raise BadImage(
+                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same "
+                "again, or train with --on-bad-image skip"
+            )
+        return reading.pair
+
+
+# %% [markdown]
+# `room` decides: pixels are kept as long as they fit in it.
+
+# %%
+#| export
+def read_split(
+    layout: Layout,
+    part: str,  # "train" or "test"
+    names: list[str],
+    findings: Findings,
+    room: float = math.inf,  # bytes that the pixels may take; where they do not fit, none is kept
+) -> Split:
+    "Read the images of a list; what is wrong goes into `findings`."
+    kept: list[Pair] = []
+    good, used, hasher = [], 0, Hasher()
+    for name, reading in zip(names, prefetch(partial(_read_pair, layout), names, 4), strict=True):
+        for kind in reading.errors:
+            findings.errors[kind].append(name)
+        for kind in reading.notes:
+            findings.warnings[kind].append(name)
+        if reading.pair:
+            findings.modes[reading.mode] += 1
+            good.append(name)
+            hasher.add(name, *reading.pair)
+            used += sum(pixels.nbytes for pixels in reading.pair)
+            kept.append(reading.pair)
+            if used > room:
+                kept.clear()
+    pairs = tuple(kept) if used <= room else InFiles(layout, tuple(good))
+    split = Split(part, tuple(good), pairs, layout.root.resolve().name, tuple(names))
+    vars(split)["hashes"] = hasher.hashes()
+    return split
+
+
+# %% [markdown]
+# Of three names one is in order; the second has no mask and the file of the third is not an image. Without room the pixels stay where they are:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    layout = Layout(Path(tmp), Path(tmp) / "images", Path(tmp) / "masks", {})
+    for folder, names in ((layout.images, "ab"), (layout.masks, "ac")):
+        folder.mkdir()
+        for name in names:
+            Image.new("L", (4, 4)).save(folder / f"{name}.png")
+    (layout.images / "c.png").write_text("no image")
+    test_eq(_read_pair(layout, "b"), Reading(None, errors=frozenset({"name without a mask"})))
+    findings = Findings()
+    kept = read_split(layout, "train", ["a", "b", "c"], findings)
+    streamed = read_split(layout, "train", ["a"], findings, room=0)
+    assert kept.in_memory and isinstance(streamed.pairs, InFiles)
+    test_eq((kept.names, kept.listed), (("a",), ("a", "b", "c")))
+    test_eq(streamed.hash, kept.hash)
+    assert "hashes" in vars(streamed)  # of the one reading
+dict(findings.errors)
+
+
+# %% [markdown]
+# ## The splits of a run
+#
+# `read_dataset` reads both lists of a folder. `splits` turns them into what a run needs: with `choose="val"` a part of the training list, drawn by the seed, is held out, so that the kept epoch is not chosen on the images that judge it.
+
+# %%
+#| export
+def read_dataset(
+    config: Config,
+    parts: Sequence[str] = ("train", "test"),  # what is needed of it
+) -> tuple[dict[str, Split], Findings]:  # the parts, and what is wrong with them
+    "Read the data set of a run, or make its synthetic scenes."
+    root, findings = find_dataset(config.dataset_dir), Findings()
+    if root is None:
+        count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
+        return {name: scenes(name, count[name], config.base_size) for name in parts}, findings
+    layout = find_layout(root, config, parts)
+    names = {part: _read_names(file, findings) for part, file in layout.lists.items()}
+    both = set.intersection(*map(set, names.values())) if len(names) > 1 else set()
+    for name in [name for name in names.get("train", []) if name in both]:
+        findings.warnings["name in both lists, so the test is not independent"].append(name)
+    room = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
+    read: dict[str, Split] = {}
+    for part in names:  # what one list has taken is not there for the next
+        used = sum(pixel_count(split) for split in read.values() if split.in_memory)
+        read[part] = read_split(layout, part, names[part], findings, room - used)
+    return read, findings
+
+
+def pixel_count(split: Split) -> int:
+    "Bytes of a split's images and masks."
+    return sum(image.nbytes + mask.nbytes for image, mask in pairs_of(split))
+
+
+# %% [markdown]
+# Training, the gallery, the widgets and the report look at the same data. So the last data set that was read is kept in memory, until one of its files or of the settings that read it changes:
+
+# %%
+#| export
+Loaded = tuple[dict[str, Split], Findings]
+LOADED: dict[Any, Loaded] = {}  # of one data set at most
+
+
+def _state_of(
+    root: Path | None,  # of the data set; None: synthetic scenes
+    config: Config,
+    names: Sequence[str],  # of the parts
+) -> tuple[Any, ...]:
+    "Name, size and time of every file of a data set: what changes when the data do."
+    if root is None:
+        return ()
+    layout = find_layout(root, config, names)
+    files, found = [], list[Any]()
+    for top in (layout.images, layout.masks):
+        for folder, below, inside in os.walk(top):
+            files += [os.path.join(folder, name) for name in inside]
+            if any(os.path.islink(os.path.join(folder, name)) for name in below):
+                return (object(),)  # what lies behind a link is not watched: nothing is equal
+    for path in (*files, *map(str, layout.lists.values())):
+        with contextlib.suppress(OSError):  # such as a link that leads nowhere
+            seen = os.stat(path)
+            found.append((path, seen.st_size, seen.st_mtime_ns))
+    return tuple(sorted(found))
+
+
+def load(
+    config: Config,
+    names: Sequence[str] = ("train", "test"),
+) -> Loaded:
+    "As `read_dataset`, but a data set is read once."
+    root = find_dataset(config.dataset_dir)
+    key: Any = None
+    own = ("scenes", "base_size", "train_list", "test_list", "cache")
+    settings = root, tuple(getattr(config, name) for name in own)
+    for wanted in dict.fromkeys((("train", "test"), tuple(names))):  # both may be there already
+        with contextlib.suppress(UserError):  # without a list, which `read_dataset` reports
+            key = settings, wanted, _state_of(root, config, wanted)
+            found = LOADED.get(key)
+            if found and (wanted == tuple(names) or not found[1].errors):
+                return found
+    LOADED.clear()  # before the memory is filled again
+    read = LOADED[key] = read_dataset(config, names)
+    return read
+
+
+# %% [markdown]
+# What an image that cannot be read does to a split, if it may be skipped: in training the next one of its part stands in for it, so that all others keep their place in the list, the cut and the draws, and a run whose image was damaged goes on as the run that it is. What is scored is not replaced: one image less is scored, and the protocol's hash and number of images say so.
+
+# %%
+#| export
+def listed_names(split: Split) -> tuple[str, ...]:
+    "The names of a split's list, those of images that cannot be read too."
+    return split.listed or split.names
+
+
+def complete(split: Split) -> bool:
+    "Whether every image that is listed is here, in its place."
+    return listed_names(split) == split.names
+
+
+def _places_of(
+    split: Split,  # as read: with gaps where an image cannot be read
+    name: str,
+    places: Sequence[int],  # in the list
+    stand_in: bool = False,  # False: what cannot be read is left out
+) -> Split:
+    "The images at these places of the list, as a split of its own."
+    there, listed = set(split.names), listed_names(split)
+    index = {p: i for i, p in enumerate(p for p, n in enumerate(listed) if n in there)}
+    if not index.keys() & set(places):
+        raise UserError(f"{split.source}: no {name} image can be read")
+    rows = []
+    for k, place in enumerate(places):
+        if place in index:
+            rows.append(index[place])
+        elif stand_in:
+            rows.append(next(index[p] for p in (*places[k:], *places[:k]) if p in index))
+    own = split.part(name, rows)
+    part = replace(own, listed=tuple(listed[p] for p in places)).known_by(own)
+    if missing := set(part.listed) - set(part.names):
+        part.stores["replaced"] = missing
+    return part
+
+
+# %%
+gap = replace(dots, listed=("a", "x", "b"))
+test_eq(_places_of(gap, "train", [0, 1, 2], stand_in=True).names, ("a", "b", "b"))
+test_eq(_places_of(gap, "val", [0, 1, 2]).names, ("a", "b"))
+test_eq(_places_of(gap, "train", [1, 0], stand_in=True).stores["replaced"], {"x"})
+test_eq(listed_names(gap), ("a", "x", "b"))
+assert complete(dots) and not complete(_places_of(gap, "val", [1, 2]))
+with expect_fail(UserError, contains="no val image"):
+    _places_of(gap, "val", [1])
+
+
+# %% [markdown]
+# At least one image stays on each side of the cut, and a training list shorter than a batch is refused at once: it would end every epoch before its first step.
+
+# %%
+#| export
+def splits(
+    config: Config,
+    names: Sequence[str] = ("train", "test"),
+) -> dict[str, Split]:  # those that are asked for, and "val" with choose="val"
+    "The splits of a run; UserError if the data cannot be used as configured."
+    parts, findings = load(config, names)
+    findings.settle(config.on_bad_image)
+    if "train" not in names:  # each call gets stores of its own
+        return {name: replace(split).known_by(split) for name, split in parts.items()}
+    count = len(listed_names(parts["train"]))
+    if config.choose == "val" and count < 2:
+        raise UserError("choose='val': one training image cannot be _parted; write last instead")
+    made = _parted(parts, config)
+    if len(made["train"]) < config.batch_size:
+        raise UserError(
+            f"batch_size={config.batch_size}: there are only {len(made['train'])} training images; "
+            f"write --batch-size {len(made['train'])} or less"
+        )
+    return made
+
+
+def _parted(
+    parts: dict[str, Split],  # as read
+    config: Config,
+) -> dict[str, Split]:
+    "The splits of a run, with stand-ins for training images that cannot be read."
+    places: Sequence[int] = range(len(listed_names(parts["train"])))
+    made = {
+        k: _places_of(v, k, range(len(listed_names(v)))) for k, v in parts.items() if k == "test"
+    }
+    if config.choose == "val":
+        order = np.random.default_rng(config.seed).permutation(len(places)).tolist()
+        held = min(max(1, round(config.val_fraction * len(places))), len(places) - 1)
+        made["val"] = _places_of(parts["train"], "val", sorted(order[:held]))
+        places = sorted(order[held:])
+    return made | {"train": _places_of(parts["train"], "train", places, stand_in=True)}
+
+
+# %% [markdown]
+# Training and test scenes are drawn from seeds of their own.
+
+# %%
+#| export
+def scenes(
+    name: str,  # "train" or "test": they never share a scene
+    count: int,
+    size: int,  # side in pixels
+) -> Split:
+    "A split of synthetic scenes; the same arguments give the same scenes."
+    kind = sum(name.encode())
+    pairs = tuple(scene(np.random.default_rng([kind, i]), size) for i in range(count))
+    return Split(name, tuple(f"{name}_{i:04d}" for i in range(count)), pairs, "scenes")
+
+
+# %%
+made = scenes("train", 4, 128)
+test_eq(made.hash, scenes("train", 4, 128).hash)
+assert made.hash != scenes("test", 4, 128).hash and all(mask.any() for _, mask in made.pairs)
+assert scene(np.random.default_rng(0), 64)[0].std() > 3
+Image.fromarray(np.hstack([image for image, _ in made.pairs]))
+
+# %% [markdown]
+# Their targets, in the same places:
+
+# %%
+Image.fromarray(255 * np.hstack([mask for _, mask in made.pairs]))
+
+# %% [markdown]
+# Without a data set, a run takes its splits from here, and the held-out part follows the seed:
+
+# %%
+parts = splits(Config(scenes=20, base_size=64, crop_size=64, choose="val"))
+test_eq({k: len(v) for k, v in parts.items()}, {"train": 16, "test": 5, "val": 4})
+assert (
+    splits(Config(scenes=20, base_size=64, seed=1, choose="val"))["val"].names != parts["val"].names
+)
+with expect_fail(UserError, contains="write --batch-size 20 or less"):
+    splits(Config(scenes=20, base_size=64, batch_size=32))
+small = Config(scenes=4, base_size=32)
+assert load(small) is load(small, ["test"])
+test_eq((_state_of(None, small, ["test"]), len(LOADED)), ((), 1))
+LOADED.clear()
+test_eq(read_dataset(Config(scenes=8, base_size=32))[1].errors, {})
+test_eq(sorted(_parted(parts, small)), ["test", "train"])
+test_eq(list(splits(small, ["train"])), ["train"])
+
+
+# %% [markdown]
+# ## The report
+#
+# `mshnet data DIR` prints what is there and everything that is wrong with it.
+
+# %%
+#| export
+def _describe(
+    split: Split,
+) -> list[str]:
+    "Counts, sizes and target areas of a split, in a few lines."
+    seen = [(i.shape[:2], i.ndim, objects(m > 0).area, not m.any()) for i, m in pairs_of(split)]
+    areas = np.concatenate([area for _, _, area, _ in seen] or [np.array([], int)])
+    sizes = {size for size, _, _, _ in seen}
+    heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
+    grey, empty = sum(ndim == 2 for _, ndim, _, _ in seen), sum(none for *_, none in seen)
+    small, large, middle = (
+        (areas.min(), areas.max(), int(np.median(areas))) if len(areas) else (0, 0, 0)
+    )
+    return [
+        f"{split.name}: {counted(len(split), 'image')}, {counted(len(areas), 'target')}, "
+        f"{counted(empty, 'image')} without, hash {split.hash}",
+        f"  {counted(len(sizes), 'size')}, {min(widths)}..{max(widths)} wide, "
+        f"{min(heights)}..{max(heights)} high; {grey} grey, {len(split) - grey} colour",
+        f"  target areas {small}..{large} px, median {middle} px",
+    ]
+
+
+def report(
+    config: Config,
+) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
+    "Counts, sizes, modes, target areas of a data set, and every problem found in it."
+    parts, findings = load(config)
+    lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
+    lines += [line for split in parts.values() for line in _describe(split)]
+    if findings.modes:
+        modes = ", ".join(f"{count} {mode}" for mode, count in findings.modes.most_common())
+        lines.append(f"file modes: {modes}")
+    lines += [f"error: {line}" for line in Findings.lines(findings.errors)]
+    lines += [f"warning: {line}" for line in Findings.lines(findings.warnings)]
+    return "\n".join(lines), not findings.errors
+
+
+# %%
+text, usable = report(Config(scenes=8, base_size=128))
+assert usable and text.startswith("synthetic") and "train: 8 images" in text
+assert _describe(made)[0].startswith("train: 4 images")
+print(text)

@@ -1,0 +1,841 @@
+# %% [markdown]
+# # device
+#
+# > One class between the training loop and the chips: CPU, CUDA and Apple's MPS; the step, the optimizer, and the choice of a device.
+
+# %%
+#| default_exp device
+
+# %%
+#| hide
+from fastcore.test import expect_fail, test_eq
+
+from mshnet.core import Config
+
+# %%
+#| export
+import contextlib
+import ctypes
+import gc
+import os
+import platform
+import random
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn, optim
+
+from mshnet.core import Settings, UserError, counted, first_line, resolve
+from mshnet.files import free_memory
+from mshnet.places import installed, program_folder
+
+# %% [markdown]
+# The loop should read the same on every chip, and on many as on one, and a chip's peculiarities should be found in one place. `Device` is complete for the CPU. `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make code fast on all of them:
+#
+# - **Nothing comes back to the host unasked.** `read` is the only way, and it counts, so that a test can hold the loop to "one read per log line".
+# - **No float64 on a device.** MPS has none. Constants are float32, counts are integers.
+#
+# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; one function changes all of them:
+
+# %%
+#| export
+T = TypeVar("T")
+
+
+def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    "The same nested value with its tensors changed."
+    if isinstance(value, Tensor):
+        return change(value.detach())
+    if isinstance(value, dict):
+        return {k: each_tensor(v, change) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        made = [each_tensor(v, change) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+def has_nan_or_inf(value: Any) -> bool:
+    "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
+    found = []
+
+    def look(x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            found.append(bool((x.isnan() | x.isposinf()).any()))
+        return x
+
+    each_tensor(value, look)
+    return any(found)
+
+
+# %%
+test_eq(each_tensor({"a": [torch.ones(1)]}, torch.neg), {"a": [-torch.ones(1)]})
+logs = torch.tensor([0.0, -torch.inf])
+test_eq(
+    [has_nan_or_inf(x) for x in (logs, (logs, [-logs]), torch.ones(1).int())], [False, True, False]
+)
+
+# %% [markdown]
+# ## The device
+#
+# The loop calls these methods in this order: `place` for the model, `begin` for each phase of the training, then `feed` and `autocast` for each batch and `end_step` after its update, `read` at log lines and at the end.
+#
+# bfloat16 is faster than float32 where the chip has instructions for it, and slower where it only pretends. So `precision = auto` asks for the instructions and not for the name. The loss is float32 in every case. float16 is what older GPUs have. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
+
+# %%
+#| export
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+# %%
+#| export
+class Device:
+    "A CPU, complete; other devices override what differs."
+
+    kind = "cpu"
+    world = 1  # parts that a batch is cut into: one per chip
+    layout = torch.channels_last  # of images in memory
+    compiles = False  # whether a batch of another shape costs a compilation
+    precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
+
+    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
+        self.index = index  # which of several GPUs
+        self.name = self.kind if index is None else f"{self.kind}:{index}"  # as torch writes it
+        self.ranks = OneProcess()  # or those of torchrun
+        self.reads = 0
+        self.micro = 0  # images computed at once; 0: the whole batch
+        self.compile = "off"  # for training; "on", or "auto": where it is likely to gain time
+        self.compiled: _Compiled | None = None
+        self.set_precision(self.fastest() if precision == "auto" else precision)
+        self.cores = Cores() if self.kind == "cpu" else None
+        if self.cores:
+            hold_memory()
+            self.cores.adapt(0.1)
+
+    @property
+    def why(self) -> str:
+        "One line: device, precision, chip."
+        return f"{self.name}, {self.precision}: {self.ranks.each}{self.chip()}"
+
+    def chip(self) -> str:
+        "What a person calls this chip."
+        return f"{_cpu_name()}, {torch.get_num_threads()} threads"
+
+    def has_bf16(self) -> bool:
+        "Whether bfloat16 convolutions have instructions of their own."
+        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+        return any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
+
+    def fastest(self) -> str:
+        "The precision that `auto` stands for."
+        return "bf16" if self.has_bf16() else "fp32"
+
+    def set_precision(self, precision: str) -> None:
+        "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
+        if precision not in self.precisions:
+            raise UserError(
+                f"precision={precision}: not on {self.name}; write {' or '.join(self.precisions)}"
+            )
+        self.precision, self.dtype = precision, PRECISIONS[precision]
+        scaled = precision == "fp16"
+        self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        "The precision of the forward pass."
+        half = self.dtype != torch.float32
+        return torch.autocast(self.kind, self.dtype if half else torch.bfloat16, enabled=half)
+
+    def to_device(self, model: nn.Module) -> nn.Module:
+        "Put a model on the device, its images' weights in the device's memory layout."
+        model = self.ranks.convert(model).to(self.name)
+        for value in (*model.parameters(), *model.buffers()):
+            if value.ndim == 4:
+                value.data = value.data.to(memory_format=self.layout)  # with its strides
+        return model
+
+    def replicate(self, value: Tensor) -> Tensor:
+        "Put a tensor on the device whole, on every chip, for the whole run."
+        return value.to(self.name)
+
+    def number(self, value: float) -> float | Tensor:
+        "A number that differs from step to step, such as a learning rate, as a step takes it."
+        return value
+
+    def transfer_batch(self, batch: T) -> T:
+        "Put the tensors of a batch, a named tuple, on the device."
+        return type(batch)(*map(self.transfer, batch))  # type: ignore[call-overload]
+
+    def transfer(self, value: Tensor) -> Tensor:
+        "Put a tensor of a batch on the device, images in the device's memory layout."
+        return self.copy(value.contiguous(memory_format=self.layout) if value.ndim == 4 else value)
+
+    def copy(self, value: Tensor) -> Tensor:
+        "Copy a tensor of the host to the device."
+        return value.to(self.name)
+
+    def read(self, value: T) -> T:
+        "Bring a tensor, or the tensors in a nested value, to the host: the only way back; counted."
+        self.reads += 1
+        return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
+
+    def free(self) -> float:  # bytes; infinite where it cannot be known
+        "Memory that is left on the device."
+        return free_memory()
+
+    def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
+        "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
+        return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
+
+    def end_step(self) -> None:
+        "What follows an update of the weights."
+        self.ranks.end_step()
+
+    def seed(self, seed: int, epoch: int) -> None:
+        "Seed all random numbers for an epoch: others in each epoch and in each process."
+        own = int(np.random.SeedSequence([seed, epoch, self.ranks.rank]).generate_state(1)[0])
+        for set_seed in (torch.manual_seed, np.random.seed, random.seed):
+            set_seed(own)
+
+    def keep(self, folder: Path) -> None:
+        "Keep what is compiled in a folder, for the next session."
+
+    def facts(self) -> dict[str, Any]:
+        "What an epoch's log line records of the device's work."
+        return {"threads": torch.get_num_threads()} if self.cores else {}
+
+    def report(self) -> str:
+        "What is printed of the device at the end of a run; empty: nothing."
+        return ""
+
+
+# %% [markdown]
+# Several processes may share each batch. What they ask each other one process answers alone; the section on several GPUs has the answers of many.
+
+# %%
+#| export
+class OneProcess:
+    "The process of a run that has only one."
+
+    count, rank = 1, 0  # each process feeds and scores its own part of a batch
+    each = ""  # what stands before the name of the chip
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        "The model with layers that take their statistics over all processes."
+        return model
+
+    def wrap(self, phase: str, model: Any) -> Any:
+        "The model as it is trained in a phase."
+        return model
+
+    def end_step(self) -> None:
+        "What follows an update of the weights."
+
+    def shard(self, plan: list[list[int]]) -> list[list[int]]:
+        "This process's rows of each batch: together they are the batch, in order."
+        return plan
+
+    def mean(self, value: Tensor) -> Tensor:
+        "Mean over all processes."
+        return value
+
+    def all_gather(self, value: T) -> list[T]:
+        "The values of all processes, in the order of their ranks."
+        return [value]
+
+    def rank_zero(self, work: Callable[[], T]) -> T:
+        "What the first process alone does; its result, or its error, is everyone's."
+        return work()
+
+    def any_rank(self, wish: str, now: bool) -> str:
+        "What one of the processes wishes, and all then do; `now`: a moment when they may talk."
+        return wish
+
+    def assert_in_sync(self, model: nn.Module) -> None:
+        "RuntimeError unless all processes hold the same model to the last bit."
+
+
+# %% [markdown]
+# ## A step
+#
+# These lines are the same on every device. A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. Scoring is a forward pass alone. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32.
+
+# %%
+#| export
+def parts_of(device: Device, batch: T) -> list[T]:
+    "A batch as it is computed: whole, or cut into micro-batches."
+    if not device.micro:
+        return [batch]
+    cuts = zip(*(x.split(device.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
+    return [type(batch)(*cut) for cut in cuts]
+
+
+def update(
+    device: Device,
+    loss: Tensor,
+    optimizer: optim.Optimizer,
+    clip: float = 0.0,  # gradients longer than this are shortened; 0 leaves them
+) -> None:
+    "The backward pass, and one step of the optimizer."
+    device.scaler.scale(loss).backward()
+    if clip:
+        device.scaler.unscale_(optimizer)
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(params, clip)
+    device.scaler.step(optimizer)
+    device.scaler.update()
+    optimizer.zero_grad(set_to_none=True)
+    device.end_step()
+
+
+def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
+    "The result of a forward pass without gradients."
+    with torch.no_grad(), device.autocast():
+        result = device.read(forward())
+    if device.precision == "fp16" and has_nan_or_inf(result):
+        with torch.no_grad():
+            result = device.read(forward())
+    return result
+
+
+def workers(device: Device, asked: int) -> int:
+    "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
+    cores = os.cpu_count() or 1
+    return asked if asked >= 0 else 0 if device.kind == "cpu" else max(1, min(8, cores - 1))
+
+
+# %% [markdown]
+# Two of torch's errors in a step have a cause that is known. The memory can end: then the run names the setting, or computes smaller parts of a batch if `on_out_of_memory` is halve. And torch's backward pass makes a queue per device when it first runs; torch_xla is too late for that if another device has been trained on before, in the same process.
+
+# %%
+#| export
+NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
+
+
+class TooLarge(UserError):
+    "A batch does not fit into the device's memory."
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    "Whether an error of torch means that memory ended: its kinds differ, its words are known."
+    return isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY)
+
+
+@contextlib.contextmanager
+def explained(device: Device, batch_size: int) -> Iterator[None]:
+    "Turn torch's errors of known cause into a UserError with the remedy; TooLarge without memory."
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if "device_ready_queues" in str(error):
+            raise UserError(
+                "device=xla: this process has trained on another device before XLA was "
+                "loaded; restart the kernel and begin with the TPU"
+            ) from None
+        if not is_out_of_memory(error):
+            raise
+        raise TooLarge(_smaller(device, batch_size)) from None
+
+
+def _smaller(device: Device, batch_size: int) -> str:
+    "What to write for a batch that does not fit."
+    name, size = ("micro_batch", device.micro) if device.micro else ("batch_size", batch_size)
+    less = size // 2 // device.world * device.world
+    tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
+    remedy = (
+        f"write --{name.replace('_', '-')} {less}{tries}, or --on-out-of-memory halve to "
+        "compute it in parts"
+    )
+    return f"{name}={size}: does not fit into the memory of {device.name}; " + (
+        remedy if less else "write a smaller --base-size and --crop-size"
+    )
+
+
+def release(device: Device) -> None:
+    "Give memory back that nothing refers to any more; what was compiled refers to much."
+    if device.compiled:
+        device.compiled = None
+        torch.compiler.reset()
+    gc.collect()
+    if device.kind == "cuda":
+        torch.cuda.empty_cache()
+
+
+# %% [markdown]
+# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch resumes with the random states of that moment, for tasks that draw some in their steps (MSHNet does not). A run from a different device has no state of a GPU.
+
+# %%
+#| export
+def random_states(device: Device) -> dict[str, Any]:
+    "Random states of Python, numpy and torch, as plain values and tensors."
+    name, keys, *rest = np.random.get_state(legacy=True)
+    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
+    states: dict[str, Any] = {"python": random.getstate(), "numpy": [name, words, *rest]}
+    states["torch"] = torch.get_rng_state()
+    if device.kind == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device.name)
+    return states
+
+
+def set_random_states(device: Device, states: dict[str, Any]) -> None:
+    "Put random states back."
+    version, words, more = states["python"]
+    random.setstate((version, tuple(words), more))
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(states["torch"])
+    if device.kind == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device.name)
+
+
+# %% [markdown]
+# ## The compiler
+#
+# Compiling begins with the first call, and needs a compiler that not every machine has. With `compile = auto`, a model that does not compile is called as it is. With `compile = on` that is an error, and torch records the model's kernels as a CUDA graph too, which saves the time to start them. No GPU was available to see either at work. On a CPU compiling took minutes and was no faster, so `auto` compiles on a GPU alone.
+
+# %%
+#| export
+class _Compiled:
+    "A model, compiled when it is first called, with the model's attributes."
+
+    def __init__(self, model: nn.Module, must: bool) -> None:
+        self.model, self.must = model, must  # must: or else an error
+        self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["model"], name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()  # the last output is not needed any more
+        try:
+            return self.call(*args, **options)
+        except Exception as error:  # the compilers raise many kinds, all from their own modules
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            line = first_line(error)
+            if self.must:
+                raise UserError(f"compile=on: {line}; write --compile off") from None
+            warnings.warn(f"torch.compile cannot compile here ({line}): done without", stacklevel=2)
+            self.call = self.model
+            return self.call(*args, **options)
+
+
+def _compiled(device: Device, model: nn.Module) -> Any:
+    "The model as the `compile` setting wants it; compiled once for all phases."
+    if device.compile == "off" or (device.compile == "auto" and not _may_compile(device)):
+        return model
+    if device.compiled is None or device.compiled.model is not model:
+        device.compiled = _Compiled(model, must=device.compile == "on")
+    return device.compiled
+
+
+def _may_compile(device: Device) -> bool:
+    "Whether torch.compile has a compiler for this device."
+    if device.kind != "cuda" or not installed("triton"):
+        return False
+    return torch.cuda.get_device_capability(device.index or 0) >= (7, 0)
+
+
+# %% [markdown]
+# ## CPU
+#
+# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, but for single blocks of 48 MB and more, which would leave large holes.
+
+# %%
+#| export
+MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
+
+
+def hold_memory(
+    hold: bool = True,  # False: as the C library does it by itself, once it has seen large blocks
+) -> bool:  # whether there is a glibc to tune
+    "Keep freed memory in this process for its next step."
+    try:
+        tune = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return False
+    if not hold:
+        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
+    largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
+    return bool(largest and tune(TRIM, 2**31 - 1))
+
+
+# %% [markdown]
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 3.3 s instead of 35 ms, and a training step 13 s instead of 0.12 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.28 s and 1.6 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 57 ms and 0.2 s.
+#
+# So we count, on Linux, how much time other programs get on our cores, and use as many threads as they leave: when a device is opened, at the beginning of an epoch and at its log lines. `OMP_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was set.
+
+# %%
+#| export
+USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
+
+
+class Cores:
+    "How much other programs use the cores of this process (Linux; elsewhere it is not known)."
+
+    threads = USUAL_THREADS  # chosen by this class, for the whole process
+
+    def __init__(self) -> None:
+        self.count = len(self.own()) or os.cpu_count() or 1
+        self.before = self.read()
+
+    def own(self) -> set[int]:
+        "Numbers of the cores that this process may use."
+        return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+    def read(self) -> tuple[float, float, float]:  # seconds: now, busy on our cores, our own
+        "The counters of the system."
+        busy, own = 0.0, self.own()
+        with contextlib.suppress(OSError, ValueError), open("/proc/stat", encoding="ascii") as file:
+            for name, *ticks in (line.split() for line in file if re.match(r"cpu\d", line)):
+                if int(name[3:]) in own:  # user nice system idle iowait irq softirq steal
+                    used = sum(map(int, ticks[:8])) - int(ticks[3]) - int(ticks[4])
+                    busy += used / os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), busy, time.process_time()
+
+    def others(self, least: float = 0.0) -> float:  # 0 to the number of cores
+        "Cores that other programs kept busy since the last call; waits for `least` seconds."
+        time.sleep(max(0.0, least - (time.monotonic() - self.before[0])))
+        before, self.before = self.before, self.read()
+        wall, busy, own = (new - old for new, old in zip(self.before, before, strict=True))
+        return min(max((busy - own) / max(wall, 1e-3), 0.0), float(self.count))
+
+    def adapt(self, least: float = 0.0) -> str:  # what changed, in a line; empty: nothing
+        "Use as many threads as other programs leave cores, unless the user has set the number."
+        taken, now = self.others(least), torch.get_num_threads()
+        best = min(USUAL_THREADS, max(1, self.count - round(taken)))
+        fixed = "OMP_NUM_THREADS" in os.environ or torch.are_deterministic_algorithms_enabled()
+        if best == now or fixed or now not in (USUAL_THREADS, Cores.threads):
+            return ""
+        torch.set_num_threads(best)
+        Cores.threads = best
+        return (
+            f"other programs keep {taken:.1f} of {counted(self.count, 'core')} busy: "
+            f"{counted(best, 'thread')} from here on, {now} before"
+        )
+
+
+def _cpu_name() -> str:
+    "The processor's name, as its maker writes it."
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [
+                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
+            ]
+        return names[0] if names else "CPU"
+    except OSError:
+        return platform.processor() or platform.machine() or "CPU"
+
+
+# %%
+cores = Cores()
+print(f"{cores.count} cores, {cores.others(least=0.1):.2f} of them busy with other programs")
+device = Device()
+print(device.why, device.facts(), cores.adapt() or "nothing to change")
+test_eq(hold_memory(False), hold_memory())
+
+# %% [markdown]
+# A step by hand, to see all of it: the weights move, the gradient is clipped, and the loss was read once.
+
+# %%
+from typing import NamedTuple
+
+
+class Pair(NamedTuple):
+    "A batch of this example."
+
+    image: Tensor
+    mask: Tensor
+
+
+model = device.to_device(nn.Conv2d(3, 1, 1))
+before = model.weight.clone()
+optimizer = optim.SGD(model.parameters(), lr=1.0)
+batch = device.transfer_batch(Pair(torch.randn(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)))
+assert batch.image.is_contiguous(memory_format=torch.channels_last)
+with device.autocast():
+    output = model(batch.image)
+loss = ((output.float() - batch.mask) ** 2).mean()
+update(device, loss, optimizer, clip=0.1)
+assert (model.weight - before).norm() < 0.11
+device.read(device.ranks.mean(loss)), device.reads
+
+# %% [markdown]
+# The same step in two parts, whose gradients add up to those of the batch. A prediction is read at once. And random states can be put back:
+
+# %%
+device.micro = 1
+for part in parts_of(device, batch):
+    (((model(part.image) - part.mask) ** 2).mean() / 2).backward()
+summed = model.weight.grad.clone()
+model.weight.grad = None
+((model(batch.image) - batch.mask) ** 2).mean().backward()
+assert torch.allclose(summed, model.weight.grad, atol=1e-6)
+device.micro = 0
+test_eq(infer(device, lambda: model(batch.image)).shape, (2, 1, 8, 8))
+device.seed(0, 0)
+states = random_states(device)
+drawn = [torch.rand(1).item(), np.random.rand(), random.random()]
+set_random_states(device, states)
+test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
+test_eq([workers(device, n) for n in (-1, 3)], [0, 3])
+
+# %% [markdown]
+# A batch that does not fit is the most frequent end of a first try, and torch's message of a dozen lines does not report what to write:
+
+# %%
+release(device)
+with expect_fail(TooLarge, contains="write --batch-size 8"), explained(device, 16):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
+assert not is_out_of_memory(RuntimeError("another error"))
+with expect_fail(UserError, contains="restart the kernel"), explained(device, 16):
+    raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
+
+
+# %% [markdown]
+# ## GPU
+#
+# CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 here and keeps the usual memory layout, where channels-last has been a source of errors.
+
+# %%
+#| export
+class Cuda(Device):
+    "An NVIDIA GPU."
+
+    kind = "cuda"
+
+    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
+        count = torch.cuda.device_count()
+        if not torch.cuda.is_available():
+            built = (
+                "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
+            )
+            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; write --device cpu")
+        if index is not None and index >= count:
+            there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+            raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
+        super().__init__(precision, index)
+
+    def chip(self) -> str:
+        "Name and memory of the GPU."
+        facts = torch.cuda.get_device_properties(self.index or 0)
+        return f"{facts.name}, {facts.total_memory / 2**30:.0f} GB"
+
+    def has_bf16(self) -> bool:
+        "Whether the GPU has bfloat16 of its own (from compute capability 8.0)."
+        with torch.cuda.device(self.index or 0):
+            return torch.cuda.is_bf16_supported(including_emulation=False)
+
+    def fastest(self) -> str:
+        "bf16, else fp16 on the GPUs that have units for it (compute capability 7), else fp32."
+        capability = torch.cuda.get_device_capability(self.index or 0)
+        return "bf16" if self.has_bf16() else "fp16" if capability >= (7, 0) else "fp32"
+
+    def set_precision(self, precision: str) -> None:
+        "Compute in bf16, fp16 or exact fp32."
+        super().set_precision(precision)
+        if precision == "fp32":
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+    def copy(self, value: Tensor) -> Tensor:
+        "Copy from pinned memory, without waiting for it."
+        return value.pin_memory().to(self.name, non_blocking=True)
+
+    def free(self) -> float:
+        "Memory that no process has taken."
+        return float(torch.cuda.mem_get_info(self.index or 0)[0])
+
+
+class Mps(Device):
+    "The GPU of an Apple chip."
+
+    kind = "mps"
+    layout = torch.contiguous_format
+    precisions = ("bf16", "fp32")
+
+    def __init__(self, precision: str = "auto", index: int | None = None) -> None:
+        if not torch.backends.mps.is_available():
+            raise UserError(
+                "device=mps: this machine has no Apple GPU that torch can use; write --device cpu"
+            )
+        super().__init__(precision, index)
+
+    def has_bf16(self) -> bool:
+        "Not relied on."
+        return False
+
+
+# %% [markdown]
+# ## The optimizer
+#
+# torch's optimizers take a learning rate that changes from step to step, with two exceptions on a TPU. A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts one as `capturable`, when its step is recorded; Adagrad does not, and has the few lines of its update here. And the state is made before the first step, because a step that makes it is another program than one that finds it.
+
+# %%
+#| export
+class Adagrad(optim.Adagrad):
+    "torch's Adagrad, whose rate may also be a 0-d tensor."
+
+    def step(self, closure: Any = None) -> Any:
+        "One update, from gradients that are there."
+        if not isinstance(self.param_groups[0]["lr"], Tensor):
+            return super().step(closure)
+        with torch.no_grad():
+            for group in self.param_groups:
+                for weight in (p for p in group["params"] if p.grad is not None):
+                    grad, state = weight.grad, self.state[weight]
+                    if group["weight_decay"]:
+                        grad = grad.add(weight, alpha=group["weight_decay"])
+                    state["sum"].addcmul_(grad, grad)
+                    weight.sub_(group["lr"] * grad / (state["sum"].sqrt() + group["eps"]))
+        return None
+
+
+OPTIMIZERS: dict[str, Any] = {"adagrad": Adagrad, "adam": optim.Adam, "adamw": optim.AdamW}
+
+
+def make_optimizer(
+    name: str,  # of OPTIMIZERS
+    groups: list[dict[str, Any]],  # parameters on their device, each group with its rate
+    weight_decay: float = 0.0,
+) -> optim.Optimizer:
+    "An optimizer whose rate may change in every step, on any device."
+    weights = [weight for group in groups for weight in group["params"]]
+    recorded = weights[0].device.type == "xla" and name != "adagrad"
+    options = {"capturable": True} if recorded else {}
+    optimizer = OPTIMIZERS[name](groups, weight_decay=weight_decay, **options)
+    for weight in weights if recorded else ():
+        step = torch.zeros((), device=weight.device)
+        moments = {key: torch.zeros_like(weight) for key in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[weight] = {"step": step, **moments}
+    return optimizer
+
+
+# %% [markdown]
+# Both forms of a rate give the same step:
+
+# %%
+results = []
+for rate in (0.1, torch.tensor(0.1)):
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = make_optimizer("adagrad", [{"params": [weight], "lr": rate}], weight_decay=0.1)
+    for grad in (1.0, -0.5):
+        weight.grad = torch.full((3,), grad)
+        optimizer.step()
+    results.append(weight.detach())
+assert isinstance(optimizer, Adagrad) and torch.allclose(*results, rtol=1e-6)
+results
+
+# %% [markdown]
+# ## The device of a run
+#
+# `auto` takes the best there is. Under torchrun it is one of several, whatever the kind. What XLA compiles is kept beside the run's folder.
+
+# %%
+#| export
+DEVICES = {  # text, so that a device's notebook is imported where it is used
+    "cpu": "mshnet.device:Device",
+    "cuda": "mshnet.device:Cuda",
+    "mps": "mshnet.device:Mps",
+    "xla": "mshnet.xla:Xla",
+}
+
+
+def started_processes() -> int:  # 0: not started by torchrun
+    "How many processes torchrun started; UserError if only some of its variables are set."
+    missing = {"RANK", "WORLD_SIZE", "LOCAL_RANK"} - os.environ.keys()
+    if "RANK" in os.environ and missing:
+        raise UserError(f"RANK is set, but not {min(missing)}: start by torchrun, or unset RANK")
+    return int(os.environ["WORLD_SIZE"]) if not missing else 0
+
+
+def best_device() -> str:
+    "The name of the best device of this machine."
+    if resolve("mshnet.xla:tpu_is_usable")():
+        return "xla"
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def open_device(
+    name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
+    precision: str = "auto",  # auto, bf16, fp16 or fp32
+    num_devices: int = 0,  # of xla: chips that share a batch; 0: all
+    debug: str = "",  # of xla: folder for experts
+) -> Device:
+    "The device of a run. Raises UserError, with what to write instead, if it is not there."
+    kind, _, index = (best_device() if name == "auto" else name).partition(":")
+    several = started_processes()
+    if kind == "xla" and several > 1:
+        raise UserError("device=xla: one process drives all chips; start it without torchrun")
+    if kind == "xla":
+        return resolve(DEVICES[kind])(precision, num_devices, debug)  # type: ignore[no-any-return]
+    if not several:
+        return resolve(DEVICES[kind])(precision, int(index) if index else None)  # type: ignore[no-any-return]
+    if num_devices not in (0, several):
+        raise UserError(
+            f"num_devices={num_devices}: torchrun started {several} processes; leave it out"
+        )
+    rank_here = int(os.environ["LOCAL_RANK"])
+    if kind == "cuda" and rank_here >= (there := torch.cuda.device_count()):
+        raise UserError(f"this machine has {there} GPUs; write torchrun --nproc-per-node={there}")
+    if kind == "mps" or index:
+        raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
+    device: Device = resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None)
+    device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
+    return device
+
+
+def check_batch(device: Device, batch_size: int) -> None:
+    "UserError unless every chip gets the same number of images of a batch."
+    if batch_size % device.world:
+        low = batch_size // device.world * device.world
+        near = " or ".join(str(size) for size in (low, low + device.world) if size)
+        raise UserError(
+            f"batch_size={batch_size} cannot be shared by {device.world} devices: write {near}, "
+            "or fewer --num-devices"
+        )
+
+
+def device_for(config: Settings) -> Device:
+    "The device of a run, which must be able to share its batch; UserError if not."
+    if config.deterministic:  # take only operations that repeat to the last bit
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)  # of one without a substitute
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.backends.cudnn.benchmark = False
+    device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
+    check_batch(device, config.batch_size)
+    device.keep(program_folder(config))
+    if config.compile == "on" and (device.compiles or device.ranks.count > 1):
+        why = "XLA compiles by itself" if device.compiles else "not with several processes"
+        raise UserError(f"compile=on: {why}; leave it out")
+    device.compile = "off" if device.compiles or started_processes() else config.compile
+    device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
+    if device.micro and (device.world > 1 or device.compiles):
+        raise UserError(
+            f"micro_batch={device.micro}: is for one CPU or GPU; here write a smaller --batch-size"
+        )
+    return device
+
+
+# %%
+print(open_device(best_device()).why)
+test_eq([open_device("cpu", p).precision for p in ("bf16", "fp32")], ["bf16", "fp32"])
+test_eq((started_processes(), device_for(Config(device="cpu", micro_batch=1)).micro), (0, 1))
+device.world = 2
+with expect_fail(UserError, contains="write 4 or 6"):
+    check_batch(device, 5)
+
+# %% [markdown]
+# A device that is not there is an error with what to write instead:
+
+# %%
+there = {Cuda: torch.cuda.is_available(), Mps: torch.backends.mps.is_available()}
+for kind in (k for k in there if not there[k]):
+    with expect_fail(UserError, contains=f"device={kind.kind}: "):
+        kind()

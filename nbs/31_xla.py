@@ -1,0 +1,447 @@
+# %% [markdown]
+# # xla
+#
+# > TPUs, through torch_xla: one process drives all chips, and every step must record the same program.
+
+# %%
+#| default_exp xla
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_eq
+
+# %%
+#| export
+import contextlib
+import importlib
+import os
+import re
+import threading
+import time
+import warnings
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn, optim
+
+from mshnet.core import UserError, first_line
+from mshnet.device import Device, T, _cpu_name, each_tensor
+from mshnet.places import forget_stale_tpu, installed, where
+
+# %% [markdown]
+# ## TPU
+#
+# A TPU is programmed through a compiler, XLA, and torch_xla stands between it and torch: operations are recorded, and `sync` compiles what was recorded into one program and runs it. A step that records the same operations again finds its program compiled. So all depends on recording the same thing every time: a new shape, a number read in the middle, an operation that XLA does not know, and a minute of compiling is spent again, in every step.
+#
+# torch_xla is reached through one function, imported where it is used. It has been announced to be replaced (TorchTPU); this notebook is all that would change. Which TPU is there can be read from the PCI bus, without taking it from whoever is using it.
+
+# %%
+#| export
+XLA_PACKAGES = ("torch_xla", "libtpu")  # whose versions matter on a TPU
+TPU_CHIPS = {  # PCI device: generation, memory per chip in GB
+    "0x0027": ("v2 or v3", 0),  # 8 and 16 GB for each of a chip's two cores
+    "0x005e": ("v4", 32),
+    "0x0062": ("v5p", 95),
+    "0x0063": ("v5e", 16),
+    "0x006f": ("v6e", 32),
+    "0x0076": ("v7", 192),
+}
+
+
+def xla(part: str = "") -> Any:
+    "torch_xla, or a module of it, such as runtime."
+    return importlib.import_module(f"torch_xla.{part}" if part else "torch_xla")
+
+
+def tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> list[tuple[str, int]]:
+    "The TPU chips in this machine: generation and memory in GB of each."
+    found = []
+    for vendor in sorted(bus.glob("*/vendor")):
+        if vendor.read_text().strip() == "0x1ae0":  # Google
+            device = (vendor.parent / "device").read_text().strip()
+            found += [TPU_CHIPS[device]] if device in TPU_CHIPS else []
+    return found
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for card, (vendor, kind) in enumerate([("0x1ae0", "0x0063"), ("0x10de", "0x0063")]):
+        folder = Path(tmp) / f"0000:00:0{card}.0"
+        folder.mkdir()
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "device").write_text(f"{kind}\n")
+    test_eq(tpu_chips(Path(tmp)), [("v5e", 16)])  # the other card is not Google's
+tpu_chips()
+
+
+# %% [markdown]
+# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, before the runtime is started where that is possible (without a TPU it does not fail, it ends the process). The rest only the runtime finds out; its text is recognised by what does not change in it.
+
+# %%
+#| export
+def why_no_xla(
+    environ: MutableMapping[str, str],
+    chips: int,  # TPU chips in this machine
+    torch_version: str,
+    xla_version: str | None,  # of torch_xla; None: not installed
+) -> str:  # empty: nothing stands in the way
+    "What keeps this machine from using a TPU, and what to do."
+    runtime = environ.get("PJRT_DEVICE") or ("TPU" if chips else "")
+    own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
+    there = where(environ).tpu
+    if not xla_version:
+        return (
+            f"torch_xla is not installed; the TPU images of Colab and Kaggle bring it ({there}); "
+            "elsewhere install torch==2.9.0 torch_xla[tpu]==2.9.0 in an environment of their own"
+        )
+    if own[0] != own[1]:
+        return (
+            f"torch {torch_version} and torch_xla {xla_version} do not belong together; one was "
+            "installed over the image's: delete this runtime and start a fresh one"
+        )
+    if not runtime:
+        return (
+            f"this machine has no TPU; {there}; write --device auto to train without, or set "
+            "PJRT_DEVICE=CPU to try XLA on the CPU"
+        )
+    if runtime not in ("TPU", "CPU"):
+        return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or write --device cuda"
+    if runtime == "TPU" and not chips:
+        return f"PJRT_DEVICE=TPU, but this machine has no TPU that can be seen; {there}"
+    return ""
+
+
+def _runtime_trouble(text: str) -> str:
+    "The error of a runtime that does not start, in one line, with what to do."
+    busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
+    if busy:
+        who = f"process {busy[1]}" if busy[1] else "another process"
+        return (
+            f"the TPU is held by {who}: stop the other notebook or program (a restarted kernel "
+            "lets go of it), then start this one again"
+        )
+    if "worker addresses" in text:
+        return (
+            "the runtime waits for other workers: restart the kernel and, before anything else, "
+            "remove TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID with os.environ.pop"
+        )
+    return (
+        f"the TPU runtime does not start: {first_line(text)}; "
+        "restart the session, then see `mshnet doctor`"
+    )
+
+
+# %%
+print(why_no_xla({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None))
+print(why_no_xla({}, 1, "2.13.0+cu130", "2.9.0"))
+print(why_no_xla({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"))
+test_eq(why_no_xla({"PJRT_DEVICE": "CPU"}, 0, "2.9.0+cpu", "2.9.0"), "")
+test_eq(why_no_xla({}, 8, "2.8.0", "2.8.0"), "")
+assert "TPU_PROCESS_ADDRESSES" in _runtime_trouble("Expected 4 worker addresses, got 1.")
+assert "no reason given" in _runtime_trouble("") and "UNKNOWN: x" in _runtime_trouble(
+    "UNKNOWN: x\ny"
+)
+_runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. Not attempting")
+
+
+# %% [markdown]
+# Starting it. One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer, the chips form a rectangle whose second side holds copies.
+
+# %%
+#| export
+def _start_xla(num_devices: int, debug: str) -> Any:
+    "Start the runtime; the mesh of its chips. UserError with what keeps it from starting."
+    forget_stale_tpu()
+    chips = len(
+        tpu_chips() or [*Path("/dev").glob("accel[0-9]*"), *Path("/dev/vfio").glob("[0-9]*")]
+    )
+    if reason := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
+        raise UserError(f"device=xla: {reason}")
+    os.environ.setdefault("PJRT_DEVICE", "TPU")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
+    if " " in debug:
+        raise UserError(f"debug_xla={debug!r}: XLA writes to no folder with a space; write another")
+    dump = f"--xla_dump_to={Path(debug).expanduser().resolve()} --xla_dump_hlo_as_text"
+    flags = os.environ.get("XLA_FLAGS", "")
+    if debug and dump not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {dump}".strip()
+    try:
+        runtime, sharding = xla("runtime"), xla("distributed.spmd")
+        if not runtime.is_spmd():
+            runtime.use_spmd()
+        there = runtime.global_runtime_device_count()
+    except (RuntimeError, ImportError, OSError) as error:
+        raise UserError(f"device=xla: {_runtime_trouble(str(error))}") from None
+    wanted = num_devices or there
+    if there % wanted:
+        fit = ", ".join(str(n) for n in range(1, there + 1) if there % n == 0)
+        raise UserError(
+            f"num_devices={wanted}: this runtime has {there} devices; write one of {fit}"
+        )
+    return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
+
+
+# %% [markdown]
+# What compiling costs is counted by torch_xla, and printed, because nothing else explains a first step of a minute. A phase compiles in its first two steps; a program compiled later is a fault, and the most frequent ones leave traces.
+
+# %%
+#| export
+@contextlib.contextmanager
+def _heartbeat(
+    text: str,  # what is being waited for
+    first: float = 5.0,  # seconds until the first line
+    every: float = 20.0,  # seconds between two lines
+) -> Iterator[None]:
+    "Report that something takes long, and how long already, while it does."
+    done, start = threading.Event(), time.perf_counter()
+
+    def speak() -> None:
+        wait = first
+        while not done.wait(wait):
+            print(f"  {text}: {time.perf_counter() - start:.0f} s so far", flush=True)
+            wait = every
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def xla_counts() -> dict[str, float]:
+    "What torch_xla has compiled in this process, and what its cache on the disk was good for."
+    metrics = xla("debug.metrics")
+    names = {
+        "programs": "UncachedCompile",
+        "cache_hits": "PersistentCacheHit",
+        "cache_misses": "PersistentCacheMiss",
+        "cache_failures": "PersistentCacheDeserializeFailure",
+    }
+    counts = {name: metrics.counter_value(counter) or 0 for name, counter in names.items()}
+    compiling = metrics.metric_data("CompileTime")
+    return counts | {"compile_seconds": round(compiling[1] / 1e9, 1) if compiling else 0.0}
+
+
+def host_operations() -> set[str]:
+    "Operations that XLA did not know and that ran on the host instead."
+    return {name for name in xla("debug.metrics").counter_names() if name.startswith("aten::")}
+
+
+class _Programs:
+    "Watches what is compiled: prints it, and warns of a program after a phase's second step."
+
+    def __init__(self) -> None:
+        self.phase = "first"
+        self.steps: dict[str, int] = {}  # by phase
+        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
+        self.fed = ""  # the same of the last batch
+        self.host = host_operations()  # that were met so far
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        "Watch what was recorded run."
+        count, early = self.steps.get(self.phase, 0), xla_counts()
+        start = time.perf_counter()
+        slow = _heartbeat(f"compiling the {self.phase} step, which happens once")
+        with slow if count < 2 else contextlib.nullcontext():
+            yield
+        self.steps[self.phase] = count + 1
+        before, self.host = self.host, host_operations()
+        if xla_counts()["programs"] == early["programs"]:
+            return
+        seconds = time.perf_counter() - start
+        if count >= 2:
+            reason = self.reason(self.host - before)
+            warnings.warn(f"XLA compiled the {self.phase} step again: {reason}", stacklevel=2)
+        elif seconds > 1:
+            print(f"  compiled the {self.phase} step in {seconds:.0f} s", flush=True)
+
+    def reason(self, host: set[str]) -> str:
+        "Why a program was compiled again, as far as it can be known."
+        if self.fed != self.seen.get(self.phase, self.fed):
+            return f"the batch was {self.seen[self.phase]} and is {self.fed}"
+        if host:
+            return f"{', '.join(sorted(host))} ran on the host"
+        return "the step recorded other operations; --debug-xla DIR keeps every program"
+
+
+# %% [markdown]
+# The device itself. A TPU always has bfloat16; float32 must be requested for exact products. What belongs to the model is marked as copied to every chip, what belongs to a batch as cut along its first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs. `begin` marks what a phase finds unmarked, such as the optimizer's tensors. What was compiled can be kept for the next session; a folder that cannot be written costs time and no more.
+
+# %%
+#| export
+class Xla(Device):
+    "All chips of a TPU, or virtual ones on the CPU, as one device."
+
+    kind = "xla"
+    layout = torch.contiguous_format
+    compiles = True
+    precisions = ("bf16", "fp32")
+
+    def __init__(self, precision: str = "auto", num_devices: int = 0, debug: str = "") -> None:
+        self.mesh = _start_xla(num_devices, debug)
+        self.world, self.debug = self.mesh.mesh_shape[0], debug
+        super().__init__(precision)
+        self.programs = _Programs()
+        self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
+
+    def chip(self) -> str:
+        "Number and kind of the chips."
+        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
+        unused = f" of {self.world * copies}" if copies > 1 else ""
+        if runtime.device_type() == "CPU":
+            devices = "device" if self.world == 1 and not unused else "devices"
+            return f"{self.world}{unused} virtual {devices} on the CPU ({_cpu_name()})"
+        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
+        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
+
+    def has_bf16(self) -> bool:
+        "Every TPU has."
+        return True
+
+    def set_precision(self, precision: str) -> None:
+        "Compute in bf16 or fp32; by default a TPU rounds the inputs of a float32 product too."
+        super().set_precision(precision)
+        wanted = "highest" if precision == "fp32" else "default"
+        xla()._XLAC._xla_set_mat_mul_precision(wanted)
+
+    def mark(self, value: Tensor, *first: str | None) -> Tensor:
+        "Mark how a tensor lies on the chips: cut along its first dimension, or copied to each."
+        axes = (first + (None,) * value.dim())[: value.dim()]
+        xla("distributed.spmd").mark_sharding(value, self.mesh, axes)
+        return value
+
+    def to_device(self, model: nn.Module) -> nn.Module:
+        "Put a model on every chip."
+        model = model.to(self.name)
+        for value in (*model.parameters(), *model.buffers()):
+            self.mark(value)
+        return model
+
+    def replicate(self, value: Tensor) -> Tensor:
+        "Copy a tensor to every chip."
+        return self.mark(value.to(self.name))
+
+    def number(self, value: float) -> Tensor:  # 0-d
+        "A number as an input of the compiled step: as a constant, each value would be a program."
+        return self.replicate(torch.tensor(value))
+
+    def transfer_batch(self, batch: T) -> T:
+        "Cut a batch among the chips."
+        shapes = [f"{x.dtype} {tuple(x.shape)}" for x in batch]  # type: ignore[attr-defined]
+        self.programs.fed = ", ".join(shapes)
+        self.programs.seen.setdefault(self.programs.phase, self.programs.fed)
+        return super().transfer_batch(batch)
+
+    def copy(self, value: Tensor) -> Tensor:
+        "Cut a tensor of a batch among the chips; copy a single number to each."
+        return self.mark(value.to(self.name), "data")
+
+    def read(self, value: T) -> T:
+        "Bring tensors to the host; chips that hold parts of one exchange them first."
+        spec = xla()._XLAC._get_xla_sharding_spec
+        with self.programs.running():
+            return super().read(each_tensor(value, lambda x: x if spec(x) else self.mark(x)))
+
+    def free(self) -> float:
+        "The memory of a chip, of which a model takes little."
+        found = tpu_chips()
+        return found[0][1] * 2.0**30 if found and found[0][1] else super().free()
+
+    def begin(
+        self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None
+    ) -> nn.Module:
+        "Mark the optimizer's tensors and run all that is recorded, so that a phase is one program."
+        self.programs.phase = phase
+        states = optimizer.state.values() if optimizer else ()
+        values = [v for state in states for v in state.values() if isinstance(v, Tensor)]
+        for value in (*model.parameters(), *model.buffers(), *values):
+            if value.device.type == self.kind and not xla()._XLAC._get_xla_sharding_spec(value):
+                self.mark(value)
+        xla().sync()
+        return model
+
+    def end_step(self) -> None:
+        "Run all that the step has recorded."
+        with self.programs.running():
+            xla().sync()
+        if not self.first_step:
+            self.first_step = time.perf_counter() - self.start
+            print(f"  first step {self.first_step:.0f} s after the start", flush=True)
+
+    def seed(self, seed: int, epoch: int) -> None:
+        "Seed the chips' random numbers too."
+        super().seed(seed, epoch)
+        xla().manual_seed(torch.initial_seed() % 2**31)
+
+    def keep(self, folder: Path) -> None:
+        _keep_programs(folder)
+
+    def facts(self) -> dict[str, Any]:
+        "Programs compiled so far, the seconds it took, and the cache's counters."
+        return {"xla": xla_counts() | {"first_step_seconds": round(self.first_step, 1)}}
+
+    def report(self) -> str:
+        "Programs, time and cache in one line; metrics go to the folder for experts."
+        return _xla_report(self.debug)
+
+
+# %%
+#| export
+def tpu_is_usable() -> bool:
+    "Whether `auto` takes the TPU of this machine; warns where torch_xla is missing."
+    if not tpu_chips():
+        return False
+    if not installed("torch_xla"):
+        warnings.warn("this machine has a TPU, but torch_xla is not installed", stacklevel=2)
+        return False
+    return True
+
+
+def _keep_programs(folder: Path) -> None:
+    "Keep compiled programs in a folder, unless one is chosen already; warn if it cannot be."
+    started = xla()._XLAC._xla_computation_cache_is_initialized()
+    if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        warnings.warn(f"compiled programs are not kept in {folder}: {error.strerror}", stacklevel=2)
+    else:
+        xla("runtime").initialize_cache(str(folder))
+
+
+def _xla_report(debug: str) -> str:
+    "Programs, time and cache in one line; metrics go to the folder for experts."
+    counts = xla_counts()
+    if debug:
+        folder = Path(debug).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.txt").write_text(xla("debug.metrics").metrics_report())
+    kept = os.environ.get("XLA_PERSISTENT_CACHE_PATH", "none")
+    return (
+        f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
+        f"cache {kept}: {counts['cache_hits']:.0f} found, "
+        f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
+    )
+
+
+# %% [markdown]
+# Where no TPU can be used, opening one is an error with what to write instead:
+
+# %%
+test_eq(tpu_is_usable(), bool(tpu_chips()) and bool(installed("torch_xla")))
+if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
+    with expect_fail(UserError, contains="device=xla: "):
+        Xla()
+if installed("torch_xla"):
+    print(xla("version").__version__, xla_counts(), host_operations())
+with _heartbeat("waiting for a reason", first=0.02, every=0.02):
+    time.sleep(0.05)

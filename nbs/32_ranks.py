@@ -1,0 +1,156 @@
+# %% [markdown]
+# # ranks
+#
+# > Several processes under torchrun: each takes its rows of every batch, and all hold the same model.
+
+# %%
+#| default_exp ranks
+
+# %%
+#| hide
+from fastcore.test import test_eq
+
+# %%
+#| export
+import atexit
+import gc
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mshnet.core import UserError
+from mshnet.device import Device, OneProcess, T, started_processes
+
+
+# %% [markdown]
+# ## Several GPUs, several machines
+#
+# `torchrun` starts one process per GPU and tells each its number (rank) and how many there are. Each process takes its rows of every batch, DistributedDataParallel averages the gradients, and batch norm takes its means over all processes, so that a batch of 16 is the same batch on one GPU or on four. The heads that the warm-up does not use get no gradient: a phase always uses the same ones, so each phase gets a wrapper of its own, which finds out in its first step.
+#
+# On the CPU torch has no batch norm over processes: there each process uses the statistics of its own rows (as two GPUs without SyncBatchNorm would), and the running statistics are averaged after each step, so that all processes hold the same model.
+#
+# An error of the first process must reach the others, or they would wait for it for ever.
+
+# %%
+#| export
+class _Wrapped(nn.parallel.DistributedDataParallel):
+    "A model whose gradients are averaged over all processes, with the model's own attributes."
+
+    called = False  # gradients are averaged of what the wrapper itself has computed
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        self.called = True
+        return super().forward(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+class Ranks(OneProcess):
+    "The processes that torchrun has started; each takes its rows of every batch."
+
+    def __init__(self, device: Device) -> None:
+        self.rank, self.count = int(os.environ["RANK"]), started_processes()
+        self.each = f"{self.count} processes, each "
+        self.gpu = device.kind == "cuda"
+        self.phase, self.wrapped = "", nn.Module()
+        if self.rank:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process prints the same
+        if self.gpu:
+            torch.cuda.set_device(device.index or 0)
+        if not dist.is_initialized():
+            importlib.import_module("torch.distributed.nn")  # later, its defaults hold the group
+            dist.init_process_group("nccl" if self.gpu else "gloo")
+            atexit.register(self.leave)
+
+    def leave(self) -> None:
+        "Release the process group, so that its threads end before Python does."
+        self.wrapped = nn.Module()
+        gc.collect()
+        dist.destroy_process_group()
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        "The model, on GPUs with batch norm over all processes."
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model) if self.gpu else model
+
+    def wrap(self, phase: str, model: Any) -> Any:
+        "The model with averaged gradients; it begins with the first process's weights."
+        if getattr(self.wrapped, "module", None) is not model or self.phase != phase:
+            self.wrapped, self.phase = _Wrapped(model, static_graph=True), phase
+        return self.wrapped
+
+    def end_step(self) -> None:
+        "Average the buffers on CPUs; UserError if the gradients were not averaged."
+        if isinstance(self.wrapped, _Wrapped) and not self.wrapped.called:
+            raise UserError(
+                "the loss of this task does not call model(...) itself, so several processes "
+                "cannot average its gradients; do all of it in the model's forward"
+            )
+        own = [value for value in self.wrapped.buffers() if value.is_floating_point()]
+        if not self.gpu and own:
+            means = self.mean(torch.cat([value.flatten() for value in own]))
+            for value, mean in zip(own, means.split([x.numel() for x in own]), strict=True):
+                value.copy_(mean.view_as(value))
+
+    def shard(self, plan: list[list[int]]) -> list[list[int]]:
+        for rows in plan:
+            if len(rows) % self.count:
+                raise UserError(
+                    f"a batch of {len(rows)} cannot be shared by {self.count} processes: plan "
+                    f"batches of a multiple of {self.count}"
+                )
+        sizes = [len(rows) // self.count for rows in plan]
+        cuts = [slice(size * self.rank, size * (self.rank + 1)) for size in sizes]
+        return [rows[cut] for rows, cut in zip(plan, cuts, strict=True)]
+
+    def mean(self, value: Tensor) -> Tensor:
+        value = value.detach().clone()
+        dist.all_reduce(value)
+        return value / self.count
+
+    def all_gather(self, value: T) -> list[T]:
+        values: list[Any] = [None] * self.count
+        dist.all_gather_object(values, value)
+        return values
+
+    def rank_zero(self, work: Callable[[], T]) -> T:
+        answer: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                answer[0] = work()
+            except Exception as error:
+                answer[1] = error
+        dist.broadcast_object_list(answer)
+        if answer[1] is not None:
+            raise answer[1]
+        return answer[0]
+
+    def any_rank(self, wish: str, now: bool) -> str:
+        return next((w for w in self.all_gather(wish) if w), "") if now else ""
+
+    def assert_in_sync(self, model: nn.Module) -> None:
+        bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
+        digests = self.all_gather(hashlib.sha256(bits).hexdigest()[:12])
+        if len(set(digests)) > 1:
+            raise RuntimeError(f"the processes hold different models: {digests} by rank")
+
+
+# %% [markdown]
+# Two processes share a batch of four rows; this one has it alone:
+
+# %%
+second = Ranks.__new__(Ranks)  # as torchrun would start it, without the first
+second.rank, second.count = 1, 2
+test_eq(
+    [ranks.shard([[5, 1, 4, 2]]) for ranks in (second, OneProcess())], [[[4, 2]], [[5, 1, 4, 2]]]
+)

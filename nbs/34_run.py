@@ -1,0 +1,627 @@
+# %% [markdown]
+# # run
+#
+# > A run is a folder: what was asked, where it ran, what happened, and a checkpoint from which it goes on as if nothing had happened.
+
+# %%
+#| default_exp run
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_eq
+
+from mshnet.core import Config
+
+# %%
+#| export
+import contextlib
+import io
+import json
+import math
+import os
+import platform
+import shlex
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor, nn
+
+from mshnet.core import Settings, UserError, as_user_error, of_first_release, read_record, shown
+from mshnet.device import each_tensor
+from mshnet.files import cannot_be_written, to_disk, write_atomic, write_json
+from mshnet.places import has_checkpoint, installed
+from mshnet.weights import checksum, find_weights, fit_weights, read_file
+from mshnet.xla import XLA_PACKAGES
+
+
+# %% [markdown]
+# ## What happened, line by line
+#
+# Sessions end without notice, so nothing of value lives in memory for longer than an epoch. The log has one JSON object per epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was being written when the power went is ignored, and the next one begins on a line of its own. The records are for looking: a damaged one counts as missing, and what a run resumes from is in its checkpoint.
+#
+# Whoever runs this headless reads `status.json`: the state, how far the run is, why it ended, and where the results are.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Folder:
+    "The files of a run: settings, machine, log, status, checkpoints, scores and figures."
+
+    path: Path
+
+    def file(self, name: str) -> Path:
+        "Path of one of the run's files."
+        return self.path / name
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        "Content of a JSON file of the run; empty if there is none that can be read."
+        with contextlib.suppress(OSError):
+            return read_record(self.file(name))
+        return {}
+
+    def history(self) -> list[dict[str, Any]]:
+        "The log, one entry per epoch, the last line of each."
+        entries = {}
+        try:
+            lines = self.file("log.jsonl").read_bytes().splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            with contextlib.suppress(ValueError, RecursionError):
+                entry = json.loads(line)
+                if isinstance(entry, dict) and type(entry.get("epoch")) is int:
+                    entries[entry["epoch"]] = entry
+        return [entries[epoch] for epoch in sorted(entries)]
+
+
+def write_log(folder: Folder, entry: dict[str, Any]) -> None:
+    "Append one epoch's entry; marked if that epoch is there already."
+    if any(old["epoch"] == entry["epoch"] for old in folder.history()):
+        entry = {**entry, "repeated": True}
+    path, line = folder.file("log.jsonl"), json.dumps(entry, allow_nan=False) + "\n"
+    with cannot_be_written(path), open(path, "ab+") as file:
+        file.seek(-min(1, file.tell()), os.SEEK_END)
+        if file.read(1) not in (b"", b"\n"):  # a torn line
+            line = "\n" + line
+        file.write(line.encode())
+        to_disk(file)
+
+
+def say_status(
+    folder: Folder,
+    state: str,  # running, finished, stopped or failed
+    epoch: int,  # the last one that is complete
+    reason: str = "",
+) -> None:
+    "Write how a run is."
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
+    write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Folder(Path(tmp))
+    for epoch, loss in ((0, 1.0), (1, 0.9), (1, 0.8)):
+        write_log(folder, {"epoch": epoch, "loss": loss})
+    with open(folder.file("log.jsonl"), "a") as file:
+        file.write('{"epoch": 2, "lo')
+    test_eq([e["loss"] for e in folder.history()], [1.0, 0.8])
+    assert folder.history()[1]["repeated"]
+    write_log(folder, {"epoch": 2, "loss": 0.7})
+    test_eq([e["loss"] for e in folder.history()], [1.0, 0.8, 0.7])
+    say_status(folder, "stopped", 1, "SIGTERM")
+    test_eq(folder.read_json("status.json")["epochs_done"], 2)
+    test_eq(folder.read_json("scores.json"), {})
+
+# %% [markdown]
+# ## The machine it ran on
+#
+# A number without its versions cannot be repeated. What is recorded names the machine's kind, never its owner.
+
+# %%
+#| export
+PACKAGES = (
+    *("mshnet", "torch", "numpy", "pillow", "scikit-image", "matplotlib", "pydantic"),
+    *XLA_PACKAGES,
+)
+
+
+def environment(device: str) -> dict[str, Any]:
+    "Kind of machine, device (its `why`) and versions."
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "packages": {name: v for name in PACKAGES if (v := installed(name))},
+    }
+
+
+# %%
+environment("cpu")
+
+
+# %% [markdown]
+# ## Asked to stop
+#
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), somebody presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the best epoch so far, and prints the command that resumes it. A second request ends it at once. A signal that was set to be ignored, as `nohup` does, stays ignored. Time is counted by a clock that nobody can set back.
+
+# %%
+#| export
+class Interrupted(KeyboardInterrupt):
+    "A second request to stop: the run ends where it is, in the middle of a step or a file."
+
+    def __init__(self, reason: str, number: int = 0) -> None:
+        super().__init__(reason)
+        self.reason, self.number = reason, number  # of the signal; 0: the time was over
+
+    def _render_traceback_(self) -> list[str]:
+        "One line in a notebook."
+        return [f"{type(self).__name__}: {self.reason}"]
+
+
+class Stopped(Interrupted):
+    "A run that was asked to stop, and has come to a place from which it resumes exactly."
+
+
+class Stop:
+    "Listens for requests to stop this process."
+
+    def __init__(self, seconds: float = math.inf, why: str = "the time is over") -> None:
+        self.ends, self.why, self.number = time.monotonic() + seconds, why, 0
+        self.before: dict[int, Any] = {}  # what is done with each signal otherwise
+
+    def __enter__(self) -> "Stop":
+        main = threading.current_thread() is threading.main_thread()
+        for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
+            number = getattr(signal, name, None)
+            if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self.before[number] = signal.signal(number, self.hear)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def hear(self, number: int, frame: Any) -> None:
+        "Note a signal; the second one ends whatever is being done."
+        if self.number:
+            raise Interrupted(signal.Signals(number).name, number)
+        self.number = number
+        with contextlib.suppress(OSError):  # the terminal is gone
+            os.write(2, b"\nstopping after this step (asked again: at once)\n")
+
+    @property
+    def reason(self) -> str:
+        "Why it is to stop; empty: it is not."
+        if self.number:
+            return signal.Signals(self.number).name
+        return self.why if time.monotonic() > self.ends else ""
+
+
+# %%
+with Stop() as stop:
+    test_eq(stop.reason, "")
+    signal.raise_signal(signal.SIGTERM)
+    test_eq(stop.reason, "SIGTERM")
+    with expect_fail(Interrupted, contains="SIGTERM"):
+        signal.raise_signal(signal.SIGTERM)
+test_eq(Stop(seconds=-1).reason, "the time is over")
+Stopped("SIGTERM", 15)._render_traceback_()
+
+# %% [markdown]
+# ## Checkpoints
+#
+# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so that a run begun on one device is resumed on another.
+#
+# With averaged weights there are two sets: `model` is the one that is scored, whoever reads the file, and `trained` the one that training continues from.
+#
+# Most of what is drawn in an epoch (its order, its crops) follows from the seed, the epoch and the image's number, so there is no sampler to store. A run that is asked to stop within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+
+# %%
+#| export
+FORMAT = 3  # of checkpoints; raised when an older release could not read them
+PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random", "micro")  # of a State
+
+
+@dataclass
+class State:
+    "What training changes: exactly what a checkpoint holds."
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler | None = None  # of the device
+    ema: nn.Module | None = None  # the averaged weights; None: there are none
+    epoch: int = -1  # the last one that is complete
+    phase: str = ""  # of that epoch
+    best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
+    step: int = 0  # steps that are done of the epoch after it
+    total: list[float] = field(default_factory=list)  # sum of their losses, of each process
+    parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
+    random: list[dict[str, Any]] = field(default_factory=list)  # where each one's numbers stood
+    micro: int = 0  # images computed at once, where the memory ended; 0: the whole batch
+
+    @property
+    def scored(self) -> nn.Module:
+        "The model that is scored and kept: the averaged one, if there is one."
+        return self.model if self.ema is None else self.ema
+
+
+# %% [markdown]
+# Writing one takes two steps, so that training need not wait. A snapshot copies all that will change, on the device, wherever it hides in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (From XLA, which has only recorded it, and from MPS, which two threads must not use at once, it is brought to the host first.)
+
+# %%
+#| export
+def snapshot(
+    state: State,
+    config: Settings,
+    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
+) -> dict[str, Any]:
+    "The content of a checkpoint, which no later step changes."
+    content = {
+        "format": FORMAT,
+        "config": config.model_dump(),
+        "data": data,
+        "model": state.scored.state_dict(),
+        "trained": {} if state.ema is None else state.model.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "scaler": state.scaler.state_dict() if state.scaler else {},
+        "threads": torch.get_num_threads(),
+    } | {name: getattr(state, name) for name in PROGRESS}
+    at_once = ("xla", "mps")  # XLA has only recorded it; MPS is not for two threads
+    return each_tensor(content, lambda t: t.cpu() if t.device.type in at_once else t.clone())
+
+
+# %% [markdown]
+# The thread writes one checkpoint at a time, in order. Its errors reach the training with the next checkpoint, or at the end. The log line of an epoch is written first: a run that is killed in between repeats an epoch and does not lose one.
+
+# %%
+#| export
+def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
+    "Write a snapshot with its checksum under one name or several; the last `last.pt` is kept."
+    content = each_tensor(content, Tensor.cpu)
+    buffer = io.BytesIO()
+    torch.save(content | {"checksum": checksum(content)}, buffer)
+    for path in paths:
+        previous = path.with_name("previous.pt") if path.name == "last.pt" else None
+        write_atomic(path, buffer.getvalue(), previous)
+
+
+class Background:
+    "A thread that does one thing after another; its errors are raised by the next call."
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.pool, self.then = ThreadPoolExecutor(1), then  # what is done after each work
+        self.last = self.pool.submit(lambda: None)
+
+    def __enter__(self) -> "Background":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        "Finish what was begun; its error counts, unless the run failed for another reason."
+        self.pool.shutdown()
+        if error is None or isinstance(error, Stopped):  # which promises that nothing is lost
+            self.finish()
+
+    def do(self, work: Callable[[], None]) -> None:
+        "Begin some work when the one before is done."
+
+        def both() -> None:
+            work()
+            self.then()
+
+        self.finish()
+        self.last = self.pool.submit(both)
+
+    def finish(self) -> None:
+        "Wait until all is done."
+        self.last.result()
+
+
+def keep(
+    folder: Folder,
+    config: Settings,
+    state: State,
+    entry: dict[str, Any],
+    data: dict[str, str],
+    background: Background,
+) -> None:
+    "Log an epoch, and begin to write its checkpoints."
+    write_log(folder, entry)
+    best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
+    files = [folder.file(name) for name in (*best, "last.pt")]
+    background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
+
+
+# %%
+def fail():
+    "A work that fails."
+    raise OSError("disk full")
+
+
+done = []
+with expect_fail(OSError, contains="disk full"), Background(lambda: done.append(1)) as background:
+    background.do(lambda: None)
+    background.do(fail)
+test_eq(done, [1])
+
+
+# %% [markdown]
+# We trust no file that we read back: it may be of something else, of a newer release, or cut off. What it must hold is written down once, and pydantic compares. What an older format lacked has a default. `restore` then puts everything back where it was: weights, the optimizer's sums, the random numbers, and where the run stands.
+
+# %%
+#| export
+class Content(BaseModel):
+    "What a checkpoint holds."
+
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+    format: int
+    config: dict[str, str | int | float | bool | None]
+    data: dict[str, str]
+    epoch: int = Field(ge=-1)
+    phase: str
+    best: dict[str, str | int | float | None] | None
+    model: dict[str, Tensor]
+    trained: dict[str, Tensor] = {}
+    optimizer: dict[str, Any]
+    scaler: dict[str, Any] = {}
+    step: int = Field(0, ge=0)
+    total: list[float] = []
+    parts: dict[str, float] = {}
+    random: list[dict[str, Any]] = []
+    micro: int = Field(0, ge=0)
+    threads: int = Field(0, ge=0)
+
+
+def load(path: Path) -> dict[str, Any]:
+    "The content of a checkpoint of this suite; UserError if it is none, or damaged."
+    with as_user_error():
+        content = read_file(path)
+    if not isinstance(content, dict) or "optimizer" not in content or "data" not in content:
+        raise UserError(f"{path}: not a checkpoint to resume from (weights go to --weight-path)")
+    form = content.get("format")
+    form = form if type(form) is int else 0  # a tensor, even, which is not to be compared
+    if form > FORMAT:
+        raise UserError(f"{path}: written by a newer mshnet (format {shown(form)}); update mshnet")
+    if form == 1:
+        content["random"] = []  # only needed within an epoch, which that format did not know
+    try:
+        return Content.model_validate(content).model_dump()
+    except (ValidationError, RecursionError) as error:
+        what = error.errors()[0]["loc"] if isinstance(error, ValidationError) else "nested"
+        raise UserError(f"{path}: not a checkpoint to resume from ({shown(what)})") from None
+
+
+def restore(state: State, content: dict[str, Any]) -> None:
+    "Put what `load` read into a run's state; UserError if it is of another model or optimizer."
+    groups = state.optimizer.param_groups
+    rates = [group.get("initial_lr", group["lr"]) for group in groups]
+    own = [{k: g[k] for k in ("capturable", "foreach", "fused") if k in g} for g in groups]
+    try:
+        old = content["optimizer"]["param_groups"]
+        saved = [g | mine for g, mine in zip(old, own, strict=True)]  # of this device
+        state.optimizer.load_state_dict({**content["optimizer"], "param_groups": saved})
+        for weight, values in state.optimizer.state.items():
+            if any(v.dim() and v.shape != weight.shape for v in values.values()):
+                raise ValueError("its sums have other shapes")
+        if state.scaler and content["scaler"]:
+            state.scaler.load_state_dict(content["scaler"])
+        scored = find_weights(content)
+        fit_weights(state.model, content["trained"] or scored)
+        if state.ema is not None:
+            fit_weights(state.ema, scored)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise UserError(f"checkpoint: {error}") from None
+    for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
+        group.setdefault("initial_lr", rate)  # the format before this one did not keep it
+    for name in PROGRESS:
+        setattr(state, name, content[name])
+    if content["config"].get("deterministic") and content["threads"]:
+        torch.set_num_threads(content["threads"])  # sums are in another order with another number
+
+
+# %% [markdown]
+# A small model, trained a step, saved and restored, has the same weights and the same optimizer state:
+
+# %%
+def small():
+    "A model with an optimizer that has made one step."
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return State(model, optimizer)
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    old, new, path = small(), small(), Path(tmp) / "last.pt"
+    old.epoch, old.phase = 4, "full"
+    write_checkpoint(snapshot(old, Config(), {"train": "0123"}), path)
+    with Background() as background:
+        keep(Folder(Path(tmp)), Config(), old, {"epoch": 4}, {"train": "0123"}, background)
+    restore(new, load(path))
+    with expect_fail(UserError, contains="no such file"):
+        load(Path(tmp) / "none.pt")
+    test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["last.pt", "log.jsonl", "previous.pt"])
+    flipped = bytearray(path.read_bytes())
+    flipped[flipped.index(old.model.bias.detach().numpy().tobytes())] ^= 64
+    path.write_bytes(flipped)
+    with expect_fail(UserError, contains="damaged"):
+        load(path)
+test_eq(new.epoch, 4)
+assert "random" in Content.model_fields
+assert torch.equal(new.model.weight, old.model.weight)
+new.optimizer.state_dict()["state"][0]["sum"]
+
+
+# %% [markdown]
+# ## Start or resume
+#
+# The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. With a constant rate `epochs` may grow; a cosine ends where its run ends. Of `precision` we compare what was really computed in: "auto" is bfloat16 on one chip and float32 on another, and a run that moves to another machine keeps its own.
+#
+# Which checkpoint is it? The folder's own, or the one that `resume` names, and then the folder must not hold another run. Beside a damaged `last.pt` lies the previous one.
+
+# %%
+#| export
+def good(
+    path: Path,  # a checkpoint
+) -> tuple[Path, dict[str, Any]]:  # the file that was read, and its content
+    "Read a checkpoint; instead of a `last.pt` that is damaged the previous one, with a warning."
+    try:
+        return path, load(path)
+    except UserError as error:
+        previous = path.with_name("previous.pt")
+        if path.name != "last.pt" or not previous.exists():
+            raise
+        try:
+            content = load(previous)
+        except UserError:
+            raise error from None
+        text = f"{error}: going on from {previous.name}, epoch {content['epoch']}"
+        warnings.warn(text, stacklevel=2)
+        return previous, content
+
+
+def _resume_file(config: Settings) -> Path:
+    "The checkpoint that `resume` names: a file, or the last one of a folder."
+    asked = Path(config.resume).expanduser()
+    return asked / "last.pt" if asked.is_dir() else asked
+
+
+def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
+    "The checkpoint that this run resumes from, if there is one."
+    if not has_checkpoint(folder.path):
+        return good(_resume_file(config))[1] if config.resume else None
+    here, before = folder.file("last.pt"), folder.read_json("config.json")
+    again = config.resume in ("", before.get("resume"))  # the same command once more
+    if again or here.resolve() == _resume_file(config).resolve():
+        return good(here)[1]
+    raise UserError(
+        f"{folder.path} holds a run of its own already; write another --output-dir, "
+        "or leave out --resume to go on with that run"
+    )
+
+
+def _differences(old: dict[str, Any], new: Settings) -> list[str]:
+    "Recipe settings in which a run would change, such as lr 0.05 -> 0.1."
+    old = type(new)().recipe() | of_first_release(old)  # a setting that it lacks was the default
+    may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
+    names = [n for n in new.recipe_names() if n not in may_differ]
+    pairs = [(n, old[n], getattr(new, n)) for n in names]
+    why = {"epochs": " with schedule=cosine, which ends where its run ends"}
+    return [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
+
+
+def find_checkpoint(
+    folder: Folder,
+    config: Settings,
+    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
+) -> dict[str, Any] | None:  # the checkpoint to resume from
+    "Find the run that this one resumes; UserError if it is another run."
+    old = _read_old(folder, config)
+    if not old:
+        return None
+    changed = _differences(old["config"], config)
+    both = sorted((old["data"].keys() & data.keys()) - {"training images"})  # the list has them
+    if config.precision == "auto":  # it keeps its own
+        both = [name for name in both if name != "precision"]
+    changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
+    if changed:
+        takes = f" (--resume {shlex.quote(str(folder.path))} takes them)"
+        raise UserError(
+            f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
+            f"write its settings{'' if config.resume else takes} or another --output-dir"
+        )
+    if config.epochs <= old["epoch"]:
+        done = old["epoch"] + 1
+        raise UserError(f"epochs={config.epochs}: the run has {done} already; write {done} or more")
+    return old
+
+
+# %% [markdown]
+# The comparison comes first, and the folder is made after it: a refused run leaves no trace. A run that is resumed in another folder takes its past along. And a damaged file gives way before anything is written: else it would become the previous one, and the good one would be gone.
+
+# %%
+#| export
+def prepare(
+    folder: Folder,
+    config: Settings,
+    device: str,  # its `why`
+    unfinished: bool = True,
+) -> None:
+    "Make the folder of a run and its records; UserError if it cannot be written."
+    with cannot_be_written(folder.path):
+        for left in folder.path.glob(".*.tmp"):  # by a process that was killed
+            left.unlink()
+        if not unfinished and folder.file("last.pt").exists():
+            return  # a finished run keeps its records
+        folder.file("figures").mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is damaged was reported when it was read
+            _bring_along(folder, config)
+    write_json(folder.file("config.json"), config.model_dump())
+    write_json(folder.file("env.json"), environment(device))
+
+
+def _bring_along(folder: Folder, config: Settings) -> None:
+    "Have the last good epoch as this folder's `last.pt`, with its log and its best epoch."
+    here = start = folder.file("last.pt")
+    if not has_checkpoint(folder.path):
+        if not config.resume:
+            return
+        start = _resume_file(config)
+        for name in ("log.jsonl", "best.pt"):
+            if (start.parent / name).exists():
+                write_atomic(folder.file(name), (start.parent / name).read_bytes())
+    source = good(start)[0]
+    if source != here:
+        if here.exists():
+            os.replace(here, folder.file("damaged.pt"))
+        write_atomic(here, source.read_bytes())
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder, config = Folder(Path(tmp) / "run"), Config(lr=0.05)
+    test_eq(find_checkpoint(folder, config, {"train": "0123"}), None)
+    prepare(folder, config, "cpu")
+    last, previous = folder.file("last.pt"), folder.file("previous.pt")
+    write_checkpoint(snapshot(old, config, {"train": "0123"}), last)
+    test_eq(find_checkpoint(folder, Config(lr=0.05, device="cpu"), {"train": "0123"})["epoch"], 4)
+    with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
+        find_checkpoint(folder, Config(lr=0.1), {"train": "0123"})
+    with expect_fail(UserError, contains="train 0123 -> 4567"):
+        find_checkpoint(folder, config, {"train": "4567"})
+    write_atomic(last, "damaged", previous)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        test_eq(good(last)[0], previous)
+    prepare(folder, config, "cpu")
+    test_eq(good(last)[1]["epoch"], 4)
+str(caught[0].message).split(": ", 1)[1]
+
+# %% [markdown]
+# A run of the first release recorded fewer settings. What it lacks was the default of that release, so its own settings differ in nothing:
+
+# %%
+from mshnet.core import configure
+
+first = {"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}  # of the first release
+paper = configure({"preset": "paper", "dataset_dir": "sirst", "precision": "auto", "epochs": 500})
+test_eq(_differences(first, paper), [])
+_differences(Config().model_dump(), Config(seed=3, epochs=500))

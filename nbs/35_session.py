@@ -1,0 +1,361 @@
+# %% [markdown]
+# # session
+#
+# > What happens around a run: one process at a time, the request to stop, what is printed, drawn and measured, and the run as one file.
+
+# %%
+#| default_exp session
+
+# %%
+#| hide
+import tarfile
+
+from fastcore.test import expect_fail, test_eq
+
+from mshnet.places import HERE
+
+# %%
+#| export
+import contextlib
+import importlib.util
+import io
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import torch
+
+from mshnet.core import UserError, did_you_mean, shown
+from mshnet.fetch import _names_beside
+from mshnet.files import cannot_be_written, copy_file, locked
+from mshnet.places import Place, disk_errors, first_process, interactive, say, where
+from mshnet.run import Folder
+
+
+# %% [markdown]
+# ## One run, one process
+#
+# Two runs in one folder would write over each other's checkpoints. So a run holds a lock on its folder.
+
+# %%
+#| export
+@contextlib.contextmanager
+def alone(
+    path: Path,  # a run's folder; made where it is missing, and removed again if it stays empty
+) -> Iterator[None]:
+    "Hold a run's folder; UserError if another process does, or if it cannot be written."
+    with contextlib.ExitStack() as held:
+        with cannot_be_written(path):
+            path.mkdir(parents=True, exist_ok=True)
+            try:
+                locks = held.enter_context(locked(path / ".lock", wait=False))
+            except TimeoutError:
+                raise UserError(
+                    f"{path}: another process trains in this folder; wait for it or stop it, or "
+                    "write another --output-dir"
+                ) from None
+        if not locks:
+            warnings.warn(f"{path}: a disk without locks; start no second run there", stacklevel=3)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # such as a disk that is gone
+                if not {p.name for p in path.iterdir()} - {".lock"}:  # nothing was written
+                    (path / ".lock").unlink(missing_ok=True)
+                    path.rmdir()
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    run = Path(tmp) / "run"
+    with alone(run), expect_fail(UserError, contains="another process"), alone(run):
+        pass
+    assert not run.exists()
+
+
+# %% [markdown]
+# ## What is printed, drawn and measured
+#
+# A terminal that is closed takes its lines with it, and a notebook that was closed shows none. So `train.log` in the run's folder has them all, to follow with `tail -f`, and a run continues when nobody can be printed to any more.
+
+# %%
+#| export
+class _Tee(io.TextIOBase):
+    "Writes to a stream, as long as it is there, and to a file."
+
+    def __init__(self, stream: TextIO, file: BinaryIO) -> None:
+        self.stream, self.file = stream, file
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):  # closed, or its disk is full
+            self.stream.write(text)
+        with contextlib.suppress(OSError):
+            self.file.write(text.encode(errors="replace"))
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+
+@contextlib.contextmanager
+def written_down(folder: Folder) -> Iterator[None]:
+    "Keep what is printed in the run's train.log too."
+    path = folder.file("train.log")
+    with contextlib.ExitStack() as held:
+        with cannot_be_written(path):
+            file: Any = held.enter_context(open(path, "ab", buffering=0))
+        with contextlib.redirect_stdout(_Tee(sys.stdout, file)):
+            yield
+
+
+# %% [markdown]
+# TensorBoard gets the log's numbers, if it is installed. One writer serves a whole run, because each makes a file of its own.
+
+# %%
+#| export
+@contextlib.contextmanager
+def tensorboard(
+    folder: Folder,
+    wanted: bool = True,
+) -> Iterator[Callable[[dict[str, Any]], None]]:  # to be called with each entry of the log
+    "Write a run's numbers for TensorBoard, if it is wanted and installed."
+    writer: Any = None
+    if wanted and importlib.util.find_spec("tensorboard"):
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(str(folder.file("tensorboard")))
+        except Exception as error:  # one that does not fit its protobuf raises many kinds
+            warnings.warn(f"TensorBoard is installed but does not load: {error}", stacklevel=2)
+
+    def write(entry: dict[str, Any]) -> None:
+        for key, value in entry.items():
+            nested = value.items() if isinstance(value, dict) else [("", value)]
+            for name, number in nested:
+                if isinstance(number, int | float) and key != "epoch":
+                    writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
+        writer.flush()
+
+    with contextlib.closing(writer) if writer else contextlib.nullcontext():
+        yield write if writer else lambda entry: None
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Folder(Path(tmp))
+    with written_down(folder), tensorboard(folder) as write:
+        print("epoch 0")
+        write({"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
+    test_eq(folder.file("train.log").read_text(), "epoch 0\n")
+    written = [p.name[:6] for p in Path(tmp).rglob("events*")]
+written
+
+
+# %% [markdown]
+# `profile` names a folder. torch's profiler watches the third to the fifth step of the first epoch that is trained and leaves two files there: `trace.json`, for chrome://tracing or ui.perfetto.dev, and `operations.txt`, the operations that took longest. A folder that has a trace is left alone: a resumed run is not profiled again.
+
+# %%
+#| export
+@contextlib.contextmanager
+def profiled(
+    folder: str,  # empty: not profiled
+) -> Iterator[Callable[[], None]]:  # to be called after each step
+    "Watch a few steps."
+    path = Path(folder).expanduser()
+    if not folder or (path / "trace.json").exists() or not first_process():
+        yield lambda: None
+        return
+    with cannot_be_written(path):  # better known now than in the fifth step
+        path.mkdir(parents=True, exist_ok=True)
+
+    def write(found: torch.profiler.profile) -> None:
+        found.export_chrome_trace(str(path / "trace.json"))
+        on_gpu = any(event.self_device_time_total for event in found.key_averages())
+        order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+        text = found.key_averages(group_by_input_shape=True).table(sort_by=order, row_limit=60)
+        (path / "operations.txt").write_text(text)
+
+    steps = torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)
+    with torch.profiler.profile(
+        schedule=steps, on_trace_ready=write, record_shapes=True
+    ) as watching:
+        yield watching.step
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for _ in range(2):
+        with profiled(tmp) as step:
+            for _ in range(6):
+                torch.ones(8, 8) @ torch.ones(8, 8)
+                step()
+    assert "aten::mm" in (Path(tmp) / "operations.txt").read_text()
+    test_eq(len(list(Path(tmp).iterdir())), 2)
+
+
+# %% [markdown]
+# A terminal or a notebook gets a bar with the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns.
+
+# %%
+#| export
+def watched() -> bool:
+    "Whether somebody sees a progress bar: a terminal, or a notebook with widgets."
+    if not first_process():
+        return False
+    if "ipykernel" in sys.modules:
+        return interactive() and importlib.util.find_spec("ipywidgets") is not None
+    return sys.stderr.isatty()
+
+
+def bar(items: Iterable[Any], total: int, text: str) -> Iterable[Any]:
+    "The items, with a progress bar and the time left where somebody sees it."
+    if not watched():
+        return items
+    from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
+
+    return tqdm(items, total=total, desc=text, leave=False)
+
+
+def note(
+    items: Iterable[Any],  # from `bar`
+    where: str,  # such as "epoch 3, step 20/53"; the bar shows that itself
+    text: str,  # such as "loss 0.5312"
+) -> None:
+    "Show a text beside the bar, or as a line of its own."
+    if hasattr(items, "set_postfix_str"):
+        items.set_postfix_str(text)
+    else:
+        print(f"  {where}: {text}", flush=True)
+
+
+def duration(seconds: float) -> str:
+    "A time as people write it, such as 2 h 05 min, 3 min 20 s, 9 s."
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+# %%
+test_eq([duration(s) for s in (9.4, 200, 7500)], ["9 s", "3 min 20 s", "2 h 05 min"])
+test_eq(list(bar(range(3), 3, "counting")), [0, 1, 2])
+note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
+
+# %% [markdown]
+# ## A run in one file
+#
+# To keep a run, or to take it along, we pack it into one file: a copy of its folder without what is only of use while it runs (locks, files being written) and without TensorBoard's copy of the log. The run may still be training, because each of its files is complete at any moment. tar stores who packed it, so we write root instead, where the system knows it. The copy is made on the local disk, and the archive alone goes to where it shall be.
+#
+# The output may be named by hand, and then it may be anything: a folder, the checkpoint itself, a name that no file can have. Its ending decides the format, and nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That takes the process of the notebook: `!mshnet pack` only writes the file and prints its name.
+
+# %%
+#| export
+ENDINGS = {"": (".tar.gz", ".tgz", ".zip"), "tar.gz": (".tar.gz", ".tgz"), "zip": (".zip",)}
+PASSING = shutil.ignore_patterns(".*.tmp", "lock", "*.lock", "tensorboard")
+OLDEST = 400_000_000  # seconds; zip cannot store a time before 1980, and such a one is no real one
+
+
+def pack(
+    folder: str | Path,  # of a run
+    format: str = "",  # zip or tar.gz; empty: as the output is called, or else tar.gz
+    output: str | Path = "",  # file to write; empty: beside the run, named after it
+    place: Place | None = None,
+) -> Path:  # of the archive
+    "Put a run into one file; UserError if it is none, or the file cannot be written."
+    if format not in ENDINGS:
+        raise UserError(f"format={format!r}: write zip or tar.gz (mshnet export: the weights)")
+    run = _run_named(folder)
+    path = _output_file(run, output, format)
+    name = run.resolve().name
+    kind = "zip" if path.name.lower().endswith(".zip") else "gztar"
+    with (
+        disk_errors(f"{path}: cannot be written"),
+        tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
+    ):
+        shutil.copytree(run, f"{tmp}/{name}", ignore=_left_out, copy_function=_copy_if_there)
+        for copied in Path(tmp).rglob("*"):
+            if copied.stat().st_mtime < OLDEST:
+                os.utime(copied)
+        made = shutil.make_archive(f"{tmp}/run", kind, tmp, name, owner="root", group="root")
+        copy_file(Path(made), path)
+    offer_download(path, place)
+    return path
+
+
+def offer_download(path: Path, place: Place | None = None) -> bool:
+    "Let the browser offer a file for download, if this is a notebook of Colab."
+    if (place or where()).name != "colab":
+        return False
+    try:
+        from google.colab import files
+
+        files.download(str(path))
+    except Exception:  # not in the notebook's process
+        say(f"{path} is not offered for download; in a cell, `from mshnet.places import pack` does")
+        return False
+    return True
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    "What is not packed of a folder; links to folders neither, which may lead anywhere."
+    links = {n for n in names if os.path.islink(p := os.path.join(folder, n)) and os.path.isdir(p)}
+    return PASSING(folder, names) | links
+
+
+def _copy_if_there(old: str, new: str) -> None:
+    "Copy a file, unless the run has removed it meanwhile."
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(old, new)
+
+
+def _run_named(text: str | Path) -> Path:
+    "The folder of a run; UserError if it is none."
+    run = Path(os.path.expanduser(text))
+    if os.path.isfile(run / "config.json"):
+        return run
+    if os.path.exists(run):
+        raise UserError(f"{text}: is no run, it has no config.json")
+    near = did_you_mean(run.name, _names_beside(run))
+    raise UserError(f"{text}: is no run, there is no such folder{near}")
+
+
+def _output_file(run: Path, output: str | Path, format: str) -> Path:
+    "The file that a run is packed into; UserError if it must not be."
+    run, endings = run.resolve(), ENDINGS[format]
+    if not output:
+        return run.with_name(run.name + endings[0])
+    what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
+    if os.path.isdir(path):
+        raise UserError(f"{what}: is a folder, write the name of a file in it")
+    if not path.name.lower().endswith(endings):
+        raise UserError(f"{what}: write a name that ends in {' or '.join(endings)}")
+    if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(run):
+        raise UserError(f"{what}: is a file of the run itself, write another name")
+    if not os.path.isdir(path.parent):
+        raise UserError(f"{what}: there is no folder {path.parent}; make it first")
+    return path
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    run = Path(tmp) / "sirst-1f0c2a9b"
+    (run / "tensorboard").mkdir(parents=True)
+    for name in ("config.json", "last.pt", ".last.pt.7.tmp", "tensorboard/events"):
+        (run / name).touch()
+    packed = pack(run)
+    with tarfile.open(packed) as tar:
+        test_eq(sorted(tar.getnames())[1:], [f"{run.name}/config.json", f"{run.name}/last.pt"])
+    test_eq((pack(run, "zip").name, offer_download(packed, HERE)), (f"{run.name}.zip", False))
+    with expect_fail(UserError, contains="is no run"):
+        pack(tmp)

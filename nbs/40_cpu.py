@@ -1,0 +1,319 @@
+# %% [markdown]
+# # cpu
+#
+# > Both attentions and the steps up of the network on a CPU, forward and backward by hand: the same values in less time.
+
+# %%
+#| default_exp cpu
+
+# %%
+#| hide
+from fastcore.test import test_close, test_eq
+
+# %%
+#| export
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mshnet.model import (
+    Block,
+    ChannelAttention,
+    MSHNet,
+    SpatialAttention,
+    UNet,
+    attend,
+    join,
+    upsample,
+)
+
+
+# %% [markdown]
+# ## Both attentions on a CPU
+#
+# A block ends with `relu(sa * (ca * y) + shortcut)`. Written like that it is three lines, and on a CPU they cost more than the convolutions: torch's sums and maxima over channels that lie together in memory (channels-last, which the convolutions want) are slow, and their gradients arrive in other layouts and are copied again and again. So on a CPU the same sums are written out, forward and backward, on a matrix with one row of channels for each pixel. On a GPU or a TPU a compiler does this job, and the three lines stay.
+#
+# The pieces: an image as rows and back, a map spread over all channels, and the sum over the channels, which is a 1x1 convolution with ones.
+
+# %%
+#| export
+def _on_cpu(x: Tensor) -> bool:
+    "Whether torch computes this on a CPU, operation by operation, in numbers of a long range."
+    long = x.dtype != torch.float16  # whose sums over an image overflow
+    return x.device.type == "cpu" and long and not torch.compiler.is_compiling()
+
+
+def _rows_of(x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,HW,C]
+    "A row of channels for each pixel: no copy where the channels lie together in memory."
+    return x.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def _image_of(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,C,H,W], channels-last
+    "Rows as an image again, of the height and width of `size`."
+    return rows.unflatten(1, size[2:]).permute(0, 3, 1, 2)
+
+
+def _spread(weights: Tensor, like: Tensor) -> Tensor:  # [B,HW,1] or [B,1,C] -> [B,HW,C]
+    "The same number in every channel, or in every pixel, written out: then products are fast."
+    return weights.expand_as(like).contiguous()
+
+
+def _channel_sum(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,HW,1]
+    "The sum over the channels."
+    ones = rows.new_ones(1, rows.shape[2], 1, 1)
+    return _rows_of(F.conv2d(_image_of(rows, size), ones))
+
+
+# %%
+x = torch.randn(2, 3, 4, 5)
+assert _on_cpu(x)
+test_eq(_image_of(_rows_of(x), x.shape), x)
+test_close(_channel_sum(_rows_of(x), x.shape), _rows_of(x.sum(1, keepdim=True)), eps=1e-6)
+test_eq(_spread(torch.ones(2, 20, 1), _rows_of(x)), torch.ones(2, 20, 3))
+
+
+# %% [markdown]
+# Channel attention, forward and backward. The gradient of a mean is shared by all pixels; that of a maximum goes to the first pixel that had it, as in the paper's code.
+
+# %%
+#| export
+def _weigh_channels(
+    y: Tensor,  # [B,C,H,W]
+    fc1: Tensor,  # [C/16,C]
+    fc2: Tensor,  # [C,C/16]
+) -> tuple[Tensor, tuple[Tensor, ...]]:  # weights [B,C]; what the backward pass needs
+    "Channel attention."
+    peak, place = F.adaptive_max_pool2d(y, 1, return_indices=True)
+    mean = y.sum((2, 3)).to(fc1.dtype) / (y.shape[2] * y.shape[3])
+    pooled = torch.stack([mean, peak.flatten(1).to(fc1.dtype)])  # [2,B,C]
+    hidden = F.relu(pooled @ fc1.T)
+    return torch.sigmoid((hidden @ fc2.T).sum(0)), (pooled, hidden, place.flatten(1))
+
+
+def _channel_gradients(
+    grad: Tensor,  # [B,C] of the weights
+    weights: Tensor,  # [B,C]
+    kept: tuple[Tensor, ...],  # from `_weigh_channels`
+    fc1: Tensor,
+    fc2: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # of mean and maximum [2,B,C], of fc1, of fc2
+    "Gradients of channel attention."
+    pooled, hidden, _ = kept
+    inner = grad * weights * (1 - weights)
+    grad_hidden = (inner @ fc2) * (hidden > 0)
+    of_fc1 = torch.einsum("kbr,kbc->rc", grad_hidden, pooled)
+    return grad_hidden @ fc1, of_fc1, torch.einsum("bc,kbr->cr", inner, hidden)
+
+
+# %% [markdown]
+# Spatial attention. Where several channels share the maximum, which is common in 16 bits, they share its gradient, as torch has it. Which ones do is found without a comparison: a channel minus the maximum is 0 or less, and `threshold_backward`, the gradient of a ReLU, passes what is above its threshold.
+
+# %%
+#| export
+def _weigh_pixels(
+    z: Tensor,  # [B,HW,C]
+    kernel: Tensor,  # [1,2,7,7]
+    size: torch.Size,  # of the image
+) -> tuple[Tensor, Tensor]:  # weights [B,HW,1]; mean and maximum over the channels [B,HW,2]
+    "Spatial attention."
+    planes = z.mT.contiguous()  # [B,C,HW], where sums and maxima over the channels are fast
+    maps = torch.stack([planes.sum(1).div_(z.shape[2]), planes.amax(1)], -1)
+    return torch.sigmoid(
+        _rows_of(F.conv2d(_image_of(maps, size), kernel, padding=kernel.shape[2] // 2))
+    ), maps
+
+
+# %% [markdown]
+# Backwards:
+
+# %%
+#| export
+def _pixel_gradients(
+    grad: Tensor,  # [B,HW,1] of the weights
+    z: Tensor,  # [B,HW,C]
+    weights: Tensor,  # [B,HW,1]
+    maps: Tensor,  # [B,HW,2]
+    kernel: Tensor,  # [1,2,7,7]
+    size: torch.Size,
+) -> tuple[Tensor, Tensor]:  # of z [B,HW,C], of the kernel
+    "Gradients of spatial attention."
+    inner = _image_of(grad * (weights * (1 - weights)), size)
+    of_maps, of_kernel, _ = torch.ops.aten.convolution_backward(
+        *(
+            inner,
+            _image_of(maps, size),
+            kernel,
+            None,
+            [1, 1],
+            [kernel.shape[2] // 2] * 2,
+            [1, 1],
+            False,
+            [0, 0],
+            1,
+        ),
+        [True, True, False],
+    )
+    mean, peak = _rows_of(of_maps).split(1, 2)
+    below = z - _spread(maps[:, :, 1:], z)
+    highest = torch.ops.aten.threshold_backward(torch.ones_like(z), below, -1e-30)
+    shares = _spread(peak / _channel_sum(highest, size), z)
+    return highest.mul_(shares).add_(_spread(mean / z.shape[2], z)), of_kernel
+
+
+# %% [markdown]
+# The two together, with the shortcut. Of the intermediate results only what cannot be had again cheaply is kept until the backward pass, which saves memory too.
+
+# %%
+#| export
+class _AttendOnCpu(torch.autograd.Function):
+    "`relu(sa * (ca * y) + shortcut)`, in the numbers' own precision."
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, shortcut: Tensor, *weights: Tensor) -> Tensor:
+        "`weights` are those of both attentions: fc1, fc2 and the 7x7 kernel."
+        fc1, fc2, kernel = (w.flatten(1) if w.shape[2] == 1 else w.to(y.dtype) for w in weights)
+        with torch.autocast("cpu", enabled=False):
+            ca, kept = _weigh_channels(y, fc1, fc2)
+            z = _rows_of(y) * ca.to(y.dtype)[:, None]
+            sa, maps = _weigh_pixels(z, kernel, y.shape)
+            out = _spread(sa, z).mul_(z).add_(_rows_of(shortcut)).relu_()
+        ctx.weights = weights  # parameters, in whose memory layout their gradients are wanted
+        ctx.save_for_backward(y, out, ca, sa, maps, fc1, fc2, kernel, *kept)
+        return _image_of(out, y.shape)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # whoever needs more takes `by_hand=False`
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        "Gradients of all inputs."
+        y, out, ca, sa, maps, fc1, fc2, kernel, *kept = ctx.saved_tensors
+        size, v, by_channel = y.shape, _rows_of(y), ca.to(y.dtype)[:, None]
+        grad, z = torch.ops.aten.threshold_backward(_rows_of(grads[0]), out, 0), v * by_channel
+        inner, of_kernel = _pixel_gradients(_channel_sum(grad * z, size), z, sa, maps, kernel, size)
+        inner.add_(_spread(sa, z).mul_(grad))
+        of_ca = (inner * v).sum(1).to(ca.dtype)
+        (mean, peak), of_fc1, of_fc2 = _channel_gradients(of_ca, ca, tuple(kept), fc1, fc2)
+        of_y = _spread((mean / v.shape[1]).to(y.dtype)[:, None], z).add_(inner.mul_(by_channel))
+        images, channels = torch.arange(len(v))[:, None], torch.arange(v.shape[2])
+        of_y[images, kept[2], channels] += peak.to(y.dtype)
+        found = (of_fc1[..., None, None], of_fc2[..., None, None], of_kernel)
+        of_weights = (torch.empty_like(w).copy_(g) for w, g in zip(ctx.weights, found, strict=True))
+        return _image_of(of_y, size), _image_of(grad, size), *of_weights
+
+
+# %% [markdown]
+# `attend_on_cpu` takes the place of the three lines, and leaves to them whatever is not on a CPU. Both give the same value, and numerical differentiation gives the gradients that were derived by hand:
+
+# %%
+#| export
+def attend_on_cpu(
+    y: Tensor,  # [B,C,H,W]
+    shortcut: Tensor,  # [B,C,H,W]
+    ca: ChannelAttention,
+    sa: SpatialAttention,
+) -> Tensor:  # [B,C,H,W]
+    "`mshnet.model.attend`, on a CPU by `_AttendOnCpu`."
+    if not _on_cpu(y):
+        return attend(y, shortcut, ca, sa)
+    weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
+    out: Tensor = _AttendOnCpu.apply(y, shortcut, *weights)
+    return out
+
+
+# %%
+ca, sa = ChannelAttention(16).double(), SpatialAttention().double()
+inputs = [torch.randn(2, 16, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+weights = [ca.fc1.weight, ca.fc2.weight, sa.conv1.weight]
+assert torch.allclose(attend_on_cpu(*inputs, ca, sa), attend(*inputs, ca, sa))
+assert torch.autograd.gradcheck(_AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
+y, (fc1, fc2, kernel) = inputs[0].detach(), weights
+by_channel, kept = _weigh_channels(y, fc1.flatten(1), fc2.flatten(1))
+test_close(by_channel.detach(), ca(y).flatten(1).detach())
+by_pixel, maps = _weigh_pixels(_rows_of(y), kernel, y.shape)
+test_close(by_pixel.detach(), _rows_of(sa(y)).detach())
+grads = _channel_gradients(by_channel, by_channel, kept, fc1.flatten(1), fc2.flatten(1))
+test_eq([g.shape for g in grads], [(2, 2, 16), (1, 16), (16, 1)])
+grads = _pixel_gradients(by_pixel, _rows_of(y), by_pixel, maps, kernel, y.shape)
+test_eq([g.shape for g in grads], [(2, 24, 16), (1, 2, 7, 7)])
+
+
+# %% [markdown]
+# ## A step up
+#
+# Here the gradient comes as one block of memory for both inputs, and each part is wanted by itself. So this too has a backward pass of its own:
+
+# %%
+#| export
+class _JoinOnCpu(torch.autograd.Function):
+    "`join`, with the upsampling in the precision of the features."
+
+    @staticmethod
+    def forward(ctx: Any, beside: Tensor, below: Tensor) -> Tensor:
+        "Upsample the one, and put it after the other."
+        ctx.width, ctx.size = beside.shape[1], below.shape
+        with torch.autocast("cpu", enabled=False):
+            return torch.cat([beside, upsample(below)], 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        "Both parts of the gradient, each in channels-last memory."
+        parts = grads[0].split([ctx.width, grads[0].shape[1] - ctx.width], 1)
+        beside, above = (part.contiguous(memory_format=torch.channels_last) for part in parts)
+        below = torch.ops.aten.upsample_bilinear2d_backward(
+            above, above.shape[2:], ctx.size, True, None, None
+        )
+        return beside, below
+
+
+def join_on_cpu(
+    beside: Tensor,  # [B,C,2H,2W] from the way down
+    below: Tensor,  # [B,D,H,W] from the step before
+) -> Tensor:  # [B,C+D,2H,2W]
+    "`mshnet.model.join`, on a CPU by `_JoinOnCpu`."
+    if not _on_cpu(below):
+        return join(beside, below)
+    out: Tensor = _JoinOnCpu.apply(beside, below)
+    return out
+
+
+# %%
+inputs = [torch.randn(2, 3, n, n, dtype=torch.float64, requires_grad=True) for n in (8, 4)]
+test_eq(join_on_cpu(*inputs).detach(), join(*inputs).detach())
+assert torch.autograd.gradcheck(_JoinOnCpu.apply, inputs)
+
+# %% [markdown]
+# ## In a network
+#
+# The passes look at each tensor they get, so a network that has them may move to a GPU, and a compiler sees the plain lines. An exporter follows every line whatever the device, so it takes the plain ones back.
+
+# %%
+#| export
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def use_cpu_passes(model: Network) -> Network:
+    "The same model, with the passes above in all its blocks and steps up."
+    for layer in model.modules():
+        if isinstance(layer, Block):
+            layer.attend = attend_on_cpu  # type: ignore[method-assign]
+        if isinstance(layer, UNet):
+            layer.join = join_on_cpu  # type: ignore[method-assign]
+    return model
+
+
+def use_plain_passes(model: Network) -> Network:
+    "The same model, with the lines of the model page."
+    for layer in model.modules():
+        vars(layer).pop("attend", None)
+        vars(layer).pop("join", None)
+    return model
+
+
+# %%
+image = torch.randn(1, 3, 32, 32)
+model = MSHNet().eval()
+with torch.no_grad():
+    plain = model(image)[1]
+    test_close(use_cpu_passes(model)(image)[1], plain, eps=1e-4)
+    test_eq(use_plain_passes(model)(image)[1], plain)

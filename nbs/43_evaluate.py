@@ -1,0 +1,245 @@
+# %% [markdown]
+# # evaluate
+#
+# > Score weights on a split, with the protocol beside the numbers; predict masks for images.
+
+# %%
+#| default_exp evaluate
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+import copy
+import warnings
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mshnet.core import (
+    TASKS,
+    Config,
+    Settings,
+    UserError,
+    as_user_error,
+    settings_class,
+    settings_from,
+)
+from mshnet.cpu import use_cpu_passes
+from mshnet.detection import fused_for, normalise
+from mshnet.device import infer, open_device
+from mshnet.places import program_folder
+from mshnet.task import Evaluation, Origin, make_task, origin_of
+from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
+
+
+# %% [markdown]
+# ## From a weights file
+#
+# `mshnet test` calls `evaluate`. The protocol beside the scores names the epoch of the weights, and by what that epoch was chosen. Our checkpoints record that, and their task and network. Published weights record nothing; they are of MSHNet, and trained to the end.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Trained:
+    "A model with weights from a file, and what the file records of them."
+
+    model: nn.Module  # on the CPU
+    phase: str  # the phase it was trained to
+    origin: Origin
+    task: str = "detect"  # of TASKS
+    said: dict[str, Any] = field(default_factory=dict)  # what the file records; {}: published
+    threshold: float = 0.5  # of the probability, for detections
+
+
+def trained_model(
+    path: str | Path,  # a run's folder or checkpoint, or published weights
+    config: Settings | None = None,  # of weights that record none
+) -> Trained:
+    "A model with weights from a file; UserError if that cannot be."
+    path = weights_file(path)
+    with as_user_error():
+        content = read_file(path)
+    if not isinstance(content, dict) or not content.get("best"):
+        origin = Origin(f"weights {path.name}; how they were chosen: not known")
+        config = config or Config()
+        return Trained(_fitted(config, content, path), "full", origin, config.task)
+    try:
+        said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
+        said["data"] = content.get("data", {})  # exported weights of before have none
+        origin, threshold = origin_of(said), float(content.get("threshold", 0.5))
+        if said["epoch"] != said["best"]["epoch"]:
+            chosen = f"epoch {said['epoch']}, named by its file {path.name}"
+            origin = replace(origin, chosen=chosen)
+        task = said["config"].get("task", "detect")
+        made = settings_from(said["config"]) if task in TASKS else None
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
+        raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
+    model = _fitted(made or settings_class(task)(), content, path)
+    return Trained(model, str(said["phase"]), origin, task, said, threshold)
+
+
+def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
+    "The model of these settings with the weights of a file; UserError if they do not fit."
+    model: nn.Module = make_task(config).model()
+    with as_user_error():
+        load_weights(model, path, content)
+    return model
+
+
+# %% [markdown]
+# Scoring needs the test list alone, so a folder without a training list will do.
+
+# %%
+#| export
+def evaluate(
+    config: Settings,  # weight_path names the weights; empty: the pretrained ones
+) -> Evaluation:
+    "Score weights on the test list of a data set."
+    trained = trained_model(config.weight_path or PRETRAINED, config)
+    if trained.task != config.task:
+        raise UserError(
+            f"task={config.task}: these weights are of task {trained.task}; "
+            f"write --task {trained.task}"
+        )
+    device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
+    if config.num_devices > 1 and device.world == 1:
+        text = "num_devices is for training; to score in several processes start them by torchrun"
+        warnings.warn(text, stacklevel=2)
+    device.keep(program_folder(config))
+    fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
+    task = make_task(config.model_copy(update={"batch_size": fits}))
+    test = task.splits(["test"])["test"]
+    seen = task.seen(test, trained.said.get("data", {}))
+    if seen:
+        warnings.warn(
+            f"{seen} of the {len(test)} scored images are among the training "
+            "images of these weights, so the score says nothing of new images",
+            stacklevel=2,
+        )
+    origin = replace(trained.origin, seen=seen)
+    found: Evaluation = task.evaluate(
+        device.to_device(trained.model), test, device, trained.phase, origin
+    )
+    return found
+
+
+# %%
+config = Config(scenes=12, base_size=48, crop_size=48, batch_size=2, device="cpu", precision="fp32")
+model = make_task(config).model().eval()
+with tempfile.TemporaryDirectory() as tmp:
+    path = f"{tmp}/best.pt"
+    torch.save({"state_dict": model.state_dict()}, path)
+    trained = trained_model(path)
+    assert isinstance(trained, Trained) and trained.phase == "full" and trained.origin.seed is None
+    again = evaluate(config.model_copy(update={"weight_path": path}))
+test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
+print(again.scores, "|", again.protocol["chosen"])
+
+
+# %% [markdown]
+# ## Predicting
+#
+# For images that are in memory already: any size that the network takes, one probability per pixel. `predict` does it in one call; to predict more than once keep a `Detector`, which reads and places the weights once.
+
+# %%
+#| export
+class OtherTask(UserError):
+    "Weights that are of another task than detection."
+
+    def __init__(self, weights: str | Path, task: str) -> None:
+        super().__init__(f"{weights}: weights of task {task}, which find no targets")
+        self.task = task
+
+
+class Detector:
+    "Weights on a device: called with images it gives the probability of target of each pixel."
+
+    def __init__(
+        self,
+        weights: str | Path | nn.Module,  # a file, or a model
+        device: str = "auto",
+        precision: str = "auto",
+    ) -> None:
+        self.device, self.deep = open_device(device, precision), True
+        self.why = self.device.why  # the device and its precision, in words
+        self.threshold = 0.5  # of the probability, for detections
+        if isinstance(weights, nn.Module):
+            self.name = type(weights).__name__
+            model = use_cpu_passes(copy.deepcopy(weights))
+        else:
+            trained = trained_model(weights)
+            if trained.task != "detect":
+                raise OtherTask(weights, trained.task)
+            self.name, model = Path(weights).name, trained.model
+            self.deep, self.threshold = trained.phase == "full", trained.threshold
+        placed = fused_for(self.device, self.device.to_device(model).eval())
+        self.model = self.device.begin("predicting", placed)
+
+    def __call__(
+        self,
+        images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
+        batch_size: int = 4,  # images computed at once
+    ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
+        "Probabilities of target."
+        expect_bytes(images)
+        size = -(-batch_size // self.device.world) * self.device.world
+        return torch.cat([self._part(rows, size) for rows in images.split(size)])
+
+    def _part(self, rows: Tensor, size: int) -> Tensor:
+        "Probabilities of one batch; a compiler gets full ones only, and so compiles once."
+        more = size - len(rows) if self.device.compiles else 0
+        sent = self.device.transfer(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
+        logits = infer(self.device, partial(logits_of, self.model, sent, self.deep))
+        return torch.sigmoid(logits)[: len(rows)]
+
+
+def expect_bytes(images: Tensor) -> None:
+    "ValueError unless these are images as a detector takes them."
+    if not isinstance(images, Tensor):
+        kind = type(images).__name__
+        raise ValueError(
+            f"predict: images are a {kind}, not a tensor; write torch.as_tensor(images)"
+        )
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(
+            f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
+        )
+
+
+def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
+    "The prediction of the fused head, or of the single one, for images on the device."
+    return model(normalise(images), deep=deep)[1].float()
+
+
+def predict(
+    weights: str | Path | nn.Module,  # a file, or a model
+    images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
+    device: str = "auto",
+    batch_size: int = 4,
+    precision: str = "auto",
+) -> Tensor:  # [B,1,H,W] float32 probability of target, 0..1, on the CPU
+    "Probabilities of target for images in memory."
+    return Detector(weights, device, precision)(images, batch_size)
+
+
+# %%
+images = torch.randint(0, 256, (3, 3, 48, 32), dtype=torch.uint8)
+probs = predict(model, images, device="cpu")
+test_close(torch.sigmoid(logits_of(model, images, True)).detach(), probs, eps=0.05)
+detector = Detector(model, "cpu")
+test_close(detector(images[2:]), probs[2:], eps=1e-2)
+with expect_fail(ValueError, contains="not uint8"):
+    predict(model, images.float())
+with expect_fail(ValueError, contains="not a tensor"):
+    expect_bytes(images.numpy())
+print(OtherTask("best.pt", "signs"))
+detector.name, detector.why, tuple(probs.shape)

@@ -1,0 +1,556 @@
+# %% [markdown]
+# # show
+#
+# > Pictures of a run: learning curves, what each threshold trades, its best and worst images. Each is a PNG file in the run's folder.
+
+# %%
+#| default_exp show
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_eq
+
+# %%
+#| export
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from mshnet.analyse import top_hat, top_hat_filter
+from mshnet.augment import collate, resize_square
+from mshnet.core import Config, UserError, read_json, settings_from
+from mshnet.data import Split, splits
+from mshnet.evaluate import predict
+from mshnet.files import cannot_be_written, write_atomic
+from mshnet.metrics import MATCH, objects
+from mshnet.run import Folder
+
+
+# %% [markdown]
+# A picture is drawn from what the run left on disk (and, where it shows images, from the data set). So the same call works in the runner's cell, in another notebook a week later, and on a machine without a screen. It is saved first and shown second: what you see is the file.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Picture:
+    "A PNG file that shows itself in a notebook."
+
+    path: Path
+
+    def _repr_png_(self) -> bytes:
+        "Its bytes, for the notebook."
+        return self.path.read_bytes()
+
+
+def png(figure: Figure, **how: Any) -> bytes:
+    "A figure as the bytes of a PNG file."
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110, **how)
+    return file.getvalue()
+
+
+def save_picture(
+    content: Figure | bytes,  # or what `png` made of one
+    path: Path,
+) -> Picture:
+    "Write a picture; UserError if that cannot be done."
+    data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
+    with cannot_be_written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, data)
+    return Picture(path)
+
+
+# %% [markdown]
+# For the pictures below we need a run. A tiny one will do:
+
+# %%
+#| output: false
+from mshnet.train import train
+
+place = tempfile.TemporaryDirectory()
+config = Config(
+    scenes=16, base_size=64, crop_size=64, choose="last", device="cpu", epochs=4, warm_epoch=0
+)
+run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
+
+# %% [markdown]
+# ## What a scoring left
+#
+# `details.json` holds the curves, and a record of each image and each target (`evaluate` explains their numbers). It may come from a different machine or have been edited by hand, so it is checked before anything is drawn from it. Scorings of the first releases have no `targets` and no calibration; some have no such file at all.
+
+# %%
+#| export
+Count = Annotated[int, Field(ge=0, le=2**48)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0, le=1e12)]
+CURVES = {
+    "pixels": {"threshold", "precision", "recall"},
+    "objects": {"threshold", "pd", "fa"},
+    "calibration": {"pixels", "target", "mean"},  # by tenths of the probability
+}
+
+
+class Record(BaseModel, extra="ignore", allow_inf_nan=False):
+    "Something read from a file of scores."
+
+
+class ImageRecord(Record):
+    "The counts of an image, in pixels where no unit is given."
+
+    name: str
+    inter: Count
+    pred: Count
+    mask: Count
+    targets: Count  # number
+    matched: Count  # number
+    clutter: Count = 0  # number of predictions that touch no target
+    clutter_pixels: Count = 0
+
+    @property
+    def wrong(self) -> int:
+        "Union less intersection."
+        return self.pred + self.mask - 2 * self.inter
+
+    @property
+    def iou(self) -> float:
+        "Overlap; 1 where there is no target and no prediction."
+        union = self.pred + self.mask - self.inter
+        return self.inter / union if union else 1.0
+
+
+class TargetRecord(Record):
+    "A target, and what became of it."
+
+    name: str  # of its image
+    area: Count
+    scr: Amount | None  # how much it stands out
+    matched: bool
+    iou: Fraction | None  # with the prediction that found it
+    covered: Count
+    extra: Count
+    parts: Count
+    merged: bool
+
+
+class Details(Record):
+    "What curves, galleries and the error analysis are made from."
+
+    images: list[ImageRecord] = []
+    curves: dict[str, dict[str, list[Amount | None]] | None] | None = None
+    targets: list[TargetRecord] | None = None
+    settings: dict[str, Any] = {}
+
+    @field_validator("curves")
+    @classmethod
+    def complete(cls, curves: dict[str, Any] | None) -> dict[str, Any] | None:
+        "ValueError unless each point of each curve has all of its numbers."
+        for name, lists in CURVES.items() if curves is not None else ():
+            curve = (curves or {}).get(name)
+            if name == "calibration" and not curve:
+                continue
+            lengths = {len((curve or {}).get(k, ())) for k in lists}
+            if len(lengths) > 1 or (name == "calibration" and lengths != {10}):
+                raise ValueError(f"{name}: lists are missing, or their lengths differ")
+            if curve is None or not any(curve.get("threshold", [1])):
+                raise ValueError(f"{name}: no threshold above 0")
+        return curves
+
+    def curve(self, name: str) -> dict[str, np.ndarray] | None:
+        "One of the curves, NaN where a number does not exist; None if it was not recorded."
+        found = (self.curves or {}).get(name)
+        return {k: np.array(found[k], float) for k in CURVES[name]} if found else None
+
+
+T = TypeVar("T", bound=Record)
+
+
+def read_scores_file(path: Path, kind: type[T]) -> T:
+    "A file of scores, checked; UserError if a scoring would not have written it so."
+    try:
+        return kind.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
+        raise UserError(f"{path}: not as a scoring writes it ({where}: {first['msg']})") from None
+
+
+def read_details(
+    folder: Path,  # of a run, or of scores
+) -> Details:
+    "What a scoring recorded; nothing where it recorded nothing."
+    path = folder / "details.json"
+    return read_scores_file(path, Details) if path.exists() else Details()
+
+
+# %%
+details = read_details(run.folder)
+test_eq(len(details.images), len(details.curve("calibration")["mean"]) - 6)
+with expect_fail(ValidationError, contains="lengths differ"):
+    Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}})
+with expect_fail(UserError, contains="not as a scoring writes it"):
+    read_scores_file(run.folder / "config.json", TargetRecord)
+assert issubclass(ImageRecord, Record)
+details.images[0], details.targets[0]
+
+# %% [markdown]
+# ## Colours
+#
+# One man in twelve cannot distinguish red from green, in which hits and false alarms are usually drawn. Ours are from the palette of Okabe and Ito, without their yellow for lines, which white paper swallows. Lines differ in pattern and sign too, so a print in grey can be read.
+
+# %%
+#| export
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+LINES, SIGNS = ("-", "--", ":", "-."), "osD^vP*"
+
+
+def style(
+    place: int,  # of a line among those shown
+) -> dict[str, Any]:
+    "Colour, sign and pattern of a line."
+    own = {"color": COLORS[place % 7], "marker": SIGNS[place % 7]}
+    return {**own, "linestyle": LINES[place % 4]}
+
+
+def draw_line(
+    axes: Axes,
+    x: np.ndarray,
+    y: np.ndarray,  # NaN: a gap
+    place: int = 0,  # which style
+    label: str = "",
+    at: int | slice | None = None,  # the points that get the sign of the line; None: none
+) -> None:
+    "Draw a curve in the style of its place."
+    look = style(place)
+    color, sign = look["color"], look["marker"]
+    axes.plot(x, y, look["linestyle"], color=color, linewidth=1.4, label=label)
+    if at is not None:
+        axes.plot(x[at], y[at], sign, color=color, markersize=8 if isinstance(at, int) else 5)
+
+
+# %%
+figure = Figure(figsize=(4, 2))
+axes = figure.add_subplot()
+for i in range(3):
+    draw_line(axes, np.arange(9), np.sqrt(np.arange(9) + i), i, at=4)
+test_eq(len({tuple(style(i).values()) for i in range(28)}), 28)
+figure
+
+
+# %% [markdown]
+# ## Learning curves
+#
+# Loss above, scores below. The step in the loss is no accident: with the end of the warm-up the loss gets location terms and four more heads. So the warm-up has a grey ground.
+
+# %%
+#| export
+def learning_curves(
+    folder: Path,  # of a run
+) -> Picture:
+    "Loss and scores by epoch."
+    figure = Figure(figsize=(7, 5))
+    _draw_history(figure, Folder(folder).history())
+    return save_picture(figure, folder / "figures" / "learning.png")
+
+
+def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]]) -> None:
+    "Loss above, scores below, by epoch."
+    if not history:
+        figure.text(0.5, 0.5, "no epoch yet", ha="center", va="center")
+        return
+    top, below = figure.subplots(2, 1, sharex=True)
+    epochs = np.array([e["epoch"] for e in history])
+    draw_line(top, epochs, np.array([e["loss"] for e in history]))
+    top.set_ylabel("training loss")
+    scored = [e for e in history if "scores" in e]
+    epochs = np.array([e["epoch"] for e in scored])
+    for i, (key, label) in enumerate({"iou": "IoU", "niou": "nIoU", "pd": "Pd"}.items()):
+        draw_line(below, epochs, np.array([e["scores"][key] for e in scored], float), i, label)
+    below.set(xlabel="epoch", ylim=(0, 1))
+    below.set_ylabel(f"score, {scored[-1]['split']} images" if scored else "")
+    below.legend(loc="best", fontsize=8)
+    warm = [e["epoch"] for e in history if e["phase"] == "warm-up"]
+    for axes in (top, below):
+        axes.grid(alpha=0.3)
+        if warm:
+            axes.axvspan(min(warm) - 0.5, max(warm) + 0.5, color="0.9", zorder=0)
+    if warm:
+        top.set_title("grey: warm-up, single head and plain IoU loss", fontsize=9)
+
+
+# %%
+learning_curves(run.folder)
+
+
+# %% [markdown]
+# ## What a threshold trades
+#
+# A score belongs to one threshold. The curves show what a different one would give: more targets found for more false alarms (Pd against Fa), and pixel precision against recall. Each curve has its sign once, at the threshold of the scores, probability 0.5. (At threshold 0 every pixel is predicted, and at a recall of 0 none. Those points are left out.)
+
+# %%
+#| export
+def draw_trade_off(
+    axes: Axes,
+    scorings: Sequence[Details],
+    of: str,  # "objects": Pd against Fa; "pixels": precision against recall
+) -> None:
+    "A curve for each scoring, with its sign at probability 0.5."
+    x, y = ("fa", "pd") if of == "objects" else ("recall", "precision")
+    curves = {i: curve for i, details in enumerate(scorings) if (curve := details.curve(of))}
+    for i, curve in curves.items():
+        if of == "pixels":
+            curve["precision"][curve["recall"] == 0] = math.nan
+        some = curve["threshold"] > 0
+        dot = int(np.argmin(np.abs(curve["threshold"][some] - 0.5)))
+        draw_line(axes, curve[x][some], curve[y][some], i, at=dot)
+    if not curves:
+        axes.text(0.5, 0.5, "no curves", ha="center", transform=axes.transAxes)
+    axes.set(ylim=(-0.03, 1.03), xlim=(-0.03, 1.03))
+    axes.grid(alpha=0.3, which="both")
+    if of == "objects":
+        axes.set_xscale("symlog", linthresh=1)
+        seen = [100, *(fa for curve in curves.values() for fa in curve["fa"])]
+        axes.set_xlim(np.nanmin(seen) / 3, 3 * np.nanmax(seen))
+        axes.set(xlabel="Fa, false pixels per million", ylabel="Pd, part of targets found")
+    else:
+        axes.set(xlabel="recall of target pixels", ylabel="precision")
+
+
+def trade_offs(
+    folder: Path,  # of a run
+) -> Picture:
+    "Pd against Fa, and precision against recall, with the dot at probability 0.5."
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    for axes, of in zip(figure.subplots(1, 2), ("objects", "pixels"), strict=True):
+        draw_trade_off(axes, [read_details(folder)], of)
+        if axes.lines:
+            axes.legend(axes.lines[1:], ["threshold 0.5"], fontsize=8)
+    return save_picture(figure, folder / "figures" / "trade_offs.png")
+
+
+# %%
+draw_trade_off(Figure().add_subplot(), [Details()], "pixels")  # nothing was recorded
+trade_offs(run.folder)
+
+# %% [markdown]
+# ## Hits, misses and false alarms
+#
+# Each kind has a colour and a shape. The signs are open, so that the target stays visible inside.
+
+# %%
+#| export
+Sign = dict[str, Any]
+HIT: Sign = {"edgecolors": "#56B4E9", "marker": "o", "label": "hit"}
+MISS: Sign = {"edgecolors": "#F0E442", "marker": "s", "label": "miss"}
+FALSE_ALARM: Sign = {"edgecolors": "#D55E00", "marker": "D", "label": "false alarm"}
+
+
+def _mark(axes: Axes, places: Sequence[Sequence[float]], sign: Sign) -> None:
+    "Draw an open sign around objects, given by row and column."
+    rows, cols = (np.array([p[k] for p in places]) for k in (0, 1))
+    axes.scatter(cols, rows, s=90, facecolors="none", linewidths=1.6, clip_on=False, **sign)
+
+
+def _judge(axes: Axes, pred: np.ndarray, mask: np.ndarray, rule: str) -> None:
+    "Mark hits, misses and false alarms of one image."
+    targets, preds = objects(mask), objects(pred)
+    pairs = MATCH[rule](targets, preds)
+    hit, used = {t for t, _ in pairs}, {p for _, p in pairs}
+    _mark(axes, [targets.centroid[t] for t in hit], HIT)
+    _mark(axes, [c for t, c in enumerate(targets.centroid) if t not in hit], MISS)
+    _mark(axes, [c for p, c in enumerate(preds.centroid) if p not in used], FALSE_ALARM)
+
+
+def _panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
+    "One image without ticks."
+    axes.imshow(image, cmap="gray", **how)
+    axes.set_title(title, fontsize=9, pad=8)  # above a sign at the edge
+    axes.set_axis_off()
+
+
+def _legend(figure: Figure | SubFigure, signs: Sequence[Sign] = (HIT, MISS, FALSE_ALARM)) -> None:
+    "A legend of the signs below a figure."
+    axes = figure.axes[0]
+    figure.legend(
+        handles=[axes.scatter([], [], facecolors="none", **sign) for sign in signs],
+        loc="outside lower center",
+        ncols=len(signs),
+        facecolor="0.2",
+        labelcolor="white",
+    )
+
+
+def draw_images(
+    images: np.ndarray,  # [N,S,S,3] uint8
+    prob: np.ndarray,  # [N,S,S] 0..1
+    mask: np.ndarray,  # [N,S,S] bool
+    titles: Sequence[str],  # of each image
+    verdicts: Sequence[str],  # of each image, above what was hit and missed
+    rule: str,
+) -> Figure:
+    "Columns of three: the image, the probability, and its hits, misses and false alarms."
+    figure = Figure(figsize=(2.4 * len(images), 7.9), layout="compressed")
+    grid = figure.subplots(3, len(images), squeeze=False)
+    for i, (above, middle, below) in enumerate(grid.T):
+        _panel(above, images[i], titles[i])
+        _panel(middle, prob[i], "probability", vmin=0, vmax=1)
+        _panel(below, images[i], verdicts[i])
+        _judge(below, prob[i] > 0.5, mask[i], rule)
+    _legend(figure)
+    return figure
+
+
+# %%
+truth, prob = np.zeros((1, 32, 32), bool), np.zeros((1, 32, 32))
+truth[0, 4:7, 4:7] = truth[0, 20:23, 20:23] = True
+prob[0, 4:7, 4:7], prob[0, 10:12, 25:27] = 0.9, 0.6
+picture = np.uint8(90 * truth[..., None].repeat(3, -1))
+draw_images(picture, prob, truth, ["an image"], ["one of each"], "exact")
+
+
+# %% [markdown]
+# ## Best and worst images
+#
+# A mean hides its images. The gallery takes the test images in order of their IoU, from worst to best at even steps, so that it cannot flatter.
+
+# %%
+#| export
+def even_steps(
+    length: int,
+    count: int,
+) -> list[int]:  # at most `count` places, the first and the last among them
+    "Places at even steps in a list."
+    return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
+
+
+def run_config(
+    folder: Path,  # of a run
+) -> Config:
+    "The configuration of a run."
+    found: Config = settings_from(Folder(folder).read_json("config.json"))
+    return found
+
+
+def predict_some(
+    weights: Path,
+    split: Split,
+    names: Sequence[str],
+    size: int,  # to which the images are resized
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # images [N,S,S,3], probabilities, masks [N,S,S]
+    "Predict a few images of a split, on the CPU: they are too few for an accelerator."
+    pairs = [resize_square(*split.pairs[split.names.index(name)], size) for name in names]
+    batch = collate(pairs, [True] * len(pairs))
+    prob, mask = predict(weights, batch.image, "cpu"), batch.mask > 0
+    return batch.image.permute(0, 2, 3, 1).numpy(), prob[:, 0].numpy(), mask[:, 0].numpy()
+
+
+def _graded(folder: Path, count: int) -> list[ImageRecord]:
+    "Images of a run from the worst to the best IoU, at even steps."
+    ranked = sorted(read_details(folder).images, key=lambda image: image.iou)
+    if not ranked:
+        raise UserError(f"{folder}: has no scored images yet; train this run to its end")
+    return [ranked[i] for i in even_steps(len(ranked), count)]
+
+
+def gallery(
+    folder: Path,  # of a run
+    count: int = 5,
+) -> Picture:
+    "Test images from worst to best: image, probability, hits, misses and false alarms."
+    config, rows = run_config(folder), _graded(folder, count)
+    split, names = splits(config)["test"], [row.name for row in rows]
+    seen = predict_some(folder / "best.pt", split, names, config.base_size)
+    titles = [f"{row.name}\nIoU {row.iou:.2f}" for row in rows]
+    verdicts = [f"{row.matched} of {row.targets} found" for row in rows]
+    figure = draw_images(*seen, titles, verdicts, config.rule)
+    return save_picture(figure, folder / "figures" / "gallery.png")
+
+
+def draw_run(
+    folder: Path,  # of a run
+) -> None:
+    "Draw learning curves, trade-offs and the gallery into a run's folder, when it has ended."
+    for draw in (learning_curves, trade_offs, gallery):
+        draw(folder)
+
+
+# %% [markdown]
+# With a run of four epochs on 64x64 pixels this is no proud sight, but an honest one:
+
+# %%
+test_eq(even_steps(9, 3), [0, 4, 8])
+draw_run(run.folder)
+test_eq(run_config(run.folder).base_size, 64)
+test = splits(config)["test"]
+images, prob, mask = predict_some(run.folder / "best.pt", test, test.names[:2], size=64)
+test_eq((images.shape, prob.shape, mask.shape), ((2, 64, 64, 3), (2, 64, 64), (2, 64, 64)))
+gallery(run.folder)
+
+
+# %% [markdown]
+# ## Before training, and after
+#
+# The most common error in a new data set is seen at a glance: masks that belong to other images. And a network should find more than a classical filter: `evaluate` has the top-hat filter, with the window and the threshold that are best on the training images, so the comparison is fair.
+
+# %%
+#| export
+def samples(
+    config: Config,
+    folder: Path,  # of a run
+    count: int = 5,
+) -> Picture:
+    "Training images with their targets marked."
+    split = splits(config)["train"]
+    steps = even_steps(len(split), count)
+    figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
+    grid = figure.subplots(2, len(steps), squeeze=False)
+    for (above, below), i in zip(grid.T, steps, strict=True):
+        image, mask = split.pairs[i]
+        _panel(above, image, f"{split.names[i]}\n{image.shape[0]}x{image.shape[1]}")
+        _panel(below, mask, "mask")
+        _mark(above, objects(mask > 0).centroid.tolist(), HIT)
+    return save_picture(figure, folder / "figures" / "samples.png")
+
+
+def beside_top_hat(
+    folder: Path,  # of a run
+    count: int = 4,
+) -> Picture:
+    "Test images with MSHNet's and the top-hat filter's detections, and both score lines."
+    config, names = run_config(folder), [row.name for row in _graded(folder, count)]
+    parts = splits(config)
+    weights = folder / "best.pt"
+    images, prob, mask = predict_some(weights, parts["test"], names, config.base_size)
+    best = top_hat(parts["train"], parts["test"], config.base_size, config.rule)
+    figure = Figure(figsize=(2.5 * len(names), 5.6), layout="compressed")
+    grid = figure.subplots(2, len(names), squeeze=False)
+    for i, name in enumerate(names):
+        response = top_hat_filter(images[i].mean(-1), best.window)
+        for axes, pred in zip(grid[:, i], (prob[i] > 0.5, response > best.threshold), strict=True):
+            _panel(axes, images[i], name)
+            _judge(axes, pred, mask[i], config.rule)
+    line = Folder(folder).read_json("scores.json")["line"]
+    text = f"above: MSHNet  {line}\nbelow: top-hat {best.window}x{best.window}  {best.scores}"
+    figure.suptitle(text, fontsize=10, family="monospace")
+    _legend(figure)
+    return save_picture(figure, folder / "figures" / "top_hat.png")
+
+
+# %%
+samples(config, run.folder)
+
+# %%
+beside_top_hat(run.folder)
+
+# %%
+place.cleanup()

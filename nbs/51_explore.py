@@ -1,0 +1,659 @@
+# %% [markdown]
+# # explore
+#
+# > Two widgets in a notebook: one walks through images, one follows a run.
+
+# %%
+#| default_exp explore
+
+# %%
+#| hide
+import tempfile
+from importlib.util import find_spec
+
+from fastcore.test import expect_fail, test_close, test_eq
+from PIL import Image
+
+from mshnet.show import Picture
+from mshnet.train import train
+
+# %%
+#| export
+import asyncio
+import html
+import math
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from mshnet.augment import collate, resize_square
+from mshnet.core import Config, UserError
+from mshnet.data import (
+    FOLDERS,
+    SUFFIXES,
+    BadImage,
+    Findings,
+    Split,
+    find_file,
+    read_image,
+    read_mask,
+    splits,
+    trouble,
+    visible,
+)
+from mshnet.evaluate import Detector
+from mshnet.metrics import find, objects, score
+from mshnet.places import interactive
+from mshnet.run import Folder
+from mshnet.session import bar, duration, watched
+from mshnet.show import (
+    FALSE_ALARM,
+    HIT,
+    MISS,
+    _draw_history,
+    _judge,
+    _legend,
+    _panel,
+    even_steps,
+    png,
+    predict_some,
+    read_details,
+    run_config,
+    save_picture,
+)
+from mshnet.train import judge_split
+from mshnet.weights import weights_file
+
+# %% [markdown]
+# A result is understood image by image. Both widgets need a run; a tiny one will do:
+
+# %%
+#| output: false
+place = tempfile.TemporaryDirectory()
+config = Config(
+    scenes=16, base_size=64, crop_size=64, choose="last", device="cpu", epochs=4, warm_epoch=0
+)
+run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
+
+
+# %% [markdown]
+# ## TensorBoard
+#
+# Colab and Jupyter can open TensorBoard inside the notebook. A headless run must not, because it would leave a server behind. It gets the command instead.
+
+# %%
+#| export
+def tensorboard(
+    folder: Path,  # of a run
+) -> str:  # what happened
+    "Open TensorBoard in the notebook, where someone sits before it."
+    logs = folder / "tensorboard"
+    if not logs.exists():
+        return (
+            "TensorBoard is not installed: pip install tensorboard, and the next epochs are logged"
+        )
+    if not interactive():
+        return f"tensorboard --logdir {logs}"
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()  # type: ignore[no-untyped-call]
+    shell.run_line_magic("load_ext", "tensorboard")
+    shell.run_line_magic("tensorboard", f"--logdir {logs}")
+    return f"TensorBoard shows {logs}"
+
+
+# %%
+assert "tensorboard" in tensorboard(run.folder).lower()
+
+
+# %% [markdown]
+# ## Walking through images
+#
+# A gallery shows what it chose. To learn why a score is what it is we walk through the images, worst first, move the threshold and look at a target from near. A view is one image with its prediction. Its verdict at a threshold is in words and in the usual score line, of this image alone.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class View:
+    "An image with its prediction, and with its mask where that is known."
+
+    name: str
+    image: np.ndarray  # [S,S,3] uint8
+    prob: np.ndarray  # [S,S] float32, 0..1
+    mask: np.ndarray | None  # [S,S] bool; None: nobody has marked the targets
+
+    @property
+    def spots(self) -> dict[str, tuple[int, int]]:  # row and column by what is there
+        "What is worth a look from near: each target, and the highest probability elsewhere."
+        away, found = self.prob.copy(), {}
+        mask = np.zeros_like(self.prob, bool) if self.mask is None else self.mask
+        for i, place in enumerate(objects(mask).centroid):
+            row, col = round(place[0]), round(place[1])
+            found[f"target {i + 1}: row {row}, column {col}"] = (row, col)
+            away[max(row - 8, 0) : row + 9, max(col - 8, 0) : col + 9] = -1
+        row, col = divmod(int(away.argmax()), away.shape[1])
+        what = "highest elsewhere" if found else "highest"
+        return {**found, f"{what}: row {row}, column {col}": (row, col)}
+
+    @property
+    def grade(self) -> float:  # less is worse
+        "By what images are put in order: IoU at 0.5; without a mask, the surest first."
+        if self.mask is None:
+            return -float(self.prob.max())
+        pred = self.prob > 0.5
+        union = np.count_nonzero(pred | self.mask)
+        return np.count_nonzero(pred & self.mask) / union if union else 1.0
+
+    def verdict(
+        self,
+        threshold: float,  # a pixel is predicted where the probability is above it
+        rule: str = "exact",
+    ) -> str:  # one line, or two
+        "What a threshold finds in the image."
+        preds = objects(self.prob > threshold)
+        if self.mask is None:
+            return f"{len(preds)} detections of {preds.area.sum()} pixels"
+        found = find(objects(self.mask), preds, rule)
+        false = len(preds) - found.matched
+        logits, mask = (torch.tensor(x)[None, None] for x in (self.prob - threshold, self.mask))
+        words = f"{found.matched} of {found.targets} targets found, false alarms: {false}"
+        return f"{words}\n{score(logits, mask, rule)}"
+
+
+# %%
+prob, truth = np.zeros((64, 64), np.float32), np.zeros((64, 64), bool)
+truth[10:13, 50:53] = truth[40:42, 5:7] = True
+prob[10:13, 50:52], prob[30:32, 30:33] = 0.8, 0.6
+grey = np.random.default_rng(0).integers(40, 60, (64, 64, 1), dtype=np.uint8)
+view = View("an example", np.repeat(grey + truth[..., None] * np.uint8(90), 3, 2), prob, truth)
+test_eq(view.verdict(0.7).splitlines()[0], "1 of 2 targets found, false alarms: 0")
+test_close(view.grade, 6 / 19)
+print(view.verdict(0.5))
+list(view.spots)
+
+
+# %% [markdown]
+# One function draws an image at a threshold. The widget below shows its bytes and nothing else, so the widget and a still picture of that threshold are the same. From near one sees pixels, so there the pixels have the colours of the signs.
+
+# %%
+#| export
+def explored(
+    view: View,
+    threshold: float = 0.5,
+    spot: int = 0,  # which of the view's spots is seen from near
+    rule: str = "exact",
+) -> bytes:  # of a PNG file
+    "An image at a threshold: image, truth, probability and verdict, all of it and from near."
+    known, pred, grey = view.mask is not None, view.prob > threshold, view.image.mean(-1)
+    mask = pred if view.mask is None else view.mask
+    what, centre = list(view.spots.items())[spot]
+    half = max(12, len(mask) // 16)
+    near = tuple(_window(c, n, half) for c, n in zip(centre, mask.shape, strict=True))
+    panes: list[tuple[str, np.ndarray, dict[str, Any]]] = [("image", grey, {})]
+    panes += [("truth", mask, {"vmin": 0, "vmax": 1})] if known else []
+    panes += [("probability", view.prob, {"vmin": 0, "vmax": 1})]
+    panes += [("hits, misses, false alarms" if known else "detections", grey, {})]
+    figure = Figure(figsize=(2.5 * len(panes), 6.2), layout="constrained")
+    above, below = figure.subplots(2, len(panes))
+    corner = near[1].start - 0.5, near[0].start - 0.5
+    for whole, part, (title, pixels, how) in zip(above, below, panes, strict=True):
+        _panel(whole, pixels, title, **how)
+        _panel(part, pixels[near], "", **how)
+        whole.add_patch(Rectangle(corner, 2 * half, 2 * half, fill=False, edgecolor="#CC79A7"))
+    below[0].set_title(f"from near, {what}", fontsize=9, loc="left")
+    below[-1].set_title("found, missed, false pixels" if known else "its pixels", fontsize=9)
+    _judge(above[-1], pred, mask, rule)
+    colours = np.zeros((*pred.shape, 4))
+    for pixels, sign in ((pred & mask, HIT), (mask & ~pred, MISS), (pred & ~mask, FALSE_ALARM)):
+        colours[pixels] = (*to_rgb(sign["edgecolors"]), 0.65)
+    below[-1].imshow(colours[near])
+    _legend(figure, (HIT, MISS, FALSE_ALARM) if known else ({**HIT, "label": "detection"},))
+    name = view.name if len(view.name) <= 40 else f"...{view.name[-37:]}"
+    text = f"{name}  threshold {threshold:.2f}  {view.verdict(threshold, rule)}"
+    figure.suptitle(text, fontsize=10, family="monospace")
+    return png(figure)
+
+
+def _window(centre: int, length: int, half: int) -> slice:
+    "A window around a place, moved inside where it would reach over the edge."
+    start = min(max(centre - half, 0), max(length - 2 * half, 0))
+    return slice(start, start + 2 * half)
+
+
+# %%
+file = run.folder / "figures" / "explored.png"
+test_eq(save_picture(explored(view), file), Picture(file))
+Picture(file)
+
+# %% [markdown]
+# ### Which images
+#
+# A split of the run's data, or any folder of images. All are resized to the size of the run, as for its scores, and each is predicted when it is first looked at. They are predicted one by one. In a batch the last digit of a probability may differ, and a picture would depend on what was looked at before.
+#
+# A folder has masks where it is called `images`, and `masks` is beside it (or IRSTD-1k's names), or where it holds both.
+#
+# The order of the test images is known from the run's own scoring. Other images have to be predicted once first; a file that cannot be read is left out, and counted. The order is that of probability 0.5 and stays while the threshold moves: a list that jumps under the hand is no list.
+
+# %%
+#| export
+Source = Callable[[int], tuple[np.ndarray, np.ndarray | None]]  # an image and its mask
+
+
+class Views:
+    "Images to walk through, each with its prediction."
+
+    def __init__(self, names: Sequence[str], pair: Source, detector: Detector, size: int) -> None:
+        self.names, self.pair, self.detector, self.size = names, pair, detector, size
+        self.view = lru_cache(64)(self._view)  # those that were looked at last
+
+    def _view(self, index: int) -> View:
+        "Predict one."
+        image, mask = self.pair(index)
+        empty = np.zeros(image.shape[:2], np.uint8)
+        batch = collate([resize_square(image, empty if mask is None else mask, self.size)], [True])
+        prob = self.detector(batch.image, 1)[0, 0].numpy()
+        truth = None if mask is None else batch.mask[0, 0].numpy() > 0
+        return View(self.names[index], batch.image[0].permute(1, 2, 0).numpy(), prob, truth)
+
+
+def open_views(
+    weights: Path,  # a file
+    images: str | Path | Split,  # "train", "val", "test": of the run's data; or a folder
+    config: Config,  # of the run
+    device: str,
+) -> Views:
+    "The images to walk through; UserError if there are none."
+    detector, size = Detector(weights, device), config.base_size
+    if not isinstance(images, Split):
+        if images not in ("train", "val", "test"):
+            return Views(*_in_folder(Path(images).expanduser()), detector, size)
+        if not Folder(weights.parent).read_json("config.json"):
+            raise UserError(f"{weights}: lies in no run's folder; name a folder of images")
+        images = _part_of(config, str(images))
+    return Views(images.names, images.pairs.__getitem__, detector, size)
+
+
+def _part_of(config: Config, name: str) -> Split:
+    "A part of a run's data: train, val or test; UserError if there is no such part."
+    parts = splits(config, ["test"] if name == "test" else ["train", "test"])
+    if name not in parts:
+        raise UserError(f"images={name!r}: this run held no such part out; write train or test")
+    return parts[name]
+
+
+def _in_folder(folder: Path) -> tuple[list[str], Source]:
+    "The images of a folder, with masks where there are some; UserError if there is no image."
+    inside = [folder / name for name, _ in FOLDERS if (folder / name).is_dir()]
+    images = inside[0] if inside else folder
+    masks = images.parent / dict(FOLDERS).get(images.name, "no masks")
+    try:
+        files = [p for p in visible(images) if p.suffix.lower() in SUFFIXES]
+    except OSError as error:
+        raise UserError(f"{images}: cannot be read ({error.strerror}); name a folder") from None
+    if not files:
+        raise UserError(f"{images}: has no image ({', '.join(SUFFIXES)}); name another folder")
+
+    def pair(index: int) -> tuple[np.ndarray, np.ndarray | None]:
+        "Read one image and its mask."
+        file, what = files[index], "image"
+        try:
+            image, _ = read_image(file)
+            what, mask = "mask", find_file(masks, file.stem, ("", "_pixels0"))
+            return image, read_mask(mask, image.shape[:2])[0] if mask else None
+        except Exception as error:  # Pillow raises many kinds
+            raise BadImage(trouble(error, what)) from None
+
+    return [file.name for file in files], pair
+
+
+def worst_first(
+    views: Views,
+    grades: dict[str, float] | None = None,  # by name, where they are known
+) -> list[tuple[str, int]]:  # a line for the list, and the image's place in the views
+    "The images in the order of their error; UserError if none can be read."
+    found, bad = [], Findings()
+    if grades:
+        found = [(grades[name], i) for i, name in enumerate(views.names)]
+    for i in () if grades else bar(range(len(views.names)), len(views.names), "predict"):
+        try:
+            found.append((views.view(i).grade, i))
+        except BadImage as error:
+            bad.errors[str(error)].append(views.names[i])
+    for line in bad.lines(bad.errors):
+        warnings.warn(f"left out: {line}", stacklevel=2)
+    if not found:
+        raise UserError(f"none of the {len(views.names)} images can be read; name another folder")
+    words = {i: f"IoU {g:.2f}" if g >= 0 else f"highest {-g:.2f}" for g, i in found}
+    return [(f"{views.names[i]}  {words[i]}", i) for _, i in sorted(found)]
+
+
+# %%
+views = open_views(run.folder / "best.pt", "test", run_config(run.folder), "cpu")
+assert isinstance(views, Views)
+known = {image.name: image.iou for image in read_details(run.folder).images}
+test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
+with tempfile.TemporaryDirectory() as tmp:
+    for name, pixels in (("images", view.image), ("masks", 255 * truth.astype(np.uint8))):
+        (Path(tmp) / name).mkdir()
+        Image.fromarray(pixels).save(Path(tmp) / name / "a.png")
+    some = open_views(run.folder / "best.pt", tmp, config, "cpu")
+    test_eq((some.names, some.view(0).mask.sum()), (["a.png"], 13))
+worst_first(views)
+
+
+# %% [markdown]
+# ### The widget
+#
+# Image, spot and threshold are chosen by hand; the picture follows. The slider draws when it is released: a picture takes half a second, and a queue of them would run after the hand.
+
+# %%
+#| export
+class Explorer:
+    "Widgets to walk through images."
+
+    def __init__(
+        self,
+        views: Views,
+        lines: Sequence[tuple[str, int]],  # from `worst_first`
+        threshold: float = 0.5,
+        place: int = 0,  # of the line that is chosen at first
+        rule: str = "exact",
+    ) -> None:
+        import ipywidgets as w
+
+        self.views, self.rule = views, rule
+        numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
+        how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
+        self.image = w.Dropdown(options=numbered, index=place, description="image", **how)
+        self.spot = w.Dropdown(description="from near", **how)
+        steps = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
+        self.threshold = w.FloatSlider(threshold, description="threshold", **steps, **how)
+        self.picture = w.Image(format="png", layout=w.Layout(max_width="100%"))
+        back, on = w.Button(description="back"), w.Button(description="next")
+        self.box = w.VBox([w.HBox([self.image, back, on]), self.spot, self.threshold, self.picture])
+        self.image.observe(self.choose, "index")
+        self.threshold.observe(self.draw, "value")
+        back.on_click(lambda _: self.step(-1))
+        on.on_click(lambda _: self.step(1))
+
+    def draw(self, change: Any = None) -> None:
+        "Show what is chosen."
+        view, threshold = self.views.view(self.image.value), round(self.threshold.value, 2)
+        self.picture.value = explored(view, threshold, self.spot.index or 0, self.rule)
+
+    def choose(self, change: Any = None, spot: int = 0) -> None:
+        "Go to another image."
+        self.spot.unobserve_all("index")
+        self.spot.options = list(self.views.view(self.image.value).spots)
+        self.spot.index = spot
+        self.spot.observe(self.draw, "index")
+        self.draw()
+
+    def step(self, by: int) -> None:
+        "Go to a neighbour in the list."
+        self.image.index = min(max(self.image.index + by, 0), len(self.image.options) - 1)
+
+
+# %%
+if find_spec("ipywidgets"):
+    hands = Explorer(views, lines := worst_first(views, known))
+    hands.choose()
+    hands.threshold.value = 0.3
+    hands.step(1)
+    test_eq(hands.picture.value, explored(views.view(lines[1][1]), 0.3))
+
+
+# %% [markdown]
+# Everything together. In a headless run, or where ipywidgets is missing, the same call is a still picture of the same image at the same threshold, kept among the figures of the run.
+
+# %%
+#| export
+def movable() -> bool:
+    "Whether somebody sits before this notebook, and has widgets to move things with."
+    return "ipykernel" in sys.modules and watched()
+
+
+def explore(
+    weights: str | Path,  # a run's folder, or a file of weights
+    images: str | Path | Split = "test",  # "test", "val", "train": of the run's data; or a folder
+    threshold: float = 0.5,
+    place: int = 0,  # in the list of images, of which the worst is the first
+    spot: int = 0,  # which is seen from near: a number of a target, from 0
+    device: str = "cpu",  # few images at a time: not worth a TPU
+    output: str | Path = "",  # where figures/explore.png goes; empty: beside the weights
+) -> Any:  # a widget, or a Picture
+    "Walk through images, worst first: truth, probability, hits, misses and false alarms."
+    if not 0 <= threshold <= 1:
+        raise UserError(f"threshold={threshold}: is a probability; write 0 to 1")
+    path = Path(weights).expanduser()
+    file = weights_file(path)
+    run, config = file.parent, run_config(file.parent)
+    views = open_views(file, images, config, device)
+    rows = read_details(run).images if images == "test" and path.is_dir() else []
+    known = {row.name: row.iou for row in rows}
+    lines = worst_first(views, known if known.keys() == set(views.names) else None)
+    if not 0 <= place < len(lines):
+        raise UserError(
+            f"place={place}: there are {len(lines)} images; write 0 to {len(lines) - 1}"
+        )
+    spots = len(views.view(lines[place][1]).spots)
+    if not 0 <= spot < spots:
+        raise UserError(f"spot={spot}: this image has {spots} to see; write 0 to {spots - 1}")
+    if movable():
+        hands = Explorer(views, lines, threshold, place, config.rule)
+        hands.choose(spot=spot)
+        return hands.box
+    still = explored(views.view(lines[place][1]), threshold, spot, config.rule)
+    folder = Path(output).expanduser() if output else run
+    return save_picture(still, folder / "figures" / "explore.png")
+
+
+# %%
+print("widgets" if movable() else "a still picture")
+with expect_fail(UserError, contains="write 0 to"):
+    explore(run.folder, place=99)
+explore(run.folder, threshold=0.3)
+
+# %% [markdown]
+# ## Watching a run
+#
+# A run writes what it does into its folder, so it can be watched from anywhere that sees the folder: a different notebook, process or machine with the same disk. The run itself does not notice. A process that was killed leaves the state "running". So if a run has been silent for too long, we report that.
+
+# %%
+#| export
+ENDS = ("finished", "stopped", "failed")  # states of a run that has ended
+
+
+def how_far(
+    folder: Path,  # of a run
+) -> str:  # one line, or two
+    "The state of a run by its own records: epochs, time left, the last scores."
+    files = Folder(folder)
+    status, history = files.read_json("status.json"), files.history()
+    done = history[-1]["epoch"] + 1 if history else 0
+    epochs = files.read_json("config.json").get("epochs", "?")
+    state, lasted = status.get("state", "not begun"), _last_epochs(files)
+    text = f"{state}: {done} of {epochs} epochs"
+    if state in ENDS:
+        text += f", {status.get('reason', '')}"
+    elif lasted and isinstance(epochs, int) and epochs > done:
+        text += f", {duration(sum(lasted) / len(lasted) * (epochs - done))} left"
+    scored = [e for e in history if "line" in e][-1:]
+    return "\n".join([text, *(f"epoch {e['epoch']}, {e['split']}: {e['line']}" for e in scored)])
+
+
+def silence(
+    folder: Path,  # of a run
+    now: float | None = None,  # seconds since 1970; None: now
+) -> str:  # empty: not too long
+    "How long a run has written nothing, if that is too long."
+    files = Folder(folder)
+    written = [
+        p.stat().st_mtime
+        for p in (files.file("log.jsonl"), files.file("status.json"))
+        if p.exists()
+    ]
+    quiet = (time.time() if now is None else now) - max(written, default=math.inf)
+    running = files.read_json("status.json").get("state") == "running"
+    if not running or quiet < 3 * max([60, *_last_epochs(files)]):
+        return ""
+    return f"nothing was written for {duration(quiet)}: it may have been killed"
+
+
+def _last_epochs(files: Folder) -> list[float]:
+    "Seconds that each of the last five epochs took."
+    return [entry["seconds"] for entry in files.history()[-5:]]
+
+
+# %%
+print(how_far(run.folder))
+test_eq(silence(run.folder), "")
+test_eq(how_far(Path("no run")), "not begun: 0 of ? epochs")
+
+
+# %% [markdown]
+# Curves and numbers do not show that a network predicts nothing, or everything; images do. Three of them are predicted with the last checkpoint, whenever there is a new one, on the CPU of the process that watches. Where there are no images the picture reports why: no checkpoint yet, or a data set that is not available here.
+
+# %%
+#| export
+class Watch:
+    "A run's folder, as it changes."
+
+    def __init__(self, folder: str | Path, count: int = 3) -> None:
+        self.folder, self.count = Path(folder).expanduser(), count
+        self.split: Split | None = None  # read once
+        self.last: tuple[list[int], bytes] = ([], b"")  # the picture, and when its files were new
+        if not any((self.folder / name).exists() for name in ("config.json", "status.json")):
+            raise UserError(
+                f"{folder}: no run is there; give the folder that `mshnet train` prints"
+            )
+
+    @property
+    def ended(self) -> bool:
+        "Whether nothing more will come."
+        return Folder(self.folder).read_json("status.json").get("state") in ENDS
+
+    def png(self) -> bytes:
+        "The picture; drawn again if something was written."
+        names = ("config.json", "status.json", "log.jsonl", "last.pt")
+        files = [self.folder / name for name in names]
+        stamp = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+        if self.last[0] != stamp:
+            self.last = stamp, png(self.draw())
+        return self.last[1]
+
+    def predictions(self) -> tuple[list[str], tuple[np.ndarray, ...], str]:
+        "Names, images with probabilities and masks, and the rule; UserError if there are none."
+        last = self.folder / "last.pt"
+        if not last.exists():
+            raise UserError("no checkpoint yet: the first one comes after the first epoch")
+        config = run_config(self.folder)
+        self.split = self.split or _part_of(config, judge_split(config))
+        names = [self.split.names[i] for i in even_steps(len(self.split), self.count)]
+        return names, predict_some(last, self.split, names, config.base_size), config.rule
+
+    def draw(self) -> Figure:
+        "The run as it is now: how far, curves, and the last predictions."
+        figure = Figure(figsize=(11.5, 5.4), layout="constrained")
+        figure.suptitle(how_far(self.folder), fontsize=10, family="monospace")
+        halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.2))
+        left, right = halves
+        _draw_history(left, Folder(self.folder).history())
+        try:
+            names, (images, prob, mask), rule = self.predictions()
+        except UserError as error:
+            right.text(0.5, 0.5, textwrap.fill(str(error), 50), ha="center", va="center")
+            return figure
+        for i, (above, below) in enumerate(right.subplots(2, len(names), squeeze=False).T):
+            _panel(above, images[i], names[i])
+            _judge(above, prob[i] > 0.5, mask[i], rule)
+            _panel(below, prob[i], "probability", vmin=0, vmax=1)
+        _legend(right)
+        return figure
+
+
+# %%
+watching = Watch(run.folder)
+assert watching.ended
+with expect_fail(UserError, contains="no run is there"):
+    Watch("no run")
+watching.draw()
+
+
+# %% [markdown]
+# The widget looks again when its button is pressed, and every few seconds until the run has ended. That happens between the cells of the notebook that shows it. A notebook that trains is busy, so watch a run from a different one.
+
+# %%
+#| export
+class Watcher:
+    "Widgets that show a run while it trains."
+
+    def __init__(self, watching: Watch, seconds: float = 5.0) -> None:
+        import ipywidgets as w
+
+        self.watching, self.seconds = watching, seconds
+        self.line, self.picture = w.HTML(), w.Image(format="png", layout=w.Layout(max_width="100%"))
+        button = w.Button(description="look again")
+        self.itself = w.Checkbox(True, description=f"every {seconds:g} s", indent=False)
+        button.on_click(self.look)
+        self.box = w.VBox([w.HBox([button, self.itself]), self.line, self.picture])
+
+    def look(self, button: Any = None) -> None:
+        "Show what is there now."
+        folder, now = self.watching.folder, time.strftime("%H:%M:%S")
+        try:
+            text, self.picture.value = silence(folder), self.watching.png()
+        except (UserError, OSError) as error:
+            text = str(error)
+        state = how_far(folder).splitlines()[0]
+        self.line.value = html.escape("; ".join(x for x in (state, text, f"seen at {now}") if x))
+        if self.watching.ended:
+            self.itself.value, self.itself.disabled = False, True
+
+    async def follow(self) -> None:
+        "Look again and again, until the run has ended or the box is closed."
+        while not self.watching.ended and self.box.comm is not None:
+            await asyncio.sleep(self.seconds)
+            if self.itself.value:
+                self.look()
+        self.look()  # its end may have come while the last picture was drawn
+
+
+def watch(
+    folder: str | Path,  # of a run
+    seconds: float = 5.0,  # between two looks
+) -> Any:  # a widget, or a Picture
+    "Watch a run: curves, last predictions, time left. Without widgets: as it is now."
+    watching = Watch(folder)
+    if not movable():
+        return save_picture(watching.png(), watching.folder / "figures" / "watch.png")
+    watcher = Watcher(watching, seconds)
+    watcher.look()
+    watcher.box.task = asyncio.get_running_loop().create_task(watcher.follow())
+    return watcher.box
+
+
+# %%
+if find_spec("ipywidgets"):
+    eyes = Watcher(watching)
+    eyes.look()
+    test_eq(eyes.picture.value, watching.png())
+    print(eyes.line.value)
+watch(run.folder)
+
+# %%
+drawn = sorted(p.name for p in (run.folder / "figures").iterdir())
+place.cleanup()
+drawn

@@ -1,0 +1,550 @@
+# %% [markdown]
+# # export
+#
+# > A trained detector as a file for other programs, ONNX or safetensors, with a note beside it that holds all a reader needs. It is checked before it gets its name.
+
+# %%
+#| default_exp export
+
+# %%
+#| hide
+import tempfile
+from dataclasses import replace
+
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+import contextlib
+import hashlib
+import importlib
+import json
+import logging
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from mshnet.core import UserError, did_you_mean, first_line, read_json, settings_class, shown
+from mshnet.cpu import use_plain_passes
+from mshnet.detection import MEAN, STD, fuse_bn, normalise
+from mshnet.evaluate import Detector, Trained, expect_bytes, logits_of, trained_model
+from mshnet.files import cannot_be_written, write_atomic, write_json
+from mshnet.model import MSHNet, expect_size
+from mshnet.places import installed
+from mshnet.run import Folder
+from mshnet.scenes import scene
+from mshnet.task import Origin
+from mshnet.weights import checksum, reinstall, weights_file
+
+
+# %% [markdown]
+# A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. It returns the probability and, for sums and thresholds in float32, the logits.
+#
+# Batch norm is folded into the convolutions, and the backward passes written by hand for a CPU give way to the plain lines, which every exporter knows.
+
+# %%
+#| export
+class _InferenceModel(nn.Module):
+    "What an ONNX file holds: bytes in, probability and logits out."
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__()
+        self.model = use_plain_passes(fuse_bn(trained.model.eval()))
+        self.deep = trained.phase == "full"
+        self.requires_grad_(False)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:  # uint8 [B,3,H,W] -> [B,1,H,W]
+        "Probability and logits."
+        logits = self.model(normalise(image), deep=self.deep)[1]
+        return torch.sigmoid(logits), logits
+
+
+# %%
+torch.manual_seed(0)
+model = MSHNet()
+with torch.no_grad():
+    model.train()(torch.randn(2, 3, 32, 32))  # so that batch norm has statistics
+trained = Trained(model.eval(), "full", Origin("an example"))
+images = torch.randint(0, 256, (2, 3, 48, 32), dtype=torch.uint8)
+probability, logits = _InferenceModel(trained)(images)
+test_close(logits, logits_of(model, images, True).detach(), eps=1e-4)
+probability.shape, probability.min(), probability.max()
+
+# %% [markdown]
+# ## ONNX
+#
+# **ONNX** is for other runtimes: onnxruntime, OpenVINO, TensorRT, a browser, C++ and C#. torch follows the model once and records its operations, with the number of images, of rows and of columns left open; it proves that nothing depends on the sizes of the example. Opset 18 is what torch 2.8 writes and what runtimes of the last years read.
+#
+# torch also records where each line of code lies in the exporter's folders. We remove that.
+
+# %%
+#| export
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # of the extra `export`
+
+
+def _onnx_bytes(trained: Trained) -> bytes:
+    "An ONNX file, for any number of images and all sides that are multiples of 16."
+    sizes = {0: Dim("batch"), 2: 16 * Dim("rows", min=2), 3: 16 * Dim("columns", min=2)}
+    image = torch.zeros(2, 3, 64, 48, dtype=torch.uint8)
+    with _quiet():
+        captured = torch.export.export(
+            _InferenceModel(trained), (image,), dynamic_shapes={"image": sizes}
+        )
+        names: Any = {"input_names": ["image"], "output_names": ["probability", "logits"]}
+        made: Any = torch.onnx.export(
+            captured, (), dynamo=True, opset_version=18, verbose=False, **names
+        )
+        proto = made.model_proto
+    for part in (*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer):
+        part.ClearField("metadata_props")  # lines of code with their folders
+    return bytes(proto.SerializeToString())
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    "Silence the warnings and logs of torch's exporters."
+    before = logging.root.manager.disable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+def _expect_packages(*names: str) -> None:
+    "UserError with the line that installs what is missing, or does not load."
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            todo = f"run: pip install --upgrade {' '.join(names)}"
+            raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
+
+
+# %%
+onnx = b""
+try:
+    _expect_packages(*PACKAGES)
+    onnx = _onnx_bytes(trained)
+    print(f"{len(onnx) / 1e6:.1f} MB")
+except UserError as error:  # such as in Colab, where they are not installed
+    print(error)
+
+
+# %% [markdown]
+# ## safetensors
+#
+# **safetensors** holds the weights alone, for this library and for others that have the network. For `mshnet test` and `--weight-path` it is a checkpoint like any other. So its header holds what a checkpoint states of itself: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
+
+# %%
+#| export
+def safetensors_bytes(trained: Trained) -> bytes:
+    "A safetensors file of the weights, with what their checkpoint states of itself."
+    from safetensors.torch import save
+
+    weights = {k: v.contiguous() for k, v in sorted(trained.model.state_dict().items())}
+    header = json.loads(json.dumps(_own_words(trained) | {"threshold": trained.threshold}))
+    header["checksum"] = checksum({**header, "model": weights})
+    return save(weights, {"format": "pt", "mshnet": json.dumps(header)})
+
+
+def _own_words(trained: Trained) -> dict[str, Any]:
+    "What a checkpoint states of itself, without folders and machines."
+    recipe = settings_class(trained.task).recipe_names()
+    config = trained.said.get("config", {})
+    kept = {k: config[k] for k in recipe if k in config and not k.endswith("_list")}
+    return trained.said | {"config": kept}
+
+
+# %%
+print(f"{len(safetensors_bytes(trained)) / 1e6:.1f} MB")
+
+# %% [markdown]
+# ## The note beside a file
+#
+# `best.onnx` comes with `best.onnx.json`: what goes in and comes out, the threshold, how the network was trained and which epoch was kept, and the scores of the run with their protocol where they are known. Every language reads JSON, and a person can.
+#
+# - **The digest.** A bit that flipped on a disk changes a weight, and onnxruntime does not notice. The note holds the SHA-256 of the file.
+# - **The example.** An image that any program can make from a formula, and some logits for it. Whoever writes a reader sees at once whether it is right.
+
+# %%
+#| export
+KIND, VERSION = "mshnet-export", 2  # raised when an older release could not read the file
+FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors"}
+EXAMPLE = "uint8 [1,3,32,32]: (7 row + 13 column + 31 channel + row column) mod 256, all from 0"
+
+
+def _note_path(path: Path) -> Path:
+    "The file of the note."
+    return path.with_name(f"{path.name}.json")
+
+
+def _example() -> Tensor:  # [1,3,32,32] uint8
+    "The image of `EXAMPLE`."
+    channel, row, column = torch.meshgrid(*map(torch.arange, (3, 32, 32)), indexing="ij")
+    return ((7 * row + 13 * column + 31 * channel + row * column) % 256).byte()[None]
+
+
+def _logits(trained: Trained, images: Tensor) -> Tensor:  # [B,1,H,W]
+    "The logits of the network in PyTorch, in float32 on the CPU."
+    with torch.no_grad():
+        return logits_of(trained.model.eval(), images, trained.phase == "full")
+
+
+def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
+    "The note beside an exported file, but for its digest; UserError for weights of NaN."
+    note = {
+        "kind": KIND,
+        "version": VERSION,
+        "mshnet": installed("mshnet"),
+        "torch": torch.__version__,
+        "format": format,
+        "task": trained.task,
+        "weights": source.name,
+        "phase": trained.phase,
+        "chosen": trained.origin.chosen,
+        "config": _own_words(trained).get("config"),
+        "result": _result(source, trained),
+    }
+    if trained.task != "detect":
+        return note
+    inside = format == "onnx"
+    formula = {"formula": "(image / 255 - mean) / deviation", "mean": MEAN, "deviation": STD}
+    values = _logits(trained, _example())[0, 0, ::8, ::8].flatten().tolist()
+    if not np.isfinite(values).all():
+        raise UserError(f"{source}: weights that predict NaN; take an earlier checkpoint")
+    return note | {
+        "image": "uint8 [batch,3,height,width], RGB 0..255; height and width multiples of 16",
+        "normalisation": {"inside": inside, **formula},
+        "outputs": ["probability", "logits"] if inside else ["logits"],
+        "threshold": trained.threshold,  # of the probability
+        "example": {"image": EXAMPLE, "logits every 8 pixels": [round(v, 5) for v in values]},
+    }
+
+
+def _result(source: Path, trained: Trained) -> dict[str, Any] | None:
+    "Scores and protocol of the run, if they are those of these weights."
+    result = Folder(source.parent).read_json("scores.json")
+    protocol = result.get("protocol")
+    ours = isinstance(protocol, dict) and protocol.get("chosen") == trained.origin.chosen
+    return result if ours and trained.said else None
+
+
+# %%
+note = _note(Path("weights.pt"), trained, "onnx") | {"sha256": hashlib.sha256(onnx).hexdigest()}
+print(json.dumps({k: v for k, v in note.items() if k != "example"}, indent=1))
+
+
+# %% [markdown]
+# ## Reading ONNX
+#
+# `OnnxDetector` is called like a `Detector`, so whatever predicts with one predicts with the other; `open_detector` opens both. It needs onnxruntime and no network of ours. A file is compared with its digest before onnxruntime parses it, and has to compute its example before it is used.
+
+# %%
+#| export
+class OnnxDetector:
+    "An ONNX file of `mshnet export`: called with images it returns each pixel's probability."
+
+    def __init__(
+        self,
+        path: str | Path,
+        device: str = "auto",  # or cpu, cuda, cuda:1
+        precision: str = "auto",  # or fp32, which it is
+    ) -> None:
+        if precision not in ("auto", "fp32"):
+            raise UserError(f"precision={precision}: an ONNX file computes in fp32; leave it out")
+        path = Path(path)
+        data, note = _read_checked(path)
+        try:
+            self.name, self.threshold = path.name, float(note["threshold"])  # of the probability
+            want = torch.tensor(note["example"]["logits every 8 pixels"]).reshape(4, 4)
+        except (KeyError, TypeError, ValueError, RuntimeError):
+            raise UserError(f"{_note_path(path)}: damaged; export the weights again") from None
+        self.session = _open_session(data, path, device)
+        if not _difference(self.run("logits", _example())[0, 0, ::8, ::8], want) <= 1:
+            raise UserError(
+                f"{path}: does not compute its own example, so this onnxruntime or file is wrong"
+            )
+
+    @property
+    def why(self) -> str:
+        "The device and its precision, in words."
+        kind = self.session.get_providers()[0].removesuffix("ExecutionProvider").lower()
+        return f"{kind}, fp32: onnxruntime"
+
+    def __call__(
+        self,
+        images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
+        batch_size: int = 4,  # images computed at once
+    ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
+        "Probabilities of target."
+        expect_bytes(images)
+        expect_size(self.name, images)
+        return torch.cat([self.run("probability", rows) for rows in images.split(batch_size)])
+
+    def run(self, output: str, images: Tensor) -> Tensor:
+        "One of the outputs for one batch."
+        with _onnx_errors(self.name):
+            (found,) = self.session.run([output], {"image": images.cpu().numpy()})
+        return torch.from_numpy(found)
+
+
+def open_detector(
+    path: str | Path,  # weights, or an ONNX file of `export`
+    device: str = "auto",
+    precision: str = "auto",
+) -> Detector | OnnxDetector:
+    "What predicts with a file; UserError if nothing can."
+    file = Path(path).expanduser()
+    if file.suffix.lower() == ".onnx":
+        return OnnxDetector(file, device, precision)
+    _refuse_pt2(path)
+    return Detector(file, device, precision)
+
+
+# %% [markdown]
+# Sums in a different order are rounded differently. So equal means: within a thousandth of a logit or, where that is larger than 1, of its size.
+
+# %%
+#| export
+TOLERANCE = 1e-3
+
+
+def _difference(found: Tensor, want: Tensor) -> float:  # in tolerances; up to 1 is equal
+    "The largest difference; infinite where one value is NaN."
+    apart = (found - want).abs() / (TOLERANCE * want.abs().clamp(min=1))
+    return float(apart.nan_to_num(math.inf, math.inf).max())
+
+
+def _read_checked(path: Path) -> tuple[bytes, dict[str, Any]]:
+    "An ONNX file and its note; UserError unless they belong together."
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); name an ONNX file") from None
+    beside = _note_path(path)
+    if not beside.is_file():
+        raise UserError(
+            f"{path}: {beside.name} is not beside it (an older mshnet or another program wrote "
+            "none); copy it here, or export the weights again"
+        )
+    note = read_json(beside)
+    if not isinstance(note, dict) or note.get("kind") != KIND:
+        raise UserError(f"{beside}: not a note of `mshnet export`; export the weights again")
+    if type(number := note.get("version")) is not int:
+        raise UserError(f"{beside}: damaged, it has no version; export the weights again")
+    if number > VERSION:
+        raise UserError(f"{path}: written by a newer mshnet ({shown(number)}); update mshnet")
+    if hashlib.sha256(data).hexdigest() != note.get("sha256"):
+        raise UserError(f"{path}: damaged, or changed since it was written; export it again")
+    return data, note
+
+
+@contextlib.contextmanager
+def _onnx_errors(path: str | Path) -> Iterator[None]:
+    "Turn the exceptions of onnxruntime, which has its own kinds, into one line."
+    try:
+        yield
+    except Exception as error:
+        text = first_line(error)
+        if "alloc" in text.lower() or "memory" in text.lower():
+            raise MemoryError(text) from None
+        raise UserError(f"{path}: onnxruntime cannot read or run it ({text})") from None
+
+
+def _open_session(data: bytes, path: Path, device: str) -> Any:  # an InferenceSession
+    "Load the bytes of an ONNX file on a device."
+    _expect_packages("onnxruntime")
+    import onnxruntime
+
+    kind, _, number = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or not (number or "0").isdecimal():
+        raise UserError(f"device={device}: an ONNX file runs on cpu or cuda; write one of them")
+    cuda = "CUDAExecutionProvider"
+    here = cuda in onnxruntime.get_available_providers()
+    if kind == "cuda" and not here:
+        raise UserError(
+            f"device={device}: this onnxruntime is for the CPU; run: pip install onnxruntime-gpu"
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if here and kind != "cpu":
+        providers.insert(0, (cuda, {"device_id": int(number or 0), "use_tf32": 0}))
+    with _onnx_errors(path):
+        session = onnxruntime.InferenceSession(data, options, providers)
+    if kind == "cuda" and cuda not in session.get_providers():
+        raise UserError(f"device={device}: onnxruntime cannot use it; write --device cpu")
+    return session
+
+
+def _refuse_pt2(*names: str | Path) -> None:
+    "UserError for the format of torch.export, which older releases wrote."
+    for name in names:
+        if str(name).lower().endswith(".pt2"):
+            raise UserError(f"{name}: pt2 is retired; write onnx, or name the weights themselves")
+
+
+# %% [markdown]
+# ## The check
+#
+# Every file is read back before it gets its name. Of a safetensors file all weights have to be equal. An ONNX file is compared with the network on synthetic scenes with targets: noise may leave a detector silent, and silence is easily equal.
+
+# %%
+#| export
+SIZES = ((1, 32, 32), (2, 64, 48), (3, 32, 160), (1, 256, 256))  # images, height, width
+
+
+def _scenes(count: int, height: int, width: int) -> Tensor:  # [B,3,H,W] uint8
+    "Synthetic scenes, slightly tinted."
+    rng = np.random.default_rng([count, height, width])
+    found = [scene(rng, max(height, width))[0] for _ in range(count)]
+    grey = np.stack(found)[:, None, :height, :width]
+    return torch.from_numpy(grey * np.array([1, 0.95, 0.9]).reshape(3, 1, 1)).byte()
+
+
+def _read_back(path: Path, format: str, trained: Trained) -> float:  # in tolerances
+    "The largest difference between a written file and the weights it was made of."
+    if format == "safetensors":
+        again = trained_model(path).model.state_dict()
+        same = all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items())
+        return 0.0 if same else math.inf
+    detector, found = OnnxDetector(path, "cpu"), []
+    for images in (_scenes(*size) for size in SIZES):
+        logits = _logits(trained, images)
+        found.append(_difference(detector.run("logits", images), logits))
+        found.append(_difference(detector.run("probability", images), torch.sigmoid(logits)))
+    return max(found)
+
+
+# %%
+if onnx:
+    with tempfile.TemporaryDirectory() as tmp:
+        path = Path(tmp) / "weights.onnx"
+        path.write_bytes(onnx)
+        _note_path(path).write_text(json.dumps(note))
+        detector, another = open_detector(path, "cpu"), replace(trained, model=MSHNet())
+        near, far = (_read_back(path, "onnx", t) for t in (trained, another))
+        path.write_bytes(onnx[:9_000_000] + bytes([onnx[9_000_000] ^ 1]) + onnx[9_000_001:])
+        with expect_fail(UserError, contains="damaged, or changed"):
+            OnnxDetector(path, "cpu")
+    assert near < 1 and far > 10
+    test_close(detector(images), Detector(model, "cpu", "fp32")(images), eps=1e-4)
+    print(f"{near:.2g} tolerances from its own network, {far:.2g} from another one")
+    print(detector.why, detector(images[..., :16]).shape)
+
+
+# %% [markdown]
+# ## Exporting
+#
+# The format follows from the name of the file or from `format`. Readers go by the name, so the two must agree.
+
+# %%
+#| export
+def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
+    "The format and the file to write; UserError if that cannot be."
+    named = {suffix: name for name, suffix in FORMATS.items()}.get(Path(output).suffix, "onnx")
+    format = format or named
+    if format not in FORMATS:
+        hint = did_you_mean(format, list(FORMATS))
+        raise UserError(f"format={format!r} is not possible: write {', '.join(FORMATS)}{hint}")
+    suffix = FORMATS[format]
+    beside = Path() if reinstall(source) else source.parent  # not into the installed library
+    path = Path(output).expanduser() if output else beside / f"{source.stem}{suffix}"
+    if path.suffix != suffix:
+        raise UserError(f"output={str(output)!r}: a file of format {format} ends in {suffix}")
+    if not path.parent.is_dir():
+        raise UserError(f"output={str(output)!r}: there is no folder {path.parent}; make it first")
+    if path.exists() and path.samefile(source):
+        raise UserError(f"{path}: is the file of the weights; write another --output")
+    return format, path
+
+
+@dataclass(frozen=True)
+class Exported:
+    "A file that was written, and how near it is to the network."
+
+    path: Path
+    note: Path  # beside it
+    difference: float  # the largest, in tolerances
+
+    def __str__(self) -> str:
+        "One line."
+        kind, worst = self.path.suffix[1:], self.difference * TOLERANCE
+        return f"{kind}, differs from PyTorch by {worst:.1e} at most ({TOLERANCE} allowed)"
+
+
+# %% [markdown]
+# A file is written under another name, read back and compared. Only one that agrees replaces what was there.
+
+# %%
+#| export
+def export(
+    weights: str | Path,  # a run's folder or checkpoint, or published weights
+    format: str = "",  # onnx (default) or safetensors
+    output: str | Path = "",  # file to write; empty: beside the weights, named after them
+) -> Exported:
+    "Write weights as a file for other programs, and check it; UserError if that cannot be."
+    _refuse_pt2(weights, f".{format}", output)
+    source = weights_file(weights)
+    trained = trained_model(source)
+    format, path = _target(source, format, output)
+    if format == "onnx" and trained.task != "detect":
+        raise UserError(
+            f"format={format}: weights of task {trained.task} are exported as safetensors alone; "
+            "write --format safetensors"
+        )
+    _expect_packages(*PACKAGES if format == "onnx" else ())
+    note = _note(source, trained, format)
+    draft = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        data = _onnx_bytes(trained) if format == "onnx" else safetensors_bytes(trained)
+        write_atomic(draft, data)
+        write_json(_note_path(draft), note | {"sha256": hashlib.sha256(data).hexdigest()})
+        difference = _read_back(draft, format, trained)
+        if not difference <= 1:
+            raise UserError(
+                f"{path}: not kept, it differs from PyTorch by {difference:.2g} times what is "
+                "allowed; try another --format, or other versions of onnx and onnxruntime"
+            )
+        with cannot_be_written(path):
+            os.replace(draft, path)
+            os.replace(_note_path(draft), _note_path(path))
+    finally:
+        for file in (draft, _note_path(draft)):
+            file.unlink(missing_ok=True)
+    return Exported(path, _note_path(path), difference)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    torch.save({"state_dict": model.state_dict()}, f"{tmp}/weights.pt")
+    done = export(f"{tmp}/weights.pt", "safetensors")
+    assert isinstance(done, Exported)
+    test_eq(done.difference, 0)
+    print(done, sorted(p.name for p in Path(tmp).iterdir()))
+
+# %% [markdown]
+# A reader without this library, in Python:
+#
+# ```python
+# import json, onnxruntime
+#
+# session = onnxruntime.InferenceSession("best.onnx")
+# note = json.load(open("best.onnx.json"))
+# [probability] = session.run(["probability"], {"image": image})  # uint8 [1,3,height,width]
+# target = probability > note["threshold"]
+# ```
+#
+# The files were read by onnxruntime on a CPU. Other runtimes, and onnxruntime on a GPU, were not available.

@@ -1,0 +1,504 @@
+# %% [markdown]
+# # doctor
+#
+# > What machine is this, what can it do, and is anything wrong with it? Eight questions, one line each, with the remedy.
+
+# %%
+#| default_exp doctor
+
+# %%
+#| hide
+from fastcore.test import test_eq
+
+# %%
+#| export
+import json
+import math
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch.utils import collect_env
+
+from mshnet.core import Config, UserError, counted, first_line
+from mshnet.data import report
+from mshnet.device import Cores, Device, open_device
+from mshnet.places import installed, mirror_folder, run_folder, session_hours, where
+from mshnet.run import PACKAGES
+from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
+
+# %% [markdown]
+# Most questions about a failed run are questions about its machine: which GPU, which torch, was there any memory left. So the first cell of every runner asks all of them, before an hour is spent. An answer is one line. Unless it is `ok`, the same line has the remedy.
+
+# %%
+#| export
+LEVELS = ("ok", "warning", "error")  # a script's exit status is the place in this list
+
+
+@dataclass(frozen=True)
+class Line:
+    "One answer."
+
+    level: str  # one of LEVELS
+    subject: str
+    text: str  # what was found and, unless it is ok, what to do
+
+    def __str__(self) -> str:
+        "The line as it is printed."
+        return f"{self.level:8}{self.subject:12}{self.text}"
+
+
+@dataclass(frozen=True)
+class Report:
+    "All answers."
+
+    lines: tuple[Line, ...]
+
+    @property
+    def status(self) -> int:
+        "0: all is well, 1: there is a warning, 2: there is an error."
+        return max(LEVELS.index(line.level) for line in self.lines)
+
+    def to_json(self) -> str:
+        "The same for programs."
+        lines = [asdict(line) for line in self.lines]
+        return json.dumps({"worst": LEVELS[self.status], "lines": lines}, indent=1)
+
+    def __str__(self) -> str:
+        "One line each."
+        return "\n".join(map(str, self.lines))
+
+
+# %%
+mixed = Report((Line("ok", "build", "fits"), Line("warning", "disk", "1 GB free; delete old runs")))
+print(mixed)
+
+
+# %% [markdown]
+# ## One checkup
+#
+# Several questions look at the device, and opening one can take seconds. So it is opened once, and what torch warns of meanwhile becomes part of an answer.
+#
+# torch reports what it can use. It is silent about a GPU that the system has and torch was not built for. So we also ask the system by NVIDIA's tool `nvidia-smi`, where torch's own `collect_env` looks for it. A broken driver can block the tool, so it gets five seconds.
+
+# %%
+#| export
+def _find_nvidia(timeout: float = 5.0) -> tuple[list[str], str]:
+    "The NVIDIA GPUs with their driver, and what is wrong with `nvidia-smi`."
+    [tool] = shlex.split(collect_env.get_nvidia_smi())
+    words = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
+    except FileNotFoundError:
+        return [], ""
+    except (OSError, subprocess.SubprocessError) as error:
+        return [], first_line(error)
+    if done.returncode and "No devices were found" not in done.stdout:
+        return [], first_line(done.stdout + done.stderr)
+    found = [line.rsplit(", ", 1) for line in done.stdout.splitlines() if ", " in line]
+    return [f"{name} (driver {driver})" for name, driver in found], ""
+
+
+class _Checkup:
+    "The settings of a run and the device that it would take."
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.device: Device | None = None
+        self.problem = ""  # why there is no device
+        chosen = config.device, config.precision, config.num_devices, config.debug_xla
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                self.device = open_device(*chosen)
+            except UserError as error:
+                self.problem = str(error)
+            except Exception as error:  # of a driver or a runtime; a run would meet it too
+                self.problem = (
+                    f"device={config.device} does not start ({type(error).__name__}: "
+                    f"{first_line(error)}); restart the machine, or write --device cpu"
+                )
+        self.warned = [first_line(warning.message) for warning in caught]
+
+
+# %%
+checkup = _Checkup(Config(device="cpu"))
+print(_find_nvidia())
+
+# %% [markdown]
+# ## The machine and the device
+#
+# Other programs on the same cores slow a training down by more than their share, because threads wait for each other (the device notebook has the measurement).
+
+# %%
+#| export
+Answer = tuple[str, str]  # level and text
+
+
+def _machine(checkup: _Checkup) -> Answer:
+    "System, cores, memory, place, and how busy other programs keep the cores."
+    cores = Cores()
+    taken = cores.others(least=0.3)
+    memory = ""
+    if hasattr(os, "sysconf"):  # not on Windows
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = f", {size / 2**30:.0f} GB memory in all"
+    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    text = f"{system}{memory}; {where().note}; other programs keep {taken:.1f} of "
+    text += f"{counted(cores.count, 'core')} busy"
+    if taken < 0.5 or not checkup.device or checkup.device.kind != "cpu":
+        return "ok", text
+    slow = "training is slower beside them, and its steps may stall; stop them, or wait"
+    return "warning", f"{text}; {slow}"
+
+
+def _accelerator(checkup: _Checkup) -> Answer:
+    "The device that a run would take, and why it is none better."
+    device = checkup.device
+    if not device:
+        return "error", checkup.problem
+    if device.precision == "bf16" and not device.has_bf16():
+        slow = "this chip only emulates bf16; write --precision fp32 (or auto)"
+        return "warning", f"{device.why}; {slow}"
+    if checkup.warned:
+        return "warning", f"{device.why}; it warns: {'; '.join(checkup.warned)} (see build below)"
+    if device.kind == "cpu" and checkup.config.device == "auto":
+        return "ok", f"{device.why} (torch finds no GPU; a first look needs none)"
+    return "ok", device.why
+
+
+# %%
+print(*_machine(checkup), *_accelerator(checkup))
+
+
+# %% [markdown]
+# ## Does this torch fit this machine?
+#
+# torch is built for certain chips. One build has no CUDA and sees no GPU. A build for CUDA holds programs for some generations of GPUs ("compute capabilities"): a program for 8.0 runs on 8.6 too, never on 9.0, unless it is there in the portable form that the driver translates (`compute_80`). Old generations went first: from torch 2.8 on, GPUs before 7.0 are in the builds for CUDA 12.6 alone, later those before 7.5 too.
+
+# %%
+#| export
+def _runs_on(capability: tuple[int, int], builds: list[str]) -> bool:
+    "Whether a torch built for these (sm_80, compute_90) has a program for this GPU."
+    for form, major, minor in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(builds)):
+        built = (int(major), int(minor))
+        if built <= capability and (form == "compute" or built[0] == capability[0]):
+            return True
+    return False
+
+
+def _unsupported_gpu(checkup: _Checkup) -> str:  # empty: it is supported
+    "What to do about a GPU that this torch holds no programs for."
+    device, builds = checkup.device, torch.cuda.get_arch_list()
+    if not device or device.kind != "cuda" or not torch.version.cuda or not builds:
+        return ""
+    capability = torch.cuda.get_device_capability(device.index or 0)
+    if _runs_on(capability, builds):
+        return ""
+    name = torch.cuda.get_device_name(device.index or 0)
+    older = "one for CUDA 12.6, which has older GPUs" if capability < (7, 5) else "a newer one"
+    return (
+        f"{name} has compute capability {capability[0]}.{capability[1]}, and torch "
+        f"{torch.__version__} is built for {' '.join(builds)}; install {older}, choose another "
+        "GPU, or write --device cpu"
+    )
+
+
+# %% [markdown]
+# There are more reasons why a GPU is present and torch does not see it. A driver of an earlier generation of CUDA than torch's is too old; within a generation they agree. A variable of another experiment may hide the GPU. On an Apple computer Rosetta may translate a Python for Intel's processors, which has no GPU. (Missing GPUs, old drivers and Rosetta were tried with pretended ones; no such machine was available.)
+#
+# How bad a problem is depends on the settings. A run on the CPU does not care about a GPU that torch cannot use; with `--device auto` it makes a slow run; where the device is named, no run at all.
+
+# %%
+#| export
+def _old_driver() -> str:  # empty: it is recent enough, or there is none
+    "What to do about an NVIDIA driver that is too old for this torch."
+    knows = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)()  # such as 12040 for 12.4
+    if not torch.version.cuda or not knows or knows // 1000 >= _number(torch.version.cuda)[0]:
+        return ""
+    return (
+        f"the NVIDIA driver (CUDA {knows // 1000}.{knows % 1000 // 10}) is too old for torch for "
+        f"CUDA {torch.version.cuda}; update the driver, or install torch for an older CUDA"
+    )
+
+
+def _number(version: str) -> tuple[int, int]:
+    "The first two numbers of a version."
+    found = [int(digits) for digits in re.findall(r"\d+", version.split("+")[0])]
+    return (*found, 0, 0)[0], (*found, 0, 0)[1]
+
+
+def _unseen_gpu(gpus: list[str]) -> str:  # empty: torch sees them
+    "What to do about NVIDIA GPUs that the system has and torch does not see."
+    if not gpus or torch.cuda.is_available():
+        return ""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    first = (hidden or "").split(",")[0].strip()  # a number, or the name of a GPU with hyphens
+    hides = hidden is not None and first not in map(str, range(len(gpus))) and "-" not in first[1:]
+    if not torch.version.cuda:
+        why = "is built without CUDA; install the build for CUDA that pytorch.org names instead"
+    elif hides:
+        why = f"may not use it: CUDA_VISIBLE_DEVICES={hidden!r}; remove that variable"
+    else:
+        why = "does not get it; restart the machine, then install torch again if it stays so"
+    return f"this machine has {', '.join(dict.fromkeys(gpus))}, but torch {torch.__version__} {why}"
+
+
+def _unfit_xla() -> str:  # empty: nothing is wrong
+    "What to do about a TPU without its package, or a package that does not belong to this torch."
+    chips, version = len(tpu_chips()), installed(XLA_PACKAGES[0])
+    if not chips and not version:
+        return ""
+    environ = {**os.environ, "PJRT_DEVICE": "CPU"}  # only the versions are asked for here
+    return why_no_xla(environ, chips, torch.__version__, version)
+
+
+def _translated() -> str:  # empty: it is not
+    "What to do about a Python that Apple's Rosetta translates."
+    if platform.machine() != "x86_64" or "ARM64" not in platform.version():  # of Darwin's kernel
+        return ""
+    return "Rosetta translates this Python, so torch has no Apple GPU; install Python for arm64"
+
+
+def _build(checkup: _Checkup) -> Answer:
+    "Whether this torch was built for what this machine has."
+    (gpus, problem), asked = _find_nvidia(), checkup.config.device.partition(":")[0]
+
+    def level(kind: str, auto: str) -> str:  # an error if this kind of device was asked for
+        return {"auto": auto, kind: "error"}.get(asked, "ok")
+
+    broken = f"nvidia-smi: {problem}; restart the machine, then install the driver again"
+    cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
+    answers = (
+        (level("cuda", "error"), _unsupported_gpu(checkup)),
+        (level("cuda", "warning"), _old_driver() or (broken if problem else _unseen_gpu(gpus))),
+        (level("xla", "error"), _unfit_xla()),
+        (level("mps", "warning"), _translated()),
+        ("ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {', '.join(gpus) or 'none'}"),
+    )
+    return max((a for a in answers if a[1]), key=lambda answer: LEVELS.index(answer[0]))
+
+
+# %%
+print(*_build(checkup))
+print(_unseen_gpu(["NVIDIA T4"]))
+builds = ["sm_75", "sm_80", "sm_90", "sm_120", "compute_120"]
+test_eq([_runs_on(c, builds) for c in ((7, 5), (8, 6), (9, 0), (12, 1))], [True] * 4)
+test_eq([_runs_on(c, builds) for c in ((6, 0), (7, 0), (10, 0), (11, 0))], [False] * 4)
+
+
+# %% [markdown]
+# ## Versions that belong together
+#
+# They are the most frequent fault of all: something was installed over something else. In a notebook the old version stays loaded until the kernel restarts. We do not need torchvision, but a torchvision for another torch shows that torch was replaced.
+
+# %%
+#| export
+def _mismatch(
+    torch_version: str,  # that is loaded
+    have: dict[str, str | None],  # versions by package; None: not installed
+) -> Answer:  # the text is empty if it is ok
+    "Whether versions belong together."
+    loaded, there, vision = _number(torch_version), have.get("torch"), have.get("torchvision")
+    if there and _number(there) != loaded:
+        return "error", f"torch {torch_version} is loaded and {there} installed; restart the kernel"
+    if vision and loaded[0] == 2 and _number(vision) != (0, loaded[1] + 15):
+        own = f"torchvision==0.{loaded[1] + 15}.*"
+        return "warning", f"torchvision {vision} is for another torch; install {own}, or remove it"
+    return "ok", ""
+
+
+def _versions(checkup: _Checkup) -> Answer:
+    "Versions of the packages that matter, and whether they belong together."
+    have = {name: installed(name) for name in (*PACKAGES, "torchvision", "ipywidgets")}
+    text = ", ".join(f"{name} {version}" for name, version in have.items() if version)
+    level, remedy = _mismatch(torch.__version__, have)
+    return level, f"{text}; {remedy}" if remedy else text
+
+
+# %%
+print(*_versions(checkup))
+test_eq(_mismatch("2.8.0+cu126", {"torchvision": "0.23.0+cu126"}), ("ok", ""))
+for has in ({"torchvision": "0.20.1"}, {"torch": "2.13.0"}):
+    print(*_mismatch("2.9.0", has))
+
+# %% [markdown]
+# ## Memory
+#
+# What training needs follows from the batch: the forward pass keeps some 1,540 bytes for each pixel of the crop, 2,970 in float32, and at the peak training takes up to twice that (`mshnet bench` measures it). With less than the first it does not fit; between the two only a trial can tell. The device reports what is free. On a CPU that is the least of the system's free memory and of its container's.
+
+# %%
+#| export
+KEPT = {"bf16": 1540, "fp16": 1540, "fp32": 2970}  # bytes per pixel, for the backward pass
+FIXED = 55 * 2**20  # bytes: weights, gradients, Adagrad's sums (33 MB more with AdamW and averages)
+
+
+def needed(images: int, side: int, precision: str) -> float:  # GB
+    "The least memory that training takes on a device; twice as much is surely enough."
+    return (FIXED + images * side**2 * KEPT[precision]) / 2**30
+
+
+def _memory(checkup: _Checkup) -> Answer:
+    "Whether the devices can share a batch, and whether it fits into the memory that is free."
+    config, device = checkup.config, checkup.device
+    world = max(device.world if device else 1, config.num_devices)
+    if config.batch_size % world:
+        text = f"batch_size={config.batch_size} cannot be shared by {world} devices"
+        return "warning", f"{text}; write a multiple of {world}"
+    each = math.ceil(min(config.micro_batch or config.batch_size, config.batch_size) / world)
+    precision = device.precision if device else config.precision.replace("auto", "fp32")
+    least = needed(each, config.crop_size, precision)
+    need = f"a batch of {each} takes {least:.1f} to {2 * least:.1f} GB (estimated)"
+    free = device.free() / 2**30 if device else math.inf
+    if math.isinf(free):
+        return "ok", f"{need}; how much is free is not known"
+    on_host = device is not None and device.kind in ("cpu", "mps")
+    text = f"{free:.1f} GB free{'' if on_host else ' on each device'}; {need}"
+    if free >= 2 * least:
+        return "ok", text
+    fit = [n for n in range(1, each) if 2 * needed(n, config.crop_size, precision) < free]
+    less = f"write --batch-size {fit[-1] * world}" if fit else "use a smaller --crop-size"
+    return "error" if free < least else "warning", f"{text}; {less}, or free some"
+
+
+# %%
+print(*_memory(checkup))
+print([round(needed(4, 256, precision), 2) for precision in KEPT], "GB")
+test_eq(_memory(_Checkup(Config(device="cpu", batch_size=60_000)))[0], "error")
+
+
+# %% [markdown]
+# ## Disk, data and session
+#
+# They fail late, so we look at them early. A session may end before the run does, and what it leaves on its own disk may go with it; so a run can be copied to Google Drive in Colab, and to a folder everywhere (`mirror_dir`). Whether a real Drive behaves like a folder was not verified.
+#
+# Whether a folder can be written is tried: rights, quotas and file systems that are read-only all answer the same way then, and nothing stays behind. A folder that does not exist yet will be made in the nearest one that does.
+
+# %%
+#| export
+def _nearest(folder: Path) -> Path:
+    "The folder itself, or the nearest one above it that exists."
+    folder = folder.resolve()
+    return next(p for p in (folder, *folder.parents) if os.path.exists(p))
+
+
+def _why_not_writable(folder: Path) -> str:  # empty: it can be written
+    "Why nothing can be written in a folder that exists."
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"written")
+    except OSError as error:
+        return error.strerror or first_line(error)
+    return ""
+
+
+def _disk(checkup: _Checkup) -> Answer:
+    "Space where the run's folder will be, and whether it can be written; a run takes 70 MB."
+    folder = run_folder(checkup.config)
+    there = _nearest(folder)
+    if reason := _why_not_writable(there):
+        return "error", f"{folder} cannot be written ({reason}); write another --output-dir"
+    free = shutil.disk_usage(there).free / 2**30
+    if free < 1:
+        text = f"{free:.1f} GB free for {folder}; delete something or use --output-dir"
+        return "error" if free < 0.2 else "warning", text
+    return "ok", f"{free:.0f} GB free for {folder}"
+
+
+def _data(checkup: _Checkup) -> Answer:
+    "Whether the data set can be trained on."
+    config = checkup.config
+    if not config.dataset_dir:
+        return "ok", "synthetic scenes (no dataset_dir)"
+    try:
+        text, usable = report(config)
+    except UserError as error:
+        return "error", str(error)
+    first = [line for line in text.splitlines() if line.startswith(("error", "warning"))]
+    if not usable:
+        return "error", f"{first[0]}; `mshnet data {Path(config.dataset_dir)}` lists all"
+    counts = [line for line in text.splitlines() if " targets, " in line]
+    return "warning" if first else "ok", "; ".join([*counts, *first])
+
+
+def _session(checkup: _Checkup) -> Answer:
+    "When the session stops by itself, and where the run is copied to."
+    config, place, notes = checkup.config, where(), list[str]()
+    hours, usual = (session_hours(c) for c in (config, Config()))
+    time = "no limit of time" if math.isinf(hours) else f"stops by itself after {hours:g} hours"
+    if hours > usual:
+        return "warning", f"{time}; this place may end it before, write --max-hours {usual:g}"
+    if not config.mirror_dir:
+        if place.drive:
+            return "warning", f"{time}, and the run goes with it; write --mirror-dir drive"
+        return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
+    try:
+        folder = mirror_folder(config, place, say=notes.append)
+    except UserError as error:
+        return "error", str(error)
+    if not folder:
+        reason = notes[0].removeprefix("mirror").strip()
+        if place.drive:
+            return "ok", f"{time}; {reason}; training asks for your permission to mount it"
+        return "warning", f"{time}; {reason}; write --mirror-dir DIR"
+    there = _nearest(folder)
+    if reason := _why_not_writable(there):
+        return "error", f"mirror_dir={str(folder)!r} cannot be written ({reason}); write another"
+    free = shutil.disk_usage(there).free / 2**30
+    return "ok", f"{time}; copies go to {folder}: {free:.0f} GB free"
+
+
+# %%
+bad = {"output_dir": "/dev/null/run", "dataset_dir": "no-such-folder", "mirror_dir": "drive"}
+for settings in ({}, bad):
+    for question in (_disk, _data, _session):
+        print(*question(_Checkup(Config(device="cpu", **settings))))
+
+# %% [markdown]
+# ## All of them
+#
+# A doctor that falls ill at a strange machine is useless where it is needed most. So a question that fails in an unforeseen way becomes a warning with the reason, and the others are answered.
+
+# %%
+#| export
+QUESTIONS: dict[str, Callable[[_Checkup], Answer]] = {
+    "machine": _machine,
+    "accelerator": _accelerator,
+    "build": _build,
+    "versions": _versions,
+    "memory": _memory,
+    "disk": _disk,
+    "data": _data,
+    "session": _session,
+}
+
+
+def doctor(config: Config) -> Report:
+    "Answer every question about this machine, for this configuration."
+    checkup, lines = _Checkup(config), []
+    for subject, question in QUESTIONS.items():
+        try:
+            level, text = question(checkup)
+        except Exception as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            level, text = "warning", f"this question could not be answered ({why})"
+        lines.append(Line(level, subject, text))
+    return Report(tuple(lines))
+
+
+# %%
+found = doctor(Config(scenes=8, device="cpu"))
+test_eq([line.subject for line in found.lines], list(QUESTIONS))
+print(found)
+
+# %% [markdown]
+# The worst line decides the exit status of `mshnet doctor`, and `mshnet doctor --json` prints all of it for programs.

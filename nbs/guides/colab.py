@@ -1,0 +1,62 @@
+# %% [markdown]
+# # Colab in five minutes
+#
+# > Open a notebook, run all, bring your data, and keep the results.
+
+# %% [markdown]
+# [中文](colab.zh-CN.ipynb)
+#
+# **What was tried:** these notebooks were executed from top to bottom on a CPU, and mounting and copying against stand-ins. A real Colab session, its GPUs and a real Google Drive were not at hand.
+#
+# ## 1. Open
+#
+# | runner | machine to choose (Runtime, Change runtime type) | open |
+# |---|---|---|
+# | [a100_setup](../run/a100_setup.ipynb) | A100 GPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
+# | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
+#
+# With the free T4, or no GPU at all, open `a100_setup` and write `preset = ""` in its settings. (Its preset asks for bfloat16, which a T4 only emulates; the doctor's line `accelerator` would say so.)
+#
+# ## 2. Run all
+#
+# Runtime, Run all. The first cell installs `mshnet` and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. It finds targets before it trains anything. The runners' presets train for 200 epochs; for a first look write `epochs = 20` in the settings (more epochs are a new run, because the learning rate falls over all of them). Colab asks for permission to use your Drive, because the runners copy results there; if you refuse, training continues and reports that results stay on the session's disk.
+#
+# ## 3. Your data
+#
+# Put a `.zip` of the data set on your Drive (one file, not thousands) and write in the settings cell:
+#
+# ```python
+# dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"
+# epochs = 50
+# ```
+#
+# It is unpacked once to the session's disk. Never train from loose files on Drive: they are copied one by one, slowly. A data set needs `images/`, `masks/` and two lists of names. The cell "The data" reports what was found; the pictures below it must show marks on the targets.
+#
+# ## 4. When the session ends
+#
+# Open the same notebook again and run all. The run is brought back from `MyDrive/mshnet` and resumes with the same settings. Colab ends a session after at most 12 hours; training stops by itself after 11.5 hours, with everything written (`max_hours`).
+#
+# ## 5. Take the results along
+#
+# Everything is in `MyDrive/mshnet`, in one folder for each run: `best.pt`, the scores, the pictures, the log. One file for download, in a cell of its own, with the name of your run (training prints it in the line `folder`):
+#
+# ```python
+# from mshnet.session import pack
+#
+# pack("/content/runs/NUAA-SIRST.zip-1f0c2a9b", "zip")
+# ```
+#
+# ## Commands
+#
+# In a cell each takes a `!` in front. They run beside the notebook and cannot mount Drive: run the notebook's cells first.
+#
+# ```bash
+# mshnet doctor
+# mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
+# mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
+# mshnet test --weight-path /content/runs/NUAA-SIRST.zip-1f0c2a9b/best.pt
+# ```
+#
+# ## When it goes wrong
+#
+# See [troubleshooting](trouble.ipynb), and for a TPU [its page](tpu.ipynb).

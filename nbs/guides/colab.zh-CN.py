@@ -1,0 +1,62 @@
+# %% [markdown]
+# # Colab 五分钟上手
+#
+# > 打开笔记本，全部运行，换上自己的数据，保存结果。
+
+# %% [markdown]
+# [English](colab.ipynb)
+#
+# **验证过什么：** 这些笔记本在 CPU 上从头到尾执行过，挂载与复制用替身试验过。真实的 Colab 会话、它的 GPU 和真实的 Google Drive 都不在手边。
+#
+# ## 1. 打开
+#
+# | 笔记本 | 要选的机器（Runtime，Change runtime type） | 打开 |
+# |---|---|---|
+# | [a100_setup](../run/a100_setup.ipynb) | A100 GPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
+# | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
+#
+# 使用免费的 T4，或者没有 GPU 时，打开 `a100_setup`，并在设置单元格中写 `preset = ""`。（它的预设要求 bfloat16，而 T4 只能模拟；doctor 的 `accelerator` 一行会指出这一点。）
+#
+# ## 2. 全部运行
+#
+# Runtime，Run all。第一个单元格安装 `mshnet`，并保留 Colab 自带的 torch 和 numpy；请不要在那里执行 `pip install torch`。没有数据集时用合成场景训练，所以第一次试用什么都不需要准备。它在训练之前就先检测目标。笔记本自带的预设训练 200 个 epoch；第一次试用请在设置中写 `epochs = 20`（写更大的数就是一次新的训练，因为学习率在全部 epoch 上下降）。Colab 会请求访问你的 Drive，因为笔记本要把结果复制到那里；如果拒绝，训练照常进行，并说明结果留在会话的磁盘上。
+#
+# ## 3. 你的数据
+#
+# 把数据集打成一个 `.zip` 放到 Drive 上（一个文件，而不是几千个），并在设置单元格中写：
+#
+# ```python
+# dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"
+# epochs = 50
+# ```
+#
+# 它只向会话的磁盘解压一次。不要用 Drive 上的散文件训练：它们会被逐个复制，很慢。数据集需要 `images/`、`masks/` 和两个名称列表。“数据”单元格说明找到了什么；其下图片中的标记必须落在目标上。
+#
+# ## 4. 会话结束时
+#
+# 再次打开同一个笔记本并全部运行。训练会从 `MyDrive/mshnet` 取回，以同样的设置从中断处继续。Colab 的会话最长 12 小时；训练在 11.5 小时后自行停止，一切都已写好（`max_hours`）。
+#
+# ## 5. 带走结果
+#
+# 一切都在 `MyDrive/mshnet` 中，每次训练一个文件夹：`best.pt`、分数、图片、日志。若要下载为一个文件，另开一个单元格，写上你那次训练的名称（训练时打印在 `folder` 一行）：
+#
+# ```python
+# from mshnet.session import pack
+#
+# pack("/content/runs/NUAA-SIRST.zip-1f0c2a9b", "zip")
+# ```
+#
+# ## 命令
+#
+# 在单元格中，每条命令前加 `!`。它们在笔记本之外运行，不能挂载 Drive：请先运行笔记本的单元格。
+#
+# ```bash
+# mshnet doctor
+# mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
+# mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
+# mshnet test --weight-path /content/runs/NUAA-SIRST.zip-1f0c2a9b/best.pt
+# ```
+#
+# ## 出问题时
+#
+# 见[故障排查](trouble.ipynb)（英文）；使用 TPU 时见[它的页面](tpu.zh-CN.ipynb)。

@@ -1,0 +1,57 @@
+# %% [markdown]
+# # Kaggle in five minutes
+#
+# > Open a notebook, choose the accelerator, attach your data, save the version.
+
+# %% [markdown]
+# [中文](kaggle.zh-CN.ipynb)
+#
+# **What was tried:** these notebooks were executed from top to bottom on a CPU (two T4s as two processes, a TPU as XLA's CPU runtime), with folders in place of Kaggle's. A real Kaggle session was not at hand.
+#
+# ## 1. Open
+#
+# | runner | accelerator (Session options) | open |
+# |---|---|---|
+# | [kaggle_gpu](../run/kaggle_gpu.ipynb) | GPU T4 x2; one is fine too | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
+# | [kaggle_tpu](../run/kaggle_tpu.ipynb) | TPU v5e-8 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
+#
+# Switch Internet on in the session's options: the first cell installs `mshnet`. (Kaggle gives Internet and accelerators to accounts with a verified phone number. Without Internet, attach a data set that holds its wheel; the cell looks there first. The wheel's own requirements must then be in Kaggle's image.)
+#
+# ## 2. Run all
+#
+# Without a data set it trains on synthetic scenes: nine short epochs in `kaggle_gpu` (preset `quick`), but 200 in `kaggle_tpu`, where you write `epochs = 20` in the settings for a first look. With two T4s each batch is shared by two processes, and the result is that of one GPU with the same `batch_size`.
+#
+# ## 3. Your data
+#
+# Add Input, and choose or upload a data set. Write its name in the settings cell:
+#
+# ```python
+# dataset_dir = "nuaa-sirst"
+# epochs = 50
+# ```
+#
+# The name is searched in `/kaggle/input` and in the folders one and two levels below. An archive in it is unpacked once. A data set needs `images/`, `masks/` and two lists of names.
+#
+# ## 4. Save the version
+#
+# Save Version, Save & Run All: the notebook runs without you, and `/kaggle/working` becomes its output: `runs/` with `best.pt`, the scores, the pictures, the log. What an interactive session wrote is lost unless a version is saved.
+#
+# ## 5. When the time is over
+#
+# Kaggle ends a session after 12 hours, with a TPU after 9. Training stops by itself after 11.5 or 8.5 hours, with everything written (`max_hours`). To go on: Add Input, your notebook's own last output; then run it again with the same settings. The run is found there and goes on.
+#
+# ## Commands
+#
+# In a cell each takes a `!` in front.
+#
+# ```bash
+# mshnet doctor
+# mshnet data nuaa-sirst
+# mshnet train --dataset-dir nuaa-sirst --epochs 50
+# mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-1f0c2a9b/best.pt
+# mshnet pack /kaggle/working/runs/nuaa-sirst-1f0c2a9b --format zip
+# ```
+#
+# ## When it goes wrong
+#
+# See [troubleshooting](trouble.ipynb), and for a TPU [its page](tpu.ipynb).

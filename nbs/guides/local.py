@@ -1,0 +1,107 @@
+# %% [markdown]
+# # On your own machine
+#
+# > Linux, Windows, a MacBook: install, find the GPU, train.
+
+# %% [markdown]
+# **What was tried:** Linux on x86-64, on a CPU. Windows, macOS, NVIDIA GPUs and Apple chips were not at hand; what is said of them below follows from the code and the documentation of torch.
+#
+# Python 3.11 or newer and git are needed; where Python is older, conda brings one (below). An environment of its own keeps torch apart from other projects.
+#
+# ## Linux
+#
+# ```bash
+# git clone https://github.com/{{repo}}
+# cd mshnet
+# python3 -m venv .venv
+# source .venv/bin/activate
+# ```
+#
+# The last line makes `pip` and `mshnet` those of this folder; give it again in every new terminal. pip's torch for Linux brings CUDA along, several GB. Without an NVIDIA GPU the CPU build is enough; then give this line first:
+#
+# ```bash
+# pip install torch --index-url https://download.pytorch.org/whl/cpu
+# ```
+#
+# In both cases:
+#
+# ```bash
+# pip install -e '.[notebook]'
+# mshnet doctor
+# mshnet train --preset quick
+# ```
+#
+# A run that outlives the terminal:
+#
+# ```bash
+# nohup mshnet train --dataset-dir data/NUAA-SIRST &
+# ```
+#
+# `tail -f` on the run's `train.log` shows how it goes, and `status.json` beside it says the same to programs.
+#
+# ## Windows
+#
+# In PowerShell, with Python from python.org:
+#
+# ```bash
+# git clone https://github.com/{{repo}}
+# cd mshnet
+# py -m venv .venv
+# .venv\Scripts\activate
+# pip install -e ".[notebook]"
+# mshnet doctor
+# mshnet train --preset quick
+# ```
+#
+# If PowerShell refuses to run `activate`, take the Command Prompt. Give the `activate` line again in every new terminal. pip's torch for Windows is the CPU build. For an NVIDIA GPU install the build for CUDA that pytorch.org names for your system first; if torch does not see the GPU, the doctor's line `build` says so. There is no `make` on Windows: `mshnet` and the notebooks do not need it. Windows has no SIGHUP and no alarm signals; Ctrl-C ends a run as it does elsewhere. Windows refuses to replace a file that another program has open: if a mirror or `watch` reads a checkpoint at the wrong moment, the run ends with one line, and the same command resumes it. `torch.compile` needs a compiler there; if it does not work, training says so and goes on without.
+#
+# ## MacBook
+#
+# ```bash
+# git clone https://github.com/{{repo}}
+# cd mshnet
+# python3 -m venv .venv
+# source .venv/bin/activate
+# pip install -e '.[notebook]'
+# mshnet doctor
+# mshnet train --preset quick
+# ```
+#
+# On an Apple chip (M1 and later) the GPU is found by itself: `--device mps`. It computes in float32. If the doctor says that Python is translated by Rosetta, it is a Python for Intel's processors and has no GPU: install one for arm64. If the GPU does something wrong or slowly, `--device cpu` is always there.
+#
+# ## With conda
+#
+# ```bash
+# git clone https://github.com/{{repo}}
+# cd mshnet
+# conda env create -f environment.yml
+# conda activate mshnet
+# ```
+#
+# ## In a notebook
+#
+# ```bash
+# pip install jupyterlab
+# jupyter lab nbs/run/local.ipynb
+# ```
+#
+# The runner [local](../run/local.ipynb) goes from top to bottom as it is. Headless it is the same notebook:
+#
+# ```bash
+# papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50 -p output_dir runs/mine
+# ```
+#
+# ## Where things go
+#
+# Relative to the folder in which you started (in JupyterLab: the notebook's own folder, `nbs/run`; write whole paths there): data sets are looked for as paths, then in `data/`; archives are unpacked to `data/unpacked`; runs are made in `runs/`, each in a folder named after its data and its settings. `--output-dir` names another.
+
+# %%
+from mshnet.core import Config
+from mshnet.places import run_folder, where
+
+print(where().note)
+run_folder(Config(dataset_dir="data/NUAA-SIRST", epochs=50))
+
+# %%
+#| hide
+assert run_folder(Config(output_dir="runs/mine")).name == "mine"

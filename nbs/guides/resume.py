@@ -1,0 +1,54 @@
+# %% [markdown]
+# # When a session ends
+#
+# > What an interrupted run loses, how to resume it, and how this was tested.
+
+# %% [markdown]
+# A run is a folder. It holds the settings, the checkpoints, the log and the scores, so the command that started a run also resumes it: give the same command again, or run the same notebook again.
+#
+# ## What is lost
+#
+# | event | what is lost | what to do |
+# |---|---|---|
+# | SIGTERM, a closed terminal (SIGHUP), Ctrl-C, the notebook's stop button, the end of the session's hours (`max_hours`: 11.5 in Colab, 11.5 or 8.5 on Kaggle, none elsewhere) | nothing: the run stores its place within the epoch, scores the best epoch and finishes the mirror. A second request stops it at once. Before the first step there is nothing to lose, and the first request stops it at once | run the same again |
+# | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
+# | the machine is gone with its disk | what was not yet in the mirror (`--mirror-dir DIR`, `drive` in Colab: copied in the background, verified, at most `mirror_rate` MB/s). On Kaggle, attach the last output as input | run the same again on the new machine |
+# | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
+# | the disk is full, the folder is read-only, the mirror is dead | nothing; one line reports which. A dead mirror does not stop a run | repair it, then run the same again |
+# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | `--clip-grad`, `--on-bad-image skip`, `--on-out-of-memory halve` |
+#
+# On a CPU with the same torch and the same number of threads, the resumed run ends with the weights of an undisturbed one, to the last bit. Beside other programs a run uses fewer threads; `--deterministic`, or the variable `OMP_NUM_THREADS`, keeps their number.
+#
+# ## In the background
+#
+# ```bash
+# nohup mshnet train --dataset-dir data/NUAA-SIRST &
+# tail -f runs/NUAA-SIRST-1f0c2a9b/train.log
+# ```
+#
+# With `nohup` the run continues when the terminal is closed; without it, a closed terminal sends SIGHUP. `RUN/status.json` reports the state, the epochs done, the reason and the place of the results. The exit status is 0, or 2 for a mistake or a disk that cannot be written, or 128 plus the number of a signal.
+#
+# ## How this was tested
+#
+# `make faults` kills runs at every point at which they write, cuts their power, fills their disk, interrupts them, damages their checkpoints and disturbs their mirror. It starts each one again and compares it with an undisturbed run, to the last bit. It also gives thousands of damaged files to each reader. One round of each fault is among the tests. The [full run](../../results/faults), by an earlier version with more kinds of faults, had 326 rounds, 200 of them kills, and 20,195 damaged inputs for 10 readers. No run lost more than the table promises. One input raised an error that no user should see; it is repaired.
+#
+# A real Drive, Colab and Kaggle were not available. Mirror, mounting and recovery were tested with folders that hang, vanish and fill up.
+
+# %% [markdown]
+# The same in Python. The second call resumes after the first epoch:
+
+# %%
+import tempfile
+
+from mshnet.core import configure
+from mshnet.train import train
+
+tiny = {"scenes": 12, "base_size": 32, "crop_size": 32, "device": "cpu", "schedule": "constant"}
+with tempfile.TemporaryDirectory() as folder:
+    place = {"output_dir": f"{folder}/trial"}
+    first = train(configure({**tiny, **place, "epochs": 1}))
+    second = train(configure({**tiny, **place, "epochs": 2}))
+
+# %%
+#| hide
+assert second.config.epochs == 2

@@ -1,0 +1,85 @@
+# %% [markdown]
+# # How the scores are defined, and why published ones differ
+#
+# > Five numbers, the choices behind each, and what must be said beside a score before it can be compared.
+
+# %% [markdown]
+# Two tables of this field rarely mean the same by the same word. Here every saved score carries its **protocol**: data, size, resize, threshold, rule, how the epoch was chosen, seed, device, precision. Two numbers can be compared if their protocols agree.
+#
+# ## The five
+#
+# | score | what it is | range | what can go wrong |
+# |---|---|---|---|
+# | IoU | overlap / union of all pixels of the set, divided once at the end | 0..1 | large targets decide |
+# | nIoU | mean IoU of the images | 0..1 | images with an empty union say nothing and stay out |
+# | F1 | harmonic mean of the pixels' precision and recall | 0..1 | follows from IoU: 2 IoU / (1 + IoU) |
+# | Pd | found targets / targets | 0..1 | depends on what "found" means |
+# | Fa | pixels of false alarms per **million** pixels | 0 and up | other papers count per image, or multiply by another power of ten |
+#
+# A pixel is predicted where its probability is above 0.5. An object is a set of 8-connected pixels. A prediction finds a target if their centroids are less than 3 pixels apart, and only one. Without targets there is no Pd: a dash, neither 0 nor 1.
+
+# %%
+import torch
+
+from mshnet.metrics import score
+
+truth = torch.zeros(1, 1, 32, 32)
+truth[0, 0, 4:6, 4:6] = truth[0, 0, 20:22, 20:22] = 1  # two targets of 4 pixels
+found = torch.zeros_like(truth)
+found[0, 0, 4:6, 4:6] = 1  # the first one, exactly
+found[0, 0, 10:12, 28:30] = 1  # a false alarm, as large as the hit
+print(score(found - 0.5, truth))
+
+# %% [markdown]
+# One of two targets was found, four of 1,024 pixels are a false alarm. IoU is 4 of 12 pixels.
+#
+# ## Two rules
+#
+# `--rule exact`, the default, pairs predictions and targets so that as many as possible are found, and then with the least distance. All false alarms count.
+#
+# `--rule reference` does what the published scripts do, faults included: each target takes the first free prediction in the order of labels, and a false alarm is not counted if it is as large as some hit. Published tables were made with this one. The same picture as above has no false alarm by it:
+
+# %%
+print(score(found - 0.5, truth, rule="reference"))
+
+# %% [markdown]
+# So never set an exact Fa beside a reference one. Score the same weights again; it takes seconds:
+#
+# ```bash
+# mshnet test --weight-path runs/NUAA-SIRST-1f0c2a9b/best.pt --rule reference
+# ```
+#
+# In [the run that was kept](../../results/nuaa-sirst-paper) Fa is 74.7 by one rule and 73.2 by the other. Often the difference is small. It is large where there are many false alarms of a few pixels.
+#
+# ## Why published scores differ
+#
+# - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by as much as epochs vary. Here the default is the last epoch; `--choose test` repeats the habit, and the protocol then reports "the TEST list itself".
+# - **One seed.** Three seeds of one recipe (0 in float32, the others in bfloat16) ended anywhere between a good detector and a prediction that marks nearly every pixel ([seed 6](../../results/nuaa-sirst-paper), [0](../../results/nuaa-sirst-paper-seed0), [1](../../results/nuaa-sirst-paper-seed1)).
+# - **Other lists.** NUAA-SIRST comes with 341 and 86 images, and most papers use 213 and 214. The protocol has a hash of the names and pixels of the list.
+# - **Another size.** Masks squashed to 256x256 are other masks; a target of 2 pixels may become 1, or 6.
+# - **nIoU** over images, or over targets. **Fa** per million pixels, or per image.
+# - **The threshold**: at a lower one Pd and Fa both rise. `trade_offs` draws the curve of a run.
+#
+# ## What a score says of itself
+
+# %%
+import json
+import tempfile
+
+from mshnet.core import configure
+from mshnet.train import train
+
+tiny = {"scenes": 12, "base_size": 32, "crop_size": 32, "epochs": 1, "warm_epoch": -1}
+with tempfile.TemporaryDirectory() as folder:
+    run = train(configure({**tiny, "device": "cpu", "output_dir": f"{folder}/run"}))
+    protocol = json.loads((run.folder / "scores.json").read_text())["protocol"]
+protocol
+
+# %% [markdown]
+# The definitions themselves, with the odd cases, are in [metrics](../02_metrics.ipynb); the scoring of a split in [evaluate](../43_evaluate.ipynb).
+
+# %%
+#| hide
+assert protocol["rule"] == "exact" and protocol["threshold"] == 0.5
+assert score(found - 0.5, truth).pd == 0.5 and abs(score(found - 0.5, truth).iou - 4 / 12) < 1e-9
+assert score(found - 0.5, truth).fa > 0 == score(found - 0.5, truth, rule="reference").fa

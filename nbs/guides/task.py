@@ -1,0 +1,227 @@
+# %% [markdown]
+# # Write your own task
+#
+# > A different network, loss or problem: one small class. The training loop, the devices and the run folder stay as they are.
+
+# %% [markdown]
+# Three things can be yours, from the smallest to the largest: the network, the loss, the problem.
+#
+# ## A network of your own
+#
+# A detector's network is chosen by its name. It is called as `model(image, deep=True)` and returns the logits that are scored, and a list of the outputs that are supervised beside them. Register yours, and every command and picture of this process uses it.
+
+# %%
+import tempfile
+
+from torch import nn
+
+from mshnet.core import Config
+from mshnet.detection import NETWORKS, Detection
+from mshnet.train import train
+
+
+class Plain(nn.Module):
+    "Three convolutions, which MSHNet should beat."
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(3, 16, 5, padding=2), nn.ReLU()),
+            *(nn.Conv2d(16, 16, 5, padding=2), nn.ReLU()),
+        )
+        self.single, self.fused = nn.Conv2d(16, 1, 1), nn.Conv2d(16, 1, 1)
+
+    def forward(self, image, deep=True):  # [B,3,H,W]
+        "Outputs that are supervised, and the logits that are scored: [B,1,H,W]."
+        found = self.layers(image)
+        return [self.single(found)], self.fused(found)
+
+
+NETWORKS["plain"] = Plain
+folder = tempfile.TemporaryDirectory()
+settings = {"scenes": 24, "base_size": 64, "crop_size": 64, "epochs": 4, "lr": 0.01, "ema": 0.0}
+settings |= {"device": "cpu", "network": "plain"}
+run = train(Config(**settings, output_dir=f"{folder.name}/plain"))
+print("\n".join(f"epoch {e['epoch']}: loss {e['loss']:.3f}, {e['line']}" for e in run.history))
+
+# %% [markdown]
+# Four epochs make no detector. But the loss falls, and the run has its folder, its protocol and its gallery. In your own program, register the network before you call `train`, `evaluate`, `predict` or `export`.
+#
+# ## A loss of your own
+#
+# Subclass `Detection` and replace `loss`. A dictionary of named losses is added up for training, and each of them is written to the log.
+
+# %%
+from torch.nn import functional as F
+
+from mshnet.detection import normalise
+
+
+class Weighted(Detection):
+    "Every pixel by itself; pixels of targets are rare, so each weighs as much as a hundred others."
+
+    def loss(self, model, batch, phase):
+        "Cross-entropy, and a little for every probability."
+        _, logits = model(normalise(batch.image))
+        mask = batch.mask.float()
+        each = F.binary_cross_entropy_with_logits(logits, mask, reduction="none")
+        return {"pixels": (each * (1 + 99 * mask)).mean(), "sparse": 0.01 * logits.sigmoid().mean()}
+
+
+config = Config(**settings, output_dir=f"{folder.name}/weighted")
+run = train(config, Weighted(config))
+run.history[-1]["losses"]
+
+# %% [markdown]
+# ## Another problem
+#
+# All that training knows of a problem is a [`Task`](../36_task.ipynb). Six methods have no usual answer:
+#
+# | method | answer |
+# |---|---|
+# | `splits(names)` | the parts of the data: `len`, `names`, `name`, `source`, `hash` |
+# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors; `epoch` is None in a scoring, row -1 is filler |
+# | `model()` | the network with the weights of the seed |
+# | `loss(model, batch, phase)` | the mean loss, or named parts of it |
+# | `predict(model, batch, phase)` | what is scored: a tensor, or tensors in a tuple or dictionary |
+# | `tally()` | an object with `add(prediction, batch)`, `gather(ranks)` and `scores()` |
+#
+# The other methods have one that you may replace: `plan`, `phase`, `rate`, `optimizer`, `for_scoring`, `identity`, `protocol`, `evaluate`, `report`, `advice`, `better`. Settings of your own are fields of a subclass of `Settings`. They become part of the run's name, of the check of a resumed run, and of the command line.
+#
+# Here we hear which of a few tones is in a noisy signal:
+
+# %%
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from mshnet.core import TASKS, Settings
+from mshnet.task import Task, Values, digits
+
+
+class ToneSettings(Settings):
+    "Settings of Tones."
+
+    task: Literal["tones"] = "tones"
+    tones: int = Field(4, ge=2, le=16, description="number of different tones")
+
+
+class ToneBatch(NamedTuple):
+    "Signals and their tones."
+
+    signal: torch.Tensor  # [B,64]
+    tone: torch.Tensor  # [B]
+    real: torch.Tensor  # [B] bool; False for filler
+
+
+class Sounds(NamedTuple):
+    "One part of the data."
+
+    name: str
+    source: str
+    tone: np.ndarray
+
+    @property
+    def names(self):
+        "A name for each signal."
+        return [f"{self.name}_{i}" for i in range(len(self.tone))]
+
+    @property
+    def hash(self):
+        "Digits that stand for the names and the tones."
+        return digits([*self.names, str(self.tone.tolist())])
+
+    def __len__(self):
+        "Number of signals."
+        return len(self.tone)
+
+
+class Accuracy:
+    "Counts correct answers."
+
+    def __init__(self):
+        self.right = self.all = 0
+
+    def add(self, logits, batch):
+        "Count a batch, without its filler."
+        self.right += int((logits.argmax(1) == batch.tone)[batch.real].sum())
+        self.all += int(batch.real.sum())
+
+    def gather(self, ranks):
+        "Add what other processes counted."
+        self.right, self.all = (sum(ranks.all_gather(count)) for count in (self.right, self.all))
+
+    def scores(self):
+        "The share of correct answers."
+        return Values(accuracy=self.right / self.all)
+
+
+class Tones(Task):
+    "Name the tone in a noisy signal."
+
+    better = ("accuracy", 1)  # the score that chooses an epoch; -1: less is better
+
+    def splits(self, names=("train", "test")):
+        "Signals are made of their tone, so only the tones are kept."
+        sizes = {"train": 96, "test": 32}
+        return {n: Sounds(n, "tones", np.arange(sizes[n]) % self.config.tones) for n in names}
+
+    def batch(self, data, rows, epoch):
+        "New noise in every epoch, the same noise in every scoring."
+        tone = data.tone[[max(row, 0) for row in rows]]
+        clean = np.sin(np.outer(tone + 1, np.arange(64) / 4))
+        noise = np.stack([self.rng(row, epoch).normal(size=64) for row in rows])
+        real = torch.tensor([row >= 0 for row in rows])
+        return ToneBatch(torch.tensor(clean + noise).float(), torch.tensor(tone), real)
+
+    def model(self):
+        "Two layers."
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, self.config.tones))
+
+    def loss(self, model, batch, phase):
+        "Cross-entropy."
+        return F.cross_entropy(model(batch.signal).float(), batch.tone)
+
+    def predict(self, model, batch, phase):
+        "One logit for each tone."
+        return model(batch.signal).float()
+
+    def tally(self):
+        "How many are right."
+        return Accuracy()
+
+
+TASKS["tones"] = ("__main__:ToneSettings", "__main__:Tones")
+config = ToneSettings(epochs=10, device="cpu", output_dir=f"{folder.name}/tones", log_every=1000)
+print(train(config))
+
+# %% [markdown]
+# In a module of your own write its name in place of `__main__`. `evaluate` scores the run again, the command `compare` puts such runs side by side, and `export` writes their weights as safetensors. These commands know the tasks of the library; call `mshnet.cli.main([...])` after you have registered yours.
+#
+# A method that is missing is reported by its name:
+
+# %%
+try:
+    Task(config).loss(None, None, "full")
+except LookupError as error:
+    print(error)
+
+# %% [markdown]
+# ## What to keep in mind
+#
+# - **The same operations in every step.** On a TPU and under `torch.compile` a step is a program: no Python number that changes, no shape that changes, no reading of a tensor within it. Make constants with `torch.full` on the batch's device.
+# - **The seed.** `model()` gives the same weights for the same seed. Random numbers of a sample come from `self.rng(row, epoch)`, on the host.
+# - **The batch.** All its tensors share their first dimension, which is cut among devices. Pad sequences to one length, or to a few.
+# - **Log-probabilities.** A prediction may hold -inf. NaN and +inf end the run, because the weights are spoiled then.
+# - **Pictures.** Write `report(folder)` to draw your own into the run's folder.
+# - **Several GPUs.** Start your script by `torchrun`: `--num-devices` starts the commands of the library.
+
+# %%
+#| hide
+assert run.scores["line"] and run.history[-1]["losses"].keys() == {"pixels", "sparse"}
+assert run.history[-1]["loss"] < run.history[0]["loss"]
+folder.cleanup()

@@ -1,0 +1,90 @@
+# %% [markdown]
+# # MSHNet on a TPU
+#
+# > What to check first, what a TPU wants, and what to do when it does not want to.
+#
+# [中文](tpu.zh-CN.ipynb)
+#
+# Open [tpu_setup](../run/tpu_setup.ipynb) in Colab (one v5e chip) or [kaggle_tpu](../run/kaggle_tpu.ipynb) on Kaggle (eight) and run it from top to bottom. That is all; the rest of this page is for when you want to know more, or when it goes wrong.
+#
+# **What was not verified:** no real TPU was at hand. Everything here ran on torch_xla's own CPU runtime with one and with eight virtual devices (`make test-xla`), which shows that the programs are right, compiled once and shared by all devices, and says nothing about the speed, the memory or the rounding of a real chip, nor about Colab and Kaggle themselves.
+#
+# ## What to check first
+#
+# ```bash
+# mshnet doctor --device xla --batch-size 16
+# ```
+#
+# or the cell "The machine" of a runner. The line `accelerator` says how many chips there are, of which generation and with how much memory; the line `build` is an error if torch_xla is missing or made for another torch.
+#
+# ## It does not start
+#
+# | what it says | why | what to do |
+# |---|---|---|
+# | `this machine has no TPU` | the session has another accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
+# | `torch ... and torch_xla ... do not belong together` | something was installed over the image's torch | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
+# | `the TPU is held by ...` | one program at a time can use a TPU | stop the other notebook, or restart its kernel |
+# | `the runtime waits for other workers` | two variables of an older kind of TPU are set; where they are known to be stale they are removed for you | restart the kernel and, before anything else, `os.environ.pop` both `TPU_PROCESS_ADDRESSES` and `CLOUD_TPU_TASK_ID` |
+# | `PJRT_DEVICE=... is another kind of runtime` | left over from another guide | remove it |
+# | `this process has trained on another device before` | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
+#
+# What older guides say and no longer works: `cloud-tpu-client`, `xm.xrt_world_size`, `xmp.spawn(nprocs=8)` (an error since torch_xla 2.6), `xm.xla_device`, `xm.mark_step`. None of it is needed here: one process drives all chips.
+#
+# ## How many chips, and which batch size
+#
+# `batch_size` is always the number of images per step over *all* chips. It must be a multiple of their number; an error names the nearest sizes. The preset `tpu` takes 16 images and a learning rate of 0.002, four times the default batch and twice its rate. Batch norm takes its means over all chips, so the result does not depend on how many there are.
+#
+# Colab gives one chip, Kaggle eight. `--num-devices 4` uses fewer (the flags of older guides, `--use-tpu --num-cores 8 --global-batch-size 64`, mean the same as `--device xla --num-devices 8 --batch-size 64`). Under SPMD `xr.world_size()` is 1 whatever the number; the line `device` at the start of a run is right.
+#
+# ## The first step takes a minute
+#
+# A TPU runs compiled programs. Two of them take long: a training step and scoring (a few small ones, which settle tensors on the chips, are counted too at the end). The preset `paper` has a third, because its warm-up trains one head alone. Each is compiled when it is first needed, and training reports it:
+#
+# ```
+#   compiling the full step, which happens once: 5 s so far
+#   compiled the full step in 20 s
+#   first step 22 s after the start
+# ```
+#
+# So the first epoch is slow, and with `paper` the first one after the warm-up. No other should be. If a program is compiled again, a warning reports why, as far as it is known. Compiled programs are kept in `xla_cache` beside the run's folder, for the next session; the end of a run reports how many were found there. (On the CPU runtime entries are written but cannot be read back by another process, which then compiles again, quietly. That they save time on a real TPU is what they are for, and was not verified.)
+#
+# ## Out of memory
+#
+# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each (with AdamW and averaged weights 33 MB more), the weights once more in bfloat16, and what the forward pass keeps for the backward pass. From these the doctor estimates what a step takes per chip at least. For images of 256x256 in bfloat16, in GiB by the global batch:
+
+# %%
+from mshnet.doctor import needed
+from mshnet.xla import TPU_CHIPS
+
+print("global batch" + "".join(f"{n:>8} chips" for n in (1, 4, 8)))
+for size in (4, 8, 16, 32, 64, 128, 256):
+    row = [needed(size // n, 256, "bf16") if size % n == 0 else 0 for n in (1, 4, 8)]
+    print(f"{size:12}" + "".join(f"{gib:14.2f}" if gib else f"{'-':>14}" for gib in row))
+print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
+
+# %% [markdown]
+# This is no promise. XLA may keep less (it computes some things twice) and a TPU may need more: it stores tensors in tiles of 8 by 128 numbers, and the widest layers of this network, which have 16 channels, may be padded. How much was not measured for want of a chip. If memory runs out, halve `batch_size`, or take a smaller `crop_size`: memory grows with its square.
+#
+# ## Loading is slow
+#
+# The chips would wait if the host prepared their batches. So the pixels of the training split are copied to every chip once, if they take less than a quarter of its memory, and batches are augmented there, within the step's program (`cache`; `--cache host` is the other way, with threads by the number of cores). Scoring batches come from the host. Never train from a mounted Drive: copy the data set to the session's disk first.
+#
+# ## Saving fails
+#
+# Checkpoints are plain CPU tensors, written by the host: `last.pt` and `best.pt`, 33 MB each, in the run's folder. What goes wrong is the disk: on Kaggle only `/kaggle/working` is kept, on Colab nothing is after the session. A checkpoint written on a TPU goes on at a GPU or a CPU and back, in the precision that the run began with: name it with `--resume`, or take the folder along.
+#
+# ## Watching it
+#
+# One line per epoch, `log.jsonl` with the same numbers and the compile counters under `xla`, TensorBoard where it is installed, `status.json` for programs. The device is read at log lines (`log_every`) and at scorings only; a smaller `log_every` makes it wait more often.
+#
+# For experts: `mshnet train --debug-xla DIR` writes every compiled program as text (HLO) and torch_xla's own metrics to `DIR/metrics.txt`.
+#
+# ## A pod slice
+#
+# On a slice of several hosts the same command is started on each of them:
+#
+# ```bash
+# gcloud compute tpus tpu-vm ssh NAME --worker=all --command "mshnet train --device xla --dataset-dir DATA --preset tpu --batch-size 64"
+# ```
+#
+# Each host prepares the whole batch and sends its own chips their rows; each writes the same run to its own disk, so the folder must not be a shared one. This follows torch_xla's documentation and was not tried.

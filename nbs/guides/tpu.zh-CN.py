@@ -1,0 +1,90 @@
+# %% [markdown]
+# # 在 TPU 上运行 MSHNet
+#
+# > 先检查什么，TPU 需要什么，它不工作时怎么办。
+#
+# [English](tpu.ipynb)
+#
+# 在 Colab 中打开 [tpu_setup](../run/tpu_setup.ipynb)（一块 v5e 芯片），或在 Kaggle 上打开 [kaggle_tpu](../run/kaggle_tpu.ipynb)（八块），从头运行到尾。就这么多；本页其余部分供你想进一步了解或出问题时阅读。
+#
+# **没有验证什么：** 手边没有真实的 TPU。这里的一切都在 torch_xla 自己的 CPU 运行时上运行，使用一个和八个虚拟设备（`make test-xla`）。这说明程序是正确的、只编译一次、由所有设备共享；但不能说明真实芯片的速度、内存或舍入，也不能说明 Colab 和 Kaggle 本身。
+#
+# ## 先检查什么
+#
+# ```bash
+# mshnet doctor --device xla --batch-size 16
+# ```
+#
+# 或者运行笔记本的“机器”单元格。`accelerator` 一行说明有几块芯片、是哪一代、各有多少内存；如果缺少 torch_xla，或它是为另一版 torch 构建的，`build` 一行就是错误。
+#
+# ## 无法启动
+#
+# | 提示 | 原因 | 怎么办 |
+# |---|---|---|
+# | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
+# | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
+# | `the TPU is held by ...` | 同一时间只有一个程序能使用 TPU | 停止另一个笔记本，或重启它的内核 |
+# | `the runtime waits for other workers` | 设置了旧式 TPU 的两个变量；确知已经过时的会自动为你删除 | 重启内核，并在做任何其他事情之前，用 `os.environ.pop` 删除 `TPU_PROCESS_ADDRESSES` 和 `CLOUD_TPU_TASK_ID` |
+# | `PJRT_DEVICE=... is another kind of runtime` | 别的教程留下的 | 删除它 |
+# | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
+#
+# 旧教程中所说、如今已经失效的：`cloud-tpu-client`、`xm.xrt_world_size`、`xmp.spawn(nprocs=8)`（自 torch_xla 2.6 起报错）、`xm.xla_device`、`xm.mark_step`。这里都不需要：一个进程驱动全部芯片。
+#
+# ## 几块芯片，多大的批
+#
+# `batch_size` 始终是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。预设 `tpu` 取 16 张图像、学习率 0.002，即默认批大小的四倍、默认学习率的两倍。批归一化对所有芯片求均值，所以结果与芯片数无关。
+#
+# Colab 提供一块芯片，Kaggle 八块。`--num-devices 4` 使用较少的芯片（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 与 `--device xla --num-devices 8 --batch-size 64` 含义相同）。在 SPMD 下，无论芯片有几块，`xr.world_size()` 都是 1；训练开始时 `device` 一行的数目才是对的。
+#
+# ## 第一步需要一分钟
+#
+# TPU 运行的是编译好的程序。其中两个较费时：训练的一步和评测（还有几个小的，用来把张量安放到芯片上，结尾时也计入）。预设 `paper` 有第三个，因为它在预热阶段只训练一个输出头。每个程序在第一次用到时编译，训练会报告：
+#
+# ```
+#   compiling the full step, which happens once: 5 s so far
+#   compiled the full step in 20 s
+#   first step 22 s after the start
+# ```
+#
+# 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。其他的不应该慢。如果某个程序被再次编译，会有警告，并在可能时说明原因。编译好的程序保存在训练文件夹旁的 `xla_cache` 中，供下次会话使用；训练结束时会说明在那里找到了几个。（在 CPU 运行时上，条目会写入，但另一个进程无法读回，于是会默默地重新编译。它们在真实的 TPU 上能节省时间，这正是其用途，但没有验证过。）
+#
+# ## 内存不足
+#
+# 一步在每块芯片上需要多少内存是可以计算的：权重、梯度和 Adagrad 的累加量各四字节（使用 AdamW 和平均权重时再多 33 MB），再加上一份 bfloat16 的权重，以及前向计算为反向传播保留的内容。doctor 由此估算每块芯片上一步至少需要的内存。下面是 256x256、bfloat16 的图像按全局批大小的估算，单位 GiB：
+
+# %%
+from mshnet.doctor import needed
+from mshnet.xla import TPU_CHIPS
+
+print("global batch" + "".join(f"{n:>8} chips" for n in (1, 4, 8)))
+for size in (4, 8, 16, 32, 64, 128, 256):
+    row = [needed(size // n, 256, "bf16") if size % n == 0 else 0 for n in (1, 4, 8)]
+    print(f"{size:12}" + "".join(f"{gib:14.2f}" if gib else f"{'-':>14}" for gib in row))
+print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
+
+# %% [markdown]
+# 这不是保证。XLA 可能保留得更少（有些内容它会算两次），TPU 也可能需要更多：它按 8 乘 128 个数的块存放张量，而这个网络最宽的层只有 16 个通道，可能会被填充。填充多少因没有芯片而未能测量。如果内存不够，把 `batch_size` 减半，或取较小的 `crop_size`：内存随它的平方增长。
+#
+# ## 数据加载慢
+#
+# 如果由主机准备每一批，芯片就得等待。所以训练集的像素在开始时向每块芯片复制一次，前提是不超过其内存的四分之一；各批的增广也在那里、在每步的程序之内完成（`cache`；`--cache host` 是另一种方式，线程数按核数而定）。评测用的批来自主机。切勿从挂载的 Drive 上训练：先把数据集复制到会话的磁盘。
+#
+# ## 保存失败
+#
+# 检查点是普通的 CPU 张量，由主机写入：`last.pt` 和 `best.pt`，各 33 MB，在训练的文件夹中。出问题的是磁盘：在 Kaggle 上只有 `/kaggle/working` 会保留，在 Colab 上会话之后什么都不保留。在 TPU 上写的检查点可以在 GPU 或 CPU 上继续，反之亦然，并沿用训练开始时的精度：用 `--resume` 指定它，或带上整个文件夹。
+#
+# ## 观察训练
+#
+# 每个 epoch 一行；`log.jsonl` 中有同样的数字，编译计数在 `xla` 之下；安装了 TensorBoard 时也可用；`status.json` 供程序读取。只有在日志行（`log_every`）和评测时才读取设备；`log_every` 越小，设备等待得越多。
+#
+# 供专家使用：`mshnet train --debug-xla DIR` 把每个编译好的程序写成文本（HLO），并把 torch_xla 自己的统计写入 `DIR/metrics.txt`。
+#
+# ## Pod 切片
+#
+# 在由多台主机组成的切片上，每台主机都启动同样的命令：
+#
+# ```bash
+# gcloud compute tpus tpu-vm ssh NAME --worker=all --command "mshnet train --device xla --dataset-dir DATA --preset tpu --batch-size 64"
+# ```
+#
+# 每台主机准备完整的一批，并把属于自己芯片的行发给它们；每台把同一次训练写到自己的磁盘，所以文件夹不能是共享的。这是按 torch_xla 的文档所写，没有试过。

@@ -1,0 +1,133 @@
+# %% [markdown]
+# # Troubleshooting by symptom
+#
+# > What it says, what that means, what to do.
+
+# %% [markdown]
+# The first thing to try is always the same. It looks at the machine, the disk, the data and the settings, and each line that is not `ok` has its remedy in it:
+#
+# ```bash
+# mshnet doctor --dataset-dir data/NUAA-SIRST
+# ```
+#
+# A mistake that you can mend is one line, with the value and what to write instead, and status 2; no traceback. If you see a traceback, it is a fault of ours. Below, `...` stands for names and numbers.
+#
+# ## It does not accept what I write
+#
+# | it says | what to do |
+# |---|---|
+# | `... is no setting; did you mean ...?` | a misspelt name. `mshnet train --help` lists all; the same names go to a notebook's settings cell and to papermill's `-p` |
+# | `...=... is not possible: write ...` | the value is outside its range, which the line names |
+# | `... is retired: write ...` | a flag of the official script; the line has today's |
+# | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name |
+# | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](local.ipynb)) |
+# | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
+# | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
+#
+# ## It does not find the data
+#
+# | it says | what to do |
+# |---|---|
+# | `dataset_dir=...: there is no such folder` | relative paths begin where you started. On Kaggle write the name of the attached data set, in Colab the full path on Drive |
+# | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`; perhaps it is one folder deeper, and then the line says which |
+# | `...; name one with --...-list` | no list of names, or several: say which with `--train-list` or `--test-list` |
+# | `...: damaged, or no archive ...; copy or fetch it again` | often a web page saved as `.zip`, or an upload that broke off |
+# | `...: refused, its member ...` | the archive would write outside its folder. Unpack it by hand if you trust it |
+# | `...: cannot be fetched ...` | no way to the network, or the address is gone. On Kaggle switch Internet on. Else get the data by hand |
+# | `... is fetched from Google Drive: ...` | install gdown, or take the way that the line names |
+# | `...: needs ... and ... has ... free; make room` | the disk is too small for the data set |
+#
+# ## The data are not right
+#
+# | it says | what to do |
+# |---|---|
+# | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
+# | `name in both lists, so the test is not independent: ...` | a warning: scores will look too good |
+# | `batch_size=...: there are only ... training images; write --batch-size ... or less` | as it says |
+# | nothing, but marks in the pictures sit beside the targets | masks of another size or of other images: look at `mshnet data` and at the picture `samples` |
+#
+# ## The device
+#
+# | it says | what to do |
+# |---|---|
+# | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
+# | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
+# | `this machine has a TPU, but torch_xla is not installed` | take the service's own TPU image; see [the TPU page](tpu.ipynb), which has all lines that begin with `device=xla` |
+# | `precision=...: not on ...; write ...` | leave it at `auto` |
+# | `this chip only emulates bf16; write --precision fp32 (or auto)` | a T4 with the preset a100, say: `--preset ""`, or `--precision auto` behind it |
+# | `...=...: does not fit into the memory of ...; write ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` tries what fits |
+# | `batch_size=... cannot be shared by ... devices: write ...` | a multiple of their number |
+#
+# ## It trains, but
+#
+# | what you see | what to do |
+# |---|---|
+# | `the prediction ...: begin anew with ...`, `the prediction ...: try a smaller --lr, and look at the masks with ...` | begin anew with `--preset steady`, or with `--preset paper --fusion-start full_size --join-rate 0.1`; the [task notebook](../36_task.ipynb) explains the trap |
+# | `epoch ..., step ...: the loss is no number; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
+# | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
+# | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |
+# | the first epoch is slow | on a GPU `torch.compile` works before the first step (`--compile off`), on a TPU every phase is compiled once |
+# | every epoch is slow | the doctor's line `accelerator`: is it the device that you meant? Are the data on a network disk or on Drive? `mshnet bench` says what a step waits for |
+# | it is not the same score as last time | two runs of one seed agree to the last bit on one type of CPU, with one torch and one number of threads; `--deterministic` for GPUs |
+#
+# ## It does not go on
+#
+# | it says | what to do |
+# |---|---|
+# | `... holds another run (...); write its settings... or another --output-dir` | a setting that changes the result has changed; the line names it, with both values |
+# | `epochs=...: the run has ... already; write ... or more` | as it says |
+# | `...: another process trains in this folder; wait for it or stop it` | a second terminal, or a kernel that still runs |
+# | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are no run: `--weight-path` starts from them |
+# | `...: cannot be written (...); what was there is unchanged` | the disk is full or read-only. Mend it; the same command goes on |
+# | `stopped  ...; nothing is lost. Go on: run the same again, or` | no fault: it was asked to stop, or the hours of the session were over |
+#
+# ## Google Drive and mirrors
+#
+# | it says | what to do |
+# |---|---|
+# | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere name a folder: `--mirror-dir DIR` |
+# | `Google Drive is not mounted: results stay in ...` | run the cell again and allow it; training goes on meanwhile |
+# | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or away. Free space; nothing needs to be restarted |
+# | `mirror  ... of ... files are in ...; missing: ...` | the session ends before all is copied: copy what it names by hand, or run again |
+#
+# ## Weights
+#
+# | it says | what to do |
+# |---|---|
+# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | as it says |
+# | `...: there is no such file` | is it the right folder? Each run has its own, and `best.pt` appears with the first scored epoch |
+# | `...: weights of another model: ...` | not MSHNet's, or another version of it; the first differences are named |
+# | `...: not a torch file of weights, or a damaged one` | often a download that broke off, or a web page |
+# | `...: refused, it would run code when loaded` | it is not plain weights. Do not load it by other means unless you know who made it |
+#
+# ## Predicting, comparing, exporting
+#
+# | it says | what to do |
+# |---|---|
+# | `...: no image and no video (...)` | the list names the file types; of a folder the images in it count, not those below it |
+# | `no memory for a piece of ...: write a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
+# | `explore` or `watch` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
+# | status 1, and files are counted as skipped | they could not be read: `summary.json` names each with its reason, the others are done |
+# | `these scores cannot be compared: ...` | the test sets or the measures differ, as it says. Score both alike, or `--anyway`, and the table says what differs |
+# | `...: ... is not beside it (an older mshnet or another program wrote none); ...` | an ONNX file and its `.json` belong together: copy both, or export the weights again |
+# | `...: pt2 is retired; write onnx, or name the weights themselves` | `--format onnx`; a `.pt2` file of an older release is read by torch alone |
+# | `...: does not compute its own example, so this onnxruntime or file is wrong` | try another version of onnxruntime; export again |
+
+# %% [markdown]
+# If none of this helps, these three say most about a fault:
+#
+# ```bash
+# mshnet --version
+# mshnet doctor --json
+# mshnet data data/NUAA-SIRST
+# ```
+#
+# Together with the command, its last lines, and `config.json` and `env.json` of the run's folder.
+
+# %%
+from mshnet.cli import main
+
+main(["train", "--epochz", "3"])
+
+# %% [markdown]
+# The number is the exit status; the line went to where errors go.
