@@ -7,10 +7,10 @@
 #
 # ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)
 #
-# - **It detects.** Trained weights are included, and the default recipe `steady` gave a usable detector with every seed we measured.
+# - **It detects.** Trained weights are included, and the default recipe `steady` gave a usable detector with every measured seed.
 # - **Right.** Network, losses, transforms and scores equal the official code, to the last pixel for counts and to float32 rounding elsewhere ([tests](../tests/test_golden.py)). Each score is stored with its protocol.
 # - **Nothing lost.** Run the same command again to resume an interrupted run. On the same CPU with `--deterministic` the weights are equal to the last bit.
-# - **It teaches.** Each notebook explains why, how, the result, the edge cases.
+# - **It teaches.** Notebooks explain why and how, in order.
 #
 # ## Find a target now
 #
@@ -30,7 +30,7 @@
 #
 # ## Open a runner
 #
-# A runner finds targets, trains, scores and draws. Without a data set it uses synthetic scenes.
+# A runner finds targets, trains, scores and draws. Its default data are synthetic scenes.
 #
 # | runner | for | open |
 # |---|---|---|
@@ -40,7 +40,7 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) | Kaggle with a TPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle with one or two GPUs | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 #
-# Headless, in a clone after `pip install -e '.[notebook]'`: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting can be a parameter. The runners are tested on a CPU under papermill. Not tested, because none was available: a real TPU, an Apple chip, macOS, Windows, a real Colab or Kaggle session, a real Google Drive.
+# Headless, in a clone after `pip install -e '.[notebook]'`: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting works. The runners are tested on a CPU under papermill. Not tested, because none was available: a real TPU, an Apple chip, macOS, Windows, a real Colab or Kaggle session, a real Google Drive.
 #
 # ## Train and score
 #
@@ -55,7 +55,7 @@
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed beside a plain script, in a clone
 # ```
 #
-# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](12_places.ipynb); the downloads are not tested).
+# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](13_fetch.ipynb); downloads are not tested).
 #
 # ```python
 # from mshnet.core import Config
@@ -78,11 +78,11 @@
 # | `paper`, NUAA-SIRST | 30 | 0, 1 | 0.216 | 0.001 | 0.431 | 0.418 | 495828.3 | 1 of 2 |
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.824 | 0.815 | 0.829 | 0.983 | 11.4 | 0 of 5 |
 #
-# [Results](guides/results.ipynb) has the folders, speed, and what was not measured.
+# [Results](guides/results.ipynb) has folders, speed and gaps.
 #
 # ## When a session ends
 #
-# Run the same command or notebook again. An interrupt, a closed terminal or the end of the session's hours loses nothing. A killed process loses at most the epoch in progress and the one before. With `--mirror-dir` (Drive in Colab) a run survives the loss of its machine. [The guide](guides/resume.ipynb) lists every case.
+# Run the same command or notebook again. An interrupt, a closed terminal or the end of the session's hours loses nothing. A killed process loses at most the epoch in progress and the one before. With `--mirror-dir` (Drive in Colab) a run survives the loss of its machine. [All cases](guides/resume.ipynb).
 #
 # ## TPU and several GPUs
 #
@@ -101,6 +101,7 @@
 # | [Results](guides/results.ipynb) | everything measured |
 # | [How the scores are defined](guides/scores.ipynb) | and why published ones differ |
 # | [Speed and memory](guides/speed.ipynb) | tables by device |
+# | [From image to score](guides/fifteen.ipynb) | fifteen functions, by hand |
 # | [Write your own task](guides/task.ipynb) | a different network, loss or problem |
 # | [Troubleshooting](guides/trouble.ipynb) | by symptom |
 # | [Gallery](guides/gallery.ipynb) | what the suite draws |
@@ -110,9 +111,11 @@
 # | part | notebooks |
 # |---|---|
 # | the method | [network](00_model.ipynb), [loss](01_loss.ipynb), [metrics](02_metrics.ipynb) |
-# | settings and data | [settings](10_core.ipynb), [places](12_places.ipynb), [data](21_data.ipynb) |
-# | training | [devices](30_device.ipynb), [run folder](34_run.ipynb), [task](36_task.ipynb), [evaluation](43_evaluate.ipynb), [training loop](37_train.ipynb) |
-# | use | [pictures](50_show.ipynb), [doctor](56_doctor.ipynb), [bench](55_bench.ipynb), [export](52_export.ipynb), [predict](53_predict.ipynb), [compare](54_compare.ipynb), [commands](57_cli.ipynb), [entry point](58_main.ipynb) |
+# | ground | [settings](10_core.ipynb), [files](11_files.ipynb), [places](12_places.ipynb), [downloads](13_fetch.ipynb) |
+# | images | [scenes](20_scenes.ipynb), [data](21_data.ipynb), [augmentation](22_augment.ipynb) |
+# | engine | [devices](30_device.ipynb), [TPU](31_xla.ipynb), [processes](32_ranks.ipynb), [weights](33_weights.ipynb), [run folder](34_run.ipynb), [session](35_session.ipynb), [task](36_task.ipynb), [training loop](37_train.ipynb) |
+# | detector | [CPU](40_cpu.ipynb), [detection](41_detection.ipynb), [analysis](42_analyse.ipynb), [evaluation](43_evaluate.ipynb) |
+# | use | [pictures](50_show.ipynb), [widgets](51_explore.ipynb), [export](52_export.ipynb), [predict](53_predict.ipynb), [compare](54_compare.ipynb), [bench](55_bench.ipynb), [doctor](56_doctor.ipynb), [commands](57_cli.ipynb), [start](58_main.ipynb) |
 #
 # ## Work on it
 #
@@ -125,7 +128,7 @@
 # make test-all    # everything that a change must pass
 # ```
 #
-# Both make their environments: `.venv` and, for XLA, `.venv-xla` (7 GB, Linux on x86-64; `make test` leaves it out). To avoid CUDA's several GB on Linux, make `.venv` first and install the CPU build of the torch in `constraints.txt`. Then read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
+# Both make their environments, `.venv` and `.venv-xla` (7 GB, Linux on x86-64). To avoid CUDA's several GB on Linux, make `.venv` first and install the CPU build of `constraints.txt`'s torch. Read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
 #
 # ## Source and licence
 #

@@ -57,7 +57,7 @@
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # 速度，并与普通脚本对比（在克隆的仓库中）
 # ```
 #
-# `mshnet COMMAND --help` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`（见[笔记本](12_places.ipynb)（英文）；下载未测试）。
+# `mshnet COMMAND --help` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`（见[笔记本](13_fetch.ipynb)（英文）；下载未测试）。
 #
 # ```python
 # from mshnet.core import Config
@@ -103,6 +103,7 @@
 # | [结果](guides/results.ipynb)（英文） | 全部测量结果及其文件夹 |
 # | [指标的定义](guides/scores.ipynb)（英文） | 以及为什么已发表的数值不同 |
 # | [速度与内存](guides/speed.ipynb)（英文） | 按设备列出的表格 |
+# | [从图像到分数](guides/fifteen.ipynb)（英文） | 亲手调用十五个函数 |
 # | [编写自己的任务](guides/task.ipynb)（英文） | 换网络、换损失、换问题 |
 # | [故障排查](guides/trouble.ipynb)（英文） | 按现象查找 |
 # | [图集](guides/gallery.ipynb)（英文） | 本项目会画哪些图 |
@@ -114,9 +115,11 @@
 # | 部分 | 笔记本 |
 # |---|---|
 # | 方法 | [网络](00_model.ipynb)、[损失](01_loss.ipynb)、[指标](02_metrics.ipynb) |
-# | 设置与数据 | [设置](10_core.ipynb)、[运行环境与文件夹](12_places.ipynb)、[数据](21_data.ipynb) |
-# | 训练 | [设备](30_device.ipynb)、[训练的文件夹](34_run.ipynb)、[任务](36_task.ipynb)、[评测](43_evaluate.ipynb)、[训练循环](37_train.ipynb) |
-# | 使用 | [图片](50_show.ipynb)、[机器检查](56_doctor.ipynb)、[测速](55_bench.ipynb)、[导出](52_export.ipynb)、[预测](53_predict.ipynb)、[比较](54_compare.ipynb)、[命令](57_cli.ipynb)、[程序入口](58_main.ipynb) |
+# | 基础 | [设置](10_core.ipynb)、[文件](11_files.ipynb)、[运行环境与文件夹](12_places.ipynb)、[下载](13_fetch.ipynb) |
+# | 图像 | [合成场景](20_scenes.ipynb)、[数据](21_data.ipynb)、[数据增强](22_augment.ipynb) |
+# | 引擎 | [设备](30_device.ipynb)、[TPU](31_xla.ipynb)、[多进程](32_ranks.ipynb)、[权重](33_weights.ipynb)、[训练的文件夹](34_run.ipynb)、[会话](35_session.ipynb)、[任务](36_task.ipynb)、[训练循环](37_train.ipynb) |
+# | 检测器 | [CPU](40_cpu.ipynb)、[检测](41_detection.ipynb)、[分析](42_analyse.ipynb)、[评测](43_evaluate.ipynb) |
+# | 使用 | [图片](50_show.ipynb)、[交互窗口](51_explore.ipynb)、[导出](52_export.ipynb)、[预测](53_predict.ipynb)、[比较](54_compare.ipynb)、[测速](55_bench.ipynb)、[机器检查](56_doctor.ipynb)、[命令](57_cli.ipynb)、[启动](58_main.ipynb) |
 #
 # ## 参与开发
 #
@@ -129,7 +132,7 @@
 # make test-all    # 任何修改都必须通过的全部检查
 # ```
 #
-# 两条 make 命令都会自己建立环境：`.venv`，以及用于 XLA 的 `.venv-xla`（7 GB，仅限 x86-64 的 Linux；`make test` 不含它）。在 Linux 上，默认的 torch 会下载 CUDA，有数 GB。如果不需要，请先建 `.venv`，并在其中安装 `constraints.txt` 所写版本的 CPU 版 torch。然后请读 [CONTRIBUTING](../CONTRIBUTING.md)、[LOG](../LOG.md)（试过什么）和 [CHANGELOG](../CHANGELOG.md)。
+# 两条 make 命令都会自己建立环境：`.venv` 和 `.venv-xla`（7 GB，仅限 x86-64 的 Linux）。在 Linux 上，默认的 torch 会下载 CUDA，有数 GB。如果不需要，请先建 `.venv`，并在其中安装 `constraints.txt` 所写版本的 CPU 版 torch。然后请读 [CONTRIBUTING](../CONTRIBUTING.md)、[LOG](../LOG.md)（试过什么）和 [CHANGELOG](../CHANGELOG.md)。
 #
 # ## 来源与许可
 #

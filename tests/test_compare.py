@@ -419,7 +419,7 @@ def test_wilson_is_the_closed_form():
 
 
 def test_calibration_error_is_the_mean_gap():
-    "By hand: two decile_sums, gaps 0.1 and 0.3."
+    "By hand: two tenths, gaps 0.1 and 0.3."
     pixels, target = [60, *[0] * 8, 40], [12, *[0] * 8, 24]
     curve = {"pixels": pixels, "target": target, "mean": [0.1, *[math.nan] * 8, 0.9]}
     found = calibration({name: np.array(values) for name, values in curve.items()})

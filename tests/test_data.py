@@ -28,7 +28,7 @@ def config(folder, **settings):
 
 @pytest.fixture
 def folder(tmp_path):
-    "A data set in epoch_order: six training and four test images."
+    "A data set in order: six training and four test images."
     return make_dataset(tmp_path / "tiny")
 
 

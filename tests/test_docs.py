@@ -6,6 +6,8 @@ import importlib
 import json
 import re
 import shlex
+import sys
+import threading
 from pathlib import Path
 
 import docs
@@ -13,10 +15,12 @@ import jupytext
 import nbformat
 import pytest
 import test_nbs
+from conftest import make_dataset
 
 import nbs
 from mshnet.cli import main, parse
 from mshnet.core import Config, UserError, configure
+from mshnet.evaluate import evaluate
 from mshnet.model import MSHNet
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -259,6 +263,29 @@ def test_the_troubleshooting_page_quotes_what_is_said(line, quote, capsys):
     pattern = ".*".join(map(re.escape, quote.split("...")))
     assert re.search(pattern, capsys.readouterr().err)
     assert f"`{quote}`" in prose("guides/trouble")
+
+
+def test_the_fifteen_functions_are_those_of_a_scoring(tmp_path):
+    "The guide's headings, in its order, are what `evaluate` calls first for each."
+    named = re.findall(r"\d+\. `([\w.]+)`", prose("guides/fifteen"))
+    assert len(named) == 15
+    made = make_dataset(tmp_path / "data", train=2, test=3)
+    config = Config(dataset_dir=str(made), batch_size=2, base_size=32, device="cpu")
+    called = []
+
+    def look(frame, event, _):
+        "Note the functions of the library, under the names of the guide."
+        if event == "call" and Path(frame.f_code.co_filename).parent.name == "mshnet":
+            called.append(frame.f_code.co_qualname.removesuffix("_on_cpu"))
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+    try:
+        evaluate(config)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert [name for name in dict.fromkeys(called) if name in named] == named
 
 
 # Two languages

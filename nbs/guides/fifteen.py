@@ -1,0 +1,193 @@
+# %% [markdown]
+# # From image to score in fifteen functions
+#
+# > One test image, from its file to its part of the score line. Every function on the way is called by hand, and the sum is what `mshnet test` prints.
+
+# %% [markdown]
+# `mshnet test` reads images, predicts and counts. Fifteen functions do the work, and each takes plain values: a path, an array, a tensor. Read this page with the code beside it: each heading links to the notebook that explains its function, and in a notebook `load??` shows the source.
+#
+# We need a data set. Four synthetic scenes are written to a folder in the layout of NUAA-SIRST, with a list of names:
+
+# %%
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from matplotlib import pyplot as plt
+from PIL import Image
+
+from mshnet.core import Config
+from mshnet.scenes import scene
+
+root = Path(tempfile.mkdtemp())
+for folder in ("images", "masks"):
+    (root / folder).mkdir()
+for i in range(4):
+    image, mask = scene(np.random.default_rng(i), 200)
+    Image.fromarray(image).save(root / f"images/scene_{i}.png")
+    Image.fromarray(255 * mask).save(root / f"masks/scene_{i}.png")
+(root / "test.txt").write_text("".join(f"scene_{i}\n" for i in range(4)))
+config = Config(dataset_dir=str(root), batch_size=4, device="cpu", precision="fp32")
+
+# %% [markdown]
+# ## The files
+#
+# ### 1. `load`: a folder becomes pairs ([data](../21_data.ipynb))
+#
+# `load` reads the part that is asked for, once in a process: training, pictures and reports share the result. It returns a `Split`, a list of names with a sequence of pairs, and what is wrong with the files.
+
+# %%
+from mshnet.data import load
+
+parts, findings = load(config, ["test"])
+split = parts["test"]
+print(len(split), "images,", len(findings.errors), "errors; the first is", split.names[0])
+
+# %% [markdown]
+# ### 2. `find_dataset`: what `--dataset-dir` means ([fetch](../13_fetch.ipynb))
+#
+# The first thing that `load` does. A folder stands for itself; an archive is unpacked, a known name is looked for beside the notebook, in Kaggle's input and on Drive.
+
+# %%
+from mshnet.fetch import find_dataset
+
+assert find_dataset(config.dataset_dir) == root
+
+# %% [markdown]
+# ### 3. `read_image` and 4. `read_mask`: pixels ([data](../21_data.ipynb))
+#
+# Real files are messy. An image may be grey, colour, of 16 bits or with a palette; it becomes 8-bit grey or colour. A mask is labels: 0 and 1, whatever grey level the file has for a target.
+
+# %%
+from mshnet.data import read_image, read_mask
+
+image, mode = read_image(root / "images/scene_0.png")
+mask, repairs = read_mask(root / "masks/scene_0.png", image.shape[:2])
+assert (image == split.pairs[0][0]).all() and (mask == split.pairs[0][1]).all()
+print(f"mode {mode}, {image.shape[0]}x{image.shape[1]} pixels, {mask.sum()} of them are targets")
+
+# %% [markdown]
+# ## The batch
+#
+# ### 5. `resize_square`: the official resize ([augment](../22_augment.ipynb))
+#
+# Both sides become `base_size`, the image bilinear and the mask by the nearest pixel. Scores of different resize rules cannot be compared, and so the rule is part of every score's protocol.
+
+# %%
+from mshnet.augment import resize_square
+
+pairs = [resize_square(*pair, config.base_size) for pair in split.pairs]
+
+# %% [markdown]
+# ### 6. `collate`: one batch ([augment](../22_augment.ipynb))
+#
+# Arrays become tensors of bytes. Grey is repeated to three channels only here, and everything before costs a third. `real` marks the rows that only fill the last batch: a batch always has the same shape.
+
+# %%
+from mshnet.augment import collate
+
+batch = collate(pairs, real=[True] * len(pairs))
+print({name: (tuple(x.shape), x.dtype) for name, x in batch._asdict().items()})
+
+# %% [markdown]
+# ### 7. `Device.transfer_batch`: to the chip ([device](../30_device.ipynb))
+#
+# The bytes are sent, a quarter of what floats would take. On a CPU only the memory layout changes.
+
+# %%
+from mshnet.device import open_device
+
+device = open_device(config.device, config.precision)
+sent = device.transfer_batch(batch)
+
+# %% [markdown]
+# ## The prediction
+#
+# ### 8. `infer` ([device](../30_device.ipynb)) and 9. `Detection.predict` ([detection](../41_detection.ipynb))
+#
+# `infer` runs a forward pass without gradients in the device's precision, and reads the result back: the only moment at which the host waits for the chip. What is computed is the task's: `predict` returns the logits that are scored, those of the fused head, or of the full-size head in a run's warm-up.
+
+# %%
+from mshnet.device import infer
+from mshnet.evaluate import trained_model
+from mshnet.task import make_task
+
+task, trained = make_task(config), trained_model("pretrained")
+model = device.to_device(trained.model).eval()
+logits = infer(device, lambda: task.predict(model, sent, trained.phase))  # [4,1,256,256]
+
+# %% [markdown]
+# ### 10. `normalise` ([detection](../41_detection.ipynb)), 11. `MSHNet.forward` and 12. `attend` ([model](../00_model.ipynb))
+#
+# Inside `predict`, bytes become numbers around zero, by ImageNet's mean and deviation. The network halves the image four times, doubles it four times, and has a head at each scale; one convolution fuses the four. Each of its blocks ends with `attend`: three lines that weigh the channels, then the pixels. By hand it is the same:
+
+# %%
+import torch
+
+from mshnet.detection import normalise
+
+with torch.no_grad():
+    masks, fused = model(normalise(sent.image))
+assert torch.equal(fused, logits)
+print("heads:", [tuple(head.shape[2:]) for head in masks], "fused:", tuple(fused.shape[2:]))
+
+# %% [markdown]
+# ## The score
+#
+# ### 13. `objects`: targets and detections ([metrics](../02_metrics.ipynb))
+#
+# A pixel is predicted where its logit is above 0, a probability above one half. Pixels that touch, also at a corner, are one object.
+
+# %%
+from mshnet.metrics import objects
+
+pred, truth = (logits > 0)[:, 0].numpy(), batch.mask[:, 0].numpy() > 0
+targets, detections = objects(truth[0]), objects(pred[0])
+print(f"{len(targets)} targets, {len(detections)} detections")
+
+# %% [markdown]
+# ### 14. `find`: which detection found which target ([metrics](../02_metrics.ipynb))
+#
+# A detection finds a target if their centroids are less than 3 pixels apart, one to one. The pixels of all others are false alarms.
+
+# %%
+from mshnet.metrics import find
+
+print(find(targets, detections, config.rule))
+
+figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="compressed")
+shown = (batch.image[0, 0], logits[0, 0].sigmoid(), batch.mask[0, 0])
+titles = ("image", "probability of a target", "ground truth")
+for panel, pixels, title in zip(axes, shown, titles, strict=True):
+    panel.imshow(pixels, cmap="gray")
+    panel.set_title(title)
+    panel.set_axis_off()
+for row, col in detections.centroid:
+    axes[0].add_patch(plt.Circle((col, row), 9, fill=False, color="tab:orange"))
+
+# %% [markdown]
+# ### 15. `Counts.scores`: the line ([metrics](../02_metrics.ipynb))
+#
+# A `Tally` counts images as they come, and divides last. IoU is of all pixels together, nIoU the mean over images, Pd the share of targets that were found, Fa the false pixels per million.
+
+# %%
+from mshnet.metrics import Tally
+
+tally = Tally(config.rule)
+tally.add(logits, batch.mask, batch.real)
+by_hand = tally.scores()
+print(by_hand)
+
+# %% [markdown]
+# The command does these fifteen steps, batch by batch, and adds what makes the number comparable: its protocol.
+
+# %%
+from mshnet.evaluate import evaluate
+
+result = evaluate(config)
+assert result.scores == by_hand
+print(result.scores)
+result.protocol
+
+# %% [markdown]
+# From here: [what the scores mean](scores.ipynb), [how a training step works](../37_train.ipynb), [a task of your own](task.ipynb).
