@@ -47,7 +47,7 @@
 # | arithmetic | float32 | bfloat16 where the chip has it, float16 on a T4 or V100 | faster; `--precision fp32` for the other |
 # | a run | weights in a folder by date | a folder named after its settings that holds everything to resume | sessions end |
 #
-# The scored images are the same: both sides are squashed to 256.
+# The scored images are the same: both sides are resized to 256.
 #
 # To keep the official network and loss but not its failures, one line starts the fusing layer as the full-size head and trains the new parts at a tenth of the rate:
 #
@@ -63,7 +63,7 @@
 # mshnet test --weight-path MSHNet.tar --dataset-dir data/IRSTD-1k --rule reference
 # ```
 #
-# **What was tried:** files of that form, made here, and the official network's own parameter names. The published files themselves were not available, and this suite does not download them. A file is read without running code in it; one that would is refused.
+# **Tested:** files of that form, made here, and the official network's parameter names. Not tested: the published files themselves, which were not available; this suite does not download them. Reading a file never runs code in it; a file that needs to is refused.
 #
 # In Python:
 

@@ -4,9 +4,9 @@
 # > Linux, Windows, a MacBook: install, find the GPU, train.
 
 # %% [markdown]
-# **What was tried:** Linux on x86-64, on a CPU. Windows, macOS, NVIDIA GPUs and Apple chips were not at hand; what is said of them below follows from the code and the documentation of torch.
+# **Tested:** Linux on x86-64, on a CPU. Not tested, because none was available: Windows, macOS, NVIDIA GPUs, Apple chips. Their sections follow from the code and from torch's documentation.
 #
-# Python 3.11 or newer and git are needed; where Python is older, conda brings one (below). An environment of its own keeps torch apart from other projects.
+# You need git and Python 3.11 or newer; conda can install one (below). A separate environment keeps torch apart from other projects.
 #
 # ## Linux
 #
@@ -37,7 +37,7 @@
 # nohup mshnet train --dataset-dir data/NUAA-SIRST &
 # ```
 #
-# `tail -f` on the run's `train.log` shows how it goes, and `status.json` beside it says the same to programs.
+# `tail -f` on the run's `train.log` follows the training. Programs read `status.json` beside it.
 #
 # ## Windows
 #
@@ -53,7 +53,7 @@
 # mshnet train --preset quick
 # ```
 #
-# If PowerShell refuses to run `activate`, take the Command Prompt. Give the `activate` line again in every new terminal. pip's torch for Windows is the CPU build. For an NVIDIA GPU install the build for CUDA that pytorch.org names for your system first; if torch does not see the GPU, the doctor's line `build` says so. There is no `make` on Windows: `mshnet` and the notebooks do not need it. Windows has no SIGHUP and no alarm signals; Ctrl-C ends a run as it does elsewhere. Windows refuses to replace a file that another program has open: if a mirror or `watch` reads a checkpoint at the wrong moment, the run ends with one line, and the same command resumes it. `torch.compile` needs a compiler there; if it does not work, training says so and goes on without.
+# If PowerShell refuses to run `activate`, take the Command Prompt. Give the `activate` line again in every new terminal. pip's torch for Windows is the CPU build. For an NVIDIA GPU install the build for CUDA that pytorch.org names for your system first; the doctor's line `build` reports a torch that does not see the GPU. There is no `make` on Windows: `mshnet` and the notebooks do not need it. Windows has no SIGHUP and no alarm signals; Ctrl-C ends a run as it does elsewhere. Windows refuses to replace a file that another program has open: if a mirror or `watch` reads a checkpoint at the wrong moment, the run ends with one line, and the same command resumes it. `torch.compile` needs a compiler there; without one, training warns and does not compile.
 #
 # ## MacBook
 #
@@ -67,7 +67,7 @@
 # mshnet train --preset quick
 # ```
 #
-# On an Apple chip (M1 and later) the GPU is found by itself: `--device mps`. It computes in float32. If the doctor says that Python is translated by Rosetta, it is a Python for Intel's processors and has no GPU: install one for arm64. If the GPU does something wrong or slowly, `--device cpu` is always there.
+# On an Apple chip (M1 and later) the GPU is the default device (`--device mps`). It computes in float32. If the doctor reports that Rosetta translates Python, that Python is for Intel's processors and has no GPU: install one for arm64. If the GPU is wrong or slow, use `--device cpu`.
 #
 # ## With conda
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How the scores are defined, and why published ones differ
 #
-# > Five numbers, the choices behind each, and what must be said beside a score before it can be compared.
+# > Five numbers, the choices behind each, and what a score must record before it can be compared.
 
 # %% [markdown]
 # Two tables of this field rarely mean the same by the same word. Here every saved score carries its **protocol**: data, size, resize, threshold, rule, how the epoch was chosen, seed, device, precision. Two numbers can be compared if their protocols agree.
@@ -11,7 +11,7 @@
 # | score | what it is | range | what can go wrong |
 # |---|---|---|---|
 # | IoU | overlap / union of all pixels of the set, divided once at the end | 0..1 | large targets decide |
-# | nIoU | mean IoU of the images | 0..1 | images with an empty union say nothing and stay out |
+# | nIoU | mean IoU of the images | 0..1 | images with an empty union are left out |
 # | F1 | harmonic mean of the pixels' precision and recall | 0..1 | follows from IoU: 2 IoU / (1 + IoU) |
 # | Pd | found targets / targets | 0..1 | depends on what "found" means |
 # | Fa | pixels of false alarms per **million** pixels | 0 and up | other papers count per image, or multiply by another power of ten |
@@ -56,11 +56,11 @@ print(score(found - 0.5, truth, rule="reference"))
 # - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by as much as epochs vary. Here the default is the last epoch; `--choose test` repeats the habit, and the protocol then reports "the TEST list itself".
 # - **One seed.** Three seeds of one recipe (0 in float32, the others in bfloat16) ended anywhere between a good detector and a prediction that marks nearly every pixel ([seed 6](../../results/nuaa-sirst-paper), [0](../../results/nuaa-sirst-paper-seed0), [1](../../results/nuaa-sirst-paper-seed1)).
 # - **Other lists.** NUAA-SIRST comes with 341 and 86 images, and most papers use 213 and 214. The protocol has a hash of the names and pixels of the list.
-# - **Another size.** Masks squashed to 256x256 are other masks; a target of 2 pixels may become 1, or 6.
+# - **A different size.** Masks resized to 256x256 are different masks; a target of 2 pixels may become 1, or 6.
 # - **nIoU** over images, or over targets. **Fa** per million pixels, or per image.
 # - **The threshold**: at a lower one Pd and Fa both rise. `trade_offs` draws the curve of a run.
 #
-# ## What a score says of itself
+# ## What a score records
 
 # %%
 import json

@@ -18,7 +18,7 @@ away = "The tables are in the repository, in results/SPEED.md."
 # %% [markdown]
 # ## Machines
 #
-# The name of the device says in which precision it computed. *Data* are the images that were there; a bench takes some of them.
+# The name of the device includes the precision. *Data* are the images that were there; a bench takes some of them.
 
 # %%
 Markdown(section.get("Machines", away))
@@ -32,11 +32,11 @@ Markdown(section.get("Machines", away))
 Markdown(section.get("Speed", away))
 
 # %% [markdown]
-# A ratio says what the work on this library was worth on that machine. It is not the ratio on a different one.
+# A ratio is the gain of this library on that machine. On a different machine it is different.
 #
 # ## Start and memory
 #
-# Memory and the time to the first step, imports included, were measured in processes of their own, once each. On a CPU it is the process's memory, Python and torch included (some 500 MiB before the first step); on a GPU it is what torch has allocated there.
+# Memory and the time to the first step, imports included, were measured once each, in a new process. On a CPU it is the process's memory, Python and torch included (some 500 MiB before the first step); on a GPU it is what torch has allocated there.
 
 # %%
 Markdown(section.get("Start and memory", away))
@@ -50,7 +50,7 @@ Markdown(section.get("Start and memory", away))
 Markdown(section.get("400 epochs", away))
 
 # %% [markdown]
-# The cost is hours times rate. What an hour costs depends on the place, the contract and the day, so the library knows no prices: `mshnet bench --rate 1.2` prints the cost at yours. Twice the rate is worth paying for more than twice the speed.
+# The cost is hours times rate. The price of an hour depends on the place, the contract and the day. The library has no prices; `mshnet bench --rate 1.2` prints the cost at yours. Twice the rate is worth paying for more than twice the speed.
 
 # %% [markdown]
 # ## What can be set

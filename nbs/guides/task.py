@@ -75,7 +75,7 @@ run.history[-1]["losses"]
 # %% [markdown]
 # ## Another problem
 #
-# All that training knows of a problem is a [`Task`](../36_task.ipynb). Six methods have no usual answer:
+# Training reaches a problem only through a [`Task`](../36_task.ipynb). Six methods have no usual answer:
 #
 # | method | answer |
 # |---|---|
@@ -200,7 +200,7 @@ config = ToneSettings(epochs=10, device="cpu", output_dir=f"{folder.name}/tones"
 print(train(config))
 
 # %% [markdown]
-# In a module of your own write its name in place of `__main__`. `evaluate` scores the run again, the command `compare` puts such runs side by side, and `export` writes their weights as safetensors. These commands know the tasks of the library; call `mshnet.cli.main([...])` after you have registered yours.
+# In a module of your own write its name in place of `__main__`. `evaluate` scores the run again, the command `compare` puts such runs side by side, and `export` writes their weights as safetensors. These commands have the tasks of the library; register yours, then call `mshnet.cli.main([...])`.
 #
 # A method that is missing is reported by its name:
 

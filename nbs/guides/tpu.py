@@ -7,7 +7,7 @@
 #
 # Open [tpu_setup](../run/tpu_setup.ipynb) in Colab (one v5e chip) or [kaggle_tpu](../run/kaggle_tpu.ipynb) on Kaggle (eight) and run it from top to bottom. That is all; the rest of this page is for when you want to know more, or when it goes wrong.
 #
-# **What was not verified:** no real TPU was at hand. Everything here ran on torch_xla's own CPU runtime with one and with eight virtual devices (`make test-xla`), which shows that the programs are right, compiled once and shared by all devices, and says nothing about the speed, the memory or the rounding of a real chip, nor about Colab and Kaggle themselves.
+# **Not verified:** no real TPU was available. Everything here ran on torch_xla's own CPU runtime with one and with eight virtual devices (`make test-xla`). That shows that the programs are right, compiled once and shared by all devices. It shows nothing about the speed, the memory or the rounding of a real chip, nor about Colab and Kaggle themselves.
 #
 # ## What to check first
 #
@@ -15,11 +15,11 @@
 # mshnet doctor --device xla --batch-size 16
 # ```
 #
-# or the cell "The machine" of a runner. The line `accelerator` says how many chips there are, of which generation and with how much memory; the line `build` is an error if torch_xla is missing or made for another torch.
+# or the cell "The machine" of a runner. The line `accelerator` reports the number of chips, their generation and memory; the line `build` is an error if torch_xla is missing or made for another torch.
 #
 # ## It does not start
 #
-# | what it says | why | what to do |
+# | message | cause | what to do |
 # |---|---|---|
 # | `this machine has no TPU` | the session has another accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | something was installed over the image's torch | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
@@ -28,7 +28,7 @@
 # | `PJRT_DEVICE=... is another kind of runtime` | left over from another guide | remove it |
 # | `this process has trained on another device before` | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
 #
-# What older guides say and no longer works: `cloud-tpu-client`, `xm.xrt_world_size`, `xmp.spawn(nprocs=8)` (an error since torch_xla 2.6), `xm.xla_device`, `xm.mark_step`. None of it is needed here: one process drives all chips.
+# Older guides name functions that no longer work: `cloud-tpu-client`, `xm.xrt_world_size`, `xmp.spawn(nprocs=8)` (an error since torch_xla 2.6), `xm.xla_device`, `xm.mark_step`. None of it is needed here: one process drives all chips.
 #
 # ## How many chips, and which batch size
 #
@@ -71,7 +71,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## Saving fails
 #
-# Checkpoints are plain CPU tensors, written by the host: `last.pt` and `best.pt`, 33 MB each, in the run's folder. What goes wrong is the disk: on Kaggle only `/kaggle/working` is kept, on Colab nothing is after the session. A checkpoint written on a TPU goes on at a GPU or a CPU and back, in the precision that the run began with: name it with `--resume`, or take the folder along.
+# Checkpoints are plain CPU tensors, written by the host: `last.pt` and `best.pt`, 33 MB each, in the run's folder. The risk is the disk: Kaggle keeps only `/kaggle/working`, and Colab keeps nothing after the session. A run that began on a TPU resumes on a GPU or a CPU, and back, in the precision that it began with: name it with `--resume`, or copy the folder.
 #
 # ## Watching it
 #

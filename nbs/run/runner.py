@@ -7,7 +7,7 @@
 #
 # ## 1. Install / 安装
 #
-# Only what is missing. A preinstalled torch, torch_xla, numpy or IPython is never replaced: pip is told to keep them.
+# This installs only what is missing. It never replaces a preinstalled torch, torch_xla, numpy or IPython.
 
 # %% tags=["install", "only:local"]
 import importlib.metadata
@@ -110,10 +110,10 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 6. Train / 训练
 #
-# One line per epoch; to see curves and predictions meanwhile, run `from mshnet.explore import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again to resume, on a new machine too if there is a mirror (on Kaggle: if the last output is attached as input). The stop button ends the step in progress, stores everything and reports how to resume. A finished run is only shown.
+# Training prints one line per epoch. To see curves and predictions meanwhile, run `from mshnet.explore import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
-# **The first step of each phase takes long on a TPU**, a minute or so: it is compiled, and says so. It happens twice in a run, for training and for scoring. All chips share each batch; the result does not depend on their number.
+# **The first step of each phase takes about a minute on a TPU**, because it is compiled, and a line reports it. A run compiles twice, for training and for scoring. All chips share each batch; the result does not depend on their number.
 
 # %% [markdown] tags=["only:kaggle_gpu"]
 # With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result is that of one GPU with the same `batch_size`.
