@@ -551,6 +551,6 @@ with tempfile.TemporaryDirectory() as tmp:
     kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "runs", "", "", Path(tmp) / "local")
     found = [find_dataset(name, kaggle).name for name in ("irstd", "IRSTD-1k")]
     test_eq(found, ["irstd", "IRSTD-1k"])
-    with expect_fail(UserError, contains="did you mean irstd?"):
+    with expect_fail(UserError, contains="did you mean 'irstd'?"):
         find_dataset(f"{tmp}/input/irst", kaggle)
 test_eq(find_dataset(""), None)

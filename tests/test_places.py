@@ -615,7 +615,7 @@ def test_a_folder_on_drive_is_not_mistaken_for_its_old_copy(monkeypatch, tmp_pat
         ("nothing", "there is no such folder"),
         ("nothing.zip", "there is no such folder"),
         ("a.rar", "is a file, not a folder or an archive (.zip, .tar, .tar.gz, .tgz)"),
-        ("sett", "did you mean set?"),
+        ("sett", "did you mean 'set'?"),
         ("~nobody/x", "there is no such folder"),
         ("x" * 5000, "there is no such folder"),
         ("a\0b", "there is no such folder"),
@@ -939,7 +939,7 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
     [
         ("pack", "required: RUN"),
         ("pack nothing", "nothing: is no run, there is no such folder"),
-        ("pack set", "did you mean set-1f0c2a9b?"),
+        ("pack set", "did you mean 'set-1f0c2a9b'?"),
         ("pack set-1f0c2a9b/figures", "is no run, it has no config.json"),
         ("pack set-1f0c2a9b --format rar", "write zip or tar.gz"),
         ("pack set-1f0c2a9b --output no/such/a.zip", "there is no folder no/such; make it first"),

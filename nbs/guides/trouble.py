@@ -16,7 +16,7 @@
 #
 # | it says | what to do |
 # |---|---|
-# | `... is no setting; did you mean ...?` | a misspelt name. `mshnet train --help` lists all; the same names go to a notebook's settings cell and to papermill's `-p` |
+# | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all; the same names go to a notebook's settings cell and to papermill's `-p` |
 # | `...=... is not possible: write ...` | the value is outside its range, which the line names |
 # | `... is retired: write ...` | a flag of the official script; the line has today's |
 # | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name |
