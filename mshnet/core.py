@@ -69,10 +69,7 @@ class OptimizerFields(BaseModel):
         "it stays",
     )
     lr_end: float = Field(
-        default=0.01,
-        ge=0,
-        le=1,
-        description="schedule=cosine: the last learning rate as a fraction of lr",
+        default=0.01, ge=0, le=1, description="cosine: last learning rate as a fraction of lr"
     )
     warmup_steps: int = Field(
         default=-1,
@@ -127,8 +124,7 @@ class MachineFields(BaseModel):
         default=20, ge=1, le=1_000_000, description="steps between two progress lines"
     )
     debug_xla: str = Field(
-        default="",
-        description="folder for compiled programs and metrics of a TPU, for experts; empty: none",
+        default="", description="folder for a TPU's programs and metrics, for experts; empty: none"
     )
 
 
