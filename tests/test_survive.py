@@ -795,7 +795,7 @@ def test_a_file_that_cannot_take_its_place_leaves_the_one_before(tmp_path, monke
         rename(old, new)
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(UserError, match="what was there is unchanged"):
+    with pytest.raises(UserError, match="the old file is unchanged"):
         write_atomic(path, "epoch 2", previous=tmp_path / "previous.pt")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"last.pt": "epoch 1"}
 

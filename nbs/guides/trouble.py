@@ -78,7 +78,7 @@
 # | `epochs=...: the run has ... already; write ... or more` | as it says |
 # | `...: another process trains in this folder; wait for it or stop it` | a second terminal, or a kernel that still runs |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are no run: `--weight-path` starts from them |
-# | `...: cannot be written (...); what was there is unchanged` | the disk is full or read-only. Mend it; the same command goes on |
+# | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Mend it; the same command goes on |
 # | `stopped  ...; nothing is lost. Go on: run the same again, or` | no fault: it was asked to stop, or the hours of the session were over |
 #
 # ## Google Drive and mirrors
