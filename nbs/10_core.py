@@ -506,12 +506,14 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 
 
 # %% [markdown]
-# Here is the first example again, executed, and what a preset changes:
+# Here is the first example again, executed; then a preset, and the names of all settings by their group:
 
 # %%
 print(Config(epochs=3, lr=0.01))
-print("---")
 print(Config(**PRESETS["quick"]))
+recipe = (TrainingFields, OptimizerFields, DataFields, AugmentFields, NetworkFields)
+for group in (*recipe, MachineFields, SafetyFields):
+    print(f"{group.__name__:16}{', '.join(group.model_fields)}")
 
 # %% [markdown]
 # ## Tasks

@@ -705,7 +705,7 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq((mirror_folder(asked, colab), wants_drive(asked, colab)), (None, True))
     colab.drive.mkdir(parents=True)
     test_eq(mirror_folder(asked, colab), colab.drive / "mshnet" / "mine")
-mount_drive(HERE).line
+test_eq(mount_drive(HERE), Mounted(None, "Google Drive is mounted in Colab only"))
 
 # %% [markdown]
 # ## Errors of disks and libraries

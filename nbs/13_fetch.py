@@ -340,6 +340,7 @@ def known(text: str) -> Published | None:
 test_eq([known(name).name for name in ("sirst", "irstd-1K")], ["NUAA-SIRST", "IRSTD-1k"])
 with expect_fail(UserError, contains="did you mean 'NUAA-SIRST'?"):
     find_dataset("NUAA-SIRTS")
+Published("MY-SET", "https://example.org/my-set").by_hand
 
 
 # %% [markdown]
