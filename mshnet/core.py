@@ -303,10 +303,7 @@ class AugmentFields(BaseModel):
         "(native), or with its long side resized to 0.5 to 2 times base_size (resize)",
     )
     target_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="share of the crops that must hold a target, if their image has one",
+        default=0.5, ge=0, le=1, description="share of crops with a target, if the image has one"
     )
     augment: Literal["flips", "paper", "robust"] = Field(
         default="flips",

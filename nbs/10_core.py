@@ -253,7 +253,7 @@ class PlaceFields(SafetyFields, MachineFields):
 
 
 # %% [markdown]
-# `Settings` joins them. It is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths, so truth values and impossible file names are rejected here, once.
+# `Settings` joins them. It is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once.
 #
 # The suite trains several *tasks*. `Settings` holds what every task has, and a task's own class adds the rest.
 
@@ -370,10 +370,7 @@ class AugmentFields(BaseModel):
         "(native), or with its long side resized to 0.5 to 2 times base_size (resize)",
     )
     target_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="share of the crops that must hold a target, if their image has one",
+        default=0.5, ge=0, le=1, description="share of crops with a target, if the image has one"
     )
     augment: Literal["flips", "paper", "robust"] = Field(
         default="flips",
@@ -637,7 +634,7 @@ def _translate(
 
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different, so the settings of these are left out. A record of a newer release may hold more settings than this one knows; `settings_from` skips them.
+# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold more settings than this one knows; `settings_from` skips them.
 
 # %%
 #| export
@@ -783,7 +780,7 @@ def as_user_error() -> Iterator[None]:
 
 
 # %% [markdown]
-# The remedy follows from the definition of the setting, so the two cannot disagree. An unknown name gets the nearest known one, which saves a look into the manual.
+# The remedy is made from the definition of the setting, and the two cannot disagree. An unknown name gets the nearest known one, which saves a look into the manual.
 
 # %%
 #| export

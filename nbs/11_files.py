@@ -235,10 +235,9 @@ def locked(
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise TimeoutError(f"{file} is held by another process") from None
-    except NotImplementedError:
-        held = False
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
+    except (NotImplementedError, OSError) as error:
+        unsupported = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+        if isinstance(error, OSError) and error.errno not in unsupported:
             raise
         held = False
     try:

@@ -315,7 +315,7 @@ def _worth_more(target: Path, source: Path) -> str:
     if any(ours[name] != theirs[name] for name in recipe):
         return "it holds another run; name another mirror_dir or output_dir"
     here, there = _epochs_done(source), _epochs_done(target)
-    return f"it holds {there} epochs of this run, and this run has {here}" if there > here else ""
+    return f"it holds {there} epochs, and this run has {here}" if there > here else ""
 
 
 def _in_short(error: Exception) -> str:
