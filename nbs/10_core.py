@@ -1,7 +1,7 @@
 # %% [markdown]
 # # core
 #
-# > One `Config` says what a run is: checked once, written beside its results, the same in a notebook, on the command line and in a file.
+# > One `Config` holds every setting of a run: checked once, written beside the results, the same in a notebook, on the command line, in a file and in a preset.
 
 # %%
 #| default_exp core
@@ -30,127 +30,47 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 
 # %% [markdown]
-# ## Whose mistake is it?
+# ## What is a `Config`?
 #
-# A mistyped setting is not a crash. It deserves one line: what is wrong, the value, what to write instead. `UserError` marks those, so that the command line can print the line and leave with status 2, and a notebook can show the line instead of forty frames of our own code.
+# A run has about fifty settings, from the learning rate to the folder of its results. A `Config` is one frozen value that holds all of them. Make one and look at it:
 #
+# ```python
+# >>> print(Config(epochs=3, lr=0.01))
+# epochs = 3
+# lr = 0.01
+# all other settings: the defaults
+# ```
 #
-# The value may come from a file that nobody wrote on purpose: with line breaks in a name, with signs that move a terminal's cursor, with a million letters. `one_line` sees to it that an error stays one line whatever was read, in one place instead of wherever an error is raised. What cannot be printed is written as Python writes it, and of what is too long the middle is left out.
-
-# %%
-#| export
-def one_line(
-    text: str,
-    most: int = 2000,  # letters, before any are written in another way
-) -> str:
-    "A text as one line that can be printed."
-    if len(text) > most:
-        text = f"{text[: most // 2]} ... {text[-(most // 2) :]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def first_line(error: object) -> str:
-    "The first line of what an error of somebody else's says."
-    return next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason given")
-
-
-def counted(count: int, what: str) -> str:
-    "A number of things, such as 1 frame and 2 frames."
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-STOPPED = "stopped; the same command goes on"  # how a command ends that was asked to stop
-
-
-class UserError(ValueError):
-    "A mistake that the user can mend: its text is one line with the value and the remedy."
-
-    def __init__(self, text: str) -> None:
-        super().__init__(one_line(text))
-
-    def _render_traceback_(self) -> list[str]:
-        "IPython asks an exception for this before it prints a traceback of its own."
-        return [f"UserError: {self}"]
-
-
-# %%
-test_eq(one_line("a\nb\x1b[2J\ud800"), r"a\nb\x1b[2J\ud800")
-test_eq(str(UserError("x" * 9999)), one_line("x" * 9999))
-test_eq([first_line("\n  it broke\nhere"), first_line("")], ["it broke", "no reason given"])
-test_eq([counted(n, "frame") for n in (0, 1, 2)], ["0 frames", "1 frame", "2 frames"])
-UserError("epochs=0: write a whole number of at least 1")._render_traceback_()
-
+# A wrong name or value raises `UserError`. Its text is one line with the value and the remedy:
+#
+# ```python
+# >>> Config(epochz=3)
+# UserError: unknown setting 'epochz'; did you mean 'epochs'?
+# ```
+#
+# Four doors lead to the same checked object:
+#
+# | door | for example |
+# |---|---|
+# | notebook | `configure({"epochs": 3})`, or the variables of a runner's settings cell |
+# | command line | `mshnet train --epochs 3` |
+# | file | `mshnet train --config mine.json` |
+# | preset | `mshnet train --preset paper` |
+#
+# `configure` joins them in one order, in which a later one overrules an earlier one:
+#
+# ```
+# defaults  <  preset  <  the resumed run  <  file  <  flags or variables   ->   Config
+# ```
+#
+# This page first defines the settings, then the doors, then the name that a run gets from its settings. Mistakes and damaged files come last.
 
 # %% [markdown]
-# A value is shown as Python writes it, shortened, so that the remedy behind it is still seen:
-
-# %%
-#| export
-def shown(
-    value: Any,  # of any type and size
-) -> str:
-    "A value for an error line."
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = short.maxlong = 200
-    try:
-        return short.repr(value)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
-        return "a number of thousands of digits"
-
-
-# %%
-test_eq([shown(v) for v in ("a\nb", 0.5, 10**5000)][:2], [r"'a\nb'", "0.5"])
-[shown(10**5000), shown([[[[[[[["deep"]]]]]]]]), shown(list(range(1000)))]
-
-
-# %% [markdown]
-# The network, the loss and the scores stand on torch alone and raise plain `ValueError`. Where those concern a file that the user named, they are the user's:
-
-# %%
-#| export
-@contextlib.contextmanager
-def as_user_error() -> Iterator[None]:
-    "Turn a ValueError about something that the user gave into a UserError."
-    try:
-        yield
-    except ValueError as error:
-        raise UserError(str(error)) from None
-
-
-# %%
-with expect_fail(UserError, contains="no such file"), as_user_error():
-    raise ValueError("weights.pt: there is no such file")
-
-
-# %% [markdown]
-# A guess at what was meant saves a look into the manual:
-
-# %%
-#| export
-def did_you_mean(
-    word: str,  # what was written
-    known: list[str],  # what could have been written
-) -> str:  # "; did you mean X?", or "" if nothing is close
-    "The end of an error line about an unknown word."
-    longer = [name for name in known if word and name.startswith(word)]
-    close = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-# %%
-test_eq(did_you_mean("epochz", ["epochs", "seed"]), "; did you mean epochs?")
-test_eq(did_you_mean("warm", ["epochs", "warm_epoch"]), "; did you mean warm_epoch?")
-test_eq(did_you_mean("learning", ["epochs", "seed"]), "")
-
-
-# %% [markdown]
-# ## The settings
+# ## Recipe and place
 #
-# There are two kinds, and the difference decides what a resumed run may change. A **place** setting changes where and how conveniently a result is computed: `PlaceFields`. Every other setting is **recipe** and changes the result: data, model, optimizer, batch, seed, sizes, precision.
+# There are two kinds of settings, and the difference decides what a resumed run may change. A **recipe** setting changes the result: data, model, optimizer, batch, seed, sizes, precision. A **place** setting changes where and how conveniently the result is computed.
 #
-# The suite trains several *tasks*. `Settings` holds what every task has; the task's own class adds the rest. `Config` is the class of detection with MSHNet, and most of this page is about it.
-#
-# Every setting has a default, a range and a description with its unit. The defaults are the recipe `steady`: it starts from a nearly empty prediction, supervises all five outputs from the first step by soft IoU and cross-entropy, and keeps averaged weights of the last epoch, so no epoch has to be chosen. The task notebook shows why it cannot die. The paper's own recipe (Liu et al., CVPR 2024, arXiv:2403.19366) is `--preset paper`.
+# Every setting has a default, a range and a description with its unit; `mshnet train --help` prints the descriptions. The recipe that all tasks share is the training and the optimizer:
 
 # %%
 #| export
@@ -184,13 +104,8 @@ class TrainingFields(BaseModel):
     )
 
 
-# %% [markdown]
-# The optimizer and its learning rate:
-
-# %%
-#| export
 class OptimizerFields(BaseModel):
-    "Recipe settings of the optimizer."
+    "Recipe settings of the optimizer and its learning rate."
 
     optimizer: Literal["adamw", "adam", "adagrad"] = Field(
         default="adamw", description="how gradients become steps"
@@ -198,17 +113,18 @@ class OptimizerFields(BaseModel):
     lr: float = Field(default=0.001, gt=0, le=10, description="learning rate")
     schedule: Literal["cosine", "constant"] = Field(
         default="cosine",
-        description="cosine: the rate falls to lr_end * lr at the last step; constant: it stays",
+        description="cosine: the learning rate falls to lr_end * lr at the last step; constant: "
+        "it stays",
     )
     lr_end: float = Field(
-        default=0.01, ge=0, le=1, description="schedule=cosine: the last rate as a fraction of lr"
+        default=0.01, ge=0, le=1, description="cosine: last learning rate as a fraction of lr"
     )
     warmup_steps: int = Field(
         default=-1,
         ge=-1,
         le=1_000_000,
-        description="steps in which the rate grows from 0 to lr; -1: one epoch, at most a tenth "
-        "of the run; 0: none",
+        description="steps in which the learning rate grows from 0 to lr; -1: one epoch, at most "
+        "a tenth of the run; 0: none",
     )
     weight_decay: float = Field(
         default=0.01,
@@ -221,18 +137,18 @@ class OptimizerFields(BaseModel):
         default=0.999,
         ge=0,
         lt=1,
-        description="decay of the averaged weights in a step (exponential moving average); they "
-        "are what is scored and kept; 0: none",
+        description="decay of the averaged weights in a step (exponential moving average), which "
+        "are scored and kept; 0: none",
     )
 
 
 # %% [markdown]
-# All others belong to the machine:
+# The place settings say how to use the machine, what to do when a session ends, a disk fills up or an image is damaged (nobody is there to decide it then), and where files are:
 
 # %%
 #| export
 class MachineFields(BaseModel):
-    "Settings that say how the machine is used."
+    "Settings of the use of the machine."
 
     num_workers: int = Field(
         default=-1,
@@ -261,30 +177,24 @@ class MachineFields(BaseModel):
         default=20, ge=1, le=1_000_000, description="steps between two progress lines"
     )
     debug_xla: str = Field(
-        default="",
-        description="folder for compiled programs and metrics of a TPU, for experts; empty: none",
+        default="", description="folder for a TPU's programs and metrics, for experts; empty: none"
     )
 
 
-# %% [markdown]
-# Sessions end, disks fill up, files rot. What to do then is said beforehand, because nobody is there when it happens:
-
-# %%
-#| export
 class SafetyFields(BaseModel):
-    "Settings that say how a run survives what happens to it."
+    "Settings that decide beforehand what a run does when something fails."
 
     max_hours: float = Field(
         default=0.0,
         ge=0,
         le=10_000,
-        description="hours after which the session stops by itself, with all written; 0: by the "
-        "place (Colab and Kaggle end sessions, other machines do not)",
+        description="hours after which the run stops by itself, with everything written; 0: by "
+        "the place (Colab and Kaggle end sessions, other machines do not)",
     )
     mirror_dir: str = Field(
         default="",
-        description="folder to which the run's files are copied meanwhile, each run in its own; "
-        "drive: mshnet on Google Drive, in Colab; empty: none",
+        description="folder to which the run's files are copied during the run, each run in its "
+        "own; drive: mshnet on Google Drive, in Colab; empty: none",
     )
     mirror_rate: float = Field(
         default=20.0, gt=0, le=10_000, description="most megabytes per second copied to mirror_dir"
@@ -293,46 +203,41 @@ class SafetyFields(BaseModel):
         default=0,
         ge=0,
         le=65_536,
-        description="images computed at once, their gradients added up to a batch; batch norm "
-        "takes its means over these; 0: the whole batch",
+        description="images computed at once; their gradients add up to a batch, and batch norm "
+        "averages over them; 0: the whole batch",
     )
     on_out_of_memory: Literal["stop", "halve"] = Field(
         default="stop",
-        description="when a batch does not fit: stop, or halve micro_batch and go on",
+        description="when a batch runs out of memory: stop, or halve micro_batch and continue",
     )
     on_bad_image: Literal["stop", "skip"] = Field(
         default="stop",
-        description="when an image cannot be read: stop, or skip it: the next one is trained on in "
-        "its place, and it is not scored",
+        description="when an image cannot be read: stop, or skip it (training takes the next one "
+        "in its place, scoring leaves it out)",
     )
 
 
-# %% [markdown]
-# And what is where:
-
-# %%
-#| export
 class PlaceFields(SafetyFields, MachineFields):
-    "Settings that say where a run happens: they may change when it is resumed."
+    "Settings of where a run happens; they may change when it is resumed."
 
     preset: str = Field(default="", description="named differences from the defaults; empty: none")
     dataset_dir: str = Field(
         default="",
-        description="data set: its folder, its archive (.zip, .tar, .tar.gz, .tgz) or a name to be "
-        "fetched (NUAA-SIRST, IRSTD-1k, NUDT-SIRST); empty: synthetic scenes",
+        description="data set: its folder, its archive (.zip, .tar, .tar.gz, .tgz) or a name to "
+        "download (NUAA-SIRST, IRSTD-1k, NUDT-SIRST); empty: synthetic scenes",
     )
     weight_path: str = Field(
         default="",
         description="weights to start from (train), to score (test), to predict with (predict) or "
-        "to write for other programs (export): a file, a run's folder, or pretrained (those that "
-        "come with mshnet, which test and predict use where none are named)",
+        "to write for other programs (export): a file, a run folder, or pretrained (those that "
+        "come with mshnet, the default of test and predict)",
     )
     output_dir: str = Field(
         default="",
-        description="folder of the run, or of the results; empty: named after the recipe (train) "
+        description="run folder, or folder of the results; empty: named after the recipe (train) "
         "or the weights (predict), runs/bench (bench), or none (test)",
     )
-    resume: str = Field(default="", description="checkpoint or run folder to go on from")
+    resume: str = Field(default="", description="checkpoint or run folder to resume")
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|mps|xla|cuda(:\d+)?)$",
@@ -348,37 +253,22 @@ class PlaceFields(SafetyFields, MachineFields):
 
 
 # %% [markdown]
-# Nearly all texts among the settings name a file or a folder. What none can be called is refused once, here, for all who will look for it: a file system raises another kind of error for every kind of such name.
-
-# %%
-#| export
-def _can_be_a_name(
-    text: str,
-) -> bool:
-    "Whether a file or a folder can be called that."
-    longest = max((len(part.encode()) for part in Path(text).parts), default=0)
-    controls = any(sign < " " for sign in text)
-    stranger = os.path.expanduser(text).startswith("~")  # a user who is not known here
-    return len(text) <= 1000 and longest <= 255 and not controls and not stranger
-
-
-# %%
-test_eq([_can_be_a_name(n) for n in ("", "data/sirst", "~/x")], [True, True, True])
-test_eq([_can_be_a_name(n) for n in ("a\nb", "a" * 300, "~nobody-here/x")], [False, False, False])
-
-
-# %% [markdown]
-# `Settings` joins them. It is frozen, refuses names it does not know, and reports errors in our own words (pydantic's messages speak of schemas). `True` is not a number of epochs, whatever Python thinks.
+# `Settings` joins them. It is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once.
+#
+# The suite trains several *tasks*. `Settings` holds what every task has, and a task's own class adds the rest.
 
 # %%
 #| export
 class Settings(PlaceFields, OptimizerFields, TrainingFields):
-    "The settings of every task; a task's own class adds its recipe and its presets."
+    """The settings of every task; a task's own class adds its recipe and its presets.
+
+    Raises UserError, one line for all wrong settings together.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
-    first_look: ClassVar[str] = ""  # the preset where neither data nor a preset are named
-    made_up: ClassVar[str] = "synthetic"  # name of the data where no data set is named
+    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are named
+    synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
 
     task: str = Field(default="detect", description="what is trained")
 
@@ -387,19 +277,20 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             super().__init__(**values)
         except ValidationError as error:
             wrong = error.errors()
-            more = [f"{len(wrong) - 10} more"] if len(wrong) > 10 else []
-            lines = [_explain(dict(e), type(self)) for e in wrong[:10]] + more
+            lines = [_explain(dict(e), type(self)) for e in wrong[:10]]
+            if len(wrong) > 10:
+                lines.append(f"{len(wrong) - 10} more")
             raise UserError("; ".join(lines)) from None
 
     @field_validator("*", mode="before")
     @classmethod
-    def refuse_impossible_values(cls, value: Any, info: ValidationInfo) -> Any:
-        "Python would take True for 1; and no setting is a text that cannot be a name."
+    def reject_impossible_values(cls, value: Any, info: ValidationInfo) -> Any:
+        "Reject True as a number, and a text that no file can have as its name."
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, bool) and field.annotation is not bool:
             raise ValueError("a truth value")
-        if isinstance(value, str) and not _can_be_a_name(value):
-            raise ValueError("no name of a file")
+        if isinstance(value, str) and not _is_possible_path(value):
+            raise ValueError("not a possible path")
         return value
 
     def __str__(self) -> str:
@@ -419,12 +310,12 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         return [name for name in cls.model_fields if name not in PlaceFields.model_fields]
 
     @classmethod
-    def unnamed(cls) -> dict[str, Any]:
+    def name_defaults(cls) -> dict[str, Any]:
         "Recipe values that leave a run's name as it is; see `run_name`."
         return cls().recipe()
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
-        "One line for each setting that was written by hand and has no effect, with the reason."
+        "One line for each setting that the user wrote and that has no effect, with the reason."
         lines = []
         if "lr_end" in written and self.schedule != "cosine":
             lines.append(f"lr_end is not used with schedule={self.schedule}")
@@ -435,148 +326,23 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         return lines
 
 
-# %% [markdown]
-# What to write instead follows from the definition of a setting, so it cannot fall out of step with it:
-
-# %%
-#| export
-def expects(
-    name: str,  # a setting
-    settings: type[Settings],  # of which task
-) -> str:  # such as "a whole number, at least 1"
-    "What may be written for a setting."
-    field = settings.model_fields[name]
-    choices = get_args(field.annotation)
-    if choices:
-        return "one of " + ", ".join(choices)
-    if field.annotation is bool:
-        return "true or false"
-    if field.annotation is str:
-        patterned = any(getattr(m, "pattern", None) for m in field.metadata)
-        return (field.description or "") if patterned else "a name that a file or folder can have"
-    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    words |= {"multiple_of": "a multiple of"}
-    limits = [
-        f"{words[key]} {value}"
-        for limit in field.metadata
-        for key in words
-        if (value := getattr(limit, key, None)) is not None
-    ]
-    return ", ".join(["a whole number" if field.annotation is int else "a number", *limits])
-
-
-def _explain(
-    error: dict[str, Any],  # one of pydantic's errors
-    settings: type[Settings],  # of which task
-) -> str:  # one line
-    "A refused setting in one line: its name, its value, what to write instead."
-    name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is no Unicode
-    if name not in settings.model_fields:
-        return unknown(name, list(settings.model_fields))
-    return f"{name}={shown(error['input'])} is not possible: write {expects(name, settings)}"
-
-
-# %% [markdown]
-# A name that is none is answered with the nearest one. A command has flags of its own, and does not take every setting.
-
-# %%
-#| export
-def unknown(
-    name: str,  # what was written
-    known: list[str],  # what could have been written
-    otherwise: str = "",  # the end of the line if nothing is close
-) -> str:  # one line
-    "A name that is no setting, in one line."
-    if name in RETIRED:
-        return f"{name} {RETIRED[name]}"
-    hint = did_you_mean(name, known)
-    return f"{name} is no setting{hint or otherwise}"
-
-
-# %% [markdown]
-# Flags of the official script and of guides that meant something else, or nothing, answer with what to do today. Other names known from guides keep working, and a switch of theirs stands for one of our settings.
-
-# %%
-#| export
-RETIRED = {
-    "mode": "is retired: write `mshnet train` or `mshnet test`",
-    "multi_gpus": "is retired: write --num-devices N",
-    "if_checkpoint": "is retired: a run started again goes on; --resume names another",
-}
-ALIASES = {
-    "data_path": "dataset_dir",
-    "global_batch_size": "batch_size",
-    "num_cores": "num_devices",
-}
-SWITCHES = {"use_tpu": ("device", "xla")}  # what they mean when they are on
-
-
-def _translate(
-    written: Mapping[str, Any],  # settings by the names that the user knows; None: not written
-) -> dict[str, Any]:  # by the names of today
-    "Settings under their names of today; UserError if two of them contradict each other."
-    values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
-    for switch, (name, meant) in SWITCHES.items():
-        given = values.pop(switch, False)
-        on = given.lower() if isinstance(given, str) else given
-        if on not in (True, "true", "1", "yes", False, "false", "0", "no"):
-            raise UserError(f"{switch}={shown(given)} is not possible: write true or false")
-        if on in (False, "false", "0", "no"):
-            continue
-        if values.get(name, "auto") not in ("auto", meant):
-            other = shown(values[name])
-            raise UserError(f"{switch} means {name}={meant}, and {name}={other} is written")
-        values[name] = meant
-    return values
-
-
-# %% [markdown]
-# ## Which task
-#
-# `task` is a setting like any other, but it is read first, because its class validates all others. The table names the classes as text, so that nothing is imported for a task that is not used. Your own task needs one line, `TASKS["mine"] = ("my_module:MySettings", "my_module:MyTask")` (see the [guide](guides/task.ipynb)).
-
-# %%
-#| export
-TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
-    "detect": ("mshnet.core:Config", "mshnet.detection:Detection"),
-}
-
-
-def resolve(
-    text: str,  # such as "mshnet.core:Config"
-) -> Any:
-    "Import what a text names."
-    module, _, name = text.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-def settings_class(
-    task: Any,  # of TASKS; of any type, from a file
-) -> type[Settings]:
-    "The settings of a task; UserError if it is not known."
-    if not isinstance(task, str) or task not in TASKS:
-        hint = did_you_mean(task, list(TASKS)) if isinstance(task, str) else ""
-        known = ", ".join(TASKS)
-        raise UserError(f"task={shown(task)} is not known{hint} (there are {known})")
-    found: type[Settings] = resolve(TASKS[task][0])
-    return found
-
-
-# %%
-test_eq(settings_class("detect").__name__, resolve(TASKS["detect"][0]).__name__)
-with expect_fail(UserError, contains="did you mean detect?"):
-    settings_class("detekt")
+def _is_possible_path(text: str) -> bool:
+    "Whether a file or a folder can have this name, on any of our systems."
+    longest = max((len(part.encode()) for part in Path(text).parts), default=0)
+    controls = any(sign < " " for sign in text)
+    no_such_user = os.path.expanduser(text).startswith("~")
+    return len(text) <= 1000 and longest <= 255 and not controls and not no_such_user
 
 
 # %% [markdown]
 # ## Detection
 #
-# What MSHNet adds. First the data:
+# The recipe of MSHNet adds the data, the training crop (the augment notebook shows each kind), the network with its loss, and the rule of the scores (the metrics notebook defines it):
 
 # %%
 #| export
 class DataFields(BaseModel):
-    "Recipe settings that say what is trained on."
+    "Recipe settings of the data."
 
     train_list: str = Field(
         default="", description="file of training names in the data set; empty: found"
@@ -585,32 +351,16 @@ class DataFields(BaseModel):
         default="", description="file of test names in the data set; empty: found"
     )
     scenes: int = Field(
-        default=240,
-        ge=4,
-        le=100_000,
-        description="synthetic training scenes, where there is no data set",
+        default=240, ge=4, le=100_000, description="synthetic training scenes, without a data set"
     )
     base_size: int = Field(
-        default=256,
-        ge=32,
-        le=4096,
-        multiple_of=16,
-        description="side of the scored image in pixels",
+        default=256, ge=32, le=4096, multiple_of=16, description="side of the scored image, pixels"
     )
     crop_size: int = Field(
-        default=128,
-        ge=32,
-        le=4096,
-        multiple_of=16,
-        description="side of the training crop in pixels",
+        default=128, ge=32, le=4096, multiple_of=16, description="side of the training crop, pixels"
     )
 
 
-# %% [markdown]
-# How a training image is made from them (the data notebook shows each):
-
-# %%
-#| export
 class AugmentFields(BaseModel):
     "Recipe settings of the training crop."
 
@@ -620,10 +370,7 @@ class AugmentFields(BaseModel):
         "(native), or with its long side resized to 0.5 to 2 times base_size (resize)",
     )
     target_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="share of the crops that must hold a target, if their image has one",
+        default=0.5, ge=0, le=1, description="share of crops with a target, if the image has one"
     )
     augment: Literal["flips", "paper", "robust"] = Field(
         default="flips",
@@ -633,13 +380,8 @@ class AugmentFields(BaseModel):
     )
 
 
-# %% [markdown]
-# The network, its loss and its rates. `rule` is the definition of Pd and Fa (see the metrics notebook):
-
-# %%
-#| export
 class NetworkFields(BaseModel):
-    "Recipe settings of the network, its outputs and how they are scored."
+    "Recipe settings of the network, its outputs and their scores."
 
     network: str = Field(
         default="mshnet", description="the detector's network, by its name in NETWORKS"
@@ -672,12 +414,13 @@ class NetworkFields(BaseModel):
         default=1.0,
         gt=0,
         le=1,
-        description="rate of the coarse heads and the fusing convolution, as a fraction of lr",
+        description="learning rate of the coarse heads and the fusing convolution, as a fraction "
+        "of lr",
     )
     lr_rule: Literal["fixed", "sqrt"] = Field(
         default="fixed",
         description="fixed: lr as written; sqrt: lr is that of batch 4 and grows with the root of "
-        "the batch (4 times the batch, twice the rate), epoch by epoch during the warm-up",
+        "the batch (4 times the batch, twice the learning rate), epoch by epoch in the warm-up",
     )
     rule: Literal["exact", "reference"] = Field(
         default="exact",
@@ -689,14 +432,16 @@ class NetworkFields(BaseModel):
 # %% [markdown]
 # A preset is a name for a few differences from the defaults.
 #
-# - `steady` is the defaults themselves.
-# - `paper` is the recipe of the paper and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
+# - `steady` is the defaults. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step, and the averaged weights of the last epoch are kept, and no epoch has to be chosen. The task notebook shows why this recipe cannot die.
+# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
 # - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs.
-# - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). Sixteen images can be shared by 1, 2, 4, 8 or 16 chips.
+# - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips.
+#
+# Runs of the first release do not record all settings; `FIRST_DEFAULTS` has the values that they used.
 
 # %%
 #| export
-FIRST_DEFAULTS: dict[str, Any] = {  # of the first release, whose runs do not record all of these
+FIRST_DEFAULTS: dict[str, Any] = {
     "choose": "val",
     "crop_size": 256,
     "crop": "resize",
@@ -724,24 +469,19 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-# %% [markdown]
-# And all of it:
-
-# %%
-#| export
 class Config(Settings, NetworkFields, AugmentFields, DataFields):
-    "The settings of detection with MSHNet; see `configure` for how presets and flags join."
+    "The settings of detection with MSHNet; `configure` joins them from presets, files and flags."
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
     first_look: ClassVar[str] = "quick"
-    made_up: ClassVar[str] = "scenes"
+    synthetic_name: ClassVar[str] = "scenes"
 
     task: Literal["detect"] = Field(default="detect", description="what is trained")
 
     @classmethod
-    def unnamed(cls) -> dict[str, Any]:
+    def name_defaults(cls) -> dict[str, Any]:
         "The defaults, except that a run keeps the name that the first release gave it."
-        return super().unnamed() | FIRST_DEFAULTS
+        return super().name_defaults() | FIRST_DEFAULTS
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect, and a warm-up that is as long as the run."
@@ -753,9 +493,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
             )
         for name in ("head_bias", "fusion_start"):
             if name in written and self.weight_path:
-                lines.append(
-                    f"{name} is not used with a weight_path: the weights have their own start"
-                )
+                lines.append(f"{name} is not used with a weight_path, which has its own values")
         if "scenes" in written and self.dataset_dir:
             lines.append("scenes is not used with a dataset_dir")
         for name in ("train_list", "test_list"):
@@ -765,60 +503,61 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 
 
 # %% [markdown]
-# Every refusal names the setting, the value and the remedy, all of them at once:
+# Here is the first example again, executed; then a preset, and the names of all settings by their group:
 
 # %%
-def refusal(**values):
-    "The line that refuses these settings."
-    try:
-        Config(**values)
-    except UserError as error:
-        return str(error)
+print(Config(epochs=3, lr=0.01))
+print(Config(**PRESETS["quick"]))
+recipe = (TrainingFields, OptimizerFields, DataFields, AugmentFields, NetworkFields)
+for group in (*recipe, MachineFields, SafetyFields):
+    print(f"{group.__name__:16}{', '.join(group.model_fields)}")
 
-
-[
-    refusal(epochs=0),
-    refusal(crop_size=250),
-    refusal(choose="best", lr="fast"),
-    refusal(device="gpu"),
-    refusal(epochs=True),
-    refusal(epochz=3),
-    refusal(mode="train"),
-]
+# %% [markdown]
+# ## Tasks
+#
+# `task` is a setting like any other, but it is read first, because its class validates all others. The table names the classes as text, and nothing is imported for a task that is not used. Your own task needs one line, `TASKS["mine"] = ("my_module:MySettings", "my_module:MyTask")` (see the [guide](guides/task.ipynb)).
 
 # %%
-test_eq(
-    _translate({"use_tpu": True, "num_cores": 8, "lr": None}), {"num_devices": 8, "device": "xla"}
-)
-test_eq(_translate({"use_tpu": False, "device": "cpu"}), {"device": "cpu"})
-with expect_fail(UserError, contains="device='cpu' is written"):
-    _translate({"use_tpu": True, "device": "cpu"})
+#| export
+TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
+    "detect": ("mshnet.core:Config", "mshnet.detection:Detection"),
+}
 
-# %%
-#| hide
-test_eq(
-    refusal(epochs=0), "epochs=0 is not possible: write a whole number, at least 1, at most 1000000"
-)
-wrong = {"loc": ("epochz",), "type": "extra_forbidden", "input": 3}
-test_eq(_explain(wrong, Config), unknown("epochz", list(Config.model_fields)))
-assert "multiple of 16" in refusal(crop_size=250) and "did you mean epochs" in refusal(epochz=3)
-assert set(PlaceFields.model_fields).isdisjoint(Config.recipe_names())
-assert "retired" in unknown("mode", []) and expects("lr", Config).startswith("a number")
-assert MachineFields.model_fields.keys() | SafetyFields.model_fields.keys() < (
-    PlaceFields.model_fields.keys()
-)
-assert TrainingFields.model_fields.keys() | OptimizerFields.model_fields.keys() < (
-    Settings.model_fields.keys()
-)
-assert {"loss", "crop", "scenes"}.isdisjoint(Settings.model_fields)
-assert "loss" in NetworkFields.model_fields and "crop" in AugmentFields.model_fields
-assert "dataset_dir" not in DataFields.model_fields
+
+def resolve(
+    text: str,  # such as "mshnet.core:Config"
+) -> Any:
+    "Import the object that a text names."
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def settings_class(
+    task: Any,  # a name in TASKS; of any type, from a file
+) -> type[Settings]:
+    "The settings of a task; UserError if the task is unknown."
+    if not isinstance(task, str) or task not in TASKS:
+        hint = did_you_mean(task, list(TASKS)) if isinstance(task, str) else ""
+        raise UserError(f"task={shown(task)} is not known{hint} (there are {', '.join(TASKS)})")
+    found: type[Settings] = resolve(TASKS[task][0])
+    return found
+
+
+def task_of(
+    written: Mapping[str, Any],
+    of_run: Mapping[str, Any],  # the settings of the run to resume or to score; empty: none
+) -> Any:
+    "The name of the task; UserError if the run has a different one."
+    task = written.get("task", of_run.get("task", "detect"))
+    if of_run and task != (there := of_run.get("task", "detect")):
+        raise UserError(f"task={shown(task)}: the run is of task {there}; leave out --task")
+    return task
 
 
 # %% [markdown]
-# ## One schema, four doors
+# ## Four doors
 #
-# Defaults, then the preset, then a JSON file, then what was written by hand (flags, or a notebook's variables): each overrules the one before, and the result is validated once. `None` means "not written". Without a data set and without a preset there is only one sensible thing to do, a quick look at synthetic scenes. And with `resume`, the settings of the run that goes on come before what is written.
+# `configure` joins the doors and validates the result once. `None` means "not written". Without a data set and without a preset, it takes the preset for a first look at synthetic scenes. A setting that will have no effect is reported, because its writer probably expected one.
 
 # %%
 #| export
@@ -828,12 +567,12 @@ def configure(
     run: str = "",  # a run, or a file in its folder, whose settings come before both
 ) -> Any:  # a `Config`, or the settings of another task
     "Join defaults < preset < the run's < file < written into checked settings."
-    said = _translate(written)
-    by_hand = {**_translate(read_settings(file)), **said}
-    of_run = settings_of(run or resumed(by_hand))
+    flags = _translate(written)
+    by_hand = {**_translate(read_settings(file)), **flags}
+    of_run = settings_of(run or _resumed(by_hand))
     kind = settings_class(task_of(by_hand, of_run))
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
-    if not said and by_hand.keys() >= recorded:  # a run's config.json: as it is
+    if not flags and by_hand.keys() >= recorded:  # a run's config.json: as it is
         return kind(**by_hand)
     values = {**of_run, **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
@@ -851,94 +590,61 @@ def configure(
     return config
 
 
-def resumed(written: Mapping[str, Any]) -> str:
-    "The run that is to be resumed; empty: none."
+def _resumed(written: Mapping[str, Any]) -> str:
+    "The run to resume; empty: none."
     resume = written.get("resume", "")
     return resume if isinstance(resume, str) else ""
 
 
-def task_of(
-    written: Mapping[str, Any],
-    of_run: Mapping[str, Any],  # the settings of the run that is resumed or scored; empty: none
-) -> Any:
-    "The task that is meant; UserError if the run is of another one."
-    task = written.get("task", of_run.get("task", "detect"))
-    if of_run and task != (there := of_run.get("task", "detect")):
-        raise UserError(f"task={shown(task)}: the run is of task {there}; leave out --task")
-    return task
+# %% [markdown]
+# Some flags of the official script and of guides meant something else, or nothing. They are rejected with what to write today. Other names known from guides keep working, and a switch stands for one of our settings.
+
+# %%
+#| export
+RETIRED = {
+    "mode": "is retired: write `mshnet train` or `mshnet test`",
+    "multi_gpus": "is retired: write --num-devices N",
+    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
+}
+ALIASES = {
+    "data_path": "dataset_dir",
+    "global_batch_size": "batch_size",
+    "num_cores": "num_devices",
+}
+SWITCHES = {"use_tpu": ("device", "xla")}  # the setting and its value when the switch is on
+
+
+def _translate(
+    written: Mapping[str, Any],  # settings by any known name; None: not written
+) -> dict[str, Any]:  # by the names of today
+    "Settings under their names of today; UserError if two of them contradict each other."
+    values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
+    for switch, (name, meant) in SWITCHES.items():
+        given = values.pop(switch, False)
+        on = given.lower() if isinstance(given, str) else given
+        if on not in (True, "true", "1", "yes", False, "false", "0", "no"):
+            raise UserError(f"{switch}={shown(given)} is not possible: write true or false")
+        if on in (False, "false", "0", "no"):
+            continue
+        if values.get(name, "auto") not in ("auto", meant):
+            other = shown(values[name])
+            raise UserError(f"{switch} means {name}={meant}, and {name}={other} is written")
+        values[name] = meant
+    return values
 
 
 # %% [markdown]
-# The settings of a run are in its folder, whichever of its files is named. Its folder may have moved, and the machine it ran on may have been another: what was said of these is left behind.
+# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold more settings than this one knows; `settings_from` skips them.
 
 # %%
 #| export
 OF_ITS_MACHINE = set(PlaceFields.model_fields) - {"preset", "dataset_dir", "weight_path"}
 
 
-def settings_of(
-    path: str,  # a checkpoint or a run's folder; empty: none
-) -> dict[str, Any]:
-    "The settings of a run, without those of its folder and its machine."
-    start = os.path.expanduser(path)
-    folder = start if os.path.isdir(start) else os.path.dirname(start)
-    file = os.path.join(folder, "config.json")
-    if not (folder or os.path.isfile(start)):  # a word such as pretrained, and no file here
-        return {}
-    if not os.path.isfile(file):  # unlike Path's: False for a name that cannot be
-        return {}
-    return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
-
-
-# %% [markdown]
-# A settings file is any JSON object of settings; the `config.json` that every run leaves is one. A run of the first release recorded fewer settings; those that it lacks had the values of `FIRST_DEFAULTS`. Other files may be given in its place: an image, a disk's worth of zeros, brackets nested so deep that the parser gives up. So a text is read up to a size that no honest one has, and all that can go wrong with its bytes ends in the same line. A list of names is read in the same way.
-
-# %%
-#| export
-LARGEST_TEXT = 16 * 2**20  # bytes; a million names
-
-
-def read_text(
-    path: str | Path,
-    what: str,  # it should be, such as "list of names"
-) -> str:
-    "The text of a file, without the mark that Windows puts before it; UserError if it is none."
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST_TEXT + 1)
-        if len(data) > LARGEST_TEXT:
-            raise ValueError(f"it has more than {LARGEST_TEXT // 2**20} MB")
-        return data.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable {what} ({error})") from None
-
-
-def read_json(
-    path: str | Path,
-) -> Any:
-    "What a JSON file holds; UserError if it is none."
-    text = read_text(path, "JSON file")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not a readable JSON file ({error})") from None
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    "A JSON file that a run wrote; empty where there is none, or it is damaged."
-    try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-# %%
-#| export
 def read_settings(
     file: str,  # path of a JSON file; empty: none
 ) -> dict[str, Any]:
-    "The settings in a JSON file."
+    "The settings in a JSON file; UserError if it holds none."
     if not file:
         return {}
     try:
@@ -950,83 +656,53 @@ def read_settings(
     return of_first_release(values)
 
 
+def settings_of(
+    path: str,  # a checkpoint or a run folder; empty: none
+) -> dict[str, Any]:
+    "The settings of a run, without those of its folder and its machine."
+    start = os.path.expanduser(path)
+    folder = start if os.path.isdir(start) else os.path.dirname(start)
+    file = os.path.join(folder, "config.json")
+    if not (folder or os.path.isfile(start)):  # a word such as pretrained, and no file here
+        return {}
+    if not os.path.isfile(file):  # unlike Path's: False for an impossible name
+        return {}
+    return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
+
+
 def of_first_release(values: dict[str, Any]) -> dict[str, Any]:
-    "The settings of a run, with what the first release did not record; other settings unchanged."
+    "Add what the first release did not record to the settings of its runs; return others as is."
     recorded = {"lr", "warm_epoch", "choose", "rule"} <= values.keys()
     return {**FIRST_DEFAULTS, **values} if recorded and "optimizer" not in values else values
 
 
-# %% [markdown]
-# A record may also be of a release that knew more or fewer settings, and is then read for what this one knows:
-
-# %%
-#| export
 def settings_from(
     known: Mapping[str, Any],  # what a run or its checkpoint recorded
 ) -> Any:  # a `Config`, or the settings of another task
-    "The settings of a run; UserError if they make no sense."
+    "The settings of a run from its record; UserError if they are impossible."
     kind = settings_class(known.get("task", "detect"))
     values = of_first_release(dict(known))
     return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
 
 
-# %%
-test_eq(settings_from({"lr": 0.1, "of_a_newer_release": 1}).lr, 0.1)
-
 # %% [markdown]
-# A setting that will have no effect is reported: it usually means that something else was expected.
-
-# %%
-print(configure({}))
-
-# %%
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    config = configure({"preset": "paper", "epochs": 3, "data_path": "sirst", "lr": None})
-test_eq((config.epochs, config.choose, config.dataset_dir, config.lr), (3, "last", "sirst", 0.05))
-test_eq(Config(**PRESETS["steady"]).recipe(), Config().recipe())
-test_eq([str(w.message) for w in caught], config.unused({}))
-config.unused({"scenes": 10})
-
-# %% [markdown]
-# A preset that does not exist, or a file that is none, is refused like any other value:
-
-# %%
-with expect_fail(UserError, contains="did you mean paper?"):
-    configure({"preset": "papers"})
-with expect_fail(UserError, contains="not a readable JSON file"):
-    read_settings("no-such-file.json")
-test_eq(settings_of(""), {})
-with tempfile.TemporaryDirectory() as tmp:
-    path = Path(tmp) / "config.json"
-    path.write_text("[" * 100_000)
-    with expect_fail(UserError, contains="maximum recursion depth"):
-        read_json(path)
-    path.write_bytes(b"\xef\xbb\xbf{}")
-    test_eq(read_text(path, "JSON file"), "{}")
-old = {"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}
-test_eq(of_first_release(old)["optimizer"], "adagrad")
-test_eq(of_first_release({"lr": 0.1}), {"lr": 0.1})
-
-
-# %% [markdown]
-# A runner notebook writes its settings as plain variables, because that is what papermill can replace. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. So every plain variable of the notebook must be a setting.
+# A runner notebook writes its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of a runner must be a setting.
 
 # %%
 #| export
 def from_notebook(
     variables: Mapping[str, Any],  # the notebook's `globals()`
 ) -> Any:  # as `configure` returns
-    "Read the settings of a runner from its plain variables; a name that is no setting is refused."
+    "Read the settings of a runner from its plain variables; UserError for an unknown name."
     shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
     plain = (str, int, float, bool, list, tuple, dict, type(None))
     written = {
-        name: None if value == "" else value  # an empty text says nothing, like None
+        name: None if value == "" else value  # an empty text means "not written", like None
         for name, value in variables.items()
         if isinstance(value, plain) and not name.startswith("_") and name not in shell
     }
     given = {name: value for name, value in written.items() if value is not None}
-    known = list(settings_class(task_of(given, settings_of(resumed(given)))).model_fields)
+    known = list(settings_class(task_of(given, settings_of(_resumed(given)))).model_fields)
     strangers = [name for name in written if name not in {*known, *ALIASES, *SWITCHES}]
     if strangers:
         raise UserError("; ".join(unknown(name, known) for name in strangers))
@@ -1034,18 +710,19 @@ def from_notebook(
 
 
 # %%
-test_eq((task_of({}, {}), resumed({"resume": 3})), ("detect", ""))
-with expect_fail(UserError, contains="the run is of task detect"):
-    task_of({"task": "other"}, {"epochs": 3})
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    config = configure({"preset": "paper", "epochs": 3, "data_path": "sirst", "lr": None})
+test_eq((config.epochs, config.choose, config.dataset_dir, config.lr), (3, "last", "sirst", 0.05))
 test_eq(from_notebook({"epochs": 7, "lr": None, "_": 3, "json": json}).epochs, 7)
-with expect_fail(UserError, contains="epochz is no setting; did you mean epochs?"):
-    from_notebook({"epochz": 3})
+test_eq(settings_from({"lr": 0.1, "of_a_newer_release": 1}).lr, 0.1)
+[str(warning.message) for warning in caught]
 
 
 # %% [markdown]
 # ## The name of a run
 #
-# The default folder of a run comes from its recipe and its data, never from the clock. That is what lets the same command find its own interrupted run. Place settings are left out. So is `epochs` with a constant rate, where a longer run is the same run continued; a cosine ends with its run, so there another number of epochs is another run.
+# The default run folder is named after the recipe and the data, never after the clock. That is how the same command finds its own interrupted run. Place settings are left out. With a constant learning rate `epochs` is left out too, because a longer run continues the same run. A cosine ends with its run, so there a different number of epochs is a different run.
 
 # %%
 #| export
@@ -1053,10 +730,10 @@ def run_name(
     config: Settings,
 ) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits that stand for the recipe."
-    data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.made_up
+    data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.synthetic_name
     if config.task != "detect":  # whose runs were named before there were tasks
         data = f"{config.task}-{data}"
-    usual = config.unnamed()
+    usual = config.name_defaults()
     recipe = {k: v for k, v in config.recipe().items() if v != usual[k]}
     if config.schedule == "constant":
         recipe.pop("epochs", None)
@@ -1070,3 +747,217 @@ test_eq(run_name(Config(epochs=3, device="cpu", **constant)), run_name(Config(**
 assert run_name(Config(epochs=3)) != run_name(Config())
 assert run_name(Config(seed=1)) != run_name(Config())
 run_name(Config(dataset_dir="data/nuaa-sirst"))
+
+
+# %% [markdown]
+# ## Mistakes
+#
+# A mistyped setting is not a crash. It deserves one line with the value and the remedy. `UserError` marks such mistakes: the command line prints the line and leaves with status 2, and a notebook shows the line instead of forty frames of our code.
+
+# %%
+#| export
+class UserError(ValueError):
+    "A mistake that the user can correct: its text is one line with the value and the remedy."
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
+
+    def _render_traceback_(self) -> list[str]:
+        "The text that IPython shows in place of a traceback."
+        return [f"UserError: {self}"]
+
+
+STOPPED = "stopped; run the same command again to resume"  # the last line of an interrupted run
+
+
+@contextlib.contextmanager
+def as_user_error() -> Iterator[None]:
+    "Turn a ValueError into a UserError; for the network, the loss and the scores on a user's file."
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+# %% [markdown]
+# The remedy is made from the definition of the setting, and the two cannot disagree. An unknown name gets the nearest known one, which saves a look into the manual.
+
+# %%
+#| export
+def expects(
+    name: str,  # a setting
+    settings: type[Settings],  # of which task
+) -> str:  # such as "a whole number, at least 1"
+    "The values that a setting accepts, in words."
+    field = settings.model_fields[name]
+    choices = get_args(field.annotation)
+    if choices:
+        return "one of " + ", ".join(choices)
+    if field.annotation is bool:
+        return "true or false"
+    if field.annotation is str:
+        patterned = any(getattr(m, "pattern", None) for m in field.metadata)
+        return (field.description or "") if patterned else "a name that a file or folder can have"
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    words |= {"multiple_of": "a multiple of"}
+    limits = [
+        f"{words[key]} {value}"
+        for limit in field.metadata
+        for key in words
+        if (value := getattr(limit, key, None)) is not None
+    ]
+    return ", ".join(["a whole number" if field.annotation is int else "a number", *limits])
+
+
+def _explain(
+    error: dict[str, Any],  # one of pydantic's errors
+    settings: type[Settings],  # of which task
+) -> str:
+    "A rejected setting in one line: its name, its value, what to write instead."
+    name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
+    if name not in settings.model_fields:
+        return unknown(name, list(settings.model_fields))
+    return f"{name}={shown(error['input'])} is not possible: write {expects(name, settings)}"
+
+
+def unknown(
+    name: str,  # as the user wrote it
+    known: list[str],  # the settings, or the flags of one command
+    otherwise: str = "",  # the end of the line if nothing is close
+) -> str:
+    "The error line for an unknown or retired setting."
+    if name in RETIRED:
+        return f"{name} {RETIRED[name]}"
+    return f"unknown setting {shown(name)}{did_you_mean(name, known) or otherwise}"
+
+
+def did_you_mean(
+    word: str,  # as the user wrote it
+    known: list[str],  # the words to choose from
+) -> str:  # "; did you mean 'X'?", or "" if nothing is close
+    "The end of an error line about an unknown word."
+    longer = [name for name in known if word and name.startswith(word)]
+    close = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+# %% [markdown]
+# A value may come from a damaged file, with line breaks, with signs that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text.
+
+# %%
+#| export
+def one_line(
+    text: str,
+    most: int = 2000,  # letters, before any are escaped
+) -> str:
+    "A text as one line that can be printed."
+    if len(text) > most:
+        text = f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(
+    value: Any,  # of any type and size
+) -> str:
+    "A value for an error line, as Python writes it, shortened."
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = 200
+    try:
+        return short.repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
+
+
+def first_line(error: object) -> str:
+    "The first line of a library's error text, or `no reason given`."
+    return next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason given")
+
+
+def counted(count: int, what: str) -> str:
+    "A number of things, such as 1 frame and 2 frames."
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+# %% [markdown]
+# An error names all wrong settings at once, each with its value and the remedy. Names of presets and tasks are checked in the same way. These are typical mistakes and their lines:
+
+# %%
+def refusal(**values):
+    "The line that rejects these settings."
+    try:
+        Config(**values)
+    except UserError as error:
+        return str(error)
+
+
+test_eq(refusal(epochz=3), "unknown setting 'epochz'; did you mean 'epochs'?")
+test_eq(one_line("a\nb\x1b[2J\ud800"), r"a\nb\x1b[2J\ud800")
+with expect_fail(UserError, contains="did you mean 'paper'?"):
+    configure({"preset": "papers"})
+with expect_fail(UserError, contains="did you mean 'detect'?"):
+    settings_class("detekt")
+with expect_fail(UserError, contains="device='cpu' is written"):
+    configure({"use_tpu": True, "device": "cpu"})
+[
+    refusal(epochs=0),
+    refusal(crop_size=250),
+    refusal(choose="best", lr="fast"),
+    refusal(device="gpu"),
+    refusal(epochs=True),
+    refusal(warm=3),
+    refusal(mode="train"),
+    refusal(dataset_dir="a\nb"),
+]
+
+# %% [markdown]
+# ## Damaged files
+#
+# A user may name an image, a disk's worth of zeros, or brackets nested so deep that the parser fails, where we expect settings or a list of names. We read a text only up to a size that no honest one has, and every fault of its bytes raises the same one-line error. A record that a run wrote for people is different: if it is damaged, it counts as missing.
+
+# %%
+#| export
+_LARGEST_TEXT = 16 * 2**20  # bytes; a million names
+
+
+def read_text(
+    path: str | Path,
+    what: str,  # the expected content, such as "list of names"
+) -> str:
+    "The text of a file, without the byte order mark of Windows; UserError if it is unreadable."
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST_TEXT + 1)
+        if len(data) > _LARGEST_TEXT:
+            raise ValueError(f"it has more than {_LARGEST_TEXT // 2**20} MB")
+        return data.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable {what} ({error})") from None
+
+
+def read_json(path: str | Path) -> Any:
+    "The content of a JSON file; UserError if it is unreadable."
+    text = read_text(path, "JSON file")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not a readable JSON file ({error})") from None
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    "A JSON file that a run wrote; empty if it is missing or damaged."
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    path = Path(tmp) / "config.json"
+    path.write_text("[" * 100_000)
+    with expect_fail(UserError, contains="maximum recursion depth"):
+        read_settings(str(path))
+    test_eq(read_record(path), {})
+    path.write_text('{"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}')
+    test_eq(settings_of(tmp)["optimizer"], "adagrad")  # a run of the first release

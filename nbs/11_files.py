@@ -1,7 +1,7 @@
 # %% [markdown]
 # # files
 #
-# > Files that are whole or absent: written beside their place and renamed, copied with a digest, locked, and read ahead.
+# > A file is whole or absent: written under a temporary name, then renamed. Also verified copies, locks, free memory, and reading ahead.
 
 # %%
 #| default_exp files
@@ -33,33 +33,26 @@ from mshnet.core import UserError
 
 
 # %% [markdown]
-# ## Files
+# ## Whole or absent
 #
-# Sessions end without notice, disks fill up, the power goes. Every notebook writes, copies, reads and locks files by the few functions of this section. A file is written under a temporary name, flushed to the disk, and renamed. A rename happens or does not happen, so at any moment there is the old file or the new one, never half of one.
+# Sessions end without notice, disks fill up, the power fails. A checkpoint that is overwritten in place can be lost at any of these moments, together with its predecessor. We write a file in three steps:
+#
+# ```
+# 1  write   .last.pt.4711.tmp      last.pt is the old file
+# 2  flush to the disk              last.pt is the old file
+# 3  rename  to last.pt             last.pt is the new file
+# ```
+#
+# A rename happens or does not happen, and at every moment `last.pt` is the old file or the new one, never half of one. All notebooks write, copy and lock files with the functions of this page.
 
 # %%
 #| export
-def to_disk(file: IO[bytes]) -> None:
-    "Flush an open file to the disk, as far as its file system can promise that."
-    file.flush()
-    try:
-        os.fsync(file.fileno())
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise
-
-
-def _temporary(path: Path) -> Path:
-    "The name under which this process writes what will become a file."
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
 @contextlib.contextmanager
 def replacing(
     path: Path,
-    previous: Path | None = None,  # keeps what was there before
+    previous: Path | None = None,  # gets the old file
 ) -> Iterator[BinaryIO]:
-    "A new file, which takes the place of `path` at the end of the block, unless that raises."
+    "Open a new file that replaces `path` at the end of the block, unless the block raises."
     temporary = _temporary(path)
     try:
         with open(temporary, "wb") as file:
@@ -80,6 +73,21 @@ def replacing(
         _sync_folder(path.parent)
 
 
+def to_disk(file: IO[bytes]) -> None:
+    "Flush an open file to the disk, as far as its file system supports that."
+    file.flush()
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+
+
+def _temporary(path: Path) -> Path:
+    "The name under which this process writes a new file."
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
 def _sync_folder(folder: Path) -> None:
     "Flush the names in a folder to the disk too, where the system can."
     with contextlib.suppress(OSError):
@@ -91,45 +99,42 @@ def _sync_folder(folder: Path) -> None:
 
 
 # %% [markdown]
-# Most files are small enough to be written at once. A disk that is full or read-only is the user's to mend:
+# Most files are small enough to be written in one call. A full or read-only disk is an error that the user can correct, and the old file is still there:
 
 # %%
 #| export
-@contextlib.contextmanager
-def cannot_be_written(path: Path) -> Iterator[None]:
-    "Turn the system's refusal to write (a full disk, a folder that is read-only) into a UserError."
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); what was there is unchanged; mend that "
-            "and run the same command again"
-        ) from None
-
-
 def write_atomic(path: Path, content: bytes | str, previous: Path | None = None) -> None:
-    "Write a file in one step; UserError, and the old file is still there, if that is impossible."
+    "Write a file in one step; if that fails, the old file stays and a UserError reports why."
     data = content.encode() if isinstance(content, str) else content
     with cannot_be_written(path), replacing(path, previous) as file:
         file.write(data)
 
 
 def write_json(path: Path, value: Any) -> None:
-    "Write a JSON file in one step, indented for people."
+    "Write a JSON file in one step, indented for people; ValueError for NaN or infinity."
     write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def cannot_be_written(path: Path) -> Iterator[None]:
+    "Turn the system's error (a full disk, a read-only folder) into a UserError."
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); the old file is unchanged; repair that "
+            "and run the same command again"
+        ) from None
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     path, old = Path(tmp) / "status.json", Path(tmp) / "old.json"
     write_json(path, {"state": "running"})
-    with expect_fail(ValueError):
-        write_json(path, {"loss": float("nan")})
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     refused = expect_fail(UserError, contains="No space left")
     with refused, cannot_be_written(path), replacing(path, old) as file:
         file.write(b"half of a")
-        to_disk(file)
         raise full
     test_eq((read_record(path), read_record(old)), ({"state": "running"}, {}))
     write_atomic(path, "new", previous=old)
@@ -137,7 +142,9 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(len(list(Path(tmp).iterdir())), 2)
 
 # %% [markdown]
-# A copy is verified: read back, and compared by its digest before it takes its place. (What is read back may come from this machine's memory and not from a far disk; more cannot be had from here.) The source stays open meanwhile, so a file that is *replaced* is copied as it was. A file that is *written to* is left for another time. Whether a file has changed since it was copied shows its stamp.
+# ## Copies
+#
+# A copy is read back and compared by its digest before it replaces the target. (The system may read it back from this machine's memory and not from a far disk; no program can prevent that.) The source stays open during the copy. If another process *replaces* it, we copy the old content whole; if another process *writes to* it, we raise `ChangedMeanwhile` and keep the old copy. A `stamp` shows whether a file has changed since.
 
 # %%
 #| export
@@ -147,7 +154,7 @@ Stamp = tuple[int, int, int]  # size, time of the last change, number on the dis
 def stamp(
     file: Path | int,  # a file, or the number of an open one
 ) -> Stamp | None:  # None: there is no such file
-    "What differs after a file was changed."
+    "Three numbers that differ after a file has changed."
     try:
         found = os.stat(file)
     except OSError:
@@ -162,16 +169,16 @@ def digest(file: Path) -> str:
 
 
 class ChangedMeanwhile(OSError):
-    "A file that was written to while it was copied."
+    "Another process wrote to a file while it was copied."
 
 
 def copy_file(
     old: Path,
     new: Path,
-    previous: Path | None = None,  # keeps what was there before
+    previous: Path | None = None,  # gets the file that `new` was
     write: Callable[[BinaryIO, bytes], object] = lambda file, piece: file.write(piece),
-) -> Stamp | None:  # of what was copied
-    "Copy a file and verify the copy; OSError, and `new` as it was, if that is impossible."
+) -> Stamp | None:  # of the content that was copied
+    "Copy a file and verify the copy; OSError if that fails, and `new` stays as it was."
     seen = hashlib.sha256()
     with open(old, "rb") as source, replacing(new, previous) as target:
         before = stamp(source.fileno())
@@ -185,7 +192,7 @@ def copy_file(
             raise OSError("a copy differs from its original")
         if previous and new.exists():  # else `previous` is the only one
             with contextlib.suppress(FileNotFoundError):
-                os.truncate(previous, 0)  # Google Drive's trash counts, and keeps what is replaced
+                os.truncate(previous, 0)  # Google Drive's trash keeps replaced files, and counts
     return before
 
 
@@ -207,16 +214,18 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# Processes that must not do something at the same time queue at a lock, or give up at once. The lock is the system's: it ends with the process, however that ends, and a killed process leaves none behind.
+# ## Locks
+#
+# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed.
 
 # %%
 #| export
 @contextlib.contextmanager
 def locked(
-    file: Path,  # any name that the processes agree on; it is made, and stays
+    file: Path,  # any name that the processes agree on; the file stays
     wait: bool = True,  # False: TimeoutError if another process holds the lock
 ) -> Iterator[bool]:  # False: this disk has no locks
-    "Hold a lock that the system takes back when this process ends."
+    "Hold a lock that the system releases when this process ends."
     from filelock import FileLock, Timeout  # imported here: `mshnet --help` needs none
 
     known = inspect.signature(FileLock.__init__).parameters  # of the installed version
@@ -226,16 +235,15 @@ def locked(
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise TimeoutError(f"{file} is held by another process") from None
-    except NotImplementedError:
-        held = False
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
+    except (NotImplementedError, OSError) as error:
+        unsupported = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+        if isinstance(error, OSError) and error.errno not in unsupported:
             raise
         held = False
     try:
         yield held
     finally:
-        with contextlib.suppress(OSError):  # such as a disk that is gone
+        with contextlib.suppress(OSError):  # such as a disk that has vanished
             lock.release()
 
 
@@ -247,42 +255,35 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# How much memory is free decides where pixels are kept. A container may have less than its machine:
+# ## Memory and reading ahead
+#
+# The free memory decides where pixels are kept. A container may have less than its machine. An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
 
 # %%
 #| export
 def free_memory(
     groups: Path = Path("/sys/fs/cgroup"),
-) -> float:  # bytes; infinite where it cannot be known
+) -> float:  # bytes; infinite if the system does not report it
     "Memory that this process may still take, by the system and by its container."
     found = [math.inf]
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
     for limit, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
-        folder = groups if limit == "max" else groups / "memory"  # as older systems have it
+        folder = groups if limit == "max" else groups / "memory"  # older systems
         with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
             room = float((folder / f"memory.{limit}").read_text())
             room -= float((folder / f"memory.{used}").read_text())
             stat = (folder / "memory.stat").read_text().splitlines()
             counts = dict(line.split() for line in stat)
-            found.append(room + float(counts.get("inactive_file", 0)))  # given up when asked
+            found.append(room + float(counts.get("inactive_file", 0)))  # the system's file cache
     return min(found)
 
 
-# %%
-assert free_memory() > 0
-
-
-# %% [markdown]
-# Files are read by a few threads, and so are batches made later: an accelerator should not wait for its next one. Results come in order, so the number of threads changes nothing but the time, and only a few are made ahead, so memory is bounded. Threads and not processes: Pillow and numpy let go of Python's lock, nothing needs to be pickled, and a notebook cell can be stopped.
-
-# %%
-#| export
 def prefetch(
     make: Callable[[Any], Any],  # makes one result from one plan, such as a batch
     plans: Iterable[Any],
-    workers: int,  # threads; 0: made when asked for
+    workers: int,  # threads; 0: each result is made when it is asked for
 ) -> Iterator[Any]:  # the results, in the order of the plans
     "Make results a little before they are needed, at most two per thread."
     if workers == 0:
@@ -305,3 +306,4 @@ def prefetch(
 # %%
 for workers in (0, 1, 3):
     test_eq(list(prefetch(lambda x: x * x, range(9), workers)), [x * x for x in range(9)])
+f"{free_memory() / 1e9:.0f} GB free"

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # fetch
 #
-# > From a name, an archive or a folder on Drive to a data set on the local disk.
+# > From `--dataset-dir` to a folder on the local disk: a folder, an archive, or the name of a published data set.
 
 # %%
 #| default_exp fetch
@@ -38,7 +38,6 @@ from mshnet.files import locked
 from mshnet.places import (
     MY_DRIVE,
     Place,
-    _on_drive,
     disk_errors,
     first_process,
     foreign_errors,
@@ -47,29 +46,122 @@ from mshnet.places import (
     is_mounted,
     megabytes,
     mount_drive,
+    on_drive,
     say,
     where,
 )
 
 # %% [markdown]
-# ## Data on the local disk
+# ## Where is the data set?
 #
-# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open, in every epoch; an archive of them takes that time once. So we unpack archives to the local disk, and copy loose files on Drive there, once. On Colab that disk is `/content/data`. On Kaggle it is `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output, a thousand files and all. Elsewhere it is `data`. The results go to a folder `unpacked` in it, which the search by name leaves out: it may hold a part of an archive, or what a folder on Drive held last week.
+# One setting names the data set, and one function, `find_dataset`, turns it into a folder:
 #
-# Several processes that share a machine (one per GPU) all come here at the same time. The first gets the lock and fills a scratch folder; the rename at the end happens or does not. If a process is killed halfway, the system releases its lock, and the next process throws the half away and begins again.
+# | `dataset_dir` | the folder |
+# |---|---|
+# | a folder | itself; a copy on the local disk, if it is on Google Drive |
+# | an archive, or a folder that holds only an archive | unpacked to the local disk, once |
+# | a name in `/kaggle/input`, `/content` or `data` | the folder or archive of this name |
+# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded and unpacked, once |
+# | empty | none: the data are synthetic scenes |
+#
+# Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name, so we also search one level below, and a second one, where the user's files begin on a mounted Drive. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive or last week's copy of a folder on Drive. Published names come last: an existing folder of that name, in capitals or not, is taken as it is.
 
 # %%
 #| export
-UNPACKED = "unpacked"  # the folder of its own, below the place's local one
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+UNPACKED = "unpacked"  # the folder of unpacked archives, below the place's local one
+
+
+def find_dataset(
+    text: str,  # folder or archive, the name of one in `place.data`, or a published name
+    place: Place | None = None,
+) -> Path | None:
+    "The folder of a data set; None for an empty text; UserError if there is no such data set."
+    if not text:
+        return None
+    place = place or where()
+    written = Path(os.path.expanduser(text))
+    if place.name == "colab" and on_drive(written) and not is_mounted(MY_DRIVE):
+        mounted = mount_drive(place)  # naming a folder there asks for it
+        if not mounted.folder:
+            raise UserError(f"dataset_dir={text!r}: {mounted.line}")
+    for path in _candidates(text, place):
+        if os.path.isdir(path):
+            return _as_local(path, place.local)
+        if os.path.isfile(path) and path.name.lower().endswith(ARCHIVES):
+            return unpack(path, place.local)
+    if published := known(text):
+        return download(published, place.local)
+    near = _names_beside(written) + [published.name for published in KNOWN]
+    kind = "there is no such folder"
+    if os.path.isfile(written):
+        kind = f"is a file, not a folder or an archive ({', '.join(ARCHIVES)})"
+    raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(written.name, near)}")
+
+
+def _candidates(text: str, place: Place) -> Iterator[Path]:
+    "The paths that a name may mean, the likeliest first."
+    written = Path(os.path.expanduser(text))
+    yield written
+    if written.is_absolute():
+        return
+    yield place.data / text
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # a folder that is not readable
+        for deep in ("[!.]*", "[!.]*/[!.]*"):
+            found = sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
+            yield from (path for path in found if place.local / UNPACKED not in path.parents)
+    if known(text):
+        for folder in dict.fromkeys((place.data, place.local, Path())):
+            with contextlib.suppress(OSError):
+                yield from (p for p in sorted(folder.iterdir()) if p.name.lower() == text.lower())
+
+
+def _names_beside(path: Path) -> list[str]:
+    "The other names in the folder of a path, to suggest one of them."
+    with contextlib.suppress(OSError, ValueError):
+        return [beside.name for beside in path.parent.iterdir() if beside.name != path.name]
+    return []
+
+
+def _as_local(folder: Path, local: Path) -> Path:
+    "The folder itself, the content of its only archive, or a local copy."
+    inside: list[Path] = []
+    with contextlib.suppress(OSError):  # reported when it is read
+        inside = [path for path in folder.iterdir() if not _is_junk(path.name)]
+    if len(inside) == 1 and inside[0].is_file() and inside[0].name.lower().endswith(ARCHIVES):
+        return unpack(inside[0], local)
+    return _copy_from_drive(folder, local) if on_drive(folder) else folder
+
+
+def _is_junk(name: str) -> bool:
+    "Whether macOS put a file there for itself."
+    parts = name.rstrip("/").split("/")
+    return "__MACOSX" in parts or parts[-1] == ".DS_Store" or parts[-1].startswith("._")
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "input" / "irstd" / "IRSTD-1k").mkdir(parents=True)
+    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "runs", "", "", Path(tmp) / "local")
+    found = [find_dataset(name, kaggle).name for name in ("irstd", "IRSTD-1k")]
+    test_eq(found, ["irstd", "IRSTD-1k"])
+test_eq(find_dataset(""), None)
+
+# %% [markdown]
+# ## To the local disk, once
+#
+# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open, in every epoch; an archive of them takes that time once. Therefore we unpack archives to the local disk, and copy loose files on Drive there. On Colab that disk is `/content/data`. On Kaggle it is `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output, a thousand files and all. Elsewhere it is `data`.
+#
+# Several processes of one machine (one per GPU) arrive here at the same time. The first gets the lock and fills a scratch folder; the rename at the end happens or does not. If a process is killed, the system releases its lock, and the next process deletes the scratch folder and begins again.
+
+# %%
+#| export
 BLOCK = 4096  # bytes that the smallest file takes on a disk
 
 
 @contextlib.contextmanager
 def _made_once(target: Path) -> Iterator[Path | None]:
-    """Make a file or a folder as a whole or not at all, in one process of this machine.
-
-    Yields the path to make it at, in a scratch folder, or None if the target is there already.
-    """
+    "Yield a scratch path whose content becomes the target, or None if the target exists."
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = target.with_name(f".{target.name}.partial")
     with locked(target.with_name(f".{target.name}.lock")):
@@ -86,7 +178,7 @@ def _made_once(target: Path) -> Iterator[Path | None]:
 
 
 def _make_room(folder: Path, size: float, what: str) -> None:
-    "UserError unless so many bytes are free on the disk of a folder, which need not exist yet."
+    "UserError unless this many bytes are free on the disk of a folder that may not exist yet."
     there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
     if size > free:
@@ -96,122 +188,12 @@ def _make_room(folder: Path, size: float, what: str) -> None:
 
 
 def _watched() -> bool:
-    "Whether somebody sees a progress bar of this process."
+    "Whether a person sees a progress bar of this process."
     return first_process() and (interactive() or sys.stderr.isatty())
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    target = Path(tmp) / "set"
-    with expect_fail(KeyboardInterrupt), _made_once(target) as new:
-        new.mkdir()
-        raise KeyboardInterrupt
-    assert not target.exists()
-    with _made_once(target) as new:
-        new.mkdir()
-    with _made_once(target) as new:
-        test_eq((new, target.is_dir()), (None, True))
-
 # %% [markdown]
-# ## Archives
-#
-# Python's `zipfile` and `tarfile` unpack, and `zipfile` compares every checksum. But an archive is a stranger's word on how much to write, and where. A kilobyte can hold a terabyte of zeros, and a member can be called `../../.bashrc` or be a link to elsewhere through which the next member is written. So we look at all members before any is written, and refuse the archive as a whole: nobody makes such members by mistake in a data set. Images hardly shrink; masks do, but they are small. An archive that would grow to a hundred times its size and beyond a gigabyte is no data set. tarfile's own `data` filter stands behind this as a second check.
-#
-# To the first look `.zip` and `.tar` come to the same: members with a name, a size, and perhaps a fault. It writes nothing, and it leaves out the files that macOS adds for itself (`__MACOSX/`, `.DS_Store`).
-
-# %%
-#| export
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
-MOST_FILES = 1_000_000
-MOST_GROWTH, GROWN = 100, 1_000_000_000  # times the archive, where that is more than these bytes
-
-
-class _Header(tarfile.TarInfo):
-    "The header of a tar's member; an impossible size neither loops nor fills the memory."
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
-        header = super().frombuf(buf, encoding, errors)
-        if header.size < 0 or (not header.isreg() and header.size > 1 << 20):
-            raise tarfile.ReadError("impossible size")
-        return header
-
-
-def _open_archive(file: Path) -> zipfile.ZipFile | tarfile.TarFile:
-    "Open an archive by its first bytes, whatever it is called."
-    with open(file, "rb") as start:
-        zipped = start.read(4) in (b"PK\3\4", b"PK\5\6")
-    zipped = zipped or (file.suffix.lower() == ".zip" and zipfile.is_zipfile(file))
-    return zipfile.ZipFile(file) if zipped else tarfile.open(file, tarinfo=_Header)
-
-
-def _zip_members(box: zipfile.ZipFile) -> Iterator[tuple[Any, str, int, str]]:
-    "Each member of a .zip, its name, its size and its fault, if it has one."
-    for info in box.infolist():
-        info.filename = info.filename.replace("\\", "/")  # as some tools of Windows write
-        form, fault = stat.S_IFMT(info.external_attr >> 16), ""  # form 0: no Unix made it
-        if not info.is_dir() and form not in (0, stat.S_IFREG, stat.S_IFDIR):
-            fault = "is a link or a device"
-        if info.flag_bits & 1 or info.compress_type not in (0, zipfile.ZIP_DEFLATED):
-            fault = "is encrypted or packed in an unusual way"
-        yield info, info.filename, info.file_size, fault
-
-
-def _tar_members(box: tarfile.TarFile) -> Iterator[tuple[Any, str, int, str]]:
-    "Each member of a .tar, its name, its size and its fault; damaged ends raise ReadError."
-    for header in box:
-        fault = "" if header.isreg() or header.isdir() else "is a link or a device"
-        if header.size < 0:  # an extended header may state it
-            fault = "has an impossible size"
-        header.name = header.name.replace("\\", "/")
-        yield header, header.name, header.size, fault
-    rest: Any = box.fileobj
-    rest.seek(end := box.offset)  # type: ignore[attr-defined]
-    if rest.read(512) != bytes(512):  # tarfile takes a damaged header for the end
-        raise tarfile.ReadError(f"damaged after {end} bytes")
-    if len(rest.read(1 << 24)) == 1 << 24:  # gzip compares its checksum at the very end
-        raise tarfile.ReadError(f"it does not end after its last member, at {end} bytes")
-
-
-def _is_junk(name: str) -> bool:
-    "Whether macOS put a file there for itself."
-    parts = name.rstrip("/").split("/")
-    return "__MACOSX" in parts or parts[-1] == ".DS_Store" or parts[-1].startswith("._")
-
-
-def _why_refused(name: str) -> str:
-    "What is wrong with the name of a member; empty: nothing."
-    parts = name.split("/")
-    if name.startswith("/") or re.match("[A-Za-z]:", name):
-        return "has an absolute path"
-    if ".." in parts:
-        return "leads out of its folder"
-    if any(len(part.encode("utf-8", "replace")) > 255 for part in parts):
-        return "has a name that no file can have"
-    return "lies in more than 50 folders" if len(parts) > 51 else ""
-
-
-def _look_through(archive: Path, box: zipfile.ZipFile | tarfile.TarFile) -> tuple[list[Any], int]:
-    "The members to unpack, and the bytes that they fill; UserError if one is dangerous."
-    kept, filled, packed = [], 0, archive.stat().st_size
-    members = _zip_members(box) if isinstance(box, zipfile.ZipFile) else _tar_members(box)
-    for count, (member, name, size, why) in enumerate(members, 1):
-        filled += size + BLOCK  # a file fills its last block
-        why = why or _why_refused(name)
-        if count > MOST_FILES or filled > max(GROWN, MOST_GROWTH * packed):
-            why = f"is too much: {megabytes(packed)} would become {megabytes(filled)} or more"
-        if why:
-            what = f"{archive.name}: refused, its member {shown(name)} {why}"
-            raise UserError(f"{what}; unpack it by hand if you trust it")
-        if not _is_junk(name):
-            kept.append(member)
-    if not kept:
-        raise UserError(f"{archive.name}: holds no file")
-    return kept, filled
-
-
-# %% [markdown]
-# The folder is named after the archive and eight digits that stand for its path, size and time, so that another archive of the same name gets another folder. Many archives wrap everything in one folder (`sirst-master/`): then that folder is the data set. An archive on Drive is copied first, because it would be read twice there, and the Drive may be gone before the second time.
+# An archive is unpacked to a folder with its name and eight digits that stand for its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set. An archive on Drive is copied first, because we read it twice, and the Drive may be gone before the second time. Loose files on Drive are copied several at a time, since each waits for the network. Their names, sizes and times make the name of the copy, and a changed folder is copied anew.
 
 # %%
 #| export
@@ -226,21 +208,21 @@ def unpack(archive: Path, local: Path) -> Path:
         with _made_once(target) as new:
             if new:
                 near = archive
-                if _on_drive(archive):
+                if on_drive(archive):
                     _make_room(local, about.st_size, archive.name)
                     say(f"data    copying {archive.name} from Google Drive")
                     near = Path(shutil.copyfile(archive, new.with_name(archive.name)))
-                damaged = f"{archive}: damaged, or no archive"
-                with foreign_errors(damaged, "copy or fetch it again, or unpack it by hand"):
+                damaged = f"{archive}: damaged, or not an archive"
+                with foreign_errors(damaged, "copy or download it again, or unpack it by hand"):
                     _extract(near, new / name, local)
                 say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
     return _innermost(target)
 
 
 def _extract(archive: Path, folder: Path, local: Path) -> None:
-    "Look through an archive and unpack it."
+    "Check the members of an archive and unpack it."
     with _open_archive(archive) as box:
-        members, size = _look_through(archive, box)
+        members, size = _check_members(archive, box)
         _make_room(local, size, archive.name)
         say(f"data    unpacking {archive.name}: {len(members)} members, {megabytes(size)}")
         if isinstance(box, tarfile.TarFile):  # Python 3.11.3 and older have no filter
@@ -257,43 +239,8 @@ def _innermost(folder: Path) -> Path:
         folder = inside[0]
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    archive = Path(tmp) / "sirst.zip"
-    with zipfile.ZipFile(archive, "w") as box:
-        box.writestr("sirst-master/images/a.png", "a")
-        box.writestr("sirst-master/masks/a.png", "b")
-        box.writestr("__MACOSX/._a.png", "c")
-    found = unpack(archive, Path(tmp) / "data")
-    test_eq(sorted(p.name for p in found.rglob("*.png")), ["a.png", "a.png"])
-    test_eq((unpack(archive, Path(tmp) / "data"), found.name), (found, "sirst-master"))
-
-# %% [markdown]
-# An archive that would write elsewhere is refused as a whole, and so is a file that is no archive:
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    evil, page = Path(tmp) / "evil.tar.gz", Path(tmp) / "page.zip"
-    with tarfile.open(evil, "w:gz") as tar:
-        tar.addfile(tarfile.TarInfo("images/a.png"), io.BytesIO())
-        tar.addfile(tarfile.TarInfo("../../.bashrc"), io.BytesIO())
-    with expect_fail(UserError, contains="'../../.bashrc' leads out of its folder"):
-        unpack(evil, Path(tmp) / "data")
-    page.write_text("<html>a web page</html>")
-    with expect_fail(UserError, contains="page.zip: damaged, or no archive"):
-        unpack(page, Path(tmp) / "data")
-    test_eq(list(Path(tmp).rglob("*.png")), [])
-
-
-# %% [markdown]
-# ## Loose files on Drive
-#
-# They are copied once, several at a time, since each waits for the network. The names, sizes and times of the files make the name of the copy, so a changed folder is copied anew.
-
-# %%
-#| export
 def _copy_from_drive(folder: Path, local: Path) -> Path:
-    "A copy of a folder on the local disk, made the first time; UserError if any part is missing."
+    "A copy of a folder on the local disk, made the first time; UserError for an unreadable part."
     with disk_errors(f"{folder}: cannot be copied to {local}"):
         files = _files_below(folder)
         listed = [f"{name} {about.st_size} {about.st_mtime_ns}" for name, about in files.items()]
@@ -317,7 +264,7 @@ def _copy_from_drive(folder: Path, local: Path) -> Path:
 
 
 def _files_below(folder: Path) -> dict[Path, os.stat_result]:
-    "The files of a folder by their paths in it; OSError if any part of it cannot be read."
+    "The files of a folder by their paths in it; OSError for an unreadable part."
 
     def stop(error: OSError) -> None:  # os.walk would leave the part out
         raise error
@@ -328,15 +275,15 @@ def _files_below(folder: Path) -> dict[Path, os.stat_result]:
 
 
 # %% [markdown]
-# ## Downloaded by name
+# ## Published data sets
 #
-# Three data sets are known by name. We read where each lies from public pages, in stored copies of them. **Nothing was downloaded here**, so no checksum is known beforehand. Instead the checksum of the first download is stored beside it (`NAME.zip.sha256`), and every later download must have the same.
+# Three data sets are known by name. We read where each lies from public pages, in stored copies of them. **Nothing was downloaded here**, and no checksum is known beforehand. Instead the checksum of the first download is stored beside it (`NAME.zip.sha256`), and every later download must have the same.
 #
 # - **NUAA-SIRST**, also called SIRST: the authors' repository YimianDai/sirst, as GitHub packs it, at the commit 84302ab that added the lists `idx_427` (its files are those in the index of that repository). These are the authors' own 341 and 86 images; the 213 and 214 that most papers use are not among them.
-# - **IRSTD-1k**: the number on Google Drive in the README of the authors' repository RuiZhang97/ISNet at commit 89eb28e. (An older README, at 14c6bc8, has another number.) The README names the MIT licence.
+# - **IRSTD-1k**: the number on Google Drive in the README of the authors' repository RuiZhang97/ISNet at commit 89eb28e. (An older README, at 14c6bc8, has a different number.) The README names the MIT licence.
 # - **NUDT-SIRST**: the authors' README (YeRen123455/Infrared-Small-Target-Detection, 21584be) leads to Baidu, which asks for an account. The toolbox XinyiYing/BasicIRSTD packs three data sets with their lists in one file on Google Drive, whose number is in its README at 08185ad; NUDT-SIRST is taken out of that.
 #
-# None of them has a name on Kaggle that could be traced to its authors. Somebody's copy there is attached by the notebook's Add Input, and found by its folder's name.
+# On Kaggle none of them has a name that could be traced to its authors. Attach a copy that somebody uploaded by Add Input, and name its folder.
 
 # %%
 #| export
@@ -347,15 +294,15 @@ class Published:
     name: str
     page: str  # for people: what it is, how to get it by hand, its licence
     url: str = ""  # of an archive
-    drive: str = ""  # number of an archive on Google Drive, where there is no url
-    sha256: str = ""  # of the archive; empty: not known here
-    inside: str = ""  # folder in the archive, where that holds more
+    drive: str = ""  # number of an archive on Google Drive, without a url
+    sha256: str = ""  # of the archive; empty: unknown
+    inside: str = ""  # the folder to take from an archive that holds more
     note: str = ""  # what to know before training on it
     other_names: tuple[str, ...] = ()
 
     @property
     def by_hand(self) -> str:
-        "What to do where it cannot be downloaded."
+        "The remedy if it cannot be downloaded."
         return f"get it by hand from {self.page} and write --dataset-dir FILE.zip"
 
 
@@ -391,40 +338,41 @@ def known(text: str) -> Published | None:
 
 # %%
 test_eq([known(name).name for name in ("sirst", "irstd-1K")], ["NUAA-SIRST", "IRSTD-1k"])
-found: Published | None = known("NUDT-SIRST")
-test_eq((found.page, known("my-images")), (KNOWN[2].page, None))
+with expect_fail(UserError, contains="did you mean 'NUAA-SIRST'?"):
+    find_dataset("NUAA-SIRTS")
+Published("MY-SET", "https://example.org/my-set").by_hand
 
 
 # %% [markdown]
 # `pooch` downloads: it retries, shows a bar, compares the checksum, and gives the file its name only when it is whole. (A trial against a server that breaks off, hangs and refuses is in LOG.md.) For Google Drive, which has no plain address for a large file, it calls `gdown`. Colab has gdown; elsewhere the user installs it for these two data sets.
 #
-# A page that reports "too many downloads" also arrives without an error, so we open what came. An archive that is there already, from the last time or put there by hand under that name, is not downloaded again; it belongs to the user, and stays where it is even if it is damaged.
+# A page that reports "too many downloads" also arrives without an error, therefore we open the download. An archive from the last time, or one that the user put there under that name, is not downloaded again. We keep the user's file even if it is damaged.
 
 # %%
 #| export
 def download(published: Published, local: Path) -> Path:
-    "The folder of a published data set, downloaded to `local` the first time, or a UserError."
+    "The folder of a published data set, downloaded to `local` the first time; else UserError."
     file = local / f"{published.name}.zip"
     with disk_errors(f"{file}: cannot be written"), _made_once(file) as new:
         if new:
             source = published.url or f"Google Drive ({published.drive})"
             say(f"data    downloading {published.name} from {source} (licence: {published.page})")
-            _fetch(published, new, file.with_name(f"{file.name}.sha256"))
+            _download_to(published, new, file.with_name(f"{file.name}.sha256"))
             if published.note:
                 say(f"data    {published.note}")
     return _part_of(unpack(file, local), published.inside)
 
 
-def _fetch(published: Published, file: Path, record: Path) -> None:
-    "Download an archive and compare its checksum, the record of which is made the first time."
+def _download_to(published: Published, file: Path, record: Path) -> None:
+    "Download an archive and compare its checksum with the record of the first time."
     first = record.read_text("utf-8", "replace").split() if record.exists() else []
     if not published.url and not installed("gdown"):
         todo = f"`pip install gdown` and try again, or {published.by_hand}"
-        raise UserError(f"{published.name} is fetched from Google Drive: {todo}")
-    todo = f"see whether Internet is on, or {published.by_hand}"
+        raise UserError(f"{published.name} is downloaded from Google Drive: {todo}")
+    todo = f"check that Internet is on, or {published.by_hand}"
     if first and not published.sha256:
         todo += f" (if its owner has changed it, delete {record})"
-    with foreign_errors(f"{published.name}: cannot be fetched", todo):
+    with foreign_errors(f"{published.name}: cannot be downloaded", todo):
         import pooch
 
         pooch.get_logger().setLevel("WARNING")
@@ -440,18 +388,18 @@ def _fetch(published: Published, file: Path, record: Path) -> None:
         )
         box.fetch(file.name, downloader=downloader)
         digest = pooch.file_hash(str(file))
-    what = f"{published.name}: what came is no archive, perhaps a web page"
+    what = f"{published.name}: the download is not an archive, perhaps a web page"
     with foreign_errors(what, f"try again tomorrow, or {published.by_hand}"):
         _open_archive(file).close()
     record.write_text(f"{digest}  {record.stem}\n", encoding="utf-8")
 
 
 def _from_drive(number: str, file: str, _: Any) -> None:
-    "Download from Google Drive; called by pooch, with a file's number there for its address."
+    "Download from Google Drive; pooch calls it with the number of a file as the address."
     import gdown
 
     if not gdown.download(id=number, output=str(file), quiet=not _watched()):
-        raise RuntimeError("Google Drive gave nothing, perhaps too many people fetch it")
+        raise RuntimeError("Google Drive returned nothing, perhaps after too many downloads")
 
 
 def _part_of(folder: Path, name: str) -> Path:
@@ -466,91 +414,123 @@ def _part_of(folder: Path, name: str) -> Path:
 
 
 # %% [markdown]
-# Put there by hand, an archive of several sets needs no network:
+# ## Dangerous archives
+#
+# Python's `zipfile` and `tarfile` unpack, and `zipfile` compares every checksum. But an archive decides how much is written, and where. A kilobyte can hold a terabyte of zeros. A member can be called `../../.bashrc`, or be a link to elsewhere through which the next member is written. Therefore we check all members before any is written, and reject the whole archive for one of them, because nobody makes such members by mistake in a data set. Images hardly shrink; masks do, but they are small. No data set grows to a hundred times its archive and beyond a gigabyte. The `data` filter of tarfile is a second check behind this.
+#
+# For this check `.zip` and `.tar` are alike: members with a name, a size, and perhaps a fault. It writes nothing and skips the files that macOS adds (`__MACOSX/`, `.DS_Store`).
 
 # %%
+#| export
+MOST_FILES = 1_000_000
+MOST_GROWTH, GROWN = 100, 1_000_000_000  # times the archive, where that is more than these bytes
+
+
+class _Header(tarfile.TarInfo):
+    "The header of a tar's member; ReadError for a size that would loop or fill the memory."
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0 or (not header.isreg() and header.size > 1 << 20):
+            raise tarfile.ReadError("impossible size")
+        return header
+
+
+def _open_archive(file: Path) -> zipfile.ZipFile | tarfile.TarFile:
+    "Open an archive by its first bytes, whatever its name."
+    with open(file, "rb") as start:
+        zipped = start.read(4) in (b"PK\3\4", b"PK\5\6")
+    zipped = zipped or (file.suffix.lower() == ".zip" and zipfile.is_zipfile(file))
+    return zipfile.ZipFile(file) if zipped else tarfile.open(file, tarinfo=_Header)
+
+
+def _zip_members(box: zipfile.ZipFile) -> Iterator[tuple[Any, str, int, str]]:
+    "Each member of a .zip, its name, its size and its fault, if it has one."
+    for info in box.infolist():
+        info.filename = info.filename.replace("\\", "/")  # as some tools of Windows write
+        form, fault = stat.S_IFMT(info.external_attr >> 16), ""  # form 0: no Unix made it
+        if not info.is_dir() and form not in (0, stat.S_IFREG, stat.S_IFDIR):
+            fault = "is a link or a device"
+        if info.flag_bits & 1 or info.compress_type not in (0, zipfile.ZIP_DEFLATED):
+            fault = "is encrypted or packed in an unusual way"
+        yield info, info.filename, info.file_size, fault
+
+
+def _tar_members(box: tarfile.TarFile) -> Iterator[tuple[Any, str, int, str]]:
+    "Each member of a .tar, its name, its size and its fault; damaged ends raise ReadError."
+    for header in box:
+        fault = "" if header.isreg() or header.isdir() else "is a link or a device"
+        if header.size < 0:  # an extended header may state it
+            fault = "has an impossible size"
+        header.name = header.name.replace("\\", "/")
+        yield header, header.name, header.size, fault
+    rest: Any = box.fileobj
+    rest.seek(end := box.offset)  # type: ignore[attr-defined]
+    if rest.read(512) != bytes(512):  # tarfile takes a damaged header for the end
+        raise tarfile.ReadError(f"damaged after {end} bytes")
+    if len(rest.read(1 << 24)) == 1 << 24:  # gzip compares its checksum at the very end
+        raise tarfile.ReadError(f"it does not end after its last member, at {end} bytes")
+
+
+def _fault_of_name(name: str) -> str:
+    "The fault of a member's name; empty: none."
+    parts = name.split("/")
+    if name.startswith("/") or re.match("[A-Za-z]:", name):
+        return "has an absolute path"
+    if ".." in parts:
+        return "leads out of its folder"
+    if any(len(part.encode("utf-8", "replace")) > 255 for part in parts):
+        return "has a name that no file can have"
+    return "lies in more than 50 folders" if len(parts) > 51 else ""
+
+
+def _check_members(archive: Path, box: zipfile.ZipFile | tarfile.TarFile) -> tuple[list[Any], int]:
+    "The members to unpack, and the bytes that they fill; UserError for a dangerous one."
+    kept, filled, packed = [], 0, archive.stat().st_size
+    members = _zip_members(box) if isinstance(box, zipfile.ZipFile) else _tar_members(box)
+    for count, (member, name, size, why) in enumerate(members, 1):
+        filled += size + BLOCK  # a file fills its last block
+        why = why or _fault_of_name(name)
+        if count > MOST_FILES or filled > max(GROWN, MOST_GROWTH * packed):
+            why = f"is too much: {megabytes(packed)} would become {megabytes(filled)} or more"
+        if why:
+            what = f"{archive.name}: rejected, its member {shown(name)} {why}"
+            raise UserError(f"{what}; unpack it by hand if you trust it")
+        if not _is_junk(name):
+            kept.append(member)
+    if not kept:
+        raise UserError(f"{archive.name}: contains no file")
+    return kept, filled
+
+
+# %% [markdown]
+# Here are a good archive, one of several data sets that the user has put there under the published name, one that would write elsewhere, and a web page saved as `.zip`:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    archive = Path(tmp) / "sirst.zip"
+    with zipfile.ZipFile(archive, "w") as box:
+        box.writestr("sirst-master/images/a.png", "a")
+        box.writestr("sirst-master/masks/a.png", "b")
+        box.writestr("__MACOSX/._a.png", "c")
+    found = unpack(archive, Path(tmp) / "data")
+    test_eq(sorted(p.name for p in found.rglob("*.png")), ["a.png", "a.png"])
+    test_eq((unpack(archive, Path(tmp) / "data"), found.name), (found, "sirst-master"))
 with tempfile.TemporaryDirectory() as tmp:
     with zipfile.ZipFile(f"{tmp}/NUDT-SIRST.zip", "w") as box:
         for name in ("NUAA-SIRST", "NUDT-SIRST"):
             box.writestr(f"datasets/{name}/images/{name}.png", "a")
     found = download(known("NUDT-SIRST"), Path(tmp))
     test_eq([path.name for path in found.rglob("*.png")], ["NUDT-SIRST.png"])
-
-
-# %% [markdown]
-# ## Where is the data set?
-#
-# All of this has one door. A data set is named by its folder or its archive, or by its bare name where this place keeps data. Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name, so we also search one level below, and a second one, where the user's own files begin on a mounted Drive. We leave out folders that begin with a dot, and everything in `unpacked`: of several sets in one archive that would be any of them. A folder that holds nothing but one archive stands for it. Names of published data sets come last: a folder of that name, in capitals or not, is taken as it is.
-
-# %%
-#| export
-def find_dataset(
-    text: str,  # folder or archive, the name of one in `place.data`, or a known name; empty: none
-    place: Place | None = None,
-) -> Path | None:
-    "The folder of a data set, or None for the synthetic scenes. Raises UserError if it is missing."
-    if not text:
-        return None
-    place = place or where()
-    written = Path(os.path.expanduser(text))
-    if place.name == "colab" and _on_drive(written) and not is_mounted(MY_DRIVE):
-        mounted = mount_drive(place)  # to name a folder there is to ask for it
-        if not mounted.folder:
-            raise UserError(f"dataset_dir={text!r}: {mounted.line}")
-    for path in _candidates(text, place):
-        if os.path.isdir(path):
-            return _at_hand(path, place.local)
-        if os.path.isfile(path) and path.name.lower().endswith(ARCHIVES):
-            return unpack(path, place.local)
-    if published := known(text):
-        return download(published, place.local)
-    near = _names_beside(written) + [published.name for published in KNOWN]
-    kind = "there is no such folder"
-    if os.path.isfile(written):
-        kind = f"is a file, not a folder or an archive ({', '.join(ARCHIVES)})"
-    raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(written.name, near)}")
-
-
-def _candidates(text: str, place: Place) -> Iterator[Path]:
-    "The paths that a name may stand for, the likeliest first."
-    written = Path(os.path.expanduser(text))
-    yield written
-    if written.is_absolute():
-        return
-    yield place.data / text
-    with contextlib.suppress(OSError, ValueError, RecursionError):  # a folder that is not readable
-        for deep in ("[!.]*", "[!.]*/[!.]*"):
-            found = sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
-            yield from (path for path in found if place.local / UNPACKED not in path.parents)
-    if known(text):
-        for folder in dict.fromkeys((place.data, place.local, Path())):
-            with contextlib.suppress(OSError):
-                yield from (p for p in sorted(folder.iterdir()) if p.name.lower() == text.lower())
-
-
-def _names_beside(path: Path) -> list[str]:
-    "The names in the folder of a path, to suggest one of them."
-    with contextlib.suppress(OSError, ValueError):
-        return [beside.name for beside in path.parent.iterdir() if beside.name != path.name]
-    return []
-
-
-def _at_hand(folder: Path, local: Path) -> Path:
-    "The folder to read a data set from: itself, what its only archive holds, or a local copy."
-    inside: list[Path] = []
-    with contextlib.suppress(OSError):  # reported when it is read
-        inside = [path for path in folder.iterdir() if not _is_junk(path.name)]
-    if len(inside) == 1 and inside[0].is_file() and inside[0].name.lower().endswith(ARCHIVES):
-        return unpack(inside[0], local)
-    return _copy_from_drive(folder, local) if _on_drive(folder) else folder
-
-
-# %%
 with tempfile.TemporaryDirectory() as tmp:
-    (Path(tmp) / "input" / "irstd" / "IRSTD-1k").mkdir(parents=True)
-    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "runs", "", "", Path(tmp) / "local")
-    found = [find_dataset(name, kaggle).name for name in ("irstd", "IRSTD-1k")]
-    test_eq(found, ["irstd", "IRSTD-1k"])
-    with expect_fail(UserError, contains="did you mean irstd?"):
-        find_dataset(f"{tmp}/input/irst", kaggle)
-test_eq(find_dataset(""), None)
+    evil, page = Path(tmp) / "evil.tar.gz", Path(tmp) / "page.zip"
+    with tarfile.open(evil, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("images/a.png"), io.BytesIO())
+        tar.addfile(tarfile.TarInfo("../../.bashrc"), io.BytesIO())
+    with expect_fail(UserError, contains="'../../.bashrc' leads out of its folder"):
+        unpack(evil, Path(tmp) / "data")
+    page.write_text("<html>a web page</html>")
+    with expect_fail(UserError, contains="page.zip: damaged, or not an archive"):
+        unpack(page, Path(tmp) / "data")
+    test_eq(list(Path(tmp).rglob("*.png")), [])

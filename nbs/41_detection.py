@@ -201,7 +201,7 @@ def make_network(name: str) -> nn.Module:
 
 
 # %%
-with expect_fail(UserError, contains="did you mean mshnet?"):
+with expect_fail(UserError, contains="did you mean 'mshnet'?"):
     make_network("mshnett")
 
 

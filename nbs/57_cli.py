@@ -338,7 +338,7 @@ def answer(line):
 lines = ["train --epochz 3", "train --mode train", "test --epochs 3", "trian", "data a b"]
 lines += ["data sirst --config x.json"]
 answers = [answer(line) for line in lines]
-assert "did you mean epochs" in answers[0] and "leave it out" in answers[2]
+assert "did you mean 'epochs'" in answers[0] and "leave it out" in answers[2]
 answers
 
 

@@ -78,7 +78,7 @@ def test_a_missing_folder_is_refused_with_a_guess(folder):
     "Most missing folders are misspelt ones."
     line = refusal(folder.parent / "tinny")
     assert "tinny" in line
-    assert "did you mean tiny?" in line
+    assert "did you mean 'tiny'?" in line
 
 
 def test_a_file_in_place_of_a_folder_is_refused(folder):
@@ -90,7 +90,7 @@ def test_a_file_in_place_of_a_folder_is_refused(folder):
 
 def test_a_misspelt_name_of_a_published_data_set_is_guessed():
     "Nothing is fetched for a name that is nearly one."
-    assert refusal("NUAA-SIRTS").endswith("did you mean NUAA-SIRST?")
+    assert refusal("NUAA-SIRTS").endswith("did you mean 'NUAA-SIRST'?")
 
 
 def test_an_unknown_layout_is_refused_with_those_that_are_known(tmp_path):

@@ -244,7 +244,7 @@ def test_every_error_that_is_quoted_exists():
 @pytest.mark.parametrize(
     ("line", "quote"),
     [
-        ("train --epochz 3", "... is no setting; did you mean ...?"),
+        ("train --epochz 3", "unknown setting ...; did you mean ...?"),
         ("train --crop-size 250", "...=... is not possible: write ..."),
         ("train --mode train", "... is retired: write ..."),
         ("test --epochs 3", "... means nothing to ...; leave it out"),

@@ -257,7 +257,7 @@ def test_what_an_onnx_file_cannot_do_is_reported(onnx_file, monkeypatch):
         ("export --weight-path w.pt --format pt2", "pt2 is retired; write onnx"),
         ("export --weight-path w.pt --output a.pt2", "a.pt2: pt2 is retired; write onnx"),
         ("export --weight-path w.pt --format tflite", "write onnx, safetensors"),
-        ("export --weight-path w.pt --format onx", "did you mean onnx?"),
+        ("export --weight-path w.pt --format onx", "did you mean 'onnx'?"),
         ("export --weight-path w.pt --format safetensors --output a.onnx", "ends in .safet"),
         ("export --weight-path w.pt --output no/a.onnx", "there is no folder no"),
         ("export --weight-path w.safetensors --format safetensors", "is the file of the weights"),

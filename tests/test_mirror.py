@@ -424,7 +424,7 @@ def test_more_epochs_are_not_overwritten_by_fewer(run, disk):
     "A run that could not be brought back begins anew: its old copy must outlive that."
     write(disk.target, "status.json", json.dumps({"epochs_done": 50}))
     write(disk.target, "last.pt", "of epoch 50")
-    assert "it holds 50 epochs of this run, and here are 3" in disk.mirror.flush(60)
+    assert "it holds 50 epochs, and this run has 3" in disk.mirror.flush(60)
     assert contents(disk.target)["last.pt"] == "of epoch 50"
     write(run, "status.json", json.dumps({"epochs_done": 50}))
     assert "all 8 files" in disk.mirror.flush(60)

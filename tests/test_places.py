@@ -307,7 +307,7 @@ def test_a_member_that_leads_elsewhere_refuses_the_archive(here, tmp_path, suffi
     archive = write(tmp_path / f"set{suffix}", {"images/a.png": "a", name: "evil"})
     line = refusal(unpack, archive, here.local)
     written = name.replace("\\", "/")
-    assert f"set{suffix}: refused, its member {written!r}" in line
+    assert f"set{suffix}: rejected, its member {written!r}" in line
     assert left(tmp_path) == ["input", "local", f"set{suffix}"]
     assert left(here.local) == []  # no trace of it
 
@@ -484,7 +484,7 @@ def test_a_cut_archive_is_refused_wherever_it_is_cut(here, tmp_path, suffix):
     end = 3 * 1536 if suffix == ".tar" else len(data)  # a tar ends with zeros, as many as it likes
     for cut in [*range(0, end, 512), *range(100, end, 487), end - 1]:
         whole.write_bytes(data[:cut])
-        assert "damaged, or no archive" in refusal(unpack, whole, here.local)
+        assert "damaged, or not an archive" in refusal(unpack, whole, here.local)
         assert left(here.local) == []
 
 
@@ -529,7 +529,7 @@ def test_an_empty_archive_is_refused(here, tmp_path, suffix):
     "And one with nothing but a folder or junk."
     for files in ({}, {"__MACOSX/._a": "x"}):
         archive = write(tmp_path / f"set{suffix}", files)
-        assert "holds no file" in refusal(unpack, archive, here.local)
+        assert "contains no file" in refusal(unpack, archive, here.local)
 
 
 def test_an_interrupted_unpacking_is_done_again(here, tmp_path, monkeypatch):
@@ -567,7 +567,7 @@ def test_a_drive_that_does_not_answer_is_not_mounted(monkeypatch):
     "Even the question for a folder may wait for ever, where no signal reaches it."
     done = threading.Event()
     monkeypatch.setattr(os.path, "isdir", lambda path: done.wait(60))
-    assert not places.is_mounted(Path("drive"), patience=0.05)
+    assert not places.is_mounted(Path("drive"), timeout=0.05)
     done.set()
 
 
@@ -615,7 +615,7 @@ def test_a_folder_on_drive_is_not_mistaken_for_its_old_copy(monkeypatch, tmp_pat
         ("nothing", "there is no such folder"),
         ("nothing.zip", "there is no such folder"),
         ("a.rar", "is a file, not a folder or an archive (.zip, .tar, .tar.gz, .tgz)"),
-        ("sett", "did you mean set?"),
+        ("sett", "did you mean 'set'?"),
         ("~nobody/x", "there is no such folder"),
         ("x" * 5000, "there is no such folder"),
         ("a\0b", "there is no such folder"),
@@ -638,7 +638,7 @@ def test_a_damaged_archive_is_one_line_of_the_command(capsys, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.zip").write_bytes(b"PK\3\4 no zip")
     assert main(["data", "x.zip"]) == 2
-    assert capsys.readouterr().err.startswith("mshnet: x.zip: damaged, or no archive")
+    assert capsys.readouterr().err.startswith("mshnet: x.zip: damaged, or not an archive")
 
 
 # Fetched by name
@@ -702,10 +702,10 @@ def packed(tmp_path):
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (404, "Set: cannot be fetched (404 Client Error"),
-        (500, "Set: cannot be fetched (500 Server Error"),
-        ("drop", "Set: cannot be fetched (('Connection broken: IncompleteRead"),
-        ("well", "Set: what came is no archive, perhaps a web page"),
+        (404, "Set: cannot be downloaded (404 Client Error"),
+        (500, "Set: cannot be downloaded (500 Server Error"),
+        ("drop", "Set: cannot be downloaded (('Connection broken: IncompleteRead"),
+        ("well", "Set: the download is not an archive, perhaps a web page"),
     ],
 )
 def test_an_address_that_does_not_give_it_is_one_line(here, plan, said):
@@ -755,7 +755,7 @@ def test_an_archive_put_there_by_hand_is_never_deleted(here, packed):
     published, file = Published("Set", "", "http://127.0.0.1:1/"), here.local / "Set.zip"
     here.local.mkdir()
     file.write_bytes(b"Rar!" * 100)
-    assert f"{file}: damaged, or no archive" in refusal(download, published, here.local)
+    assert f"{file}: damaged, or not an archive" in refusal(download, published, here.local)
     assert file.read_bytes() == b"Rar!" * 100
     file.write_bytes(packed)
     assert len(tree(download(published, here.local))) == 2
@@ -809,7 +809,7 @@ def test_a_drive_that_gives_nothing_is_one_line(here, monkeypatch, error):
     "Too many downloads, or not public any more."
     fake_gdown(monkeypatch, None, error)
     line = refusal(download, Published("Set", "https://a.example/set", drive="1abc"), here.local)
-    assert "Set: cannot be fetched (" in line
+    assert "Set: cannot be downloaded (" in line
     assert "get it by hand from https://a.example/set and write --dataset-dir FILE.zip" in line
     assert left(here.local) == []
 
@@ -939,7 +939,7 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
     [
         ("pack", "required: RUN"),
         ("pack nothing", "nothing: is no run, there is no such folder"),
-        ("pack set", "did you mean set-1f0c2a9b?"),
+        ("pack set", "did you mean 'set-1f0c2a9b'?"),
         ("pack set-1f0c2a9b/figures", "is no run, it has no config.json"),
         ("pack set-1f0c2a9b --format rar", "write zip or tar.gz"),
         ("pack set-1f0c2a9b --output no/such/a.zip", "there is no folder no/such; make it first"),

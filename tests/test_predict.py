@@ -464,7 +464,7 @@ MISTAKES = {
     "no images": (["{dir}/texts"], "no image and no video"),
     "not an image": (["{dir}/texts/a.txt"], "no image and no video"),
     "no hits": (["{dir}/*.bmp"], "no image and no video"),
-    "format": (["{dir}/a.png", "--save", "mask"], "did you mean masks?"),
+    "format": (["{dir}/a.png", "--save", "mask"], "did you mean 'masks'?"),
     "no format": (["{dir}/a.png", "--save", "masks,gif"], "masks,overlays,probabilities"),
     "tile": (["{dir}/a.png", "--tile", "1000"], "a multiple of 16"),
     "missing weights": (["{dir}/a.png", "--weight-path", "{dir}/x.pt"], "github.com"),

@@ -148,7 +148,7 @@ def test_more_processes_than_gpus_are_refused():
     [
         ("--batch-size 5", "batch_size=5 cannot be shared by 2 devices: write 4 or 6"),
         ("--num-devices 3", "torchrun started 2 processes; leave it out"),
-        ("--epochz 3", "did you mean epochs?"),
+        ("--epochz 3", "did you mean 'epochs'?"),
     ],
 )
 def test_a_mistake_is_one_line_of_each_process(tmp_path, words, line):

@@ -93,7 +93,7 @@ def test_an_unknown_parameter_fails_with_the_line_of_the_command_line(tmp_path, 
         execute("local", tmp_path, epochz=3)
     assert main(["train", "--epochz", "3"]) == 2
     line = capsys.readouterr().err.strip()
-    assert error.value.evalue == "epochz is no setting; did you mean epochs?"
+    assert error.value.evalue == "unknown setting 'epochz'; did you mean 'epochs'?"
     assert line == f"mshnet: {error.value.evalue}"
     assert not (tmp_path / "run").exists()
 

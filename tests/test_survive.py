@@ -250,7 +250,7 @@ def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys):
         for name, process in runs.items():
             out, err = process.communicate(timeout=120)
             assert (process.returncode, "Traceback" in err) == (numbers[name], False), err
-            assert err.splitlines()[-1] == "mshnet: stopped; the same command goes on"
+            assert err.splitlines()[-1] == "mshnet: stopped; run the same command again to resume"
             told, folder = status(tmp_path / name), tmp_path / name
             assert (told["state"], told["reason"]) == ("stopped", name)
             assert told["epochs_done"] >= 1
@@ -281,8 +281,8 @@ sys.exit(start())
     ("module", "name", "number", "line"),
     [
         ("pydantic", "SIGINT", 130, "mshnet: stopped before anything was begun"),
-        ("torch", "SIGTERM", 143, "mshnet: stopped; the same command goes on"),
-        ("mshnet.train", "SIGHUP", 129, "mshnet: stopped; the same command goes on"),
+        ("torch", "SIGTERM", 143, "mshnet: stopped; run the same command again to resume"),
+        ("mshnet.train", "SIGHUP", 129, "mshnet: stopped; run the same command again to resume"),
     ],
 )
 def test_a_signal_before_a_run_listens_is_one_line(tmp_path, module, name, number, line):
@@ -795,7 +795,7 @@ def test_a_file_that_cannot_take_its_place_leaves_the_one_before(tmp_path, monke
         rename(old, new)
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(UserError, match="what was there is unchanged"):
+    with pytest.raises(UserError, match="the old file is unchanged"):
         write_atomic(path, "epoch 2", previous=tmp_path / "previous.pt")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"last.pt": "epoch 1"}
 

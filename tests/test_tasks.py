@@ -161,11 +161,11 @@ def test_the_settings_of_a_task_are_recipe(runs):
     assert run_name(toy("ring")) != run_name(toy("frames")).replace("frames", "ring")
     with pytest.raises(UserError, match="width 8 -> 4"):
         train(runs["ring"].config.model_copy(update={"width": 4}))
-    with pytest.raises(UserError, match=r"unknown|no setting; did you mean width\?"):
+    with pytest.raises(UserError, match="unknown setting 'widht'; did you mean 'width'"):
         toy("ring", widht=4)
     with pytest.raises(UserError, match="width=0 is not possible: write a whole number, at least"):
         toy("ring", width=0)
-    with pytest.raises(UserError, match="base_size is no setting"):
+    with pytest.raises(UserError, match="unknown setting 'base_size'"):
         toy("ring", base_size=64)
 
 
@@ -180,11 +180,11 @@ def test_every_door_reads_the_task_first(runs, tmp_path):
     assert from_notebook({"task": "frames", "bins": 5, "epochs": None}).bins == 5
     with pytest.raises(UserError, match=r"preset='quick' is not known \(there are tiny\)"):
         configure({"task": "ring", "preset": "quick"})
-    with pytest.raises(UserError, match="bins is no setting"):
+    with pytest.raises(UserError, match="unknown setting 'bins'"):
         from_notebook({"task": "ring", "bins": 5})
     with pytest.raises(UserError, match="the run is of task ring; leave out --task"):
         configure({"task": "frames", "resume": str(runs["ring"].folder)})
-    with pytest.raises(UserError, match=r"task='rung' is not known; did you mean ring\?"):
+    with pytest.raises(UserError, match=r"task='rung' is not known; did you mean 'ring'\?"):
         configure({"task": "rung"})
 
 

@@ -6,7 +6,7 @@
 # %% [markdown]
 # [中文](colab.zh-CN.ipynb)
 #
-# **What was tried:** these notebooks were executed from top to bottom on a CPU, and mounting and copying against stand-ins. A real Colab session, its GPUs and a real Google Drive were not at hand.
+# **What was tried:** these notebooks were executed from top to bottom on a CPU, and mounting and copying against stand-ins. A real Colab session, its GPUs and a real Google Drive were not available.
 #
 # ## 1. Open
 #
@@ -15,7 +15,7 @@
 # | [a100_setup](../run/a100_setup.ipynb) | A100 GPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
 # | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
 #
-# With the free T4, or no GPU at all, open `a100_setup` and write `preset = ""` in its settings. (Its preset asks for bfloat16, which a T4 only emulates; the doctor's line `accelerator` would say so.)
+# With the free T4, or no GPU at all, open `a100_setup` and write `preset = ""` in its settings. (Its preset asks for bfloat16, which a T4 only emulates; the doctor's line `accelerator` reports that.)
 #
 # ## 2. Run all
 #

@@ -6,7 +6,7 @@
 # %% [markdown]
 # [中文](kaggle.zh-CN.ipynb)
 #
-# **What was tried:** these notebooks were executed from top to bottom on a CPU (two T4s as two processes, a TPU as XLA's CPU runtime), with folders in place of Kaggle's. A real Kaggle session was not at hand.
+# **What was tried:** these notebooks were executed from top to bottom on a CPU (two T4s as two processes, a TPU as XLA's CPU runtime), with folders in place of Kaggle's. A real Kaggle session was not available.
 #
 # ## 1. Open
 #
@@ -38,7 +38,7 @@
 #
 # ## 5. When the time is over
 #
-# Kaggle ends a session after 12 hours, with a TPU after 9. Training stops by itself after 11.5 or 8.5 hours, with everything written (`max_hours`). To go on: Add Input, your notebook's own last output; then run it again with the same settings. The run is found there and goes on.
+# Kaggle ends a session after 12 hours, with a TPU after 9. Training stops by itself after 11.5 or 8.5 hours, with everything written (`max_hours`). To resume: choose Add Input and the last output of the same notebook, then run it again with the same settings. The run is found there and resumes.
 #
 # ## Commands
 #

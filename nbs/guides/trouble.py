@@ -1,45 +1,45 @@
 # %% [markdown]
 # # Troubleshooting by symptom
 #
-# > What it says, what that means, what to do.
+# > Find the message, read what it means, do what helps.
 
 # %% [markdown]
-# The first thing to try is always the same. It looks at the machine, the disk, the data and the settings, and each line that is not `ok` has its remedy in it:
+# Start with the doctor. It checks the machine, the disk, the data and the settings, and each line that is not `ok` contains the remedy:
 #
 # ```bash
 # mshnet doctor --dataset-dir data/NUAA-SIRST
 # ```
 #
-# A mistake that you can mend is one line, with the value and what to write instead, and status 2; no traceback. If you see a traceback, it is a fault of ours. Below, `...` stands for names and numbers.
+# A mistake that you can correct prints one line with the value and the remedy, and ends with status 2. A traceback is a fault of ours: please report it. Below, `...` stands for names and numbers.
 #
-# ## It does not accept what I write
+# ## A setting is rejected
 #
-# | it says | what to do |
+# | message | what to do |
 # |---|---|
-# | `... is no setting; did you mean ...?` | a misspelt name. `mshnet train --help` lists all; the same names go to a notebook's settings cell and to papermill's `-p` |
+# | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
 # | `...=... is not possible: write ...` | the value is outside its range, which the line names |
-# | `... is retired: write ...` | a flag of the official script; the line has today's |
+# | `... is retired: write ...` | a flag of the official script; the line names the flag of today |
 # | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](local.ipynb)) |
 # | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
 #
-# ## It does not find the data
+# ## The data are not found
 #
-# | it says | what to do |
+# | message | what to do |
 # |---|---|
-# | `dataset_dir=...: there is no such folder` | relative paths begin where you started. On Kaggle write the name of the attached data set, in Colab the full path on Drive |
-# | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`; perhaps it is one folder deeper, and then the line says which |
-# | `...; name one with --...-list` | no list of names, or several: say which with `--train-list` or `--test-list` |
-# | `...: damaged, or no archive ...; copy or fetch it again` | often a web page saved as `.zip`, or an upload that broke off |
-# | `...: refused, its member ...` | the archive would write outside its folder. Unpack it by hand if you trust it |
-# | `...: cannot be fetched ...` | no way to the network, or the address is gone. On Kaggle switch Internet on. Else get the data by hand |
-# | `... is fetched from Google Drive: ...` | install gdown, or take the way that the line names |
+# | `dataset_dir=...: there is no such folder` | relative paths begin in the folder where you started. On Kaggle write the name of the attached data set, in Colab the full path on Drive |
+# | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`. If they are one folder deeper, the line names that folder |
+# | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list` |
+# | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an upload that broke off |
+# | `...: rejected, its member ...` | the archive would write outside its folder. Unpack it by hand if you trust it |
+# | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere get the data by hand |
+# | `... is downloaded from Google Drive: ...` | install gdown, or follow the line |
 # | `...: needs ... and ... has ... free; make room` | the disk is too small for the data set |
 #
-# ## The data are not right
+# ## The data are wrong
 #
-# | it says | what to do |
+# | message | what to do |
 # |---|---|
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, so the test is not independent: ...` | a warning: scores will look too good |
@@ -48,7 +48,7 @@
 #
 # ## The device
 #
-# | it says | what to do |
+# | message | what to do |
 # |---|---|
 # | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
 # | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
@@ -67,32 +67,32 @@
 # | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
 # | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |
 # | the first epoch is slow | on a GPU `torch.compile` works before the first step (`--compile off`), on a TPU every phase is compiled once |
-# | every epoch is slow | the doctor's line `accelerator`: is it the device that you meant? Are the data on a network disk or on Drive? `mshnet bench` says what a step waits for |
+# | every epoch is slow | the doctor's line `accelerator`: is it the device that you meant? Are the data on a network disk or on Drive? `mshnet bench` reports what a step waits for |
 # | it is not the same score as last time | two runs of one seed agree to the last bit on one type of CPU, with one torch and one number of threads; `--deterministic` for GPUs |
 #
-# ## It does not go on
+# ## A run does not resume
 #
-# | it says | what to do |
+# | message | what to do |
 # |---|---|
-# | `... holds another run (...); write its settings... or another --output-dir` | a setting that changes the result has changed; the line names it, with both values |
+# | `... holds another run (...); write its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
 # | `epochs=...: the run has ... already; write ... or more` | as it says |
-# | `...: another process trains in this folder; wait for it or stop it` | a second terminal, or a kernel that still runs |
-# | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are no run: `--weight-path` starts from them |
-# | `...: cannot be written (...); what was there is unchanged` | the disk is full or read-only. Mend it; the same command goes on |
-# | `stopped  ...; nothing is lost. Go on: run the same again, or` | no fault: it was asked to stop, or the hours of the session were over |
+# | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
+# | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
+# | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
+# | `stopped  ...; nothing is lost. Go on: run the same again, or` | no fault: somebody stopped the run, or the hours of the session were over |
 #
 # ## Google Drive and mirrors
 #
-# | it says | what to do |
+# | message | what to do |
 # |---|---|
 # | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere name a folder: `--mirror-dir DIR` |
-# | `Google Drive is not mounted: results stay in ...` | run the cell again and allow it; training goes on meanwhile |
-# | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or away. Free space; nothing needs to be restarted |
-# | `mirror  ... of ... files are in ...; missing: ...` | the session ends before all is copied: copy what it names by hand, or run again |
+# | `Google Drive is not mounted: results stay in ...` | run the cell again and allow access; training continues meanwhile |
+# | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or not reachable. Free space; you need not restart anything |
+# | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the copy was complete: copy the named files by hand, or run again |
 #
 # ## Weights
 #
-# | it says | what to do |
+# | message | what to do |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | as it says |
 # | `...: there is no such file` | is it the right folder? Each run has its own, and `best.pt` appears with the first scored epoch |
@@ -102,19 +102,19 @@
 #
 # ## Predicting, comparing, exporting
 #
-# | it says | what to do |
+# | message | what to do |
 # |---|---|
 # | `...: no image and no video (...)` | the list names the file types; of a folder the images in it count, not those below it |
 # | `no memory for a piece of ...: write a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
 # | `explore` or `watch` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | they could not be read: `summary.json` names each with its reason, the others are done |
-# | `these scores cannot be compared: ...` | the test sets or the measures differ, as it says. Score both alike, or `--anyway`, and the table says what differs |
+# | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or write `--anyway`, and the table names the difference |
 # | `...: ... is not beside it (an older mshnet or another program wrote none); ...` | an ONNX file and its `.json` belong together: copy both, or export the weights again |
 # | `...: pt2 is retired; write onnx, or name the weights themselves` | `--format onnx`; a `.pt2` file of an older release is read by torch alone |
 # | `...: does not compute its own example, so this onnxruntime or file is wrong` | try another version of onnxruntime; export again |
 
 # %% [markdown]
-# If none of this helps, these three say most about a fault:
+# If nothing here helps, report the fault with the output of these three commands:
 #
 # ```bash
 # mshnet --version
@@ -122,7 +122,7 @@
 # mshnet data data/NUAA-SIRST
 # ```
 #
-# Together with the command, its last lines, and `config.json` and `env.json` of the run's folder.
+# Add the command, its last lines, and `config.json` and `env.json` of the run folder.
 
 # %%
 from mshnet.cli import main
@@ -130,4 +130,4 @@ from mshnet.cli import main
 main(["train", "--epochz", "3"])
 
 # %% [markdown]
-# The number is the exit status; the line went to where errors go.
+# The number is the exit status. The line itself goes to the error stream.
