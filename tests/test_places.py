@@ -242,7 +242,7 @@ def test_an_archive_is_read_like_its_folder(here, tmp_path, suffix):
     folder = make_dataset(tmp_path / "set")
     archive = write(tmp_path / f"packed{suffix}", tree(folder))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places, "where", lambda *_: here)
+        patch.setattr(fetch, "where", lambda *_: here)
         plain, packed = (
             read_dataset(Config(dataset_dir=str(path)))[0] for path in (folder, archive)
         )
