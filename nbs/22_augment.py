@@ -360,6 +360,11 @@ class DeviceImages:
     truth: tuple[np.ndarray, ...]  # the masks, on the host too: they place the crops
 
     @property
+    def sizes(self) -> list[tuple[int, int]]:
+        "True height and width of each image."
+        return [(mask.shape[0], mask.shape[1]) for mask in self.truth]
+
+    @property
     def channels(self) -> int:
         "Planes that a batch takes of each image: 1 if all are grey, else 3."
         return 1 if all(a == c for a, _, c in self.first) else 3
