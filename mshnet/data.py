@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'Loaded', 'LOADED', 'one_channel', 'pixels_of',
            'read_image', 'read_mask', 'opened', 'refuse_size', 'Layout', 'find_layout', 'find_file', 'visible', 'Split',
-           'pairs_of', 'Hasher', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'Reading', 'trouble', 'BadImage',
-           'InFiles', 'read_split', 'read_dataset', 'pixel_count', 'load', 'splits', 'listed_names', 'complete',
-           'report']
+           'pairs_of', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'Reading', 'trouble', 'BadImage',
+           'InFiles', 'read_split', 'read_dataset', 'load', 'splits', 'listed_names', 'complete', 'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
@@ -250,8 +249,8 @@ def pairs_of(split: Split) -> Iterator[Pair]:
     "All images with their masks, in order, with few in memory at a time."
     yield from prefetch(split.pairs.__getitem__, range(len(split)), 4)
 
-# %% ../nbs/21_data.ipynb #Hasher
-class Hasher:
+# %% ../nbs/21_data.ipynb #_Hasher
+class _Hasher:
     "Digests of images with their masks, added in list order."
 
     def __init__(self) -> None:
@@ -275,8 +274,8 @@ class Hasher:
 
 
 def _hashes_of(split: Split) -> tuple[str, frozenset[bytes], frozenset[str]]:
-    "The digests of a split; see `Hasher.hashes`."
-    hasher = Hasher()
+    "The digests of a split; see `_Hasher.hashes`."
+    hasher = _Hasher()
     for name, pair in zip(split.names, pairs_of(split), strict=True):
         hasher.add(name, *pair)
     return hasher.hashes()
@@ -447,7 +446,7 @@ def read_split(
 ) -> Split:
     "Read the images of a list, and add the problems to `findings`."
     kept: list[Pair] = []
-    good, used, hasher = [], 0, Hasher()
+    good, used, hasher = [], 0, _Hasher()
     for name, reading in zip(names, prefetch(partial(_read_pair, layout), names, 4), strict=True):
         for kind in reading.errors:
             findings.errors[kind].append(name)
@@ -484,12 +483,12 @@ def read_dataset(
     room = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
     for part in names:  # each part leaves less memory for the next
-        used = sum(pixel_count(split) for split in read.values() if split.in_memory)
+        used = sum(_pixel_bytes(split) for split in read.values() if split.in_memory)
         read[part] = read_split(layout, part, names[part], findings, room - used)
     return read, findings
 
 
-def pixel_count(split: Split) -> int:
+def _pixel_bytes(split: Split) -> int:
     "Bytes of a split's images and masks."
     return sum(image.nbytes + mask.nbytes for image, mask in pairs_of(split))
 

@@ -336,7 +336,7 @@ def pairs_of(split: Split) -> Iterator[Pair]:
 
 # %%
 #| export
-class Hasher:
+class _Hasher:
     "Digests of images with their masks, added in list order."
 
     def __init__(self) -> None:
@@ -360,8 +360,8 @@ class Hasher:
 
 
 def _hashes_of(split: Split) -> tuple[str, frozenset[bytes], frozenset[str]]:
-    "The digests of a split; see `Hasher.hashes`."
-    hasher = Hasher()
+    "The digests of a split; see `_Hasher.hashes`."
+    hasher = _Hasher()
     for name, pair in zip(split.names, pairs_of(split), strict=True):
         hasher.add(name, *pair)
     return hasher.hashes()
@@ -597,7 +597,7 @@ def read_split(
 ) -> Split:
     "Read the images of a list, and add the problems to `findings`."
     kept: list[Pair] = []
-    good, used, hasher = [], 0, Hasher()
+    good, used, hasher = [], 0, _Hasher()
     for name, reading in zip(names, prefetch(partial(_read_pair, layout), names, 4), strict=True):
         for kind in reading.errors:
             findings.errors[kind].append(name)
@@ -660,12 +660,12 @@ def read_dataset(
     room = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
     for part in names:  # each part leaves less memory for the next
-        used = sum(pixel_count(split) for split in read.values() if split.in_memory)
+        used = sum(_pixel_bytes(split) for split in read.values() if split.in_memory)
         read[part] = read_split(layout, part, names[part], findings, room - used)
     return read, findings
 
 
-def pixel_count(split: Split) -> int:
+def _pixel_bytes(split: Split) -> int:
     "Bytes of a split's images and masks."
     return sum(image.nbytes + mask.nbytes for image, mask in pairs_of(split))
 
