@@ -13,7 +13,7 @@ def noise_1f(
     rng: np.random.Generator,
     size: int,
     slope: float,  # of the amplitude spectrum: 1 is rough, 2 is smooth
-    stretch: float = 1.0,  # how much longer structures are from left to right
+    stretch: float = 1.0,  # length of structures from left to right, beside their height
 ) -> np.ndarray:  # [size,size] mean 0, deviation 1
     "A random field with a 1/f^slope spectrum."
     fy, fx = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None]
@@ -58,7 +58,7 @@ def warm(
     rng: np.random.Generator,
     size: int,
 ) -> np.ndarray:  # [size,size] grey levels to add
-    "Hot things that are no targets: large spots, thin streaks, defective pixels of the sensor."
+    "Warm clutter: large spots, thin streaks, defective pixels of the sensor."
     extra = np.zeros((size, size))
     for _ in range(rng.integers(0, 3)):
         across = rng.uniform(5, 10)
@@ -91,7 +91,7 @@ def scene(
     rng: np.random.Generator,
     size: int,
 ) -> tuple[np.ndarray, np.ndarray]:  # image and mask, [size,size] uint8
-    "One infrared scene: background, warm noise_1f, one to three small targets, sensor noise."
+    "One infrared scene: background, warm clutter, one to three small targets, sensor noise."
     image, mask = background(rng, size) + warm(rng, size), np.zeros((size, size), np.uint8)
     for row, col in _target_places(rng, size, int(rng.integers(1, 4))):
         across = rng.uniform(1.4, 2.1)

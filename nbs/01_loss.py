@@ -8,6 +8,7 @@
 
 # %%
 #| hide
+import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
@@ -21,45 +22,42 @@ from torch.nn import functional as F
 
 
 # %% [markdown]
-# A target covers a few dozen of 65,536 pixels, so a loss that counts pixels is nearly satisfied by an empty mask. Overlap is not. But overlap alone is blind to two things that a person sees at once: whether the predicted blob has the right *size*, and whether it is in the right *place* once it does not overlap at all. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
+# A target covers a few dozen of 65,536 pixels. A loss that counts pixels is nearly satisfied by an empty mask; overlap is not. But overlap alone is blind to two things that a person sees at once: whether the predicted blob has the right *size*, and how far it is from the right *place* once it misses the target. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
 #
 # $$L = 1 - a \cdot \mathrm{IoU} + L_{\mathrm{loc}}$$
 #
-# Everything here is computed in float32, whatever the model computed in: the scale term squares pixel counts and passes $10^8$, where bfloat16 has a step of half a million.
-#
 # ## Overlap
 #
-# Probabilities take the place of the thresholded mask, so that overlap has a gradient. An image without a target and without any predicted probability has an empty union. It gets overlap 0 with gradient 0: nothing to learn from it, and no division by zero in its neighbours.
+# Probabilities replace the thresholded mask to give overlap a gradient. An image without a target and without any predicted probability has an empty union. Its overlap is 0 with gradient 0, without a division by zero.
 
 # %%
 #| export
-def sums(
+def _sums(
     prob: Tensor,  # [B,1,H,W] probability of target, 0..1
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
 ) -> tuple[Tensor, Tensor, Tensor]:  # each [B], in pixels
-    "Sums over the pixels of each image: of the overlap, the prediction and the truth."
+    "Pixels of the overlap, of the prediction and of the truth in each image."
     return (prob * mask).sum((1, 2, 3)), prob.sum((1, 2, 3)), mask.sum((1, 2, 3))
 
 
-def ratio(
-    part: Tensor,
-    whole: Tensor,
+def _ratio(
+    part: Tensor,  # any shape
+    whole: Tensor,  # the same shape
 ) -> Tensor:
-    "`part / whole`, and 0 with gradient 0 where `whole` is 0."
+    "`part / whole`; 0 with gradient 0 where `whole` is 0."
     empty = whole == 0
     return torch.where(empty, torch.zeros_like(part), part / whole.masked_fill(empty, 1))
 
 
 # %% [markdown]
-# Take a 2x2 target. Its left half overlaps by 1/2; so does being half sure of all four pixels.
+# Take a 2x2 target. Its left half overlaps by 1/2, and so does a probability of 1/2 in all four pixels.
 
 # %%
 mask = F.pad(torch.ones(1, 1, 2, 2), (1, 1, 1, 1))
 left = F.pad(torch.ones(1, 1, 2, 1), (1, 2, 1, 1))
 for prob in (left, mask / 2):
-    inter, pred, truth = sums(prob, mask)
-    test_close(ratio(inter, pred + truth - inter), 0.5)
-test_eq(ratio(torch.zeros(1), torch.zeros(1)).item(), 0)
+    inter, pred, truth = _sums(prob, mask)
+    test_close(_ratio(inter, pred + truth - inter), 0.5)
 
 
 # %% [markdown]
@@ -72,31 +70,20 @@ test_eq(ratio(torch.zeros(1), torch.zeros(1)).item(), 0)
 def scale_factor(
     pred: Tensor,  # [B] predicted area in pixels
     truth: Tensor,  # [B] true area in pixels
-) -> Tensor:  # [B] 1 where the areas agree, less where they do not
+) -> Tensor:  # [B] 0..1; 1 where the areas agree
     "How well the areas agree (arXiv:2403.19366, the weight of the IoU)."
     spread = ((pred - truth) / 2) ** 2
-    return ratio(torch.minimum(pred, truth) + spread, torch.maximum(pred, truth) + spread)
-
-
-# %% [markdown]
-# The curve is not what one might expect: `d` grows with the square of the error, so the factor falls at first and then rises back to 1. It punishes being a little wrong about a small target, which is where overlap alone is generous, and leaves gross errors to the overlap.
-
-# %%
-areas = torch.tensor([20.0, 21, 22, 25, 30, 60, 200])
-factors = scale_factor(areas, torch.full_like(areas, 20.0))
-test_eq(factors[0].item(), 1)
-assert factors.argmin().item() not in (0, len(areas) - 1)
-[(int(a), round(f.item(), 3)) for a, f in zip(areas, factors, strict=True)]
+    return _ratio(torch.minimum(pred, truth) + spread, torch.maximum(pred, truth) + spread)
 
 
 # %% [markdown]
 # ## Location
 #
-# The centres of prediction and truth are compared in polar form, by distance from the corner and by angle. What the authors' code calls the centre is the sum of `prob * x / W` *divided by the number of pixels*, not by the mass: it mixes place with area. We keep that, because published results were made with it, and say so.
+# The centres of prediction and truth are compared in polar form, by distance from the top left corner and by angle. The authors' code calls a centre the sum of `prob * x / W` *divided by the number of pixels*, not by the mass. It mixes place with area. We keep it, because published results were made with it.
 
 # %%
 #| export
-def centre(
+def _centre(
     weight: Tensor,  # [B,1,H,W] non-negative, such as probabilities
 ) -> tuple[Tensor, Tensor]:  # x and y, each [B]
     "Mean over all pixels of weight times position, positions in 0..1 from the top left."
@@ -111,7 +98,7 @@ def location_loss(
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
 ) -> Tensor:  # [B] 0 where the centres agree
     "Difference of the centres in polar form: distance from the corner, and angle."
-    (x1, y1), (x2, y2) = centre(prob), centre(mask)
+    (x1, y1), (x2, y2) = _centre(prob), _centre(mask)
     r1 = torch.sqrt(x1**2 + y1**2 + 1e-8)
     r2 = torch.sqrt(x2**2 + y2**2 + 1e-8)
     length = torch.minimum(r1, r2) / (torch.maximum(r1, r2) + 1e-8)
@@ -120,22 +107,56 @@ def location_loss(
 
 
 # %% [markdown]
-# Overlap is 0 as soon as a prediction misses, and stays 0 however far away it is. The location term goes on growing, so there is a way back:
+# ## Both terms in one figure
+#
+# A square target of 5x5 pixels lies in the middle of an image. On the left the prediction has the right centre and the wrong area. On the right it has the right area and the wrong place.
 
 # %%
-truth = torch.zeros(1, 1, 32, 32)
-truth[..., 14:18, 14:18] = 1
-shifts = [0, 4, 8, 12]
-away = [location_loss(truth.roll(s, -1), truth).item() for s in shifts]
-assert away == sorted(away) and away[0] < 1e-3
-test_close(centre(torch.ones(1, 1, 4, 4))[0], 0.375)
-[round(a, 3) for a in away]
+pixel = torch.arange(64.0)
+
+
+def square(side, y=32.0, x=32.0):
+    "Probabilities of a square; a pixel that is partly covered gets a part of 1."
+    rows, columns = ((side / 2 + 0.5 - (pixel - at).abs()).clamp(0, 1) for at in (y, x))
+    return (rows[:, None] * columns)[None, None]
+
+
+def iou(prob):
+    "Overlap with the true square."
+    inter, pred, truth = _sums(prob, square(5))
+    return _ratio(inter, pred + truth - inter)
+
+
+areas, shifts = torch.arange(4, 76, 0.5), torch.arange(0, 25)
+grown = torch.cat([square(area**0.5) for area in areas])
+away, around = (
+    torch.cat([square(5, 32 + k * n, 32 + n) for n in shifts * 0.5**0.5]) for k in (1, -1)
+)
+factor = scale_factor(grown.sum((1, 2, 3)), torch.tensor(25.0))
+figure = plt.figure(figsize=(10, 4), layout="constrained")
+scale, place = figure.subplots(1, 2)
+scale.plot(areas, factor, "--", color="gray", label="scale factor $a$")
+scale.plot(areas, 1 - iou(grown), label="plain: 1 - IoU")
+scale.plot(areas, 1 - factor * iou(grown), label="scale sensitive: 1 - $a$ IoU")
+scale.set(title="Scale", xlabel="predicted area in pixels (the target has 25)")
+place.plot(shifts, 1 - iou(away), label="plain: 1 - IoU")
+place.plot(shifts, location_loss(away, square(5)), label="location loss, away from the corner")
+place.plot(shifts, location_loss(around, square(5)), label="location loss, around the corner")
+place.set(title="Location", xlabel="distance from the target in pixels")
+for axes in (scale, place):
+    axes.set(ylim=(0, 1.05), ylabel="loss")
+    axes.legend()
+assert (1 - iou(away))[8:].min() == 1 and location_loss(away, square(5)).diff().min() > 0
 
 
 # %% [markdown]
+# *Scale.* An error of a few pixels costs more than with plain IoU, and this is where plain overlap is generous. `d` grows with the square of the error, so the factor rises again and leaves gross errors to the overlap.
+#
+# *Location.* Plain IoU is flat as soon as the prediction misses, and offers no way back. The location loss keeps growing. The surprise is the polar form: a shift that keeps the distance from the corner costs little at first.
+#
 # ## One loss per image
 #
-# `scale=False, location=False` is the plain IoU loss of the warm-up. The function returns one value per image: an average is then a choice of the caller, and an image's loss cannot depend on its neighbours.
+# `scale=False, location=False` is the plain IoU loss of the warm-up. The function returns one value per image. The caller chooses the average, and the loss of an image cannot depend on its neighbours. Everything is computed in float32, because the scale term squares pixel counts and passes $10^8$, where bfloat16 has steps of half a million.
 
 # %%
 #| export
@@ -143,7 +164,7 @@ def sls_loss(
     logits: Tensor,  # [B,1,H,W]
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
     scale: bool = True,  # weigh the overlap by the agreement of the areas
-    location: bool = True,  # add the distance of the centres
+    location: bool = True,  # add the location loss
 ) -> Tensor:  # [B] float32, one loss per image
     """Scale and location sensitive loss of each image, always in float32.
 
@@ -156,37 +177,36 @@ def sls_loss(
         )
     with torch.autocast(logits.device.type, enabled=False):
         prob, truth = torch.sigmoid(logits.float()), mask.float()
-        inter, pred_area, true_area = sums(prob, truth)
-        overlap = ratio(inter, pred_area + true_area - inter)
+        inter, pred_area, true_area = _sums(prob, truth)
+        overlap = _ratio(inter, pred_area + true_area - inter)
         if scale:
             overlap = scale_factor(pred_area, true_area) * overlap
         loss = 1 - overlap
         return loss + location_loss(prob, truth) if location else loss
 
 
+# %% [markdown]
+# A good prediction, one that is 2 pixels off, one that is 8 pixels off, and the inverse have rising losses. Images without a target are normal in practice. Their losses and gradients are finite, alone or in a batch, however confident the network is:
+
 # %%
+truth = (square(4, 15.5, 15.5) > 0.5)[..., :32, :32].float()
 good = torch.where(truth > 0, 9.0, -9.0)
 losses = torch.cat([sls_loss(x, truth) for x in (good, good.roll(2, -1), good.roll(8, -1), -good)])
 assert losses.tolist() == sorted(losses.tolist())
-losses
-
-# %% [markdown]
-# Target-free images are normal in practice. They give finite losses and gradients, alone or in company, and however sure the network is:
-
-# %%
-for sure in (-200.0, -9.0, 0.0, 9.0):
-    logits = torch.full((2, 1, 32, 32), sure, requires_grad=True)
+for confident in (-200.0, -9.0, 0.0, 9.0):
+    logits = torch.full((2, 1, 32, 32), confident, requires_grad=True)
     loss = sls_loss(logits, torch.cat([truth, torch.zeros_like(truth)]))
     loss.mean().backward()
     assert loss.isfinite().all() and logits.grad.isfinite().all()
 with expect_fail(ValueError, contains="differ"):
     sls_loss(torch.zeros(1, 1, 4, 4), torch.zeros(1, 1, 4, 3))
+losses
 
 
 # %% [markdown]
 # ## Losses that cannot get stuck
 #
-# How strongly does a loss pull on a prediction that is wrong everywhere? Take one target of 20 pixels, in the upper right of an image of 256x256, and give every pixel the same logit $z$. The gradient with respect to $z$ says how fast the whole prediction rises (negative) or falls (positive).
+# How strongly does a loss pull on a prediction that is wrong everywhere? Take one target of 20 pixels in the upper right of an image of 256x256, and give every pixel the same logit $z$. The gradient with respect to $z$ shows how fast the whole prediction rises (negative) or falls (positive).
 #
 # | $z$ | plain IoU | SLS | soft IoU | cross-entropy |
 # |---|---|---|---|---|
@@ -196,9 +216,9 @@ with expect_fail(ValueError, contains="differ"):
 # | -12 | -5.9e-6 | -3.3e-5 | 8.7e-4 | -3.0e-4 |
 # | -16, nothing is predicted | -1.1e-7 | +2.9e-2 | 1.7e-5 | **-3.1e-4** |
 #
-# The SLS loss pulls with 0.81 at the right area, and thousands of times less on either side; at -16 it points the wrong way, because the small constant in its angle is larger than the predicted mass. After a gradient of 0.8 an optimizer that never forgets (Adagrad) takes steps far too small to come back. So "everything" and "nothing" are both traps, and the paper's recipe falls into one of them for some seeds. Cross-entropy pulls with 0.5 to 1 on a full prediction and with 3e-4, never less, on an empty one. It counts pixels, though, and a target has few.
+# The SLS loss pulls with 0.81 at the right area, and thousands of times less on either side. At -16 it points the wrong way, because the small constant in its angle is larger than the predicted mass. After a gradient of 0.8, Adagrad, which never forgets a gradient, takes steps far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe falls into one of them for some seeds.
 #
-# **Soft IoU** weighs a target as much as its background, but fades on both sides. The sum of the two has neither weakness: overlap where there is some, a way back from everywhere else.
+# Cross-entropy pulls with 0.5 to 1 on a full prediction and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. **Soft IoU** weighs a target as much as its background, but fades on both sides. The sum of the two has neither weakness.
 
 # %%
 #| export
@@ -208,11 +228,11 @@ def soft_iou_loss(
 ) -> Tensor:  # [B] float32, one loss per image
     """1 - (overlap + 1) / (union + 1) of each image, in float32.
 
-    The ones keep an image without a target defined: its loss falls with the predicted area.
+    Adding 1 gives an image without a target a loss that falls with the predicted area.
     Source: the loss of ACM (Dai et al., WACV 2021), DNANet and others.
     """
     with torch.autocast(logits.device.type, enabled=False):
-        inter, pred, truth = sums(torch.sigmoid(logits.float()), mask.float())
+        inter, pred, truth = _sums(torch.sigmoid(logits.float()), mask.float())
         return 1 - (inter + 1) / (pred + truth - inter + 1)
 
 
@@ -227,7 +247,7 @@ def bce_loss(
 
 
 # %% [markdown]
-# The table, computed. A shift of all logits is one number, and autograd gives its gradient:
+# The table, computed: all logits shift together by one number, and autograd returns its gradient.
 
 # %%
 target = torch.zeros(1, 1, 256, 256)
@@ -251,7 +271,7 @@ pulls
 # %% [markdown]
 # ## All outputs at once
 #
-# The network predicts at four scales and fuses them, and each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. The loss is the mean of the five. In the paper's warm-up there is only the full-size head, trained by plain IoU.
+# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU.
 
 # %%
 #| export
@@ -267,9 +287,12 @@ def mshnet_loss(
     masks: list[Tensor],  # logits at strides 1, 2, 4, 8; [] in the warm-up
     logits: Tensor,  # [B,1,H,W] the prediction
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-    loss: str = "sls",  # of LOSSES
+    loss: str = "sls",  # a key of LOSSES
 ) -> Tensor:  # [B] float32, one loss per image
-    "Mean loss of all five outputs; in the warm-up that of one, which for sls is plain IoU."
+    """Mean loss of the five outputs.
+
+    In the warm-up it is the loss of the full-size head alone, for "sls" the plain IoU loss.
+    """
     if not masks and loss == "sls":
         return sls_loss(logits, mask, scale=False, location=False)
     losses = [LOSSES[loss](logits, mask)]

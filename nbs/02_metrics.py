@@ -8,6 +8,7 @@
 
 # %%
 #| hide
+import matplotlib.pyplot as plt
 import torch
 from fastcore.test import expect_fail, test_close, test_eq
 
@@ -25,11 +26,11 @@ from torch import Tensor
 
 
 # %% [markdown]
-# Two kinds of question are asked of a detector. *Pixels*: how well does the predicted mask cover the true one (IoU, nIoU, F1)? *Objects*: how many targets were found (Pd, probability of detection), and how much was reported that is not there (Fa, false alarms)? Both are counted on the host: objects need connected components there, and pixels cost next to nothing beside them.
+# We ask two kinds of questions of a detector. *Pixels*: how well does the predicted mask cover the true one (IoU, nIoU, F1)? *Objects*: how many targets were found (Pd, probability of detection), and how many pixels were reported where there is nothing (Fa, false alarms)? Both are counted on the host, because objects need connected components there, and pixels cost next to nothing beside them.
 #
 # ## Objects in a mask
 #
-# An object is a set of 8-connected pixels. All that is ever needed of it is its centroid and its area, and those are three sums, however many thousand components an untrained network makes of its noise.
+# An object is a set of 8-connected pixels. Of each object we need the centroid and the area.
 
 # %%
 #| export
@@ -41,22 +42,24 @@ class Objects:
     area: np.ndarray  # [N] in pixels
 
     def __len__(self) -> int:
-        "How many there are."
+        "Number of objects."
         return len(self.area)
 
 
 # %% [markdown]
-# The sums are taken over *runs*, the pieces of a row without a gap: a run of n pixels is one number to add instead of n. All of them are whole numbers, so the order of adding cannot change a centroid.
+# Centroid and area are three sums over the pixels, and an untrained network makes thousands of components of its noise. We take the sums over *runs*, the pieces of a row without a gap, so that a run of n pixels is one number to add. All sums are whole numbers, and the order of adding cannot change a centroid.
+#
+# Almost all of an image is empty. Of adjacent empty rows (and columns) a single one keeps two objects apart, and we leave out the others first.
 
 # %%
 #| export
-def components(
-    mask: np.ndarray,  # [h,w] bool; the rows and columns of an image that `crop` kept
-    row: np.ndarray,  # [h] their places in the image
-    col: np.ndarray,  # [w]
+def _components(
+    mask: np.ndarray,  # [h,w] bool, as cropped
+    row: np.ndarray,  # [h] places of the rows in the image
+    col: np.ndarray,  # [w] places of the columns
 ) -> Objects:
     "Find the 8-connected components of a cropped mask."
-    padded = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)  # no run goes on in the next row
+    padded = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)  # a run ends with its row
     padded[:, :-1] = mask
     labels, count = label(padded, np.ones((3, 3), bool))
     edges = np.flatnonzero(np.diff(padded.ravel(), prepend=False))
@@ -69,14 +72,9 @@ def components(
     return Objects(np.stack([rows / area, cols / area], 1), area.astype(int))
 
 
-# %% [markdown]
-# Almost all of an image is empty. Of neighbouring empty rows (and columns) one is enough to keep apart what is apart, so the others are left out first, and what is searched is small. The order of the pixels stays.
-
-# %%
-#| export
-def kept(
-    used: np.ndarray,  # [N] bool: does this row (or column) hold anything?
-) -> np.ndarray:  # numbers of rows
+def _kept(
+    used: np.ndarray,  # [N] bool: whether a row (or column) holds anything
+) -> np.ndarray:  # indices of rows
     "Rows to keep: those that hold something, and the one after each."
     return np.flatnonzero(used | np.append(False, used[:-1]))
 
@@ -84,10 +82,10 @@ def kept(
 def crop(
     image: np.ndarray,  # [H,W]
     least: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # [h,w] the crop, [h] and [w] its places
-    "Leave out rows and columns without a pixel above `least`, but for one between two objects."
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # [h,w] crop; [h] rows and [w] columns kept
+    "Leave out rows and columns without a pixel above `least`, except one between two objects."
     some = image > least
-    row, col = kept(np.any(some, 1)), kept(np.any(some, 0))
+    row, col = _kept(np.any(some, 1)), _kept(np.any(some, 0))
     return image[row][:, col], row, col
 
 
@@ -95,29 +93,26 @@ def objects(
     mask: np.ndarray,  # [H,W] bool
 ) -> Objects:
     "Find the 8-connected components of a mask."
-    return components(*crop(mask, False))
+    return _components(*crop(mask, False))
 
 
 # %%
 mask = np.zeros((8, 8), bool)
 mask[1:3, 1:3] = True
 mask[5, 5] = mask[6, 6] = True
+test_eq(crop(mask, False)[1], [1, 2, 3, 5, 6, 7])  # row 4 is as empty as row 3
 test_eq(len(objects(mask)), 2)
-test_eq(kept(mask.any(1)), [1, 2, 3, 5, 6, 7])  # row 4 is as empty as row 3
-small, row, col = crop(mask, False)
-test_eq(small.shape, (6, 6))
-test_eq(components(small, row, col).centroid, objects(mask).centroid)
 objects(mask)
 
 # %% [markdown]
 # ## Which prediction found which target?
 #
-# A prediction finds a target if their centroids are less than 3 pixels apart, and it can find only one. Usually one prediction lies near one target and there is nothing to decide. When several do, the answer depends on the rule, and two rules are in use here:
+# A prediction finds a target if their centroids are less than 3 pixels apart, and it can find only one. When several are close together, the answer depends on the rule, and two rules are in use here:
 #
-# - **exact**: as many pairs as possible, and among those the pairing with the least total distance. The order in which components were numbered plays no part.
-# - **reference**: what the published scripts do. Targets are taken in label order and each takes the first free prediction in label order, near or nearest alike.
+# - **exact**: as many pairs as possible, and among those the pairing with the least total distance. The order of the components plays no part.
+# - **reference**: the rule of the published scripts. Targets are taken in label order, and each takes the first free prediction in label order, whether it is the nearest or not.
 #
-# Published tables were made with the second, so it is reproduced to the digit. A score line never mixes them, and every saved score says which was used.
+# Published tables were made with the second, and we reproduce it to the digit. A score line never mixes them, and every saved score names its rule.
 
 # %%
 #| export
@@ -155,7 +150,7 @@ def match_reference(
 
 
 # %% [markdown]
-# The exact rule is an assignment problem: each pair costs its distance, and a pair that is not near costs more than any number of near ones together, so that no near pair is given up for a shorter way. Of two pairings that are equally near (to a millionth of a pixel) the one is taken that leaves fewer false pixels; otherwise rounding would choose, and a mirrored image could have another Fa. For the same reason 2.9999999999 pixels are taken for the 3 that they are. Only objects with someone near take part. In most images nothing is left to decide, and no problem is posed.
+# The exact rule is an assignment problem. Each pair costs its distance, and a pair that is not near costs more than any number of near ones together. No near pair is therefore given up for a shorter distance. Of two equal pairings (to a millionth of a pixel) we take the one that leaves fewer false pixels. Otherwise rounding would decide, and a mirrored image could have a different Fa. For the same reason a distance of 2.9999999999 pixels counts as 3.
 
 # %%
 #| export
@@ -169,7 +164,7 @@ def match_exact(
     cols = {p: j for j, p in enumerate(dict.fromkeys(p for _, p, _ in edges))}
     if len(edges) == len(rows) == len(cols):  # nothing to decide
         return [(t, p) for t, p, _ in edges]
-    far = RADIUS * (len(rows) + 1)  # worse than any pairing of near ones
+    far = RADIUS * (len(rows) + 1)  # more than all near pairs together
     tie = 1e-6 / preds.area.sum()
     cost = np.full((len(rows), len(cols)), far)
     for t, p, distance in edges:
@@ -179,20 +174,9 @@ def match_exact(
 
 
 # %% [markdown]
-# Two targets, two predictions. The prediction in the middle is near both targets, the other one near the first only. Taken in order, the first target takes the middle prediction and the second goes without:
-
-# %%
-targets = Objects(np.array([[10.0, 10.0], [10.0, 14.0]]), np.array([4, 4]))
-preds = Objects(np.array([[10.0, 12.0], [12.0, 9.0]]), np.array([3, 3]))
-test_eq(len(near(targets, preds)), 3)
-test_eq(match_reference(targets, preds), [(0, 0)])
-test_eq(sorted(match_exact(targets, preds)), [(0, 1), (1, 0)])
-alone, around = Objects(targets.centroid[:1], targets.area[:1]), np.array([[10.0, 8], [10, 12]])
-test_eq(match_exact(alone, Objects(around, np.array([3, 5]))), [(0, 1)])
-test_eq(match_exact(alone, Objects(around, np.array([5, 3]))), [(0, 0)])
-
-# %% [markdown]
-# Fa counts the pixels of predictions that found nothing. Here the reference has a second peculiarity: it removes the matched ones from a list of *areas*, so a false alarm that happens to be as large as some matched prediction is not counted.
+# ## False alarms
+#
+# Fa counts the pixels of unmatched predictions. Here the reference has a second peculiarity: it removes the matched predictions from a list of *areas*. A false alarm with the area of a matched prediction is therefore not counted.
 
 # %%
 #| export
@@ -205,10 +189,10 @@ class Found:
 
     targets: int
     matched: int
-    false_pixels: int  # pixels of predictions that found nothing
+    false_pixels: int  # pixels of unmatched predictions
 
     def __add__(self, other: "Found") -> "Found":
-        "What both contribute."
+        "The sum of both."
         return Found(
             self.targets + other.targets,
             self.matched + other.matched,
@@ -217,11 +201,11 @@ class Found:
 
 
 def find(
-    targets: Objects,  # of an image
+    targets: Objects,
     preds: Objects,
     rule: str = "exact",  # or "reference"
 ) -> Found:
-    "Match the objects of a prediction with the targets of its image."
+    "Match the predicted objects of an image with its targets."
     pairs = MATCH[rule](targets, preds)
     matched = [p for _, p in pairs]
     if rule == "exact":
@@ -231,21 +215,42 @@ def find(
     return Found(len(targets), len(pairs), int(false))
 
 
+# %% [markdown]
+# One image shows both peculiarities: targets are blue, predictions orange, pairs black, and each circle has a radius of 3 pixels. The upper prediction is near both targets, the lower left one is near the first target only. The reference gives the upper prediction to the first target, and the second target goes without. It also omits the false alarm at the lower right, because its area is that of the matched prediction.
+
 # %%
-truth, pred = np.zeros((2, 16, 16), bool)
-truth[2:4, 2:4] = True
-pred[2:4, 2:4] = True
-pred[10:12, 10:12] = True  # a false alarm, as large as the hit
+truth, pred = np.zeros((2, 15, 18), bool)
+truth[4:7, 4:7] = truth[4:7, 8:11] = True
+pred[3:6, 6:9] = pred[7:9, 3:5] = pred[10:13, 12:15] = True
 targets, preds = objects(truth), objects(pred)
-test_eq(find(targets, preds), Found(targets=1, matched=1, false_pixels=4))
-test_eq(find(targets, preds, "reference"), Found(targets=1, matched=1, false_pixels=0))
-test_eq(Found(1, 1, 4) + Found(2, 1, 3), Found(targets=3, matched=2, false_pixels=7))
+colors = np.array([[1, 1, 1], [0.6, 0.8, 1], [1, 0.8, 0.5], [0.7, 0.7, 0.6]])
+figure, found = plt.figure(figsize=(10, 4.5), layout="constrained"), {}
+both = ("reference", match_reference), ("exact", match_exact)
+for axes, (rule, match) in zip(figure.subplots(1, 2), both, strict=True):
+    found[rule], pairs = find(targets, preds, rule), match(targets, preds)
+    axes.imshow(colors[truth + 2 * pred])
+    for t, (y, x) in enumerate(targets.centroid):
+        axes.add_patch(plt.Circle((x, y), RADIUS, fill=False, color="tab:blue"))
+        axes.text(x, y - 3.2, f"target {t + 1}", color="tab:blue", ha="center")
+    for t, p in pairs:
+        axes.plot(*np.stack([targets.centroid[t], preds.centroid[p]])[:, ::-1].T, "ko-", lw=3)
+    areas = preds.area[[p for _, p in pairs]]
+    for p in set(range(len(preds))) - {p for _, p in pairs}:
+        hidden = rule == "reference" and preds.area[p] in areas
+        text = f"{preds.area[p]} false pixels" + (", not counted" if hidden else "")
+        axes.text(*(preds.centroid[p] + [2.6, 0])[::-1], text, ha="center", color="tab:red")
+    title = (
+        f"Pd {found[rule].matched}/{found[rule].targets}, {found[rule].false_pixels} false pixels"
+    )
+    axes.set(xticks=[], yticks=[], title=f"{rule}: {title}")
+test_eq(len(near(targets, preds)), 3)
+test_eq(found, {"reference": Found(2, 1, 4), "exact": Found(2, 2, 9)})
 
 
 # %% [markdown]
 # ## Scores
 #
-# A score that has no denominator is not 0 and not 1: a set without targets has no Pd. It is NaN, shown as a dash.
+# A score without a denominator is neither 0 nor 1. A set without targets has no Pd: it is NaN, shown as a dash.
 
 # %%
 #| export
@@ -256,8 +261,8 @@ class Scores:
     iou: float  # overlap / union of all pixels of the set, 0..1
     niou: float  # mean IoU of the images with a non-empty union, 0..1
     f1: float  # harmonic mean of pixel precision and recall, 0..1
-    pd: float  # found targets / targets, 0..1; NaN without targets
-    fa: float  # pixels of false alarms per million pixels
+    pd: float  # matched targets / targets, 0..1; NaN without targets
+    fa: float  # pixels of false alarms per million pixels of all images
     targets: int
     images: int
     rule: str  # how objects were matched
@@ -270,7 +275,7 @@ class Scores:
         return "  ".join(shown)
 
     def as_dict(self) -> dict[str, Any]:
-        "The scores for a JSON file, which has no NaN: None instead."
+        "The scores for a JSON file; None stands for NaN, which JSON lacks."
         return {
             k: None if isinstance(v, float) and math.isnan(v) else v
             for k, v in asdict(self).items()
@@ -278,37 +283,35 @@ class Scores:
 
 
 def fraction(part: float, whole: float) -> float:
-    "`part / whole`, and NaN where there is nothing to divide by."
+    "`part / whole`; NaN where `whole` is 0."
     return part / whole if whole else math.nan
 
 
 # %%
-nothing = Scores(0.624, 0.6, 0.77, fraction(0, 0), 12.34, 0, 1, "exact")
-test_eq(str(nothing), "IoU 0.62  nIoU 0.60  F1 0.77  Pd -  Fa 12.3")
-nothing.as_dict()
+print(Scores(0.624, 0.6, 0.77, fraction(0, 0), 12.34, 0, 1, "exact"))
 
 
 # %% [markdown]
 # ## Counts first, fractions last
 #
-# Whole numbers are counted, and divided once, at the end. So a score does not depend on how the images were batched, and sums over devices are exact. The pixels are kept per image, because nIoU is a mean over images; those with an empty union say nothing about overlap and stay out of it.
+# A `Tally` counts whole numbers and divides once, at the end. Scores therefore do not depend on the batches, and sums over devices are exact. Pixels are kept per image, because nIoU is a mean over images. An image with an empty union has no overlap to measure and stays out of the mean.
+#
+# Rows that only fill the last batch are marked `real = False` and count nowhere. Processes that share the images of each batch count separately, and `join` puts the images back in order.
 
 # %%
 #| export
 def in_turns(
     parts: list[list[Any]],
     size: int,
-) -> list[Any]:  # `size` of the first, `size` of the second, .., and again, until all are taken
-    "Lists taken in turns."
+) -> list[Any]:
+    "Take `size` items of the first list, `size` of the second, and so on, until all are taken."
     steps = range(0, max(map(len, parts)), size)
     return [x for i in steps for part in parts for x in part[i : i + size]]
 
 
-# %%
-#| export
 @dataclass
-class Counts:
-    "What was counted over a set of images, from which `scores` makes fractions."
+class Tally:
+    "Counts the images of batches; ValueError for an unknown rule."
 
     rule: str = "exact"  # or "reference"
     inter: list[int] = field(default_factory=list)  # per image, in pixels
@@ -317,8 +320,33 @@ class Counts:
     found: list[Found] = field(default_factory=list)
     pixels: int = 0
 
+    def __post_init__(self) -> None:
+        if self.rule not in MATCH:
+            raise ValueError(f"rule={self.rule!r}: write exact or reference")
+
+    def add(
+        self,
+        logits: Tensor,  # [B,1,H,W]
+        mask: Tensor,  # [B,1,H,W] 0 or 1
+        real: Tensor | None = None,  # [B] bool; False for filler rows
+    ) -> list[Objects]:  # the targets of each image
+        "Count the images of a batch."
+        if logits.shape != mask.shape:
+            shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
+            raise ValueError(f"score: {shapes} differ")
+        keep = slice(None) if real is None else real.cpu().numpy()
+        pred, truth = ((x.cpu()[:, 0] > 0).numpy()[keep] for x in (logits, mask))
+        counts = (pred & truth, self.inter), (pred, self.pred), (truth, self.mask)
+        for pixels, values in counts:
+            values.extend(int(np.count_nonzero(image)) for image in pixels)
+        targets = [objects(t) for t in truth]
+        pairs = zip(targets, map(objects, pred), strict=True)
+        self.found.extend(find(t, p, self.rule) for t, p in pairs)
+        self.pixels += truth.size
+        return targets
+
     def scores(self) -> Scores:
-        "The fractions."
+        "The scores of all images counted so far."
         inter, pred, mask = (sum(v) for v in (self.inter, self.pred, self.mask))
         ious = [
             i / (p + m - i)
@@ -339,142 +367,78 @@ class Counts:
 
     def join(
         self,
-        others: list["Counts"],  # of all processes, this one's among them, in their order
-        size: int,  # images that each process took of a batch
+        others: list["Tally"],  # of all processes in order, this one included
+        size: int,  # images of each batch that a process took
     ) -> None:
-        "Take the counts of processes that shared each batch, in the order of the images."
+        "Take over the counts of processes that shared each batch, in the order of the images."
         for name in ("inter", "pred", "mask", "found"):
             setattr(self, name, in_turns([getattr(other, name) for other in others], size))
         self.pixels = sum(other.pixels for other in others)
 
 
-# %% [markdown]
-# Two images: of four target pixels two were found and one false pixel was added; the other image is empty and was left so. IoU is 2/5, and so is nIoU:
-
-# %%
-counted = Counts("exact", [2, 0], [3, 0], [4, 0], [Found(1, 1, 0), Found(0, 0, 0)], 512)
-test_eq((counted.scores().iou, counted.scores().niou), (2 / 5, 2 / 5))
-test_close(counted.scores().f1, 4 / 7)
-print(counted.scores())
-
-
-# %% [markdown]
-# Processes that share the images of each batch count their own, and joined they are the counts of one process, image by image:
-
-# %%
-def numbered(*inter):
-    "Counts of images with this overlap."
-    return Counts("exact", [*inter], [*inter], [*inter], [Found(1, 1, 0)] * len(inter), len(inter))
-
-
-test_eq(in_turns([[0, 1, 4], [2, 3]], 2), [0, 1, 2, 3, 4])
-first, second = numbered(0, 1, 4, 5), numbered(2, 3, 6)  # of batches of four, two images each
-first.join([first, second], 2)
-test_eq((first.inter, first.pixels), ([0, 1, 2, 3, 4, 5, 6], 7))
-
-
-# %% [markdown]
-# A `Tally` does the counting, on the host: components need the masks there, and once they are there the pixels cost next to nothing. Rows that only fill the last batch are marked `real = False` and count nowhere.
-
-# %%
-#| export
-class Tally(Counts):
-    "Counts the images of batches, as they come."
-
-    def __init__(self, rule: str = "exact") -> None:
-        if rule not in MATCH:
-            raise ValueError(f"rule={rule!r}: write exact or reference")
-        super().__init__(rule)
-
-    def add(
-        self,
-        logits: Tensor,  # [B,1,H,W]
-        mask: Tensor,  # [B,1,H,W] 0 or 1
-        real: Tensor | None = None,  # [B] bool; False for rows that only fill the batch
-    ) -> list[Objects]:  # the targets of each image, for whoever counts more of them
-        "Count the images of a batch."
-        if logits.shape != mask.shape:
-            shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
-            raise ValueError(f"score: {shapes} differ")
-        keep = slice(None) if real is None else real.cpu().numpy()
-        pred, truth = ((x.cpu()[:, 0] > 0).numpy()[keep] for x in (logits, mask))
-        counts = (pred & truth, self.inter), (pred, self.pred), (truth, self.mask)
-        for pixels, values in counts:
-            values.extend(int(np.count_nonzero(image)) for image in pixels)
-        targets = [objects(t) for t in truth]
-        pairs = zip(targets, map(objects, pred), strict=True)
-        self.found.extend(find(t, p, self.rule) for t, p in pairs)
-        self.pixels += truth.size
-        return targets
-
-
-# %% [markdown]
-# And most of the time the set is in memory already:
-
-# %%
-#| export
 def score(
     logits: Tensor,  # [B,1,H,W]; a pixel is predicted where this is above 0
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-    rule: str = "exact",  # or "reference": as the published scripts match objects
+    rule: str = "exact",  # or "reference": the rule of the published scripts
 ) -> Scores:
-    "The scores of a set of images held in memory."
+    """The scores of a set of images in memory.
+
+    Pd and Fa match objects less than 3 px apart, one to one. Pd is NaN without targets.
+    ValueError if the shapes differ or the rule is unknown.
+    """
     tally = Tally(rule)
     tally.add(logits, mask)
     return tally.scores()
 
 
+# %% [markdown]
+# Two images: in the first, two of four target pixels are found, and the second is empty except for one false pixel.
+
 # %%
 truth, pred = torch.zeros(2, 2, 1, 16, 16)
-truth[0, 0, 2:4, 2:4] = 1
-pred[0, 0, 2:4, 2:3] = 1
+truth[0, 0, 2:4, 2:4] = pred[0, 0, 2:4, 2:3] = 1
 pred[1, 0, 9, 9] = 1
 scores = score(pred - 0.5, truth)
 test_eq((scores.targets, scores.pd, scores.iou), (1, 1, 2 / 5))
 test_close(scores.fa, 1e6 / 512)
 print(scores)
+print(score(pred[1:] - 0.5, truth[1:]))
 
 # %% [markdown]
-# Batching changes nothing, filler rows count nowhere, and no targets means no Pd:
+# Batches, filler rows and shares of several processes change nothing:
 
 # %%
-tally = Tally()
-for i in range(2):
+first, second = Tally(), Tally()
+for tally, i in ((first, 0), (second, 1)):
     filled = torch.cat([pred[i : i + 1], torch.ones(1, 1, 16, 16)]) - 0.5
     tally.add(filled, torch.cat([truth[i : i + 1]] * 2), torch.tensor([True, False]))
-test_eq(tally.scores(), scores)
-print(score(pred[1:] - 0.5, truth[1:]))
-assert score(pred[1:] - 0.5, truth[1:]).as_dict()["pd"] is None
+first.join([first, second], 1)
+test_eq(first.scores(), scores)
+test_eq(in_turns([[0, 1, 4], [2, 3]], 2), [0, 1, 2, 3, 4])
 with expect_fail(ValueError, contains="write exact or reference"):
     Tally("nearest")
 
 # %% [markdown]
 # ## At every threshold
 #
-# One threshold is one point. A curve needs the same counts at many, and for pixels a histogram gives all of them at once: sum it from the top. A trained network gives nearly all pixels a probability below the first step, and those are counted without being sorted into bins.
+# One threshold is one point; a curve needs the same counts at many. For pixels, a histogram gives all of them at once as sums from the top. A trained network gives nearly all pixels a probability below the first step, and those are counted without sorting them into bins.
 
 # %%
 #| export
 BINS = 1000  # steps of the probability in the histogram
 
 
-def in_bins(
+def _in_bins(
     prob: np.ndarray,  # [...] 0..1
 ) -> np.ndarray:  # [BINS]
-    "How many probabilities are in each bin."
+    "Number of probabilities in each bin."
     scaled = prob * BINS
-    some = scaled[~(scaled < 1)]  # not `>= 1`: a NaN must not pass for a small probability
+    some = scaled[~(scaled < 1)]  # not `>= 1`, which would count a NaN as a small probability
     counts = np.bincount(np.minimum(some.astype(np.int64), BINS - 1), minlength=BINS)
     counts[0] += prob.size - some.size
     return counts
 
 
-# %%
-test_eq(in_bins(np.array([0, 0.0004, 0.0015, 1, 1]))[[0, 1, -1]], [2, 1, 2])
-
-
-# %%
-#| export
 class Histogram:
     "Pixels of targets and of background by predicted probability."
 
@@ -488,12 +452,12 @@ class Histogram:
         mask: np.ndarray,  # the same shape, bool
     ) -> None:
         "Count pixels."
-        target = in_bins(prob[mask])
+        target = _in_bins(prob[mask])
         self.target += target
-        self.background += in_bins(prob) - target
+        self.background += _in_bins(prob) - target
 
     def join(self, others: list["Histogram"]) -> None:
-        "Take the sum of several, this one among them."
+        "Take over the sum of several, this one included."
         self.target, self.background = (
             sum(getattr(other, name) for other in others) for name in ("target", "background")
         )
@@ -516,14 +480,13 @@ mask = np.zeros((2, 32, 32), bool)
 mask[:, 4:7, 4:7] = True
 histogram = Histogram()
 histogram.add(prob, mask)
-histogram.join([histogram])
 curve = histogram.curve()
 test_eq(curve["recall"][0], 1)
 test_close(curve["precision"][500], mask[prob >= 0.5].mean())
 
 
 # %% [markdown]
-# Objects have no such sum. Components merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid, so they are found and matched anew at each threshold; a few dozen thresholds draw the curve. But the targets are found once per image, the image is cropped once, for the lowest threshold, and the masks of two thresholds lie one within the other: where they have as many pixels they are the same mask, and nothing is looked for twice. On noise, as here, there are many small false alarms high up, and lower down they grow into one large one:
+# Objects have no such sum. Components merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. On noise, as here, a low threshold turns many small false alarms into a large one:
 
 # %%
 #| export
@@ -542,7 +505,7 @@ def pd_fa(
             pred = small > threshold
             pixels = int(np.count_nonzero(pred))
             if pixels not in known:
-                known[pixels] = find(true, components(pred, row, col), rule)
+                known[pixels] = find(true, _components(pred, row, col), rule)
             sums[i] += known[pixels]
     return sums
 

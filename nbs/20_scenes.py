@@ -17,9 +17,9 @@ import numpy as np
 
 
 # %% [markdown]
-# ## Synthetic scenes
+# A new user can run everything on these scenes, without a download. They are hard in the way real ones are. Clouds, sea and ground have 1/f spectra of different slopes. Horizons and cloud edges imitate the contrast of targets. Warm clutter imitates targets, but is larger, longer or a single pixel. Targets are point spreads of a few pixels, and the sensor adds noise. Equal seeds give equal scenes.
 #
-# A new user should see the whole path without a download. These scenes are made to be hard in the way real ones are: clouds, sea and ground have 1/f spectra of different slopes, horizons and cloud edges imitate targets' contrast, warm clutter imitates targets themselves but is larger, longer or a single pixel, and targets are point spreads of a few pixels. Noise is the sensor's. Everything follows from a seed, so the scenes are the same every time.
+# Two building blocks come first, a random field and a spot:
 
 # %%
 #| export
@@ -27,7 +27,7 @@ def noise_1f(
     rng: np.random.Generator,
     size: int,
     slope: float,  # of the amplitude spectrum: 1 is rough, 2 is smooth
-    stretch: float = 1.0,  # how much longer structures are from left to right
+    stretch: float = 1.0,  # length of structures from left to right, beside their height
 ) -> np.ndarray:  # [size,size] mean 0, deviation 1
     "A random field with a 1/f^slope spectrum."
     fy, fx = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None]
@@ -53,13 +53,16 @@ def _blob(
 
 
 # %%
-field_ = noise_1f(np.random.default_rng(0), 64, 1.5)
-test_close([field_.mean(), field_.std()], [0, 1])
-test_close(_blob(9, 4, 4, (1, 1))[4, 4], 1)
+rough, smooth = (noise_1f(np.random.default_rng(0), 128, slope) for slope in (1, 2))
+test_close([rough.mean(), rough.std()], [0, 1])
+spot = 255 * _blob(128, 64, 64, (20, 10), 0.8)
+Image.fromarray(
+    np.hstack([128 + 40 * rough, 128 + 40 * smooth, spot]).clip(0, 255).astype(np.uint8)
+)
 
 
 # %% [markdown]
-# These are the bricks: a field that is rough or smooth, and a spot. A background is two or three fields:
+# A background is one to three such fields: a sky, perhaps with broken cloud, perhaps with sea or ground below a horizon.
 
 # %%
 #| export
@@ -85,7 +88,7 @@ Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
 
 
 # %% [markdown]
-# Then come the things that are no targets but warm: large spots, thin streaks, and pixels of the sensor that are always bright. A top-hat filter, which looks for what is small and bright, takes the last two for targets.
+# Clutter is warm but no target: large spots, thin streaks, and defective pixels of the sensor that are always bright. A top-hat filter, which looks for small bright things, takes the last two for targets.
 
 # %%
 #| export
@@ -93,7 +96,7 @@ def warm(
     rng: np.random.Generator,
     size: int,
 ) -> np.ndarray:  # [size,size] grey levels to add
-    "Hot things that are no targets: large spots, thin streaks, defective pixels of the sensor."
+    "Warm clutter: large spots, thin streaks, defective pixels of the sensor."
     extra = np.zeros((size, size))
     for _ in range(rng.integers(0, 3)):
         across = rng.uniform(5, 10)
@@ -114,7 +117,7 @@ Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
 
 
 # %% [markdown]
-# Last come one to three targets, apart from each other. How bright one is follows from how uneven its surroundings are, so that none is easy and none is hidden; its mask ends where it has fallen below 0.4 of its peak.
+# One to three targets come last, apart from each other. The brightness of a target follows from the contrast of its surroundings, so that none is easy and none is hidden. Its mask ends where it falls below 0.4 of its peak.
 
 # %%
 #| export
@@ -136,7 +139,7 @@ def scene(
     rng: np.random.Generator,
     size: int,
 ) -> tuple[np.ndarray, np.ndarray]:  # image and mask, [size,size] uint8
-    "One infrared scene: background, warm noise_1f, one to three small targets, sensor noise."
+    "One infrared scene: background, warm clutter, one to three small targets, sensor noise."
     image, mask = background(rng, size) + warm(rng, size), np.zeros((size, size), np.uint8)
     for row, col in _target_places(rng, size, int(rng.integers(1, 4))):
         across = rng.uniform(1.4, 2.1)
@@ -150,6 +153,5 @@ def scene(
 
 
 # %%
-spots = _target_places(np.random.default_rng(3), 64, 3)
-assert all(np.hypot(*(a - b)) > 16 for i, a in enumerate(spots) for b in spots[:i])
-Image.fromarray(np.hstack(scene(np.random.default_rng(3), 128)) * np.uint8(1))
+image, mask = scene(np.random.default_rng(3), 128)
+Image.fromarray(np.hstack([image, 255 * mask]))

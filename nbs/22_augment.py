@@ -1,16 +1,17 @@
 # %% [markdown]
 # # augment
 #
-# > What becomes of a pair before the network sees it: augmentation with Pillow on the host, and the same as matrix products for whole batches on the device.
+# > Each image reaches the network resized, cropped and changed by chance: with Pillow on the host, or as matrix products for whole batches on the device.
 
 # %%
 #| default_exp augment
 
 # %%
 #| hide
+import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
-from mshnet.data import pixel_count, scenes
+from mshnet.data import scenes
 
 # %%
 #| export
@@ -32,9 +33,9 @@ from mshnet.data import BadImage, Pair, Split
 # %% [markdown]
 # ## Augmentation
 #
-# A network that sees each image once in every epoch must not see the same pixels each time. Sampling and applying are apart: the parameters of an image depend on the seed, the epoch and its index and on nothing else, so neither the number of workers nor the batch size nor a resumed run changes them.
+# A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time. We sample the parameters first and apply them afterwards. They depend on the seed, the epoch and the index of the image alone. The number of workers, the batch size and a resumed run change nothing.
 #
-# The first five are those of the official training transform. The others are sampled after them, so that `augment = "paper"` gets exactly the official ones.
+# The first five parameters are those of the official training transform. The others are sampled after them, so that `augment = "paper"` gets exactly the official ones.
 
 # %%
 #| export
@@ -49,7 +50,7 @@ class AugmentParams(NamedTuple):
     flip: bool = False  # upside down
     turn: bool = False  # rows become columns
     target: float = -1.0  # which target pixel the crop must hold, 0..1 of them; negative: any crop
-    scale: tuple[float, float] = (1.0, 1.0)  # further, of rows and columns
+    scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
 
 
@@ -96,12 +97,12 @@ sample_params(config, 3, 7)
 
 
 # %% [markdown]
-# What the numbers mean depends on the image's size. The long side gets the sampled length, the short side follows, rounded; the crop lies somewhere in what is left over. A picture that is 300 high and 400 wide, resized to 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must hold a target is moved just as far as that needs, and a sixteenth of its side further, so that the target is not cut off:
+# The parameters become pixels by the size of the image. The long side gets the sampled length, the short side follows, rounded, and the crop lies anywhere inside. An image that is 300 high and 400 wide, resized to 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must hold a target moves until it does, with a margin of a sixteenth of its side:
 
 # %%
 #| export
 class Placement(NamedTuple):
-    "Where an image goes: its height and width after the resize, and the crop's first pixel."
+    "Height and width of an image after the resize, and the first pixel of the crop."
 
     height: int
     width: int
@@ -114,7 +115,7 @@ def placement(
     drawn: AugmentParams,
     crop_size: int,
 ) -> Placement:
-    "The resize and the crop that the parameters mean for this image."
+    "The resize and the crop of this image by its parameters."
     whole = drawn.long_side / max(mask.shape) if drawn.long_side else 1.0
     scales = [whole * scale for scale in drawn.scale]
     sides = [max(int(n * scale + 0.5), 1) for n, scale in zip(mask.shape, scales, strict=True)]
@@ -143,7 +144,7 @@ test_eq(placement(none, middle._replace(long_side=0), 256)[:2], (300, 400))
 
 
 # %% [markdown]
-# Applying them: mirror; resize so that the long side has the sampled length (image bilinear, mask nearest); pad with zeros at the right and the bottom; crop; turn; blur. Pillow does the work, on grey images once instead of three times, and with `augment = "paper"` the result equals the official transform's to the last pixel.
+# The transform mirrors, resizes so that the long side has the sampled length (image bilinear, mask nearest), pads with zeros at the right and the bottom, crops, turns and blurs. Pillow does the work, on grey images once instead of three times. With `augment = "paper"` the result equals the official transform to the last pixel.
 
 # %%
 #| export
@@ -176,7 +177,7 @@ def augment(
 
 
 # %% [markdown]
-# Another camera shows the same scene with another contrast, brightness and response curve, with its own noise, with rows or columns that are a little too bright, and with a few pixels that always are. `augment = "robust"` samples such a camera for every image.
+# A different camera shows the same scene with different contrast, brightness and response curve, with noise, with rows or columns that are a little too bright, and with a few defective pixels. `augment = "robust"` samples such a camera for every image.
 
 # %%
 #| export
@@ -184,7 +185,7 @@ def _other_sensor(
     image: np.ndarray,  # [S,S] or [S,S,3] uint8
     seed: int,
 ) -> np.ndarray:  # the same shape, uint8
-    "The image as another infrared camera might show it."
+    "The image as a different infrared camera might show it."
     rng = np.random.default_rng(seed)
     x = image.astype(np.float32) / 255
     shape = (*x.shape[:2], *(1,) * (x.ndim - 2))  # the same in all colours
@@ -205,7 +206,7 @@ def _other_sensor(
 
 
 # %% [markdown]
-# For scoring nothing is sampled. The official protocol resizes both sides to one size, whatever the proportions:
+# Scoring samples nothing. The official protocol resizes both sides to one size, whatever the proportions:
 
 # %%
 #| export
@@ -223,20 +224,26 @@ def resize_square(
 
 
 # %% [markdown]
-# One scene in four epochs, by the paper's augmentation, with all eight flips and turns, and as other sensors show it:
+# One scene in four epochs, by three kinds of augmentation. The outline is the mask of the targets, and the black parts are padding.
 
 # %%
 made = scenes("train", 4, 128)
-rows = []
-for kind in ("paper", "flips", "robust"):
-    config = Config(augment=kind, base_size=128, target_share=1.0)
-    draws = [sample_params(config, epoch, 1) for epoch in range(4)]
-    views = [augment(*made.pairs[1], drawn, 128) for drawn in draws]
-    rows.append(np.hstack([image for image, _ in views]))
-    assert all(mask.any() for _, mask in views)
-image = made.pairs[1][0]
-test_eq(_other_sensor(image, 3), _other_sensor(image, 3))
-Image.fromarray(np.vstack(rows))
+image, mask = made.pairs[1]
+kinds = {
+    "paper": "mirror, resize,\ncrop, blur",
+    "flips": "and flips,\nturns",
+    "robust": "and different\nsensors",
+}
+figure = plt.figure(figsize=(9, 6), layout="constrained")
+for (kind, what), row in zip(kinds.items(), figure.subplots(3, 5), strict=True):
+    config = Config(augment=kind, base_size=128, target_share=1.0, seed=8)
+    views = [augment(image, mask, sample_params(config, epoch, 1), 128) for epoch in range(4)]
+    for i, (axes, (pixels, truth)) in enumerate(zip(row, [(image, mask), *views], strict=True)):
+        axes.imshow(pixels, cmap="gray", vmin=0, vmax=180)
+        axes.contour(truth, [0.5], colors="orange", linewidths=1)
+        axes.set(xticks=[], yticks=[], title=f"epoch {i - 1}" if i else "as stored")
+        assert truth.any()
+    row[0].set_ylabel(f'augment="{kind}":\n{what}')
 
 # %%
 test_eq([s.shape for s in resize_square(*made.pairs[0], 64)], [(64, 64), (64, 64)])
@@ -247,7 +254,7 @@ test_eq(augment(*made.pairs[0], still, 128)[0], made.pairs[0][0])
 # %% [markdown]
 # ## Batches
 #
-# A batch leaves here as 8-bit pixels, a quarter of the bytes that floats would take to the device. The last batch of a scoring is filled with copies, which are marked as not real.
+# A batch consists of 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of a scoring and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
 
 # %%
 #| export
@@ -259,11 +266,6 @@ class Batch(NamedTuple):
     real: Tensor  # [B] bool; False for copies that fill the last batch of a scoring
 
 
-# %% [markdown]
-# Between the two kinds of batches only the transform differs. Grey images become three equal channels here and not earlier, so that all that comes before costs a third.
-
-# %%
-#| export
 def collate(
     pairs: Sequence[Pair],
     real: Sequence[bool],
@@ -279,7 +281,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     "Read and augment the images of one training batch."
     pairs = [
         augment(
-            *readable(split, i, config.on_bad_image),
+            *_read_or_next(split, i, config.on_bad_image),
             sample_params(config, epoch, i),
             config.crop_size,
         )
@@ -289,12 +291,12 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
 
 
 # %% [markdown]
-# A file that was good when the run began may be damaged in the middle of an epoch. The user said beforehand what to do then (`on_bad_image`): stop and name it, or train on the next image in its place, with the draws of that place, so that the shapes stay and the run can be repeated. A score over other images would be another score, so scoring always stops.
+# A file may be damaged in the middle of a run. The setting `on_bad_image` decides: stop and name the file, or train on the next image in its place, with the parameters of that place. The shapes stay the same and the run can be repeated. Scoring always stops, because a score over different images cannot be compared.
 
 # %%
 #| export
-def readable(split: Split, index: int, on_bad_image: str) -> Pair:
-    "An image with its mask; if it cannot be read and may be skipped, the next one's."
+def _read_or_next(split: Split, index: int, on_bad_image: str) -> Pair:
+    "An image with its mask; the next one's if it cannot be read and may be skipped."
     for i in (j % len(split) for j in range(index, index + len(split))):
         try:
             return split.pairs[i]
@@ -305,24 +307,19 @@ def readable(split: Split, index: int, on_bad_image: str) -> Pair:
             if split.names[i] not in seen:
                 seen.add(split.names[i])
                 text = str(error).split(";")[0]
-                warnings.warn(f"{text}: the next one is trained on in its place", stacklevel=2)
+                warnings.warn(f"{text}: training uses the next image in its place", stacklevel=2)
     raise BadImage(f"{split.source}: none of its {len(split)} images can be read any more")
 
 
-# %% [markdown]
-# For scoring nothing is drawn:
-
-# %%
-#| export
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
-    "Read and resize the images of one scoring batch; -1 is filled with the first image."
+    "Read and resize the images of one scoring batch; index -1 is a copy of the first image."
     pairs = [_resized_once(split, max(i, 0), config.base_size) for i in indices]
     return collate(pairs, [i >= 0 for i in indices])
 
 
 def _resized_once(split: Split, index: int, size: int) -> Pair:
-    "One image, squashed: the same in every epoch, so it is kept where that takes little memory."
-    done = split.stores.setdefault(f"squashed to {size}", {})
+    "One resized image, kept for the next epoch where that takes little memory."
+    done = split.stores.setdefault(f"resized to {size}", {})
     if index not in done:
         pair = resize_square(*split.pairs[index], size)
         if not split.in_memory or 4 * len(split) * size * size > 2**28:  # colour and mask
@@ -338,8 +335,8 @@ assert isinstance(batch, Batch)
 test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True, False]))
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
 with expect_fail(BadImage, contains="none of its 0 images"):
-    readable(made.part("none", []), 0, "skip")
-assert readable(made, 0, "stop") is made.pairs[0] and pixel_count(made) == 4 * 2 * 128 * 128
+    _read_or_next(made.part("none", []), 0, "skip")
+assert _read_or_next(made, 0, "stop") is made.pairs[0]
 assert _resized_once(made, 3, 64) is _resized_once(made, 3, 64)
 test_eq(collate([resize_square(*made.pairs[3], 64)], [True]).image[0], batch.image[0])
 
@@ -347,9 +344,9 @@ test_eq(collate([resize_square(*made.pairs[3], 64)], [True]).image[0], batch.ima
 # %% [markdown]
 # ## Whole batches on the device
 #
-# Pillow takes about a millisecond for an image. A step of training on a CPU takes a hundred times as long, so there Pillow is good enough and stays. A fast GPU or TPU has little more than that millisecond for its whole step and would wait for its data. So for those the pixels can lie on the device, once and for all, and whole batches be transformed where they are: `cache` decides (see the task notebook).
+# Pillow takes about a millisecond for an image. A training step on a CPU takes a hundred times as long, and Pillow is good enough there. A fast GPU or TPU has little more than that millisecond for its whole step and would wait for its data. For those, the setting `cache` keeps the pixels on the device and transforms whole batches there.
 #
-# First the store. Images of one split get one shape, that of the highest and the widest, so that any of them can be picked by number. It is made of planes: a grey image is one plane, a colour image three. Whether it fits is known before anything is copied.
+# First the store. The images of a split are padded to the largest height and width, so that any of them can be picked by index. A grey image is one plane, a colour image three. `pixel_bytes` computes the size before anything is copied.
 
 # %%
 #| export
@@ -360,7 +357,7 @@ class DeviceImages:
     planes: Tensor  # [P,H,W] uint8, zero beyond an image's true size
     masks: Tensor  # [N,H,W] uint8, 0 or 1
     first: tuple[tuple[int, int, int], ...]  # planes of each image; three times one if it is grey
-    truth: tuple[np.ndarray, ...]  # the masks on the host too, where crops are placed
+    truth: tuple[np.ndarray, ...]  # the masks, on the host too: they place the crops
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
@@ -373,27 +370,22 @@ class DeviceImages:
         return 1 if all(a == c for a, _, c in self.first) else 3
 
     def through(self, move: Callable[[Tensor], Tensor]) -> "DeviceImages":
-        "The same store elsewhere, such as `store.through(device.replicate)`."
+        "The same store on a device, such as `store.through(device.replicate)`."
         return replace(self, planes=move(self.planes), masks=move(self.masks))
 
 
 def _pixel_shape(split: Split) -> tuple[int, int, int]:  # planes of images, height, width
-    "The shape that a split's images take in a store."
+    "The shape of the planes of a split in a store."
     height, width = (max(mask.shape[k] for _, mask in split.pairs) for k in (0, 1))
     return sum(1 if image.ndim == 2 else 3 for image, _ in split.pairs), height, width
 
 
 def pixel_bytes(split: Split) -> int:
-    "The bytes that a store of this split takes, found without making it."
+    "The bytes of a store of this split, computed without making it."
     planes, height, width = _pixel_shape(split)
     return (planes + len(split)) * height * width
 
 
-# %% [markdown]
-# Filling it is a matter of slices:
-
-# %%
-#| export
 def store_pixels(split: Split) -> DeviceImages:
     "Copy a split into a store, on the host."
     count, height, width = _pixel_shape(split)
@@ -427,18 +419,18 @@ store.channels, store_pixels(made).channels
 # %% [markdown]
 # ### A resize is a matrix
 #
-# Every pixel of a resized row is a weighted mean of pixels of the old row. So the resize of all rows is one product with a matrix that holds the weights, the resize of all columns is another, and `A_y @ image @ A_x^T` does both. Mirror, padding and crop cost nothing more: a mirrored picture reads its pixels in the other order, a padded row of the matrix is zero, and of a crop only its own rows are computed. That is why a batch whose images are all drawn differently still takes the same few operations with the same shapes. A compiler has one program for all of them.
+# Every pixel of a resized row is a weighted mean of pixels of the old row. The resize of all rows is one product with a matrix of weights, the resize of all columns is another, and `A_y @ image @ A_x^T` does both. Mirror, padding and crop cost nothing more: a mirrored image reads its pixels in reverse, a padded row of the matrix is zero, and a crop computes only its own rows. Images with different parameters take the same few operations with the same shapes, and one compiled program serves all batches.
 #
-# Pillow's weights are a triangle around the centre of the new pixel, as wide as a new pixel is in old ones, and never narrower than two old ones. With `n` old and `m` new pixels the centres `(o + 1/2) n/m` and `j + 1/2` are fractions. Times `2m` they are whole numbers, and so is the triangle. Whole numbers have no rounding; the only one is the last division, by the sum of the weights.
+# Pillow's weights are a triangle around the centre of the new pixel, as wide as a new pixel is in old ones, and never narrower than two old ones. With `n` old and `m` new pixels the centres `(o + 1/2) n/m` and `j + 1/2` are fractions. Times `2m` they are whole numbers, and so is the triangle. The only rounding is in the last division, by the sum of the weights.
 
 # %%
 #| export
 def resize_matrix(
     axis: Tensor,  # [B,4] int32: old pixels n, new pixels m, first new pixel of the crop, mirror
-    rows: int,  # new pixels that are wanted
+    rows: int,  # new pixels to compute
     columns: int,  # width of the store; pixels from n on have no weight
 ) -> Tensor:  # [B,rows,columns] float32
-    "Weights of the old pixels in each new one, as Pillow's bilinear resize has them."
+    "Weights of the old pixels in each new one, those of Pillow's bilinear resize."
     n, m, start, mirror = axis[:, :, None].split(1, 1)  # each [B,1,1]
     new = start + torch.arange(rows, device=axis.device, dtype=torch.int32)[:, None]
     old = torch.arange(columns, device=axis.device, dtype=torch.int32)
@@ -450,7 +442,7 @@ def resize_matrix(
 
 
 # %% [markdown]
-# Three pixels become six, then the other way round. The last line is a mirrored row of which only two pixels fit, in a crop of three: the third is padding.
+# Three pixels become six. Then three become two, mirrored, in a crop of three whose last pixel is padding.
 
 # %%
 axis = torch.tensor([[3, 6, 0, 0], [3, 2, 0, 1]], dtype=torch.int32)
@@ -467,26 +459,23 @@ wider, mirrored[:3]
 # %% [markdown]
 # ### Whole grey levels
 #
-# Pillow rounds after the rows and again after the columns, and so do we, halves upwards. It costs nothing beside the products, and it makes them robust: whole numbers up to 255 are exact even in the 8 significant bits that the matrix unit of a TPU keeps.
+# Pillow rounds after the rows and again after the columns, halves upwards, and so do we. It costs nothing beside the products and makes them robust: whole numbers up to 255 are exact even in the 8 significant bits of a TPU's matrix unit.
 
 # %%
 #| export
-def whole(
+def _rounded(
     image: Tensor,  # any shape, float32
 ) -> Tensor:
     "Rounded to whole grey levels, halves upwards."
     return (image + 0.5).floor_()
 
 
-# %%
-test_eq(whole(torch.tensor([0.49, 0.5, 1.5, 254.4])).tolist(), [0, 1, 2, 254])
-
 # %% [markdown]
 # ### Blur
 #
-# The blur comes last. Pillow's Gaussian blur is three box blurs along the rows and three along the columns, each rounded. The recipe's radius is under 1, and then a box reaches only the two neighbours. A few products and sums do that; a matrix of 256x256, mostly zeros, would be a detour and would not round in between. At the edge a pixel is its own neighbour.
+# The blur comes last. Pillow's Gaussian blur is three box blurs along the rows and three along the columns, each rounded. The recipe's radius is below 1, where a box reaches only the two neighbours, and a few products and sums are enough. At the edge a pixel is its own neighbour.
 #
-# Pillow computes a box in whole numbers of 32 bits without a sign. Ours have a sign, so grey levels are counted from -128 meanwhile and the sums just fit. What the two weights lack of 1 (at most one part of 2^24) would shift with them and is put right in `half`.
+# Pillow computes a box in unsigned 32-bit integers. Ours are signed, so we count grey levels from -128 meanwhile, and the sums just fit. The weights may lack up to one part in 2^24 of a sum of 1; `half` corrects the shift that follows.
 
 # %%
 #| export
@@ -524,7 +513,7 @@ def box_blur(
 
 
 # %% [markdown]
-# It is Pillow's blur to the last grey level, and with radius 0 it changes nothing:
+# The result equals Pillow's blur to the last grey level, and radius 0 changes nothing:
 
 # %%
 noise = np.random.default_rng(0).integers(0, 256, (32, 40), dtype=np.uint8)
@@ -540,17 +529,17 @@ with expect_fail(UserError, contains="below 1.41"):
 # %% [markdown]
 # ### The numbers of a batch
 #
-# All that differs from batch to batch is one small table of whole numbers, a row for each image. The host makes it from the draws and sends it.
+# Batches differ only in one small table of whole numbers, a row for each image. The host makes it from the parameters and sends it.
 #
-# Most of a row are places. A resized mask takes the label of the nearest pixel, and which one that is when two are equally near, Pillow decides by adding up a fraction in double precision. No device does that alike, so the host does, and the table holds the result: for each row and column of the crop, the one of the stored mask that it shows, or -1 for padding.
+# Most of a row are places. A resized mask takes the label of the nearest pixel. When two are equally near, Pillow decides by adding up a fraction in double precision. Devices do this differently, so the host does it. The table holds the stored row or column that each row and column of the crop shows, or -1 for padding.
 
 # %%
 #| export
 def nearest(
     axis: tuple[int, int, int, int],  # old pixels, new pixels, first of the crop, mirror 0 or 1
     count: int,  # pixels of the crop
-) -> np.ndarray:  # [count] int; the old pixel that each shows, -1 for none
-    "The places that Pillow's nearest resize reads, found by the same sums."
+) -> np.ndarray:  # [count] int; the old pixel of each, -1 for padding
+    "The places that Pillow's nearest resize reads, by the same sums."
     n, m, start, mirror = axis
     sums = np.full(m, n / m)
     sums[0] = n / m * 0.5
@@ -584,11 +573,11 @@ row = _batch_row(store, 2, placement(mixed.pairs[2][1], middle, 64), middle, 64)
 row[:15]
 
 # %% [markdown]
-# A batch for training takes the draws; one for scoring squashes, which is a resize of both sides to one size without a crop.
+# A training batch takes the sampled parameters. A scoring batch resizes both sides to one size, without a crop.
 
 # %%
 #| export
-PLAIN = AugmentParams(mirror=False, long_side=0, top=0, left=0, blur=0)  # nothing is drawn
+PLAIN = AugmentParams(mirror=False, long_side=0, top=0, left=0, blur=0)  # changes nothing
 
 
 def training_numbers(
@@ -627,7 +616,7 @@ numbers.shape, numbers.dtype
 # %% [markdown]
 # ### The batch
 #
-# From here on all is on the device. The mask is two picks: rows of the store, then, with the picked lines turned, columns. Reading whole lines is what every device does well.
+# From here on everything is on the device. We pick the rows of the masks, transpose them and pick the columns, because every device reads whole lines fast.
 
 # %%
 #| export
@@ -636,7 +625,7 @@ def _pick_masks(
     rows: Tensor,  # [B,S] lines of all masks one above the other, -1 for padding
     columns: Tensor,  # [B,S], -1 for padding
 ) -> Tensor:  # [B,1,S,S]
-    "The masks of a batch, from the places that `nearest` found."
+    "The masks of a batch, from the places of `nearest`."
     batch, size = rows.shape
     width = masks.shape[2]
     lines = masks.flatten(0, 1).index_select(0, rows.clamp_min(0).flatten())
@@ -653,7 +642,7 @@ def augment_batch(
 ) -> Batch:
     """A batch from the store, by two matrix products and a blur.
 
-    At most a grey level or two from `augment` and `resize_square`, on few pixels; masks equal.
+    Few pixels differ from `augment` and `resize_square`, by one or two grey levels. Masks do not.
     Shapes and operations depend on nothing but the number of images and S.
     """
     size = (numbers.shape[1] - 15) // 2
@@ -665,8 +654,8 @@ def augment_batch(
     image = store.planes.index_select(0, chosen.flatten()).view(*chosen.shape, height, width)
     with torch.autocast(numbers.device.type, enabled=False):
         across_, down_ = resize_matrix(across, size, width), resize_matrix(down, size, height)
-        image = whole(image.float() @ across_[:, None].mT)
-        image = whole(down_[:, None] @ image).clamp_(0, 255)
+        image = _rounded(image.float() @ across_[:, None].mT)
+        image = _rounded(down_[:, None] @ image).clamp_(0, 255)
     turned = turn[:, :, None, None] > 0
     image = box_blur(torch.where(turned, image.mT, image).int(), box).to(torch.uint8)
     mask = _pick_masks(store.masks, rows, columns)
@@ -675,7 +664,7 @@ def augment_batch(
 
 
 # %% [markdown]
-# Above, what Pillow makes of the three images; below, what the products make of them. The colour image is smaller and stays so where it is drawn small; what is black is padding.
+# Above, the three images by Pillow. Below, the same by matrix products. The black parts are padding.
 
 # %%
 views = augment_batch(store, numbers)
@@ -687,7 +676,7 @@ test_eq(_pick_masks(store.masks, *numbers[:, 15:].split(128, 1)), upright)
 Image.fromarray(both.permute(1, 2, 0).numpy())
 
 # %% [markdown]
-# How far apart are they? Where they differ, it is by one grey level, because a sum lies within a rounding error of a half. On the real images of NUAA-SIRST that is 5 values in 10,000, and of 168 million values 60 were two levels apart. Masks are equal. Scoring's squash likewise.
+# They differ by one grey level where a sum lies within a rounding error of a half. On the real images of NUAA-SIRST these are 5 values in 10,000, and 60 of 168 million values were two levels apart. Masks are equal. The same holds for scoring.
 
 # %%
 apart = (views.image.int() - wanted.image.int()).abs()

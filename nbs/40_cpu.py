@@ -1,7 +1,7 @@
 # %% [markdown]
 # # cpu
 #
-# > Both attentions and the steps up of the network on a CPU, forward and backward by hand: the same values in less time.
+# > Both attentions and the steps up of the network on a CPU, forward and backward by hand, with the same results in less time.
 
 # %%
 #| default_exp cpu
@@ -33,16 +33,16 @@ from mshnet.model import (
 # %% [markdown]
 # ## Both attentions on a CPU
 #
-# A block ends with `relu(sa * (ca * y) + shortcut)`. Written like that it is three lines, and on a CPU they cost more than the convolutions: torch's sums and maxima over channels that lie together in memory (channels-last, which the convolutions want) are slow, and their gradients arrive in other layouts and are copied again and again. So on a CPU the same sums are written out, forward and backward, on a matrix with one row of channels for each pixel. On a GPU or a TPU a compiler does this job, and the three lines stay.
+# A block ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the model page cost more than the convolutions. The convolutions are fastest with channels-last memory, where torch's sums and maxima over the channels are slow, and gradients arrive in different layouts and are copied again and again. On a CPU we therefore write out the same sums, forward and backward, on a matrix with one row of channels for each pixel. On a GPU or a TPU a compiler does this job, and the three lines stay.
 #
-# The pieces: an image as rows and back, a map spread over all channels, and the sum over the channels, which is a 1x1 convolution with ones.
+# The helpers turn an image into rows and back, spread a map over all channels, and sum over the channels by a 1x1 convolution with ones.
 
 # %%
 #| export
 def _on_cpu(x: Tensor) -> bool:
-    "Whether torch computes this on a CPU, operation by operation, in numbers of a long range."
-    long = x.dtype != torch.float16  # whose sums over an image overflow
-    return x.device.type == "cpu" and long and not torch.compiler.is_compiling()
+    "Whether torch computes this on a CPU, uncompiled, in a type whose sums do not overflow."
+    wide = x.dtype != torch.float16
+    return x.device.type == "cpu" and wide and not torch.compiler.is_compiling()
 
 
 def _rows_of(x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,HW,C]
@@ -56,7 +56,7 @@ def _image_of(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,C,H,W
 
 
 def _spread(weights: Tensor, like: Tensor) -> Tensor:  # [B,HW,1] or [B,1,C] -> [B,HW,C]
-    "The same number in every channel, or in every pixel, written out: then products are fast."
+    "Repeat a number for every channel, or for every pixel, in memory: products are then fast."
     return weights.expand_as(like).contiguous()
 
 
@@ -66,16 +66,8 @@ def _channel_sum(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,HW
     return _rows_of(F.conv2d(_image_of(rows, size), ones))
 
 
-# %%
-x = torch.randn(2, 3, 4, 5)
-assert _on_cpu(x)
-test_eq(_image_of(_rows_of(x), x.shape), x)
-test_close(_channel_sum(_rows_of(x), x.shape), _rows_of(x.sum(1, keepdim=True)), eps=1e-6)
-test_eq(_spread(torch.ones(2, 20, 1), _rows_of(x)), torch.ones(2, 20, 3))
-
-
 # %% [markdown]
-# Channel attention, forward and backward. The gradient of a mean is shared by all pixels; that of a maximum goes to the first pixel that had it, as in the paper's code.
+# **Channel attention**, forward and backward. All pixels share the gradient of a mean. The gradient of a maximum goes to the first pixel that has it, as in the paper's code.
 
 # %%
 #| export
@@ -108,7 +100,7 @@ def _channel_gradients(
 
 
 # %% [markdown]
-# Spatial attention. Where several channels share the maximum, which is common in 16 bits, they share its gradient, as torch has it. Which ones do is found without a comparison: a channel minus the maximum is 0 or less, and `threshold_backward`, the gradient of a ReLU, passes what is above its threshold.
+# **Spatial attention.** Where several channels have the same maximum, which is common in 16 bits, they share its gradient, as in torch. We find them without a comparison: a channel minus the maximum is at most 0, and `threshold_backward`, the gradient of a ReLU, passes everything above its threshold.
 
 # %%
 #| export
@@ -125,11 +117,6 @@ def _weigh_pixels(
     ), maps
 
 
-# %% [markdown]
-# Backwards:
-
-# %%
-#| export
 def _pixel_gradients(
     grad: Tensor,  # [B,HW,1] of the weights
     z: Tensor,  # [B,HW,C]
@@ -141,18 +128,8 @@ def _pixel_gradients(
     "Gradients of spatial attention."
     inner = _image_of(grad * (weights * (1 - weights)), size)
     of_maps, of_kernel, _ = torch.ops.aten.convolution_backward(
-        *(
-            inner,
-            _image_of(maps, size),
-            kernel,
-            None,
-            [1, 1],
-            [kernel.shape[2] // 2] * 2,
-            [1, 1],
-            False,
-            [0, 0],
-            1,
-        ),
+        *(inner, _image_of(maps, size), kernel, None),
+        *([1, 1], [kernel.shape[2] // 2] * 2, [1, 1], False, [0, 0], 1),  # as in `_weigh_pixels`
         [True, True, False],
     )
     mean, peak = _rows_of(of_maps).split(1, 2)
@@ -163,12 +140,12 @@ def _pixel_gradients(
 
 
 # %% [markdown]
-# The two together, with the shortcut. Of the intermediate results only what cannot be had again cheaply is kept until the backward pass, which saves memory too.
+# Both together, with the shortcut. Only intermediate results that are expensive to compute again are kept until the backward pass, which saves memory.
 
 # %%
 #| export
 class _AttendOnCpu(torch.autograd.Function):
-    "`relu(sa * (ca * y) + shortcut)`, in the numbers' own precision."
+    "`relu(sa * (ca * y) + shortcut)`, in the precision of `y`."
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, shortcut: Tensor, *weights: Tensor) -> Tensor:
@@ -179,12 +156,12 @@ class _AttendOnCpu(torch.autograd.Function):
             z = _rows_of(y) * ca.to(y.dtype)[:, None]
             sa, maps = _weigh_pixels(z, kernel, y.shape)
             out = _spread(sa, z).mul_(z).add_(_rows_of(shortcut)).relu_()
-        ctx.weights = weights  # parameters, in whose memory layout their gradients are wanted
+        ctx.weights = weights  # gradients take the memory layout of the parameters
         ctx.save_for_backward(y, out, ca, sa, maps, fc1, fc2, kernel, *kept)
         return _image_of(out, y.shape)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # whoever needs more takes `by_hand=False`
+    @torch.autograd.function.once_differentiable  # for second derivatives use the plain lines
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         "Gradients of all inputs."
         y, out, ca, sa, maps, fc1, fc2, kernel, *kept = ctx.saved_tensors
@@ -203,7 +180,7 @@ class _AttendOnCpu(torch.autograd.Function):
 
 
 # %% [markdown]
-# `attend_on_cpu` takes the place of the three lines, and leaves to them whatever is not on a CPU. Both give the same value, and numerical differentiation gives the gradients that were derived by hand:
+# `attend_on_cpu` replaces the three lines on a CPU and calls them elsewhere. Both return the same value, and numerical differentiation confirms the gradients that were derived by hand:
 
 # %%
 #| export
@@ -227,21 +204,12 @@ inputs = [torch.randn(2, 16, 4, 6, dtype=torch.float64, requires_grad=True) for 
 weights = [ca.fc1.weight, ca.fc2.weight, sa.conv1.weight]
 assert torch.allclose(attend_on_cpu(*inputs, ca, sa), attend(*inputs, ca, sa))
 assert torch.autograd.gradcheck(_AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
-y, (fc1, fc2, kernel) = inputs[0].detach(), weights
-by_channel, kept = _weigh_channels(y, fc1.flatten(1), fc2.flatten(1))
-test_close(by_channel.detach(), ca(y).flatten(1).detach())
-by_pixel, maps = _weigh_pixels(_rows_of(y), kernel, y.shape)
-test_close(by_pixel.detach(), _rows_of(sa(y)).detach())
-grads = _channel_gradients(by_channel, by_channel, kept, fc1.flatten(1), fc2.flatten(1))
-test_eq([g.shape for g in grads], [(2, 2, 16), (1, 16), (16, 1)])
-grads = _pixel_gradients(by_pixel, _rows_of(y), by_pixel, maps, kernel, y.shape)
-test_eq([g.shape for g in grads], [(2, 24, 16), (1, 2, 7, 7)])
 
 
 # %% [markdown]
 # ## A step up
 #
-# Here the gradient comes as one block of memory for both inputs, and each part is wanted by itself. So this too has a backward pass of its own:
+# A step up joins two inputs, and their gradient arrives as one block of memory. The layers before need each part in separate memory, so the step has a backward pass by hand too:
 
 # %%
 #| export
@@ -250,7 +218,7 @@ class _JoinOnCpu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, beside: Tensor, below: Tensor) -> Tensor:
-        "Upsample the one, and put it after the other."
+        "Upsample `below` and append it to `beside`."
         ctx.width, ctx.size = beside.shape[1], below.shape
         with torch.autocast("cpu", enabled=False):
             return torch.cat([beside, upsample(below)], 1)
@@ -285,7 +253,7 @@ assert torch.autograd.gradcheck(_JoinOnCpu.apply, inputs)
 # %% [markdown]
 # ## In a network
 #
-# The passes look at each tensor they get, so a network that has them may move to a GPU, and a compiler sees the plain lines. An exporter follows every line whatever the device, so it takes the plain ones back.
+# The passes check the device of each tensor. A network that uses them may therefore move to a GPU, and a compiler sees the plain lines. An exporter traces every line on any device, so it needs the plain lines back.
 
 # %%
 #| export
@@ -293,7 +261,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def use_cpu_passes(model: Network) -> Network:
-    "The same model, with the passes above in all its blocks and steps up."
+    "The same model, with the passes by hand in all its blocks and steps up."
     for layer in model.modules():
         if isinstance(layer, Block):
             layer.attend = attend_on_cpu  # type: ignore[method-assign]

@@ -643,7 +643,7 @@ def test_an_image_damaged_in_the_middle_stops_the_run_until_it_is_mended(tmp_pat
 def test_an_image_damaged_in_the_middle_is_replaced_on_request(tmp_path, images):
     "One warning; the log says it."
     config = streamed(tmp_path, on_bad_image="skip")
-    with pytest.warns(UserWarning, match="train_3: .* the next one is trained on") as said:
+    with pytest.warns(UserWarning, match="train_3: .* uses the next image in its place") as said:
         run = run_it(config, at=5, then=images[1])
     assert len([w for w in said if "train_3" in str(w.message)]) == 1
     replaced = [entry.get("replaced", []) for entry in run.history]
@@ -712,7 +712,7 @@ def test_no_image_left_to_take_is_one_line(tmp_path, images):
 
     config = streamed(tmp_path, on_bad_image="skip")
     with (
-        pytest.warns(UserWarning, match="the next one"),
+        pytest.warns(UserWarning, match="the next image"),
         pytest.raises(UserError, match="none of its 8 images can be read any more"),
     ):
         run_it(config, at=2, then=remove)
