@@ -166,7 +166,7 @@ for row, col in detections.centroid:
     axes[0].add_patch(plt.Circle((col, row), 9, fill=False, color="tab:orange"))
 
 # %% [markdown]
-# ### 15. `Counts.scores`: the line ([metrics](../02_metrics.ipynb))
+# ### 15. `Tally.scores`: the line ([metrics](../02_metrics.ipynb))
 #
 # A `Tally` counts images as they come, and divides last. IoU is of all pixels together, nIoU the mean over images, Pd the share of targets that were found, Fa the false pixels per million.
 
