@@ -26,7 +26,7 @@ from .device import Device, OneProcess, T, started_processes
 class _Wrapped(nn.parallel.DistributedDataParallel):
     "A model whose gradients are averaged over all processes, with the model's own attributes."
 
-    called = False  # gradients are averaged of what the wrapper itself has computed
+    called = False  # only then are gradients averaged
 
     def forward(self, *args: Any, **options: Any) -> Any:
         self.called = True

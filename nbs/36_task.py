@@ -91,12 +91,8 @@ class Task:
         raise self.lacks("prediction")
 
     def tally(self) -> Any:
-        """An empty count of scores, with three methods.
-
-        `add(prediction, batch)` counts a prediction on the host; `gather(ranks)` takes in what the
-        other processes counted, by `ranks.all_gather(value)`; `scores()` returns `Values`, or an
-        object with `as_dict()` whose text is the score line.
-        """
+        """An empty count: `add(prediction, batch)` on the host, `gather(ranks)` takes in the counts
+        of the other processes, `scores()` returns `Values` or an object with `as_dict()`."""
         raise self.lacks("tally")
 
     def rng(self, row: int, epoch: int | None) -> np.random.Generator:

@@ -782,7 +782,7 @@ def _resume_command(folder: Folder, config: Settings) -> str:
 config = Config(scenes=24, epochs=12, **small)
 with tempfile.TemporaryDirectory() as tmp:
     config = config.model_copy(update={"output_dir": f"{tmp}/run"})
-    run = train(config)
+    run: Run = train(config)
     again = train(config)  # a finished run is only reported
     history, listing = run.history, run.listing()
     test_eq((again.ended, str(again)), (run.ended, str(run)))

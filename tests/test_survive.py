@@ -836,7 +836,7 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, how):
     bad = {"flipped": lambda: last.write_bytes(next(flipped(last))), "missing": last.unlink}
     bad.get(how, lambda: os.truncate(last, 1000))()
     there = last.read_bytes() if last.exists() else None
-    with pytest.warns(UserWarning, match=r"last.pt: .* going on from previous.pt, epoch 0"):
+    with pytest.warns(UserWarning, match=r"last.pt: .* resuming from previous.pt, epoch 0"):
         run = run_it(config)
     assert result(run.folder) == whole
     damaged = run.folder / "damaged.pt"
