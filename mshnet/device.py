@@ -156,7 +156,7 @@ class Device:
         return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
 
     def end_step(self) -> None:
-        "What follows an update of the weights."
+        "Finish a step after the update of its weights."
         self.ranks.end_step()
 
     def seed(self, seed: int, epoch: int) -> None:
@@ -169,11 +169,11 @@ class Device:
         "Keep compiled programs in a folder, for the next session."
 
     def facts(self) -> dict[str, Any]:
-        "What an epoch's log line records of the device's work."
+        "Facts of the device's work for an epoch's log line."
         return {"threads": torch.get_num_threads()} if self.cores else {}
 
     def report(self) -> str:
-        "What is printed of the device at the end of a run; may be empty."
+        "A line to print at the end of a run; may be empty."
         return ""
 
 # %% ../nbs/30_device.ipynb #OneProcess
@@ -192,7 +192,7 @@ class OneProcess:
         return model
 
     def end_step(self) -> None:
-        "What follows an update of the weights."
+        "Finish a step after the update of its weights."
 
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's rows of each batch: together they are the batch, in order."
@@ -210,9 +210,9 @@ class OneProcess:
         "Run work in the first process alone; all get its result, or its error."
         return work()
 
-    def any_rank(self, wish: str, now: bool) -> str:
-        "A request that any process has, empty: none has; several exchange it only `now`."
-        return wish
+    def any_rank(self, request: str, now: bool) -> str:
+        "The request of any process, or an empty text; several processes exchange it only `now`."
+        return request
 
     def assert_in_sync(self, model: nn.Module) -> None:
         "RuntimeError unless all processes hold the same model to the last bit."
@@ -255,7 +255,7 @@ def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
 
 
 def workers(device: Device, asked: int) -> int:
-    "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
+    "Threads that make batches: -1 means none on a CPU, whose cores all compute, else up to 8."
     cores = os.cpu_count() or 1
     return asked if asked >= 0 else 0 if device.kind == "cpu" else max(1, min(8, cores - 1))
 
@@ -465,7 +465,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def explained(device: Device, batch_size: int) -> Iterator[None]:
-    "Turn torch's errors of known cause into a UserError with the remedy; TooLarge without memory."
+    "Turn torch's errors of known cause into a UserError with the remedy (out of memory: TooLarge)."
     try:
         yield
     except (RuntimeError, MemoryError) as error:

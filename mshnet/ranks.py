@@ -118,8 +118,8 @@ class Ranks(OneProcess):
             raise answer[1]
         return answer[0]
 
-    def any_rank(self, wish: str, now: bool) -> str:
-        return next((w for w in self.all_gather(wish) if w), "") if now else ""
+    def any_rank(self, request: str, now: bool) -> str:
+        return next((r for r in self.all_gather(request) if r), "") if now else ""
 
     def assert_in_sync(self, model: nn.Module) -> None:
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())

@@ -118,7 +118,7 @@ PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random", "micro
 
 @dataclass
 class State:
-    "What training changes: exactly what a checkpoint holds."
+    "All that training changes: exactly the content of a checkpoint."
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -170,7 +170,7 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
 
 # %% ../nbs/34_run.ipynb #Content
 class Content(BaseModel):
-    "What a checkpoint holds."
+    "The fields of a checkpoint."
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 

@@ -116,7 +116,7 @@ class Run:
 
 @dataclass
 class Job:
-    "What is trained, on which data and device, and where it is kept."
+    "A task with its data, its device and its folder."
 
     task: Task
     parts: dict[str, Any]  # splits by name
@@ -134,7 +134,7 @@ class Job:
         return self.task.config  # type: ignore[no-any-return]
 
     def once(self, work: Callable[[], Any]) -> Any:
-        "What the first process alone does, such as everything that is written."
+        "Do in the first process alone, such as everything that writes; all get the result."
         return self.device.ranks.rank_zero(work)
 
 # %% ../nbs/37_train.ipynb #train
@@ -537,7 +537,7 @@ def beginning(job: Job) -> State:
 
 
 def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str]:
-    "What a resumed run must agree on besides its recipe: data, starting weights, precision."
+    "Facts that a resumed run must repeat besides its recipe: data, starting weights, precision."
     same = task.identity(parts)
     start = weights_file(task.config.weight_path)
     if task.config.weight_path and start.is_file():
@@ -656,7 +656,7 @@ def _not_finite(
     facts = {"epoch": epoch, "step": step, "names": names}
     facts |= {"lr": task.rate(epoch * len(plan) + step, len(plan))}
     for name, value in batch._asdict().items():
-        if value.ndim > 1:  # as text: JSON knows no NaN
+        if value.ndim > 1:  # as text: JSON has no NaN
             rows = [(x.min(), x.mean(), x.max()) for x in value.float().flatten(1)]
             facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]

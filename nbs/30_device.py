@@ -178,7 +178,7 @@ class Device:
         return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
 
     def end_step(self) -> None:
-        "What follows an update of the weights."
+        "Finish a step after the update of its weights."
         self.ranks.end_step()
 
     def seed(self, seed: int, epoch: int) -> None:
@@ -191,11 +191,11 @@ class Device:
         "Keep compiled programs in a folder, for the next session."
 
     def facts(self) -> dict[str, Any]:
-        "What an epoch's log line records of the device's work."
+        "Facts of the device's work for an epoch's log line."
         return {"threads": torch.get_num_threads()} if self.cores else {}
 
     def report(self) -> str:
-        "What is printed of the device at the end of a run; may be empty."
+        "A line to print at the end of a run; may be empty."
         return ""
 
 
@@ -230,7 +230,7 @@ class OneProcess:
         return model
 
     def end_step(self) -> None:
-        "What follows an update of the weights."
+        "Finish a step after the update of its weights."
 
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's rows of each batch: together they are the batch, in order."
@@ -248,9 +248,9 @@ class OneProcess:
         "Run work in the first process alone; all get its result, or its error."
         return work()
 
-    def any_rank(self, wish: str, now: bool) -> str:
-        "A request that any process has, empty: none has; several exchange it only `now`."
-        return wish
+    def any_rank(self, request: str, now: bool) -> str:
+        "The request of any process, or an empty text; several processes exchange it only `now`."
+        return request
 
     def assert_in_sync(self, model: nn.Module) -> None:
         "RuntimeError unless all processes hold the same model to the last bit."
@@ -300,7 +300,7 @@ def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
 
 
 def workers(device: Device, asked: int) -> int:
-    "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
+    "Threads that make batches: -1 means none on a CPU, whose cores all compute, else up to 8."
     cores = os.cpu_count() or 1
     return asked if asked >= 0 else 0 if device.kind == "cpu" else max(1, min(8, cores - 1))
 
@@ -374,15 +374,15 @@ def step_times():
     return [1000 * (moment - times[0]) for moment in times]
 
 
-times = np.median([step_times() for _ in range(12)][2:], axis=0)
+times = np.median([step_times() for _ in range(7)][2:], axis=0)
 names = ["transfer", "forward", "loss", "backward", "update", "read"]
 colors = ["C0", "C1", "C1", "C1", "C1", "C3"]
 figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
 axes.barh(names, np.maximum(np.diff(times), times[-1] / 300), left=times[:-1], color=colors)
 for row, (start, end) in enumerate(pairwise(times)):
     left = end > 0.7 * times[-1]
-    wait = "after waiting for all above: " if names[row] == "read" else ""
-    text = f"  {wait}{end - start:.2f} ms  "
+    wait = ", after waiting for all above" if names[row] == "read" else ""
+    text = f"  {end - start:.2f} ms{wait}  "
     axes.text(start if left else end, row, text, ha="right" if left else "left", va="center")
 axes.axvline(times[-1], color="C3", ls=":")
 axes.invert_yaxis()
@@ -639,7 +639,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def explained(device: Device, batch_size: int) -> Iterator[None]:
-    "Turn torch's errors of known cause into a UserError with the remedy; TooLarge without memory."
+    "Turn torch's errors of known cause into a UserError with the remedy (out of memory: TooLarge)."
     try:
         yield
     except (RuntimeError, MemoryError) as error:

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # task
 #
-# > All that the training loop knows of a problem.
+# > The training loop's whole view of a problem: data, model, loss, prediction, scores.
 
 # %%
 #| default_exp task
@@ -55,7 +55,7 @@ from mshnet.session import bar
 # %%
 #| export
 class Task:
-    """What is trained. A subclass writes splits, batch, model, loss, predict and tally.
+    """A problem to train on. A subclass writes splits, batch, model, loss, predict and tally.
 
     `epoch` is the number of a training epoch; None stands for a scoring. A batch is a named
     tuple of tensors that share their first dimension.
@@ -87,7 +87,7 @@ class Task:
         raise self.lacks("loss")
 
     def predict(self, model: Any, batch: Any, phase: str) -> Any:
-        "What is scored: a tensor on the device, or tensors in a tuple, list or dictionary."
+        "The prediction: a tensor on the device, or tensors in a tuple, list or dictionary."
         raise self.lacks("prediction")
 
     def tally(self) -> Any:
@@ -133,12 +133,12 @@ class Task:
         return model
 
     def identity(self, parts: dict[str, Any]) -> dict[str, str]:
-        "What a resumed run must agree on: digits for each split, and for all training names."
+        "Digits that a resumed run must repeat: of each split, and of all training names."
         names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
         return {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
-        "What must agree before two scores of this task may be compared."
+        "The facts that must agree before two scores of this task may be compared."
         return {"task": self.config.task, "samples": len(data)}
 
     def evaluate(
@@ -149,7 +149,7 @@ class Task:
         whole = protocol(self, data, scores, device, origin)
         return Evaluation(scores, whole, self.config.model_dump())
 
-    def seen(self, data: Any, said: dict[str, str]) -> int | None:  # None: not known
+    def seen(self, data: Any, said: dict[str, str]) -> int | None:  # None: unknown
         "How many of these samples the weights were trained on, by the `data` of their checkpoint."
         return None
 
@@ -157,7 +157,7 @@ class Task:
         "Draw a finished run's pictures into its folder."
 
     def advice(self, history: list[dict[str, Any]]) -> str:  # one line; empty: none
-        "What to do about the run, judged by its log after a scored epoch."
+        "Advice on a run, judged by its log after a scored epoch."
         return ""
 
     def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
@@ -166,7 +166,7 @@ class Task:
         return {"data": f"{parts['train'].source}: {counts}"}
 
     def facts(self, data: Any) -> dict[str, Any]:
-        "What an epoch's log line records of its training data."
+        "Facts of the training data for an epoch's log line."
         return {}
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
@@ -416,7 +416,7 @@ test_eq((values.as_dict()["recall"], str(values)), (None, "wer 0.250  words 12  
 # %% [markdown]
 # ## The protocol
 #
-# A bare number cannot be compared with another one. So scores are kept with their protocol: all that a reader needs to judge whether two numbers may be compared. `Origin` holds the past of the weights: a score whose epoch was chosen on the test list is better than it should be.
+# A bare number cannot be compared. So scores are kept with their protocol: all that a reader needs to judge whether two numbers may be compared. `Origin` holds the past of the weights: a score whose epoch was chosen on the test list is better than it should be.
 
 # %%
 #| export
@@ -439,7 +439,7 @@ class Evaluation:
     settings: dict[str, Any]  # with which it was scored
 
     def details(self) -> dict[str, Any]:
-        "What curves and pictures are drawn from."
+        "The values that curves and pictures are drawn from."
         return {}
 
     def save(self, folder: Path) -> None:

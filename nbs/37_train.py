@@ -142,7 +142,7 @@ class Run:
 
 @dataclass
 class Job:
-    "What is trained, on which data and device, and where it is kept."
+    "A task with its data, its device and its folder."
 
     task: Task
     parts: dict[str, Any]  # splits by name
@@ -160,7 +160,7 @@ class Job:
         return self.task.config  # type: ignore[no-any-return]
 
     def once(self, work: Callable[[], Any]) -> Any:
-        "What the first process alone does, such as everything that is written."
+        "Do in the first process alone, such as everything that writes; all get the result."
         return self.device.ranks.rank_zero(work)
 
 
@@ -662,7 +662,7 @@ def beginning(job: Job) -> State:
 
 
 def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str]:
-    "What a resumed run must agree on besides its recipe: data, starting weights, precision."
+    "Facts that a resumed run must repeat besides its recipe: data, starting weights, precision."
     same = task.identity(parts)
     start = weights_file(task.config.weight_path)
     if task.config.weight_path and start.is_file():
@@ -839,7 +839,7 @@ def _not_finite(
     facts = {"epoch": epoch, "step": step, "names": names}
     facts |= {"lr": task.rate(epoch * len(plan) + step, len(plan))}
     for name, value in batch._asdict().items():
-        if value.ndim > 1:  # as text: JSON knows no NaN
+        if value.ndim > 1:  # as text: JSON has no NaN
             rows = [(x.min(), x.mean(), x.max()) for x in value.float().flatten(1)]
             facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
@@ -903,9 +903,9 @@ train_epoch(task, state, parts["train"], device, 1)[0]
 
 
 # %% [markdown]
-# ## The mirror after training
+# ## Files that are written after training
 #
-# Pictures are drawn after `train` has returned and its mirror has ended. The runners copy these files by hand.
+# Pictures are drawn when `train` has returned and its mirror has ended. The runners copy these files by hand:
 
 # %%
 #| export
