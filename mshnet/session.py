@@ -220,7 +220,7 @@ def offer_download(path: Path, place: Place | None = None) -> bool:
 
         files.download(str(path))
     except Exception:  # not in the notebook's process
-        say(f"{path} is not offered for download; in a cell, `from mshnet.places import pack` does")
+        say(f"{path} is not offered for download; call mshnet.session.pack in a cell")
         return False
     return True
 
