@@ -26,7 +26,7 @@ from .device import Device, OneProcess, T, started_processes
 class _Wrapped(nn.parallel.DistributedDataParallel):
     "A model whose gradients are averaged over all processes, with the model's own attributes."
 
-    called = False  # gradients are averaged of what the wrapper itself has computed
+    called = False  # only then are gradients averaged
 
     def forward(self, *args: Any, **options: Any) -> Any:
         self.called = True
@@ -118,8 +118,8 @@ class Ranks(OneProcess):
             raise answer[1]
         return answer[0]
 
-    def any_rank(self, wish: str, now: bool) -> str:
-        return next((w for w in self.all_gather(wish) if w), "") if now else ""
+    def any_rank(self, request: str, now: bool) -> str:
+        return next((r for r in self.all_gather(request) if r), "") if now else ""
 
     def assert_in_sync(self, model: nn.Module) -> None:
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())

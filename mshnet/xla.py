@@ -57,8 +57,8 @@ def why_no_xla(
     chips: int,  # TPU chips in this machine
     torch_version: str,
     xla_version: str | None,  # of torch_xla; None: not installed
-) -> str:  # empty: nothing stands in the way
-    "What keeps this machine from using a TPU, and what to do."
+) -> str:  # empty: it can
+    "Why this machine cannot use a TPU, and the remedy."
     runtime = environ.get("PJRT_DEVICE") or ("TPU" if chips else "")
     own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
     there = where(environ).tpu
@@ -85,7 +85,7 @@ def why_no_xla(
 
 
 def _runtime_trouble(text: str) -> str:
-    "The error of a runtime that does not start, in one line, with what to do."
+    "The error of a runtime that does not start, in one line with its remedy."
     busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
     if busy:
         who = f"process {busy[1]}" if busy[1] else "another process"
@@ -105,7 +105,7 @@ def _runtime_trouble(text: str) -> str:
 
 # %% ../nbs/31_xla.ipynb #_start_xla
 def _start_xla(num_devices: int, debug: str) -> Any:
-    "Start the runtime; the mesh of its chips. UserError with what keeps it from starting."
+    "Start the runtime and return the mesh of its chips; UserError with the reason if it fails."
     forget_stale_tpu()
     chips = len(
         tpu_chips() or [*Path("/dev").glob("accel[0-9]*"), *Path("/dev/vfio").glob("[0-9]*")]
@@ -138,11 +138,11 @@ def _start_xla(num_devices: int, debug: str) -> Any:
 # %% ../nbs/31_xla.ipynb #_heartbeat
 @contextlib.contextmanager
 def _heartbeat(
-    text: str,  # what is being waited for
+    text: str,  # the text to print
     first: float = 5.0,  # seconds until the first line
     every: float = 20.0,  # seconds between two lines
 ) -> Iterator[None]:
-    "Report that something takes long, and how long already, while it does."
+    "Print from time to time how long something has taken, while it runs."
     done, start = threading.Event(), time.perf_counter()
 
     def speak() -> None:
@@ -161,7 +161,7 @@ def _heartbeat(
 
 
 def xla_counts() -> dict[str, float]:
-    "What torch_xla has compiled in this process, and what its cache on the disk was good for."
+    "How many programs torch_xla has compiled in this process or found in its cache on the disk."
     metrics = xla("debug.metrics")
     names = {
         "programs": "UncachedCompile",
@@ -175,23 +175,23 @@ def xla_counts() -> dict[str, float]:
 
 
 def host_operations() -> set[str]:
-    "Operations that XLA did not know and that ran on the host instead."
+    "Operations that XLA does not have and that ran on the host instead."
     return {name for name in xla("debug.metrics").counter_names() if name.startswith("aten::")}
 
 
 class _Programs:
-    "Watches what is compiled: prints it, and warns of a program after a phase's second step."
+    "Prints which step compiles, and warns of a program after a phase's second step."
 
     def __init__(self) -> None:
         self.phase = "first"
         self.steps: dict[str, int] = {}  # by phase
         self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
         self.fed = ""  # the same of the last batch
-        self.host = host_operations()  # that were met so far
+        self.host = host_operations()  # so far
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        "Watch what was recorded run."
+        "Watch the recorded operations run."
         count, early = self.steps.get(self.phase, 0), xla_counts()
         start = time.perf_counter()
         slow = _heartbeat(f"compiling the {self.phase} step, which happens once")
@@ -209,7 +209,7 @@ class _Programs:
             print(f"  compiled the {self.phase} step in {seconds:.0f} s", flush=True)
 
     def reason(self, host: set[str]) -> str:
-        "Why a program was compiled again, as far as it can be known."
+        "The most likely reason why a program was compiled again."
         if self.fed != self.seen.get(self.phase, self.fed):
             return f"the batch was {self.seen[self.phase]} and is {self.fed}"
         if host:
@@ -218,7 +218,7 @@ class _Programs:
 
 # %% ../nbs/31_xla.ipynb #Xla
 class Xla(Device):
-    "All chips of a TPU, or virtual ones on the CPU, as one device."
+    "All chips of a TPU, or virtual devices on the CPU, as one device."
 
     kind = "xla"
     layout = torch.contiguous_format
@@ -243,7 +243,7 @@ class Xla(Device):
         return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
     def has_bf16(self) -> bool:
-        "Every TPU has."
+        "True: every TPU has it."
         return True
 
     def set_precision(self, precision: str) -> None:
@@ -291,7 +291,7 @@ class Xla(Device):
             return super().read(each_tensor(value, lambda x: x if spec(x) else self.mark(x)))
 
     def free(self) -> float:
-        "The memory of a chip, of which a model takes little."
+        "The memory of a chip; a model takes little of it."
         found = tpu_chips()
         return found[0][1] * 2.0**30 if found and found[0][1] else super().free()
 
@@ -334,7 +334,7 @@ class Xla(Device):
 
 # %% ../nbs/31_xla.ipynb #tpu_is_usable
 def tpu_is_usable() -> bool:
-    "Whether `auto` takes the TPU of this machine; warns where torch_xla is missing."
+    "Whether this machine has a TPU that `auto` can take; warns if torch_xla is missing."
     if not tpu_chips():
         return False
     if not installed("torch_xla"):
@@ -344,7 +344,7 @@ def tpu_is_usable() -> bool:
 
 
 def _keep_programs(folder: Path) -> None:
-    "Keep compiled programs in a folder, unless one is chosen already; warn if it cannot be."
+    "Keep compiled programs in a folder, unless one is set already; warn if that fails."
     started = xla()._XLAC._xla_computation_cache_is_initialized()
     if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
         return

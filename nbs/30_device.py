@@ -8,6 +8,9 @@
 
 # %%
 #| hide
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_eq
 
 from mshnet.core import Config
@@ -36,20 +39,25 @@ from mshnet.files import free_memory
 from mshnet.places import installed, program_folder
 
 # %% [markdown]
-# The loop should read the same on every chip, and on many as on one, and a chip's peculiarities should be found in one place. `Device` is complete for the CPU. `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make code fast on all of them:
+# The training loop should read the same on every chip, and on many chips as on one. The differences between chips are in one place, `Device`. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make the loop fast on all of them:
 #
 # - **Nothing comes back to the host unasked.** `read` is the only way, and it counts, so that a test can hold the loop to "one read per log line".
 # - **No float64 on a device.** MPS has none. Constants are float32, counts are integers.
 #
-# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; one function changes all of them:
+# ## The device
+#
+# The loop calls these methods in this order: `to_device` for the model, `begin` for each phase of the training, then `transfer_batch` and `autocast` for each batch and `end_step` after its update, and `read` at log lines and at the end.
+#
+# bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated. So `precision = auto` asks for the instructions and not for the name. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
 # %%
 #| export
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 T = TypeVar("T")
 
 
 def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    "The same nested value with its tensors changed."
+    "A nested value with each of its tensors changed."
     if isinstance(value, Tensor):
         return change(value.detach())
     if isinstance(value, dict):
@@ -74,25 +82,6 @@ def has_nan_or_inf(value: Any) -> bool:
 
 
 # %%
-test_eq(each_tensor({"a": [torch.ones(1)]}, torch.neg), {"a": [-torch.ones(1)]})
-logs = torch.tensor([0.0, -torch.inf])
-test_eq(
-    [has_nan_or_inf(x) for x in (logs, (logs, [-logs]), torch.ones(1).int())], [False, True, False]
-)
-
-# %% [markdown]
-# ## The device
-#
-# The loop calls these methods in this order: `place` for the model, `begin` for each phase of the training, then `feed` and `autocast` for each batch and `end_step` after its update, `read` at log lines and at the end.
-#
-# bfloat16 is faster than float32 where the chip has instructions for it, and slower where it only pretends. So `precision = auto` asks for the instructions and not for the name. The loss is float32 in every case. float16 is what older GPUs have. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
-
-# %%
-#| export
-PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-# %%
 #| export
 class Device:
     "A CPU, complete; other devices override what differs."
@@ -112,10 +101,7 @@ class Device:
         self.compile = "off"  # for training; "on", or "auto": where it is likely to gain time
         self.compiled: _Compiled | None = None
         self.set_precision(self.fastest() if precision == "auto" else precision)
-        self.cores = Cores() if self.kind == "cpu" else None
-        if self.cores:
-            hold_memory()
-            self.cores.adapt(0.1)
+        self.cores: Cores | None = None  # of a CPU that `open_device` has opened
 
     @property
     def why(self) -> str:
@@ -123,7 +109,7 @@ class Device:
         return f"{self.name}, {self.precision}: {self.ranks.each}{self.chip()}"
 
     def chip(self) -> str:
-        "What a person calls this chip."
+        "The chip's name as people write it."
         return f"{_cpu_name()}, {torch.get_num_threads()} threads"
 
     def has_bf16(self) -> bool:
@@ -163,7 +149,7 @@ class Device:
         return value.to(self.name)
 
     def number(self, value: float) -> float | Tensor:
-        "A number that differs from step to step, such as a learning rate, as a step takes it."
+        "A number that differs from step to step, such as a learning rate, as an input of the step."
         return value
 
     def transfer_batch(self, batch: T) -> T:
@@ -179,12 +165,12 @@ class Device:
         return value.to(self.name)
 
     def read(self, value: T) -> T:
-        "Bring a tensor, or the tensors in a nested value, to the host: the only way back; counted."
+        "Bring the tensors of a nested value to the host: the only way back; counted."
         self.reads += 1
         return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 
-    def free(self) -> float:  # bytes; infinite where it cannot be known
-        "Memory that is left on the device."
+    def free(self) -> float:  # bytes; infinite where unknown
+        "Free memory of the device."
         return free_memory()
 
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
@@ -192,7 +178,7 @@ class Device:
         return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
 
     def end_step(self) -> None:
-        "What follows an update of the weights."
+        "Finish a step after the update of its weights."
         self.ranks.end_step()
 
     def seed(self, seed: int, epoch: int) -> None:
@@ -202,19 +188,30 @@ class Device:
             set_seed(own)
 
     def keep(self, folder: Path) -> None:
-        "Keep what is compiled in a folder, for the next session."
+        "Keep compiled programs in a folder, for the next session."
 
     def facts(self) -> dict[str, Any]:
-        "What an epoch's log line records of the device's work."
+        "Facts of the device's work for an epoch's log line."
         return {"threads": torch.get_num_threads()} if self.cores else {}
 
     def report(self) -> str:
-        "What is printed of the device at the end of a run; empty: nothing."
+        "A line to print at the end of a run; may be empty."
         return ""
 
 
 # %% [markdown]
-# Several processes may share each batch. What they ask each other one process answers alone; the section on several GPUs has the answers of many.
+# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it:
+
+# %%
+test_eq(each_tensor({"a": [torch.ones(1)]}, torch.neg), {"a": [-torch.ones(1)]})
+logs = torch.tensor([0.0, -torch.inf])
+test_eq(
+    [has_nan_or_inf(x) for x in (logs, (logs, [-logs]), torch.ones(1).int())], [False, True, False]
+)
+
+
+# %% [markdown]
+# Several processes may share each batch. `device.ranks` is how they exchange values; a single process answers itself. The page on ranks has the answers of many.
 
 # %%
 #| export
@@ -233,7 +230,7 @@ class OneProcess:
         return model
 
     def end_step(self) -> None:
-        "What follows an update of the weights."
+        "Finish a step after the update of its weights."
 
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's rows of each batch: together they are the batch, in order."
@@ -248,12 +245,12 @@ class OneProcess:
         return [value]
 
     def rank_zero(self, work: Callable[[], T]) -> T:
-        "What the first process alone does; its result, or its error, is everyone's."
+        "Run work in the first process alone; all get its result, or its error."
         return work()
 
-    def any_rank(self, wish: str, now: bool) -> str:
-        "What one of the processes wishes, and all then do; `now`: a moment when they may talk."
-        return wish
+    def any_rank(self, request: str, now: bool) -> str:
+        "The request of any process, or an empty text; several processes exchange it only `now`."
+        return request
 
     def assert_in_sync(self, model: nn.Module) -> None:
         "RuntimeError unless all processes hold the same model to the last bit."
@@ -267,7 +264,7 @@ class OneProcess:
 # %%
 #| export
 def parts_of(device: Device, batch: T) -> list[T]:
-    "A batch as it is computed: whole, or cut into micro-batches."
+    "The batch whole, or cut into micro-batches."
     if not device.micro:
         return [batch]
     cuts = zip(*(x.split(device.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
@@ -303,243 +300,13 @@ def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
 
 
 def workers(device: Device, asked: int) -> int:
-    "Threads beside those that compute: -1 for a CPU is none, since all its cores compute."
+    "Threads that make batches: -1 means none on a CPU, whose cores all compute, else up to 8."
     cores = os.cpu_count() or 1
     return asked if asked >= 0 else 0 if device.kind == "cpu" else max(1, min(8, cores - 1))
 
 
 # %% [markdown]
-# Two of torch's errors in a step have a cause that is known. The memory can end: then the run names the setting, or computes smaller parts of a batch if `on_out_of_memory` is halve. And torch's backward pass makes a queue per device when it first runs; torch_xla is too late for that if another device has been trained on before, in the same process.
-
-# %%
-#| export
-NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
-
-
-class TooLarge(UserError):
-    "A batch does not fit into the device's memory."
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    "Whether an error of torch means that memory ended: its kinds differ, its words are known."
-    return isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY)
-
-
-@contextlib.contextmanager
-def explained(device: Device, batch_size: int) -> Iterator[None]:
-    "Turn torch's errors of known cause into a UserError with the remedy; TooLarge without memory."
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if "device_ready_queues" in str(error):
-            raise UserError(
-                "device=xla: this process has trained on another device before XLA was "
-                "loaded; restart the kernel and begin with the TPU"
-            ) from None
-        if not is_out_of_memory(error):
-            raise
-        raise TooLarge(_smaller(device, batch_size)) from None
-
-
-def _smaller(device: Device, batch_size: int) -> str:
-    "What to write for a batch that does not fit."
-    name, size = ("micro_batch", device.micro) if device.micro else ("batch_size", batch_size)
-    less = size // 2 // device.world * device.world
-    tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
-    remedy = (
-        f"write --{name.replace('_', '-')} {less}{tries}, or --on-out-of-memory halve to "
-        "compute it in parts"
-    )
-    return f"{name}={size}: does not fit into the memory of {device.name}; " + (
-        remedy if less else "write a smaller --base-size and --crop-size"
-    )
-
-
-def release(device: Device) -> None:
-    "Give memory back that nothing refers to any more; what was compiled refers to much."
-    if device.compiled:
-        device.compiled = None
-        torch.compiler.reset()
-    gc.collect()
-    if device.kind == "cuda":
-        torch.cuda.empty_cache()
-
-
-# %% [markdown]
-# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch resumes with the random states of that moment, for tasks that draw some in their steps (MSHNet does not). A run from a different device has no state of a GPU.
-
-# %%
-#| export
-def random_states(device: Device) -> dict[str, Any]:
-    "Random states of Python, numpy and torch, as plain values and tensors."
-    name, keys, *rest = np.random.get_state(legacy=True)
-    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
-    states: dict[str, Any] = {"python": random.getstate(), "numpy": [name, words, *rest]}
-    states["torch"] = torch.get_rng_state()
-    if device.kind == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device.name)
-    return states
-
-
-def set_random_states(device: Device, states: dict[str, Any]) -> None:
-    "Put random states back."
-    version, words, more = states["python"]
-    random.setstate((version, tuple(words), more))
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-    torch.set_rng_state(states["torch"])
-    if device.kind == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device.name)
-
-
-# %% [markdown]
-# ## The compiler
-#
-# Compiling begins with the first call, and needs a compiler that not every machine has. With `compile = auto`, a model that does not compile is called as it is. With `compile = on` that is an error, and torch records the model's kernels as a CUDA graph too, which saves the time to start them. No GPU was available to see either at work. On a CPU compiling took minutes and was no faster, so `auto` compiles on a GPU alone.
-
-# %%
-#| export
-class _Compiled:
-    "A model, compiled when it is first called, with the model's attributes."
-
-    def __init__(self, model: nn.Module, must: bool) -> None:
-        self.model, self.must = model, must  # must: or else an error
-        self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["model"], name)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        torch.compiler.cudagraph_mark_step_begin()  # the last output is not needed any more
-        try:
-            return self.call(*args, **options)
-        except Exception as error:  # the compilers raise many kinds, all from their own modules
-            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                raise
-            line = first_line(error)
-            if self.must:
-                raise UserError(f"compile=on: {line}; write --compile off") from None
-            warnings.warn(f"torch.compile cannot compile here ({line}): done without", stacklevel=2)
-            self.call = self.model
-            return self.call(*args, **options)
-
-
-def _compiled(device: Device, model: nn.Module) -> Any:
-    "The model as the `compile` setting wants it; compiled once for all phases."
-    if device.compile == "off" or (device.compile == "auto" and not _may_compile(device)):
-        return model
-    if device.compiled is None or device.compiled.model is not model:
-        device.compiled = _Compiled(model, must=device.compile == "on")
-    return device.compiled
-
-
-def _may_compile(device: Device) -> bool:
-    "Whether torch.compile has a compiler for this device."
-    if device.kind != "cuda" or not installed("triton"):
-        return False
-    return torch.cuda.get_device_capability(device.index or 0) >= (7, 0)
-
-
-# %% [markdown]
-# ## CPU
-#
-# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, but for single blocks of 48 MB and more, which would leave large holes.
-
-# %%
-#| export
-MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
-
-
-def hold_memory(
-    hold: bool = True,  # False: as the C library does it by itself, once it has seen large blocks
-) -> bool:  # whether there is a glibc to tune
-    "Keep freed memory in this process for its next step."
-    try:
-        tune = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library, or another system
-        return False
-    if not hold:
-        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
-    largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
-    return bool(largest and tune(TRIM, 2**31 - 1))
-
-
-# %% [markdown]
-# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 3.3 s instead of 35 ms, and a training step 13 s instead of 0.12 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.28 s and 1.6 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 57 ms and 0.2 s.
-#
-# So we count, on Linux, how much time other programs get on our cores, and use as many threads as they leave: when a device is opened, at the beginning of an epoch and at its log lines. `OMP_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was set.
-
-# %%
-#| export
-USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
-
-
-class Cores:
-    "How much other programs use the cores of this process (Linux; elsewhere it is not known)."
-
-    threads = USUAL_THREADS  # chosen by this class, for the whole process
-
-    def __init__(self) -> None:
-        self.count = len(self.own()) or os.cpu_count() or 1
-        self.before = self.read()
-
-    def own(self) -> set[int]:
-        "Numbers of the cores that this process may use."
-        return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-
-    def read(self) -> tuple[float, float, float]:  # seconds: now, busy on our cores, our own
-        "The counters of the system."
-        busy, own = 0.0, self.own()
-        with contextlib.suppress(OSError, ValueError), open("/proc/stat", encoding="ascii") as file:
-            for name, *ticks in (line.split() for line in file if re.match(r"cpu\d", line)):
-                if int(name[3:]) in own:  # user nice system idle iowait irq softirq steal
-                    used = sum(map(int, ticks[:8])) - int(ticks[3]) - int(ticks[4])
-                    busy += used / os.sysconf("SC_CLK_TCK")
-        return time.monotonic(), busy, time.process_time()
-
-    def others(self, least: float = 0.0) -> float:  # 0 to the number of cores
-        "Cores that other programs kept busy since the last call; waits for `least` seconds."
-        time.sleep(max(0.0, least - (time.monotonic() - self.before[0])))
-        before, self.before = self.before, self.read()
-        wall, busy, own = (new - old for new, old in zip(self.before, before, strict=True))
-        return min(max((busy - own) / max(wall, 1e-3), 0.0), float(self.count))
-
-    def adapt(self, least: float = 0.0) -> str:  # what changed, in a line; empty: nothing
-        "Use as many threads as other programs leave cores, unless the user has set the number."
-        taken, now = self.others(least), torch.get_num_threads()
-        best = min(USUAL_THREADS, max(1, self.count - round(taken)))
-        fixed = "OMP_NUM_THREADS" in os.environ or torch.are_deterministic_algorithms_enabled()
-        if best == now or fixed or now not in (USUAL_THREADS, Cores.threads):
-            return ""
-        torch.set_num_threads(best)
-        Cores.threads = best
-        return (
-            f"other programs keep {taken:.1f} of {counted(self.count, 'core')} busy: "
-            f"{counted(best, 'thread')} from here on, {now} before"
-        )
-
-
-def _cpu_name() -> str:
-    "The processor's name, as its maker writes it."
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [
-                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
-            ]
-        return names[0] if names else "CPU"
-    except OSError:
-        return platform.processor() or platform.machine() or "CPU"
-
-
-# %%
-cores = Cores()
-print(f"{cores.count} cores, {cores.others(least=0.1):.2f} of them busy with other programs")
-device = Device()
-print(device.why, device.facts(), cores.adapt() or "nothing to change")
-test_eq(hold_memory(False), hold_memory())
-
-# %% [markdown]
-# A step by hand, to see all of it: the weights move, the gradient is clipped, and the loss was read once.
+# A step by hand: the weights move, the gradient is clipped, and the loss is read once. The same step in two parts has the same gradient:
 
 # %%
 from typing import NamedTuple
@@ -552,54 +319,82 @@ class Pair(NamedTuple):
     mask: Tensor
 
 
+def squared(model, part):
+    "A loss."
+    return ((model(part.image).float() - part.mask) ** 2).mean()
+
+
+device = Device("fp32")
 model = device.to_device(nn.Conv2d(3, 1, 1))
-before = model.weight.clone()
+before = model.weight.detach().clone()
 optimizer = optim.SGD(model.parameters(), lr=1.0)
 batch = device.transfer_batch(Pair(torch.randn(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)))
 assert batch.image.is_contiguous(memory_format=torch.channels_last)
-with device.autocast():
-    output = model(batch.image)
-loss = ((output.float() - batch.mask) ** 2).mean()
+loss = squared(model, batch)
 update(device, loss, optimizer, clip=0.1)
 assert (model.weight - before).norm() < 0.11
-device.read(device.ranks.mean(loss)), device.reads
+device.read(device.ranks.mean(loss))
+test_eq(device.reads, 1)
 
-# %% [markdown]
-# The same step in two parts, whose gradients add up to those of the batch. A prediction is read at once. And random states can be put back:
-
-# %%
+(whole,) = torch.autograd.grad(squared(model, batch), [model.weight])
 device.micro = 1
-for part in parts_of(device, batch):
-    (((model(part.image) - part.mask) ** 2).mean() / 2).backward()
-summed = model.weight.grad.clone()
-model.weight.grad = None
-((model(batch.image) - batch.mask) ** 2).mean().backward()
-assert torch.allclose(summed, model.weight.grad, atol=1e-6)
+halves = [
+    torch.autograd.grad(squared(model, x) / 2, [model.weight])[0] for x in parts_of(device, batch)
+]
 device.micro = 0
+assert torch.allclose(sum(halves), whole, atol=1e-6)
 test_eq(infer(device, lambda: model(batch.image)).shape, (2, 1, 8, 8))
-device.seed(0, 0)
-states = random_states(device)
-drawn = [torch.rand(1).item(), np.random.rand(), random.random()]
-set_random_states(device, states)
-test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
 test_eq([workers(device, n) for n in (-1, 3)], [0, 3])
 
 # %% [markdown]
-# A batch that does not fit is the most frequent end of a first try, and torch's message of a dozen lines does not report what to write:
+# Why is a read worth counting? We measure the life of one step, here on the CPU. Forward and backward pass take nearly all of it. An accelerator computes them while the host only queues the operations and prepares the next batch, for as long as no value is needed on the host. The read itself is the shortest bar, but it waits for all bars above it. One read in each step would make host and chip take turns:
 
 # %%
-release(device)
-with expect_fail(TooLarge, contains="write --batch-size 8"), explained(device, 16):
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
-assert not is_out_of_memory(RuntimeError("another error"))
-with expect_fail(UserError, contains="restart the kernel"), explained(device, 16):
-    raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
+net = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 1, 3, padding=1))
+net, host = device.to_device(net), Pair(torch.rand(4, 3, 128, 128), torch.zeros(4, 1, 128, 128))
+optimizer = optim.Adagrad(net.parameters(), lr=0.01)
+
+
+def step_times():
+    "Milliseconds at which each part of a step is done."
+    times = [time.perf_counter()]
+    batch = device.transfer_batch(host)
+    times.append(time.perf_counter())
+    output = net(batch.image)
+    times.append(time.perf_counter())
+    loss = ((output - batch.mask) ** 2).mean()
+    times.append(time.perf_counter())
+    loss.backward()
+    times.append(time.perf_counter())
+    optimizer.step()
+    optimizer.zero_grad()
+    times.append(time.perf_counter())
+    device.read(loss)
+    times.append(time.perf_counter())
+    return [1000 * (moment - times[0]) for moment in times]
+
+
+times = np.median([step_times() for _ in range(7)][2:], axis=0)
+names = ["transfer", "forward", "loss", "backward", "update", "read"]
+colors = ["C0", "C1", "C1", "C1", "C1", "C3"]
+figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
+axes.barh(names, np.maximum(np.diff(times), times[-1] / 300), left=times[:-1], color=colors)
+for row, (start, end) in enumerate(pairwise(times)):
+    left = end > 0.7 * times[-1]
+    wait = ", after waiting for all above" if names[row] == "read" else ""
+    text = f"  {end - start:.2f} ms{wait}  "
+    axes.text(start if left else end, row, text, ha="right" if left else "left", va="center")
+axes.axvline(times[-1], color="C3", ls=":")
+axes.invert_yaxis()
+axes.set(xlabel="milliseconds since the step began", xlim=(0, 1.04 * times[-1]))
+axes.set_title("to the device (blue), on the device (orange), back to the host (red)", fontsize=10)
+plt.show()
 
 
 # %% [markdown]
 # ## GPU
 #
-# CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 here and keeps the usual memory layout, where channels-last has been a source of errors.
+# CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 here and keeps the usual memory layout, because channels-last has been a source of errors there.
 
 # %%
 #| export
@@ -665,14 +460,14 @@ class Mps(Device):
         super().__init__(precision, index)
 
     def has_bf16(self) -> bool:
-        "Not relied on."
+        "False: MPS computes in float32 here."
         return False
 
 
 # %% [markdown]
 # ## The optimizer
 #
-# torch's optimizers take a learning rate that changes from step to step, with two exceptions on a TPU. A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts one as `capturable`, when its step is recorded; Adagrad does not, and has the few lines of its update here. And the state is made before the first step, because a step that makes it is another program than one that finds it.
+# torch's optimizers take a learning rate that changes from step to step, with two exceptions on a TPU. A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts one as `capturable`, when its step is recorded; Adagrad does not, and has the few lines of its update here. And the state is made before the first step, because a step that makes it is a different program than one that finds it.
 
 # %%
 #| export
@@ -715,7 +510,7 @@ def make_optimizer(
 
 
 # %% [markdown]
-# Both forms of a rate give the same step:
+# A rate that is a number and a rate that is a tensor give the same step:
 
 # %%
 results = []
@@ -732,7 +527,7 @@ results
 # %% [markdown]
 # ## The device of a run
 #
-# `auto` takes the best there is. Under torchrun it is one of several, whatever the kind. What XLA compiles is kept beside the run's folder.
+# `auto` takes the best device of the machine. Under torchrun it is one of several, whatever the kind. Programs that XLA compiles are kept beside the run's folder.
 
 # %%
 #| export
@@ -767,7 +562,7 @@ def open_device(
     num_devices: int = 0,  # of xla: chips that share a batch; 0: all
     debug: str = "",  # of xla: folder for experts
 ) -> Device:
-    "The device of a run. Raises UserError, with what to write instead, if it is not there."
+    "The device of a run; UserError with what to write instead if this machine has none."
     kind, _, index = (best_device() if name == "auto" else name).partition(":")
     several = started_processes()
     if kind == "xla" and several > 1:
@@ -775,7 +570,7 @@ def open_device(
     if kind == "xla":
         return resolve(DEVICES[kind])(precision, num_devices, debug)  # type: ignore[no-any-return]
     if not several:
-        return resolve(DEVICES[kind])(precision, int(index) if index else None)  # type: ignore[no-any-return]
+        return _share_cores(resolve(DEVICES[kind])(precision, int(index) if index else None))
     if num_devices not in (0, several):
         raise UserError(
             f"num_devices={num_devices}: torchrun started {several} processes; leave it out"
@@ -785,7 +580,7 @@ def open_device(
         raise UserError(f"this machine has {there} GPUs; write torchrun --nproc-per-node={there}")
     if kind == "mps" or index:
         raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
-    device: Device = resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None)
+    device = _share_cores(resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None))
     device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
     return device
 
@@ -823,18 +618,278 @@ def device_for(config: Settings) -> Device:
     return device
 
 
+# %% [markdown]
+# ## Out of memory
+#
+# Two of torch's errors in a step have a known cause. The memory can end: then the run names the setting, or computes smaller parts of a batch if `on_out_of_memory` is halve. And torch's backward pass makes a queue per device when it first runs; torch_xla is too late for that if another device has been trained on before, in the same process.
+
 # %%
+#| export
+NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
+
+
+class TooLarge(UserError):
+    "A batch does not fit into the device's memory."
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    "Whether an error of torch means out of memory: its class varies, its words do not."
+    return isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY)
+
+
+@contextlib.contextmanager
+def explained(device: Device, batch_size: int) -> Iterator[None]:
+    "Turn torch's errors of known cause into a UserError with the remedy (out of memory: TooLarge)."
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if "device_ready_queues" in str(error):
+            raise UserError(
+                "device=xla: this process has trained on another device before XLA was "
+                "loaded; restart the kernel and begin with the TPU"
+            ) from None
+        if not is_out_of_memory(error):
+            raise
+        raise TooLarge(_smaller(device, batch_size)) from None
+
+
+def _smaller(device: Device, batch_size: int) -> str:
+    "The line of a batch that does not fit, with its remedy."
+    name, size = ("micro_batch", device.micro) if device.micro else ("batch_size", batch_size)
+    less = size // 2 // device.world * device.world
+    tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
+    remedy = (
+        f"write --{name.replace('_', '-')} {less}{tries}, or --on-out-of-memory halve to "
+        "compute it in parts"
+    )
+    return f"{name}={size}: does not fit into the memory of {device.name}; " + (
+        remedy if less else "write a smaller --base-size and --crop-size"
+    )
+
+
+def release(device: Device) -> None:
+    "Free the memory that nothing refers to, and that of compiled programs."
+    if device.compiled:
+        device.compiled = None
+        torch.compiler.reset()
+    gc.collect()
+    if device.kind == "cuda":
+        torch.cuda.empty_cache()
+
+
+# %% [markdown]
+# Too large a batch is the most frequent end of a first try. torch's message has a dozen lines and no remedy:
+
+# %%
+release(device)
+with expect_fail(TooLarge, contains="write --batch-size 8"), explained(device, 16):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
+assert not is_out_of_memory(RuntimeError("another error"))
+with expect_fail(UserError, contains="restart the kernel"), explained(device, 16):
+    raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
+
+
+# %% [markdown]
+# ## Random states
+#
+# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch resumes with the random states of that moment, for tasks that draw some in their steps (MSHNet does not). A run from a different device has no state of a GPU.
+
+# %%
+#| export
+def random_states(device: Device) -> dict[str, Any]:
+    "Random states of Python, numpy and torch, as plain values and tensors."
+    name, keys, *rest = np.random.get_state(legacy=True)
+    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
+    states: dict[str, Any] = {"python": random.getstate(), "numpy": [name, words, *rest]}
+    states["torch"] = torch.get_rng_state()
+    if device.kind == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device.name)
+    return states
+
+
+def set_random_states(device: Device, states: dict[str, Any]) -> None:
+    "Put random states back."
+    version, words, more = states["python"]
+    random.setstate((version, tuple(words), more))
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(states["torch"])
+    if device.kind == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device.name)
+
+
+# %%
+device.seed(0, 0)
+states = random_states(device)
+drawn = [torch.rand(1).item(), np.random.rand(), random.random()]
+set_random_states(device, states)
+test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
+
+
+# %% [markdown]
+# ## The compiler
+#
+# Compiling begins with the first call, and needs a compiler that not every machine has. With `compile = auto`, a model that does not compile is called as it is. With `compile = on` that is an error, and torch records the model's kernels as a CUDA graph too, which saves the time to start them. No GPU was available to see either at work. On a CPU compiling took minutes and was no faster, so `auto` compiles on a GPU alone.
+
+# %%
+#| export
+class _Compiled:
+    "A model, compiled when it is first called, with the model's attributes."
+
+    def __init__(self, model: nn.Module, must: bool) -> None:
+        self.model, self.must = model, must  # must: or else an error
+        self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["model"], name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()  # the last output is not needed any more
+        try:
+            return self.call(*args, **options)
+        except Exception as error:  # the compilers raise many kinds, all from their own modules
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            line = first_line(error)
+            if self.must:
+                raise UserError(f"compile=on: {line}; write --compile off") from None
+            warnings.warn(f"torch.compile cannot compile here ({line}): done without", stacklevel=2)
+            self.call = self.model
+            return self.call(*args, **options)
+
+
+def _compiled(device: Device, model: nn.Module) -> Any:
+    "The model as the `compile` setting wants it; compiled once for all phases."
+    if device.compile == "off" or (device.compile == "auto" and not _may_compile(device)):
+        return model
+    if device.compiled is None or device.compiled.model is not model:
+        device.compiled = _Compiled(model, must=device.compile == "on")
+    return device.compiled
+
+
+def _may_compile(device: Device) -> bool:
+    "Whether torch.compile has a compiler for this device."
+    if device.kind != "cuda" or not installed("triton"):
+        return False
+    return torch.cuda.get_device_capability(device.index or 0) >= (7, 0)
+
+
+# %% [markdown]
+# ## A CPU that is not alone
+#
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 3.3 s instead of 35 ms, and a training step 13 s instead of 0.12 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.28 s and 1.6 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 57 ms and 0.2 s.
+#
+# So on Linux we count how much time other programs get on our cores, and use as many threads as they leave: when a device is opened, at the beginning of an epoch and at its log lines. `OMP_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was set.
+
+# %%
+#| export
+USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
+
+
+class Cores:
+    "How much other programs use the cores of this process (on Linux; elsewhere 0)."
+
+    threads = USUAL_THREADS  # chosen by this class, for the whole process
+
+    def __init__(self) -> None:
+        self.count = len(self.own()) or os.cpu_count() or 1
+        self.before = self.read()
+
+    def own(self) -> set[int]:
+        "Numbers of the cores that this process may use."
+        return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+    def read(self) -> tuple[float, float, float]:  # seconds: now, busy on our cores, our own
+        "The counters of the system."
+        busy, own = 0.0, self.own()
+        with contextlib.suppress(OSError, ValueError), open("/proc/stat", encoding="ascii") as file:
+            for name, *ticks in (line.split() for line in file if re.match(r"cpu\d", line)):
+                if int(name[3:]) in own:  # user nice system idle iowait irq softirq steal
+                    used = sum(map(int, ticks[:8])) - int(ticks[3]) - int(ticks[4])
+                    busy += used / os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), busy, time.process_time()
+
+    def others(self, least: float = 0.0) -> float:  # 0 to the number of cores
+        "Cores that other programs kept busy since the last call; waits for `least` seconds."
+        time.sleep(max(0.0, least - (time.monotonic() - self.before[0])))
+        before, self.before = self.before, self.read()
+        wall, busy, own = (new - old for new, old in zip(self.before, before, strict=True))
+        return min(max((busy - own) / max(wall, 1e-3), 0.0), float(self.count))
+
+    def adapt(self, least: float = 0.0) -> str:  # what changed, in a line; empty: nothing
+        "Use as many threads as other programs leave cores, unless the user has set the number."
+        taken, now = self.others(least), torch.get_num_threads()
+        best = min(USUAL_THREADS, max(1, self.count - round(taken)))
+        fixed = "OMP_NUM_THREADS" in os.environ or torch.are_deterministic_algorithms_enabled()
+        if best == now or fixed or now not in (USUAL_THREADS, Cores.threads):
+            return ""
+        torch.set_num_threads(best)
+        Cores.threads = best
+        return (
+            f"other programs keep {taken:.1f} of {counted(self.count, 'core')} busy: "
+            f"{counted(best, 'thread')} from here on, {now} before"
+        )
+
+
+def _cpu_name() -> str:
+    "The processor's name, as its maker writes it."
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [
+                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
+            ]
+        return names[0] if names else "CPU"
+    except OSError:
+        return platform.processor() or platform.machine() or "CPU"
+
+
+# %% [markdown]
+# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, except single blocks of 48 MB and more, which would leave large holes.
+
+# %%
+#| export
+MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
+
+
+def hold_memory(
+    hold: bool = True,  # False: the C library's own behaviour after large blocks
+) -> bool:  # whether there is a glibc to tune
+    "Keep freed memory in this process for its next step."
+    try:
+        tune = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return False
+    if not hold:
+        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
+    largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
+    return bool(largest and tune(TRIM, 2**31 - 1))
+
+
+def _share_cores(device: Device) -> Device:
+    "The device; if it is a CPU, with its memory and its number of threads tuned."
+    if device.kind == "cpu":
+        device.cores = Cores()
+        hold_memory()
+        device.cores.adapt(0.1)
+    return device
+
+
+# %%
+device = open_device("cpu")
+print(f"{device.cores.count} cores, {device.cores.others(least=0.1):.2f} busy with other programs")
+print(device.why, device.facts(), device.cores.adapt() or "nothing to change")
+test_eq(hold_memory(False), hold_memory())
 print(open_device(best_device()).why)
+
+# %% [markdown]
+# A setting that this machine cannot have is an error with what to write instead:
+
+# %%
 test_eq([open_device("cpu", p).precision for p in ("bf16", "fp32")], ["bf16", "fp32"])
 test_eq((started_processes(), device_for(Config(device="cpu", micro_batch=1)).micro), (0, 1))
 device.world = 2
 with expect_fail(UserError, contains="write 4 or 6"):
     check_batch(device, 5)
-
-# %% [markdown]
-# A device that is not there is an error with what to write instead:
-
-# %%
 there = {Cuda: torch.cuda.is_available(), Mps: torch.backends.mps.is_available()}
 for kind in (k for k in there if not there[k]):
     with expect_fail(UserError, contains=f"device={kind.kind}: "):

@@ -34,11 +34,13 @@ from mshnet.device import Device, T, _cpu_name, each_tensor
 from mshnet.places import forget_stale_tpu, installed, where
 
 # %% [markdown]
-# ## TPU
+# On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs then. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes a minute, running takes milliseconds. A step that records the same operations again finds its program compiled.
 #
-# A TPU is programmed through a compiler, XLA, and torch_xla stands between it and torch: operations are recorded, and `sync` compiles what was recorded into one program and runs it. A step that records the same operations again finds its program compiled. So all depends on recording the same thing every time: a new shape, a number read in the middle, an operation that XLA does not know, and a minute of compiling is spent again, in every step.
+# So one rule decides whether a TPU is fast: **every step must record the same program**. Each of these breaks it, and costs a minute in every step: a batch of a new shape, a Python number that changes (it is a constant of the program), a value that is read in the middle, an operation that XLA does not have. This page finds the TPU, reports why one cannot be used, starts it, watches what it compiles, and makes a `Device` of it.
 #
-# torch_xla is reached through one function, imported where it is used. It has been announced to be replaced (TorchTPU); this notebook is all that would change. Which TPU is there can be read from the PCI bus, without taking it from whoever is using it.
+# ## Which TPU
+#
+# torch_xla is reached through one function, imported where it is used. Its successor (TorchTPU) is announced; only this notebook would change. The PCI bus lists the chips of the machine, without taking them from the program that uses them.
 
 # %%
 #| export
@@ -80,7 +82,9 @@ tpu_chips()
 
 
 # %% [markdown]
-# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, before the runtime is started where that is possible (without a TPU it does not fail, it ends the process). The rest only the runtime finds out; its text is recognised by what does not change in it.
+# ## Why it does not start
+#
+# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, where possible before the runtime is started (without a TPU it does not fail, it ends the process). Other causes show in the runtime alone; we recognize the constant part of its text.
 
 # %%
 #| export
@@ -89,8 +93,8 @@ def why_no_xla(
     chips: int,  # TPU chips in this machine
     torch_version: str,
     xla_version: str | None,  # of torch_xla; None: not installed
-) -> str:  # empty: nothing stands in the way
-    "What keeps this machine from using a TPU, and what to do."
+) -> str:  # empty: it can
+    "Why this machine cannot use a TPU, and the remedy."
     runtime = environ.get("PJRT_DEVICE") or ("TPU" if chips else "")
     own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
     there = where(environ).tpu
@@ -117,7 +121,7 @@ def why_no_xla(
 
 
 def _runtime_trouble(text: str) -> str:
-    "The error of a runtime that does not start, in one line, with what to do."
+    "The error of a runtime that does not start, in one line with its remedy."
     busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
     if busy:
         who = f"process {busy[1]}" if busy[1] else "another process"
@@ -150,12 +154,14 @@ _runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. N
 
 
 # %% [markdown]
-# Starting it. One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer, the chips form a rectangle whose second side holds copies.
+# ## Starting it
+#
+# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer, the chips form a rectangle whose second side holds copies.
 
 # %%
 #| export
 def _start_xla(num_devices: int, debug: str) -> Any:
-    "Start the runtime; the mesh of its chips. UserError with what keeps it from starting."
+    "Start the runtime and return the mesh of its chips; UserError with the reason if it fails."
     forget_stale_tpu()
     chips = len(
         tpu_chips() or [*Path("/dev").glob("accel[0-9]*"), *Path("/dev/vfio").glob("[0-9]*")]
@@ -187,17 +193,19 @@ def _start_xla(num_devices: int, debug: str) -> Any:
 
 
 # %% [markdown]
-# What compiling costs is counted by torch_xla, and printed, because nothing else explains a first step of a minute. A phase compiles in its first two steps; a program compiled later is a fault, and the most frequent ones leave traces.
+# ## Counting programs
+#
+# torch_xla counts what it compiles. We print it, because nothing else explains a first step of a minute. A phase compiles in its first two steps; a program compiled later is a fault, and we warn with the most likely reason.
 
 # %%
 #| export
 @contextlib.contextmanager
 def _heartbeat(
-    text: str,  # what is being waited for
+    text: str,  # the text to print
     first: float = 5.0,  # seconds until the first line
     every: float = 20.0,  # seconds between two lines
 ) -> Iterator[None]:
-    "Report that something takes long, and how long already, while it does."
+    "Print from time to time how long something has taken, while it runs."
     done, start = threading.Event(), time.perf_counter()
 
     def speak() -> None:
@@ -216,7 +224,7 @@ def _heartbeat(
 
 
 def xla_counts() -> dict[str, float]:
-    "What torch_xla has compiled in this process, and what its cache on the disk was good for."
+    "How many programs torch_xla has compiled in this process or found in its cache on the disk."
     metrics = xla("debug.metrics")
     names = {
         "programs": "UncachedCompile",
@@ -230,23 +238,23 @@ def xla_counts() -> dict[str, float]:
 
 
 def host_operations() -> set[str]:
-    "Operations that XLA did not know and that ran on the host instead."
+    "Operations that XLA does not have and that ran on the host instead."
     return {name for name in xla("debug.metrics").counter_names() if name.startswith("aten::")}
 
 
 class _Programs:
-    "Watches what is compiled: prints it, and warns of a program after a phase's second step."
+    "Prints which step compiles, and warns of a program after a phase's second step."
 
     def __init__(self) -> None:
         self.phase = "first"
         self.steps: dict[str, int] = {}  # by phase
         self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
         self.fed = ""  # the same of the last batch
-        self.host = host_operations()  # that were met so far
+        self.host = host_operations()  # so far
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        "Watch what was recorded run."
+        "Watch the recorded operations run."
         count, early = self.steps.get(self.phase, 0), xla_counts()
         start = time.perf_counter()
         slow = _heartbeat(f"compiling the {self.phase} step, which happens once")
@@ -264,7 +272,7 @@ class _Programs:
             print(f"  compiled the {self.phase} step in {seconds:.0f} s", flush=True)
 
     def reason(self, host: set[str]) -> str:
-        "Why a program was compiled again, as far as it can be known."
+        "The most likely reason why a program was compiled again."
         if self.fed != self.seen.get(self.phase, self.fed):
             return f"the batch was {self.seen[self.phase]} and is {self.fed}"
         if host:
@@ -273,12 +281,14 @@ class _Programs:
 
 
 # %% [markdown]
-# The device itself. A TPU always has bfloat16; float32 must be requested for exact products. What belongs to the model is marked as copied to every chip, what belongs to a batch as cut along its first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs. `begin` marks what a phase finds unmarked, such as the optimizer's tensors. What was compiled can be kept for the next session; a folder that cannot be written costs time and no more.
+# ## The device
+#
+# A TPU always has bfloat16; float32 must be requested for exact products. The model's tensors are marked as copied to every chip, those of a batch as cut along their first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs. `begin` marks what a phase finds unmarked, such as the optimizer's tensors. Compiled programs can be kept for the next session; a folder that cannot be written costs time and no more.
 
 # %%
 #| export
 class Xla(Device):
-    "All chips of a TPU, or virtual ones on the CPU, as one device."
+    "All chips of a TPU, or virtual devices on the CPU, as one device."
 
     kind = "xla"
     layout = torch.contiguous_format
@@ -303,7 +313,7 @@ class Xla(Device):
         return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
     def has_bf16(self) -> bool:
-        "Every TPU has."
+        "True: every TPU has it."
         return True
 
     def set_precision(self, precision: str) -> None:
@@ -351,7 +361,7 @@ class Xla(Device):
             return super().read(each_tensor(value, lambda x: x if spec(x) else self.mark(x)))
 
     def free(self) -> float:
-        "The memory of a chip, of which a model takes little."
+        "The memory of a chip; a model takes little of it."
         found = tpu_chips()
         return found[0][1] * 2.0**30 if found and found[0][1] else super().free()
 
@@ -396,7 +406,7 @@ class Xla(Device):
 # %%
 #| export
 def tpu_is_usable() -> bool:
-    "Whether `auto` takes the TPU of this machine; warns where torch_xla is missing."
+    "Whether this machine has a TPU that `auto` can take; warns if torch_xla is missing."
     if not tpu_chips():
         return False
     if not installed("torch_xla"):
@@ -406,7 +416,7 @@ def tpu_is_usable() -> bool:
 
 
 def _keep_programs(folder: Path) -> None:
-    "Keep compiled programs in a folder, unless one is chosen already; warn if it cannot be."
+    "Keep compiled programs in a folder, unless one is set already; warn if that fails."
     started = xla()._XLAC._xla_computation_cache_is_initialized()
     if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
         return
@@ -434,7 +444,7 @@ def _xla_report(debug: str) -> str:
 
 
 # %% [markdown]
-# Where no TPU can be used, opening one is an error with what to write instead:
+# On a machine without a usable TPU, opening one is an error with what to write instead:
 
 # %%
 test_eq(tpu_is_usable(), bool(tpu_chips()) and bool(installed("torch_xla")))

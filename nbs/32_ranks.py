@@ -30,11 +30,19 @@ from mshnet.device import Device, OneProcess, T, started_processes
 
 
 # %% [markdown]
-# ## Several GPUs, several machines
+# A batch of 16 should be the same batch on one GPU or on four: the same gradient, the same update, the same scores. `torchrun` starts one process per GPU, on one machine or on several, and gives each its number (rank) and the count of all. Three things keep the batch whole:
 #
-# `torchrun` starts one process per GPU and tells each its number (rank) and how many there are. Each process takes its rows of every batch, DistributedDataParallel averages the gradients, and batch norm takes its means over all processes, so that a batch of 16 is the same batch on one GPU or on four. The heads that the warm-up does not use get no gradient: a phase always uses the same ones, so each phase gets a wrapper of its own, which finds out in its first step.
+# 1. Each process takes its rows of every batch.
+# 2. `DistributedDataParallel` averages the gradients.
+# 3. Batch norm takes its means over all processes.
 #
-# On the CPU torch has no batch norm over processes: there each process uses the statistics of its own rows (as two GPUs without SyncBatchNorm would), and the running statistics are averaged after each step, so that all processes hold the same model.
+# The loop calls `device.ranks` for all of this. With one process it is a `OneProcess`; here is its sibling for many.
+#
+# ## The processes
+#
+# A phase of the training uses some heads and not others, whose weights get no gradient then. So each phase gets its own wrapper, which finds the unused weights in its first step.
+#
+# On the CPU torch has no batch norm over processes. There each process uses the statistics of its own rows, as two GPUs without SyncBatchNorm would. The running statistics are averaged after each step, so that all processes hold the same model.
 #
 # An error of the first process must reach the others, or they would wait for it for ever.
 
@@ -43,7 +51,7 @@ from mshnet.device import Device, OneProcess, T, started_processes
 class _Wrapped(nn.parallel.DistributedDataParallel):
     "A model whose gradients are averaged over all processes, with the model's own attributes."
 
-    called = False  # gradients are averaged of what the wrapper itself has computed
+    called = False  # only then are gradients averaged
 
     def forward(self, *args: Any, **options: Any) -> Any:
         self.called = True
@@ -135,8 +143,8 @@ class Ranks(OneProcess):
             raise answer[1]
         return answer[0]
 
-    def any_rank(self, wish: str, now: bool) -> str:
-        return next((w for w in self.all_gather(wish) if w), "") if now else ""
+    def any_rank(self, request: str, now: bool) -> str:
+        return next((r for r in self.all_gather(request) if r), "") if now else ""
 
     def assert_in_sync(self, model: nn.Module) -> None:
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # weights
 #
-# > Read weights in every form that is about, without running code; check them; put them into a model.
+# > Read weights in every published form, without running code; check them; put them into a model.
 
 # %%
 #| default_exp weights
@@ -9,7 +9,6 @@
 # %%
 #| hide
 import copy
-import importlib.util
 import tempfile
 
 from fastcore.test import expect_fail, test_eq
@@ -31,75 +30,69 @@ from torch import Tensor, nn
 
 
 # %% [markdown]
-# ## Weights
+# Weights of one model are published in many forms: a bare state dict, `{"state_dict": ...}`, `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in torch's old format from before zip files, as safetensors. All of them load here, by one call. And none may run code while loading, which an ordinary pickle can do.
 #
-# Weights of this model lie about in several forms: a bare state dict, `{"state_dict": ...}`, `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in the old format from before zip files. All of them load here; none may run code while loading, which is what a pickle can do. So only tensors, plain values and numpy scalars are let through.
+# ## Loading a file
 #
-# The new format is a zip file, and torch unpacks its records whatever they become: half a megabyte can become half a gigabyte before anything is compared. But torch itself never compresses, so a file that would grow is none of its own. And names in a damaged file may be of any length and sign, where an error is one line.
+# `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` puts it into a model. The first few differences show at once whether a file is of another model or of another version. All tensors are copied before the first is put into the model, so a file fits or changes nothing.
 
 # %%
 #| export
-def _unpacks_larger(path: str | Path) -> bool:
-    "Is it a zip file that holds more than its own size? torch does not compress, but unpacks."
-    with open(path, "rb") as file:
-        if file.read(4) != b"PK\3\4":
-            return False
-        with zipfile.ZipFile(file) as packed:
-            return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
+def fit_weights(
+    model: nn.Module,
+    weights: Mapping[str, Tensor],
+) -> None:
+    "Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree."
+    own = model.state_dict()
+    want = {k: tuple(v.shape) for k, v in own.items()}
+    have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
+    wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
+    if wrong:
+        lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ValueError(f"weights of another model: {'; '.join(lines)}{more}")
+    try:
+        with torch.no_grad():
+            ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
+    except RuntimeError:  # sparse, quantized, or without values
+        raise ValueError("weights that are not plain numbers") from None
+    model.load_state_dict(ready)
 
 
-def _printable(name: str) -> str:
-    "A name from a file that may be damaged, fit for the line of an error."
-    return name if name.isprintable() and len(name) < 100 else f"{name[:100]!a}.."
+def load_weights(
+    model: nn.Module,
+    path: str | Path,  # a file in any of the forms above
+    content: Any = None,  # as `read_file` returns it; None: read it here
+) -> Any:  # the content of the file
+    "Load weights from a file into a model; ValueError with the reason if they do not fit."
+    content = read_file(path) if content is None else content
+    try:
+        fit_weights(model, find_weights(content))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return content
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    path = Path(tmp) / "bomb.pt"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("bomb/data/0", bytes(10**6))
-    assert _unpacks_larger(path)
-_printable("conv.weight"), _printable("a\nb")
-
-# %% [markdown]
-# A run's folder stands for the weights it kept. And one file of weights comes with the library, under the name `pretrained`; its card, `pretrained.md` beside it, says what it was trained on and how good it is.
-
-# %%
-#| export
-PRETRAINED = "pretrained"
+def find_weights(
+    content: Any,  # of a weights file
+) -> dict[str, Tensor]:
+    "The state dict in a file's content, whatever its wrapping; ValueError without one."
+    for key in ("model", "state_dict", "net"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
+    if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ValueError("holds no weights (a mapping of names to tensors)")
+    return {_printable(name.removeprefix("module.")): value for name, value in content.items()}
 
 
-def weights_file(
-    weights: str | Path,  # a file, the folder of a run, or "pretrained"
-) -> Path:
-    "The file of weights that is meant; it need not exist."
-    if str(weights) == PRETRAINED:
-        return Path(str(files("mshnet") / f"{PRETRAINED}.safetensors"))
-    path = Path(os.path.expanduser(weights))
-    best = path / "best.pt"
-    return best if os.path.isfile(best) else path
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    (Path(tmp) / "best.pt").touch()
-    test_eq(weights_file(tmp), Path(tmp) / "best.pt")
-test_eq(weights_file("weights.tar"), Path("weights.tar"))
-weights_file("pretrained").name
-
-
-# %% [markdown]
-# Reading a file:
-
-# %%
-#| export
 def read_file(
     path: str | Path,  # a file written by torch.save
 ) -> Any:  # what it holds, tensors on the CPU
-    """Read a torch file without letting it run code. Raises ValueError if it is none, or tries.
+    """Read a torch file without running code; ValueError if it is damaged, or would run code.
 
-    Source of the danger: a pickle names functions to call. torch's `weights_only` refuses all but
-    a list, to which numpy scalars are added because published files hold one (the best IoU).
+    A pickle names functions to call. torch's `weights_only` refuses all but a list of them, to
+    which numpy scalars are added because published files hold one (the best IoU).
     """
     try:
         content = _load_any(path)
@@ -125,18 +118,8 @@ def read_file(
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
 
 
-def reinstall(path: str | Path) -> str:
-    "What to do where the weights that come with the library are missing or damaged."
-    if Path(path) != weights_file(PRETRAINED):
-        return ""
-    return (
-        "; it comes with mshnet: install it again (pip install --force-reinstall, in a clone "
-        f"git checkout mshnet/{Path(path).name}), or name other weights"
-    )
-
-
 def _load_any(path: str | Path) -> Any:
-    "What a file holds, whichever of the two formats it has."
+    "The content of a file in either format."
     if Path(path).suffix == ".safetensors":
         return _read_safetensors(path)
     if _unpacks_larger(path):
@@ -146,43 +129,85 @@ def _load_any(path: str | Path) -> Any:
 
 
 # %% [markdown]
-# Weights of a user that are missing are the user's to find. Those that come with the library are a matter of the installation:
-
-# %%
-assert "--force-reinstall" in reinstall(weights_file("pretrained"))
-test_eq(reinstall("other.pt"), "")
-
-
-# %% [markdown]
-# A file in the safetensors format holds tensors and a few texts, and nothing that could run. What our own say of their weights is one of those texts.
+# A run's folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. A missing file of a user is the user's to find; if the library's own is missing, the installation is damaged.
 
 # %%
 #| export
-def _read_safetensors(path: str | Path) -> dict[str, Any]:
-    "The weights in a safetensors file, under `model`, and what mshnet said of them."
-    from safetensors import safe_open
+PRETRAINED = "pretrained"
 
-    with safe_open(path, framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in sorted(file.keys())}
-        said = (file.metadata() or {}).get("mshnet", "{}")
-    return {**json.loads(said), "model": weights}
+
+def weights_file(
+    weights: str | Path,  # a file, the folder of a run, or "pretrained"
+) -> Path:
+    "The file that these weights name; it need not exist."
+    if str(weights) == PRETRAINED:
+        return Path(str(files("mshnet") / f"{PRETRAINED}.safetensors"))
+    path = Path(os.path.expanduser(weights))
+    best = path / "best.pt"
+    return best if os.path.isfile(best) else path
+
+
+def reinstall(path: str | Path) -> str:
+    "The remedy for missing or damaged weights of the library; empty for a user's own file."
+    if Path(path) != weights_file(PRETRAINED):
+        return ""
+    return (
+        "; it comes with mshnet: install it again (pip install --force-reinstall, in a clone "
+        f"git checkout mshnet/{Path(path).name}), or name other weights"
+    )
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "best.pt").touch()
+    test_eq(weights_file(tmp), Path(tmp) / "best.pt")
+test_eq((weights_file("weights.tar"), reinstall("other.pt")), (Path("weights.tar"), ""))
+assert "--force-reinstall" in reinstall(weights_file("pretrained"))
 
 
 # %% [markdown]
-# What may be in a file besides tensors and plain values:
+# ## What may be in a file
+#
+# Only tensors, plain values and numpy scalars are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
+#
+# torch's format is a zip file, and torch unpacks its records before anything is compared: half a megabyte can become half a gigabyte. But torch itself never compresses, so a file that would grow is refused. And names in a damaged file may have any length and any character, where an error is one line.
 
 # %%
 #| export
 def _numpy_scalars() -> list[Any]:
-    "What a numpy scalar needs to load, under its old and its new name."
+    "The functions that a numpy scalar needs to load, under their old and new names."
     value = torch.zeros(1, dtype=torch.float64).numpy()[0]
     make, dtype = value.__reduce__()[0], value.dtype.__reduce__()[0]
     names = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
     return [*((make, name) for name in names), dtype, type(value.dtype)]
 
 
+def _read_safetensors(path: str | Path) -> dict[str, Any]:
+    "The weights in a safetensors file, under `model`, and the values that mshnet stored there."
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        weights = {name: file.get_tensor(name) for name in sorted(file.keys())}
+        stored = (file.metadata() or {}).get("mshnet", "{}")
+    return {**json.loads(stored), "model": weights}
+
+
+def _unpacks_larger(path: str | Path) -> bool:
+    "Whether a zip file unpacks to more than its own size; torch never compresses."
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\3\4":
+            return False
+        with zipfile.ZipFile(file) as packed:
+            return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
+
+
+def _printable(name: str) -> str:
+    "A name from a possibly damaged file, made fit for one line of an error."
+    return name if name.isprintable() and len(name) < 100 else f"{name[:100]!a}.."
+
+
 # %% [markdown]
-# A bit that flipped on a disk makes a weight of 0.1 one of 3e37, and torch does not look. So a checkpoint of ours holds a checksum of its content, which counts wherever the file is read:
+# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. So a checkpoint of ours holds a checksum of its content, which is compared wherever the file is read:
 
 # %%
 #| export
@@ -192,7 +217,7 @@ MOST_VALUES = 1_000_000  # in a checkpoint; nested lists of nested lists can hol
 def checksum(
     content: Any,  # nested mappings and lists of tensors and plain values
 ) -> str:
-    "SHA-256 of a content: of its values, whatever the file around them."
+    "SHA-256 of the values in a content, whatever the file around them."
     digest, seen = hashlib.sha256(), itertools.count()
 
     def add(value: Any) -> None:
@@ -226,65 +251,6 @@ with expect_fail(ValueError, contains="more values"):
 test_eq(checksum({"a": [torch.ones(2), 1.5]}), checksum({"a": [torch.ones(2), 1.5]}))
 assert checksum(torch.ones(2)) != checksum(torch.ones(2, dtype=torch.bfloat16))
 
-
-# %% [markdown]
-# What was read is searched for the weights:
-
-# %%
-#| export
-def find_weights(
-    content: Any,  # what a weights file holds
-) -> dict[str, Tensor]:
-    "The state dict in a file's content, whatever its wrapping; ValueError if there is none."
-    for key in ("model", "state_dict", "net"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
-    if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError("holds no weights (a mapping of names to tensors)")
-    return {_printable(name.removeprefix("module.")): value for name, value in content.items()}
-
-
-# %% [markdown]
-# These are compared with the model's. The first few differences say at once whether a file is of another model or of another version. Names and shapes may agree and a tensor still hold no numbers that torch can copy (there are sparse ones, and some that are shape alone). So all are copied before the first is put into the model, and a file fits or changes nothing.
-
-# %%
-#| export
-def fit_weights(
-    model: nn.Module,
-    weights: Mapping[str, Tensor],
-) -> None:
-    "Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree."
-    own = model.state_dict()
-    want = {k: tuple(v.shape) for k, v in own.items()}
-    have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
-    wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
-    if wrong:
-        lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise ValueError(f"weights of another model: {'; '.join(lines)}{more}")
-    try:
-        with torch.no_grad():
-            ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
-    except RuntimeError:  # tensors without numbers, sparse ones, quantized ones
-        raise ValueError("weights that are not plain numbers") from None
-    model.load_state_dict(ready)
-
-
-def load_weights(
-    model: nn.Module,
-    path: str | Path,  # a file in any of the forms above
-    content: Any = None,  # what `read_file` found there; None: it is read here
-) -> Any:  # all that the file holds
-    "Load weights from a file; ValueError with the reason if that cannot be."
-    content = read_file(path) if content is None else content
-    try:
-        fit_weights(model, find_weights(content))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return content
-
-
 # %% [markdown]
 # A file as several GPUs leave it loads into a fresh model, and the prediction is the same to the last bit:
 
@@ -295,21 +261,19 @@ with tempfile.TemporaryDirectory() as tmp:
     path = Path(tmp) / "weights.tar"
     wrapped = {f"module.{k}": v for k, v in model.state_dict().items()}
     torch.save({"net": wrapped, "iou": torch.ones(1, dtype=torch.float64).numpy()[0]}, path)
-    test_eq(read_file(path)["iou"], _load_any(path)["iou"])
-    if importlib.util.find_spec("safetensors"):
-        from safetensors.torch import save_file
-
-        save_file(model.state_dict(), Path(tmp) / "weights.safetensors")
-        assert _read_safetensors(Path(tmp) / "weights.safetensors")["model"].keys()
     other = copy.deepcopy(model)
     nn.init.zeros_(other[0].weight)
-    load_weights(other, path)
+    test_eq(load_weights(other, path)["iou"], 1.0)
+    bomb = Path(tmp) / "bomb.pt"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("bomb/data/0", bytes(10**6))
+    assert _unpacks_larger(bomb) and not _unpacks_larger(path)
 with torch.no_grad():
     test_eq(other(image), model(image))
 
 
 # %% [markdown]
-# A file that would run code, one that is no torch file, and weights of another model are refused:
+# A file that would run code, a file of another kind, and weights of another model are refused:
 
 # %%
 class Evil:

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # run
 #
-# > A run is a folder: what was asked, where it ran, what happened, and a checkpoint from which it goes on as if nothing had happened.
+# > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes to the last bit.
 
 # %%
 #| default_exp run
@@ -12,7 +12,7 @@ import tempfile
 
 from fastcore.test import expect_fail, test_eq
 
-from mshnet.core import Config
+from mshnet.core import Config, configure
 
 # %%
 #| export
@@ -47,11 +47,18 @@ from mshnet.xla import XLA_PACKAGES
 
 
 # %% [markdown]
-# ## What happened, line by line
+# ## A run is a folder
 #
-# Sessions end without notice, so nothing of value lives in memory for longer than an epoch. The log has one JSON object per epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was being written when the power went is ignored, and the next one begins on a line of its own. The records are for looking: a damaged one counts as missing, and what a run resumes from is in its checkpoint.
+# | file | content |
+# |---|---|
+# | `config.json`, `env.json` | the settings; the kind of machine and the versions |
+# | `log.jsonl` | one JSON object per epoch |
+# | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the kept one |
+# | `previous.pt` | the `last.pt` before, in case `last.pt` is damaged |
+# | `status.json` | the state of the run, for programs that watch it |
+# | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
 #
-# Whoever runs this headless reads `status.json`: the state, how far the run is, why it ended, and where the results are.
+# Sessions end without notice, so nothing of value stays in memory for longer than an epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
 
 # %%
 #| export
@@ -66,13 +73,13 @@ class Folder:
         return self.path / name
 
     def read_json(self, name: str) -> dict[str, Any]:
-        "Content of a JSON file of the run; empty if there is none that can be read."
+        "Content of a JSON file of the run; empty if it is missing or unreadable."
         with contextlib.suppress(OSError):
             return read_record(self.file(name))
         return {}
 
     def history(self) -> list[dict[str, Any]]:
-        "The log, one entry per epoch, the last line of each."
+        "The log, one entry per epoch: the last line of each."
         entries = {}
         try:
             lines = self.file("log.jsonl").read_bytes().splitlines()
@@ -87,7 +94,7 @@ class Folder:
 
 
 def write_log(folder: Folder, entry: dict[str, Any]) -> None:
-    "Append one epoch's entry; marked if that epoch is there already."
+    "Append the entry of an epoch; mark it as repeated if the log has that epoch already."
     if any(old["epoch"] == entry["epoch"] for old in folder.history()):
         entry = {**entry, "repeated": True}
     path, line = folder.file("log.jsonl"), json.dumps(entry, allow_nan=False) + "\n"
@@ -102,10 +109,10 @@ def write_log(folder: Folder, entry: dict[str, Any]) -> None:
 def say_status(
     folder: Folder,
     state: str,  # running, finished, stopped or failed
-    epoch: int,  # the last one that is complete
+    epoch: int,  # the last complete one
     reason: str = "",
 ) -> None:
-    "Write how a run is."
+    "Write status.json, the state of a run for programs that watch it."
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
     write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
@@ -127,9 +134,7 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(folder.read_json("scores.json"), {})
 
 # %% [markdown]
-# ## The machine it ran on
-#
-# A number without its versions cannot be repeated. What is recorded names the machine's kind, never its owner.
+# A score without its versions cannot be repeated. The record names the machine's kind, never its owner:
 
 # %%
 #| export
@@ -154,83 +159,12 @@ def environment(device: str) -> dict[str, Any]:
 # %%
 environment("cpu")
 
-
 # %% [markdown]
-# ## Asked to stop
+# ## A checkpoint
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), somebody presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the best epoch so far, and prints the command that resumes it. A second request ends it at once. A signal that was set to be ignored, as `nohup` does, stays ignored. Time is counted by a clock that nobody can set back.
-
-# %%
-#| export
-class Interrupted(KeyboardInterrupt):
-    "A second request to stop: the run ends where it is, in the middle of a step or a file."
-
-    def __init__(self, reason: str, number: int = 0) -> None:
-        super().__init__(reason)
-        self.reason, self.number = reason, number  # of the signal; 0: the time was over
-
-    def _render_traceback_(self) -> list[str]:
-        "One line in a notebook."
-        return [f"{type(self).__name__}: {self.reason}"]
-
-
-class Stopped(Interrupted):
-    "A run that was asked to stop, and has come to a place from which it resumes exactly."
-
-
-class Stop:
-    "Listens for requests to stop this process."
-
-    def __init__(self, seconds: float = math.inf, why: str = "the time is over") -> None:
-        self.ends, self.why, self.number = time.monotonic() + seconds, why, 0
-        self.before: dict[int, Any] = {}  # what is done with each signal otherwise
-
-    def __enter__(self) -> "Stop":
-        main = threading.current_thread() is threading.main_thread()
-        for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
-            number = getattr(signal, name, None)
-            if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
-                self.before[number] = signal.signal(number, self.hear)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def hear(self, number: int, frame: Any) -> None:
-        "Note a signal; the second one ends whatever is being done."
-        if self.number:
-            raise Interrupted(signal.Signals(number).name, number)
-        self.number = number
-        with contextlib.suppress(OSError):  # the terminal is gone
-            os.write(2, b"\nstopping after this step (asked again: at once)\n")
-
-    @property
-    def reason(self) -> str:
-        "Why it is to stop; empty: it is not."
-        if self.number:
-            return signal.Signals(self.number).name
-        return self.why if time.monotonic() > self.ends else ""
-
-
-# %%
-with Stop() as stop:
-    test_eq(stop.reason, "")
-    signal.raise_signal(signal.SIGTERM)
-    test_eq(stop.reason, "SIGTERM")
-    with expect_fail(Interrupted, contains="SIGTERM"):
-        signal.raise_signal(signal.SIGTERM)
-test_eq(Stop(seconds=-1).reason, "the time is over")
-Stopped("SIGTERM", 15)._render_traceback_()
-
-# %% [markdown]
-# ## Checkpoints
+# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
 #
-# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so that a run begun on one device is resumed on another.
-#
-# With averaged weights there are two sets: `model` is the one that is scored, whoever reads the file, and `trained` the one that training continues from.
-#
-# Most of what is drawn in an epoch (its order, its crops) follows from the seed, the epoch and the image's number, so there is no sampler to store. A run that is asked to stop within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+# With averaged weights there are two sets. `model` is scored, whoever reads the file; training continues from `trained`. The order and the crops of an epoch follow from the seed, the epoch and the image's number, so there is no sampler to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
 
 # %%
 #| export
@@ -240,7 +174,7 @@ PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random", "micro
 
 @dataclass
 class State:
-    "What training changes: exactly what a checkpoint holds."
+    "All that training changes: exactly the content of a checkpoint."
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -252,17 +186,14 @@ class State:
     step: int = 0  # steps that are done of the epoch after it
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
     parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
-    random: list[dict[str, Any]] = field(default_factory=list)  # where each one's numbers stood
-    micro: int = 0  # images computed at once, where the memory ended; 0: the whole batch
+    random: list[dict[str, Any]] = field(default_factory=list)  # random states of each process
+    micro: int = 0  # images computed at once after out of memory; 0: the whole batch
 
     @property
     def scored(self) -> nn.Module:
-        "The model that is scored and kept: the averaged one, if there is one."
+        "The model that is scored and kept: the averaged one, if any."
         return self.model if self.ema is None else self.ema
 
-
-# %% [markdown]
-# Writing one takes two steps, so that training need not wait. A snapshot copies all that will change, on the device, wherever it hides in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (From XLA, which has only recorded it, and from MPS, which two threads must not use at once, it is brought to the host first.)
 
 # %%
 #| export
@@ -286,11 +217,6 @@ def snapshot(
     return each_tensor(content, lambda t: t.cpu() if t.device.type in at_once else t.clone())
 
 
-# %% [markdown]
-# The thread writes one checkpoint at a time, in order. Its errors reach the training with the next checkpoint, or at the end. The log line of an epoch is written first: a run that is killed in between repeats an epoch and does not lose one.
-
-# %%
-#| export
 def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
     "Write a snapshot with its checksum under one name or several; the last `last.pt` is kept."
     content = each_tensor(content, Tensor.cpu)
@@ -301,72 +227,13 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
         write_atomic(path, buffer.getvalue(), previous)
 
 
-class Background:
-    "A thread that does one thing after another; its errors are raised by the next call."
-
-    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
-        self.pool, self.then = ThreadPoolExecutor(1), then  # what is done after each work
-        self.last = self.pool.submit(lambda: None)
-
-    def __enter__(self) -> "Background":
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        "Finish what was begun; its error counts, unless the run failed for another reason."
-        self.pool.shutdown()
-        if error is None or isinstance(error, Stopped):  # which promises that nothing is lost
-            self.finish()
-
-    def do(self, work: Callable[[], None]) -> None:
-        "Begin some work when the one before is done."
-
-        def both() -> None:
-            work()
-            self.then()
-
-        self.finish()
-        self.last = self.pool.submit(both)
-
-    def finish(self) -> None:
-        "Wait until all is done."
-        self.last.result()
-
-
-def keep(
-    folder: Folder,
-    config: Settings,
-    state: State,
-    entry: dict[str, Any],
-    data: dict[str, str],
-    background: Background,
-) -> None:
-    "Log an epoch, and begin to write its checkpoints."
-    write_log(folder, entry)
-    best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
-    files = [folder.file(name) for name in (*best, "last.pt")]
-    background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
-
-
-# %%
-def fail():
-    "A work that fails."
-    raise OSError("disk full")
-
-
-done = []
-with expect_fail(OSError, contains="disk full"), Background(lambda: done.append(1)) as background:
-    background.do(lambda: None)
-    background.do(fail)
-test_eq(done, [1])
-
-
 # %% [markdown]
-# We trust no file that we read back: it may be of something else, of a newer release, or cut off. What it must hold is written down once, and pydantic compares. What an older format lacked has a default. `restore` then puts everything back where it was: weights, the optimizer's sums, the random numbers, and where the run stands.
+# A file that we read back may be something else, of a newer release, or cut off. `Content` lists what it must hold, and pydantic compares. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, the random states, and the place in the run.
 
 # %%
 #| export
 class Content(BaseModel):
-    "What a checkpoint holds."
+    "The fields of a checkpoint."
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
@@ -389,17 +256,17 @@ class Content(BaseModel):
 
 
 def load(path: Path) -> dict[str, Any]:
-    "The content of a checkpoint of this suite; UserError if it is none, or damaged."
+    "The content of a checkpoint; UserError if the file is something else, or damaged."
     with as_user_error():
         content = read_file(path)
     if not isinstance(content, dict) or "optimizer" not in content or "data" not in content:
         raise UserError(f"{path}: not a checkpoint to resume from (weights go to --weight-path)")
     form = content.get("format")
-    form = form if type(form) is int else 0  # a tensor, even, which is not to be compared
+    form = form if type(form) is int else 0  # it may even be a tensor
     if form > FORMAT:
         raise UserError(f"{path}: written by a newer mshnet (format {shown(form)}); update mshnet")
     if form == 1:
-        content["random"] = []  # only needed within an epoch, which that format did not know
+        content["random"] = []  # that format had none within an epoch
     try:
         return Content.model_validate(content).model_dump()
     except (ValidationError, RecursionError) as error:
@@ -407,8 +274,10 @@ def load(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not a checkpoint to resume from ({shown(what)})") from None
 
 
+# %%
+#| export
 def restore(state: State, content: dict[str, Any]) -> None:
-    "Put what `load` read into a run's state; UserError if it is of another model or optimizer."
+    "Put what `load` returns into a state; UserError if the model or optimizer is different."
     groups = state.optimizer.param_groups
     rates = [group.get("initial_lr", group["lr"]) for group in groups]
     own = [{k: g[k] for k in ("capturable", "foreach", "fused") if k in g} for g in groups]
@@ -418,7 +287,7 @@ def restore(state: State, content: dict[str, Any]) -> None:
         state.optimizer.load_state_dict({**content["optimizer"], "param_groups": saved})
         for weight, values in state.optimizer.state.items():
             if any(v.dim() and v.shape != weight.shape for v in values.values()):
-                raise ValueError("its sums have other shapes")
+                raise ValueError("the optimizer's sums have other shapes")
         if state.scaler and content["scaler"]:
             state.scaler.load_state_dict(content["scaler"])
         scored = find_weights(content)
@@ -428,15 +297,15 @@ def restore(state: State, content: dict[str, Any]) -> None:
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise UserError(f"checkpoint: {error}") from None
     for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
-        group.setdefault("initial_lr", rate)  # the format before this one did not keep it
+        group.setdefault("initial_lr", rate)  # format 2 has none
     for name in PROGRESS:
         setattr(state, name, content[name])
     if content["config"].get("deterministic") and content["threads"]:
-        torch.set_num_threads(content["threads"])  # sums are in another order with another number
+        torch.set_num_threads(content["threads"])  # their number sets the order of sums
 
 
 # %% [markdown]
-# A small model, trained a step, saved and restored, has the same weights and the same optimizer state:
+# A small model, trained a step, saved and restored, has the same weights and the same optimizer state. A file with one flipped bit is refused:
 
 # %%
 def small():
@@ -452,12 +321,9 @@ with tempfile.TemporaryDirectory() as tmp:
     old, new, path = small(), small(), Path(tmp) / "last.pt"
     old.epoch, old.phase = 4, "full"
     write_checkpoint(snapshot(old, Config(), {"train": "0123"}), path)
-    with Background() as background:
-        keep(Folder(Path(tmp)), Config(), old, {"epoch": 4}, {"train": "0123"}, background)
     restore(new, load(path))
     with expect_fail(UserError, contains="no such file"):
         load(Path(tmp) / "none.pt")
-    test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["last.pt", "log.jsonl", "previous.pt"])
     flipped = bytearray(path.read_bytes())
     flipped[flipped.index(old.model.bias.detach().numpy().tobytes())] ^= 64
     path.write_bytes(flipped)
@@ -470,18 +336,18 @@ new.optimizer.state_dict()["state"][0]["sum"]
 
 
 # %% [markdown]
-# ## Start or resume
+# ## Resuming
 #
-# The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and what differs is named. With a constant rate `epochs` may grow; a cosine ends where its run ends. Of `precision` we compare what was really computed in: "auto" is bfloat16 on one chip and float32 on another, and a run that moves to another machine keeps its own.
+# The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and differences are named. With a constant rate `epochs` may grow; a cosine ends where its run ends. Of `precision` we compare the one that was computed in: "auto" is bfloat16 on one chip and float32 on another, and a run that moves to a different machine keeps its own.
 #
-# Which checkpoint is it? The folder's own, or the one that `resume` names, and then the folder must not hold another run. Beside a damaged `last.pt` lies the previous one.
+# The checkpoint is the folder's own, or the one that `resume` names, and then the folder must not hold another run. For a damaged `last.pt` the previous one is taken.
 
 # %%
 #| export
 def good(
     path: Path,  # a checkpoint
 ) -> tuple[Path, dict[str, Any]]:  # the file that was read, and its content
-    "Read a checkpoint; instead of a `last.pt` that is damaged the previous one, with a warning."
+    "Read a checkpoint; for a damaged `last.pt` the previous one, with a warning."
     try:
         return path, load(path)
     except UserError as error:
@@ -492,7 +358,7 @@ def good(
             content = load(previous)
         except UserError:
             raise error from None
-        text = f"{error}: going on from {previous.name}, epoch {content['epoch']}"
+        text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
         warnings.warn(text, stacklevel=2)
         return previous, content
 
@@ -504,7 +370,7 @@ def _resume_file(config: Settings) -> Path:
 
 
 def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
-    "The checkpoint that this run resumes from, if there is one."
+    "The checkpoint that this run resumes from, if any."
     if not has_checkpoint(folder.path):
         return good(_resume_file(config))[1] if config.resume else None
     here, before = folder.file("last.pt"), folder.read_json("config.json")
@@ -513,13 +379,13 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
         return good(here)[1]
     raise UserError(
         f"{folder.path} holds a run of its own already; write another --output-dir, "
-        "or leave out --resume to go on with that run"
+        "or leave out --resume to resume that run"
     )
 
 
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
-    "Recipe settings in which a run would change, such as lr 0.05 -> 0.1."
-    old = type(new)().recipe() | of_first_release(old)  # a setting that it lacks was the default
+    "Recipe settings that would change within a run, such as lr 0.05 -> 0.1."
+    old = type(new)().recipe() | of_first_release(old)  # a missing setting had its default
     may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
     names = [n for n in new.recipe_names() if n not in may_differ]
     pairs = [(n, old[n], getattr(new, n)) for n in names]
@@ -537,8 +403,8 @@ def find_checkpoint(
     if not old:
         return None
     changed = _differences(old["config"], config)
-    both = sorted((old["data"].keys() & data.keys()) - {"training images"})  # the list has them
-    if config.precision == "auto":  # it keeps its own
+    both = sorted((old["data"].keys() & data.keys()) - {"training images"})  # the list covers them
+    if config.precision == "auto":  # the run keeps its own
         both = [name for name in both if name != "precision"]
     changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed:
@@ -554,7 +420,7 @@ def find_checkpoint(
 
 
 # %% [markdown]
-# The comparison comes first, and the folder is made after it: a refused run leaves no trace. A run that is resumed in another folder takes its past along. And a damaged file gives way before anything is written: else it would become the previous one, and the good one would be gone.
+# The folder is made after the comparison, so a refused run leaves no trace. A run that is resumed in a different folder takes its past along. A damaged file is moved away before anything is written: otherwise it would become the previous one, and the good one would be gone.
 
 # %%
 #| export
@@ -566,20 +432,20 @@ def prepare(
 ) -> None:
     "Make the folder of a run and its records; UserError if it cannot be written."
     with cannot_be_written(folder.path):
-        for left in folder.path.glob(".*.tmp"):  # by a process that was killed
+        for left in folder.path.glob(".*.tmp"):  # of a killed process
             left.unlink()
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is damaged was reported when it was read
+            warnings.simplefilter("ignore")  # already given when the file was read
             _bring_along(folder, config)
     write_json(folder.file("config.json"), config.model_dump())
     write_json(folder.file("env.json"), environment(device))
 
 
 def _bring_along(folder: Folder, config: Settings) -> None:
-    "Have the last good epoch as this folder's `last.pt`, with its log and its best epoch."
+    "Make the last good epoch this folder's `last.pt`, with its log and its best epoch."
     here = start = folder.file("last.pt")
     if not has_checkpoint(folder.path):
         if not config.resume:
@@ -616,12 +482,154 @@ with tempfile.TemporaryDirectory() as tmp:
 str(caught[0].message).split(": ", 1)[1]
 
 # %% [markdown]
-# A run of the first release recorded fewer settings. What it lacks was the default of that release, so its own settings differ in nothing:
+# A run of the first release recorded fewer settings. A missing setting had the default of that release, so the run's own settings differ in nothing:
 
 # %%
-from mshnet.core import configure
-
 first = {"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}  # of the first release
 paper = configure({"preset": "paper", "dataset_dir": "sirst", "precision": "auto", "epochs": 500})
 test_eq(_differences(first, paper), [])
 _differences(Config().model_dump(), Config(seed=3, epochs=500))
+
+
+# %% [markdown]
+# ## Interrupts
+#
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the best epoch so far, and prints the command that resumes it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
+
+# %%
+#| export
+class Interrupted(KeyboardInterrupt):
+    "Raised on the second stop request: the run ends at once, within a step or a file."
+
+    def __init__(self, reason: str, number: int = 0) -> None:
+        super().__init__(reason)
+        self.reason, self.number = reason, number  # of the signal; 0: the time is over
+
+    def _render_traceback_(self) -> list[str]:
+        "One line in a notebook."
+        return [f"{type(self).__name__}: {self.reason}"]
+
+
+class Stopped(Interrupted):
+    "Raised after a stop request, at a place from which the run resumes exactly."
+
+
+class Stop:
+    "Listens for requests to stop this process."
+
+    def __init__(self, seconds: float = math.inf, why: str = "the time is over") -> None:
+        self.ends, self.why, self.number = time.monotonic() + seconds, why, 0
+        self.before: dict[int, Any] = {}  # the handler of each signal before
+
+    def __enter__(self) -> "Stop":
+        main = threading.current_thread() is threading.main_thread()
+        for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
+            number = getattr(signal, name, None)
+            if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self.before[number] = signal.signal(number, self.hear)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def hear(self, number: int, frame: Any) -> None:
+        "Note a signal; raise Interrupted on the second one."
+        if self.number:
+            raise Interrupted(signal.Signals(number).name, number)
+        self.number = number
+        with contextlib.suppress(OSError):  # the terminal is gone
+            os.write(2, b"\nstopping after this step (asked again: at once)\n")
+
+    @property
+    def reason(self) -> str:
+        "Why the run is to stop; empty: it is not."
+        if self.number:
+            return signal.Signals(self.number).name
+        return self.why if time.monotonic() > self.ends else ""
+
+
+# %%
+with Stop() as stop:
+    test_eq(stop.reason, "")
+    signal.raise_signal(signal.SIGTERM)
+    test_eq(stop.reason, "SIGTERM")
+    with expect_fail(Interrupted, contains="SIGTERM"):
+        signal.raise_signal(signal.SIGTERM)
+test_eq(Stop(seconds=-1).reason, "the time is over")
+Stopped("SIGTERM", 15)._render_traceback_()
+
+
+# %% [markdown]
+# ## Writing in the background
+#
+# Training need not wait for the disk. `snapshot` copies everything that will change, on the device, wherever it is in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (On XLA and MPS the snapshot is brought to the host first.)
+#
+# The thread writes one checkpoint at a time, in order. Its errors reach the training with the next checkpoint, or at the end. The log line of an epoch is written first, so a kill in between repeats an epoch and loses none.
+
+# %%
+#| export
+class Background:
+    "A thread that runs jobs in order; the next call raises their errors."
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.pool, self.then = ThreadPoolExecutor(1), then  # called after each job
+        self.last = self.pool.submit(lambda: None)
+
+    def __enter__(self) -> "Background":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        "Finish the last job; raise its error unless the run failed for another reason."
+        self.pool.shutdown()
+        if error is None or isinstance(error, Stopped):  # it promises that nothing is lost
+            self.finish()
+
+    def do(self, work: Callable[[], None]) -> None:
+        "Begin a job when the one before is done."
+
+        def both() -> None:
+            work()
+            self.then()
+
+        self.finish()
+        self.last = self.pool.submit(both)
+
+    def finish(self) -> None:
+        "Wait for the last job, and raise its error."
+        self.last.result()
+
+
+def keep(
+    folder: Folder,
+    config: Settings,
+    state: State,
+    entry: dict[str, Any],
+    data: dict[str, str],
+    background: Background,
+) -> None:
+    "Log an epoch, and begin to write its checkpoints."
+    write_log(folder, entry)
+    best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
+    files = [folder.file(name) for name in (*best, "last.pt")]
+    background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
+
+
+# %%
+def fail():
+    "A work that fails."
+    raise OSError("disk full")
+
+
+done = []
+with expect_fail(OSError, contains="disk full"), Background(lambda: done.append(1)) as background:
+    background.do(lambda: None)
+    background.do(fail)
+test_eq(done, [1])
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    with Background() as background:
+        for _ in range(2):
+            keep(Folder(Path(tmp)), Config(), old, {"epoch": 4}, {"train": "0123"}, background)
+    test_eq(sorted(p.name for p in Path(tmp).iterdir()), ["last.pt", "log.jsonl", "previous.pt"])

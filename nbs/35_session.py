@@ -1,7 +1,7 @@
 # %% [markdown]
 # # session
 #
-# > What happens around a run: one process at a time, the request to stop, what is printed, drawn and measured, and the run as one file.
+# > The services around a run: a lock on its folder, a log, TensorBoard, a profile, a progress bar, and the run as one file.
 
 # %%
 #| default_exp session
@@ -38,9 +38,11 @@ from mshnet.run import Folder
 
 
 # %% [markdown]
+# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, numbers for TensorBoard, a profile of a few steps, a progress bar, and at the end one file to take along. None of them changes a weight.
+#
 # ## One run, one process
 #
-# Two runs in one folder would write over each other's checkpoints. So a run holds a lock on its folder.
+# Two runs in one folder would overwrite each other's checkpoints. So a run holds a lock on its folder.
 
 # %%
 #| export
@@ -48,7 +50,7 @@ from mshnet.run import Folder
 def alone(
     path: Path,  # a run's folder; made where it is missing, and removed again if it stays empty
 ) -> Iterator[None]:
-    "Hold a run's folder; UserError if another process does, or if it cannot be written."
+    "Hold a run's folder; UserError if another process holds it, or if it cannot be written."
     with contextlib.ExitStack() as held:
         with cannot_be_written(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -79,14 +81,14 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# ## What is printed, drawn and measured
+# ## Log, TensorBoard, profile, progress
 #
-# A terminal that is closed takes its lines with it, and a notebook that was closed shows none. So `train.log` in the run's folder has them all, to follow with `tail -f`, and a run continues when nobody can be printed to any more.
+# A closed terminal takes its lines with it, and a closed notebook shows none. So `train.log` in the run's folder has all of them, to follow with `tail -f`, and a run continues without its terminal.
 
 # %%
 #| export
 class _Tee(io.TextIOBase):
-    "Writes to a stream, as long as it is there, and to a file."
+    "Writes to a stream, as long as it is open, and to a file."
 
     def __init__(self, stream: TextIO, file: BinaryIO) -> None:
         self.stream, self.file = stream, file
@@ -108,7 +110,7 @@ class _Tee(io.TextIOBase):
 
 @contextlib.contextmanager
 def written_down(folder: Folder) -> Iterator[None]:
-    "Keep what is printed in the run's train.log too."
+    "Write what is printed to the run's train.log too."
     path = folder.file("train.log")
     with contextlib.ExitStack() as held:
         with cannot_be_written(path):
@@ -118,7 +120,7 @@ def written_down(folder: Folder) -> Iterator[None]:
 
 
 # %% [markdown]
-# TensorBoard gets the log's numbers, if it is installed. One writer serves a whole run, because each makes a file of its own.
+# TensorBoard gets the numbers of the log, if it is installed. One writer serves a whole run, because each writer makes a file.
 
 # %%
 #| export
@@ -134,7 +136,7 @@ def tensorboard(
             from torch.utils.tensorboard import SummaryWriter
 
             writer = SummaryWriter(str(folder.file("tensorboard")))
-        except Exception as error:  # one that does not fit its protobuf raises many kinds
+        except Exception as error:  # a wrong protobuf raises many kinds
             warnings.warn(f"TensorBoard is installed but does not load: {error}", stacklevel=2)
 
     def write(entry: dict[str, Any]) -> None:
@@ -161,7 +163,7 @@ written
 
 
 # %% [markdown]
-# `profile` names a folder. torch's profiler watches the third to the fifth step of the first epoch that is trained and leaves two files there: `trace.json`, for chrome://tracing or ui.perfetto.dev, and `operations.txt`, the operations that took longest. A folder that has a trace is left alone: a resumed run is not profiled again.
+# The setting `profile` names a folder. torch's profiler watches the third to the fifth step of the first epoch and writes two files there: `trace.json`, for chrome://tracing or ui.perfetto.dev, and `operations.txt`, the operations that took longest. A resumed run is not profiled again.
 
 # %%
 #| export
@@ -169,12 +171,12 @@ written
 def profiled(
     folder: str,  # empty: not profiled
 ) -> Iterator[Callable[[], None]]:  # to be called after each step
-    "Watch a few steps."
+    "Profile a few steps."
     path = Path(folder).expanduser()
     if not folder or (path / "trace.json").exists() or not first_process():
         yield lambda: None
         return
-    with cannot_be_written(path):  # better known now than in the fifth step
+    with cannot_be_written(path):  # an error now, not in the fifth step
         path.mkdir(parents=True, exist_ok=True)
 
     def write(found: torch.profiler.profile) -> None:
@@ -208,7 +210,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %%
 #| export
 def watched() -> bool:
-    "Whether somebody sees a progress bar: a terminal, or a notebook with widgets."
+    "Whether a progress bar is visible: in a terminal, or a notebook with widgets."
     if not first_process():
         return False
     if "ipykernel" in sys.modules:
@@ -217,7 +219,7 @@ def watched() -> bool:
 
 
 def bar(items: Iterable[Any], total: int, text: str) -> Iterable[Any]:
-    "The items, with a progress bar and the time left where somebody sees it."
+    "The items, with a progress bar and the time left where it is visible."
     if not watched():
         return items
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
@@ -255,15 +257,15 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 # %% [markdown]
 # ## A run in one file
 #
-# To keep a run, or to take it along, we pack it into one file: a copy of its folder without what is only of use while it runs (locks, files being written) and without TensorBoard's copy of the log. The run may still be training, because each of its files is complete at any moment. tar stores who packed it, so we write root instead, where the system knows it. The copy is made on the local disk, and the archive alone goes to where it shall be.
+# To keep a run, or to take it along, we pack it into one file: a copy of its folder without locks, unfinished files and TensorBoard's copy of the log. The run may still be training, because each of its files is complete at any moment. tar stores the user's name, so we write root instead. The copy is made on the local disk, and only the archive goes to the output.
 #
-# The output may be named by hand, and then it may be anything: a folder, the checkpoint itself, a name that no file can have. Its ending decides the format, and nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That takes the process of the notebook: `!mshnet pack` only writes the file and prints its name.
+# The ending of the output decides the format, and nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That needs the notebook's process: `!mshnet pack` only writes the file and prints its name.
 
 # %%
 #| export
 ENDINGS = {"": (".tar.gz", ".tgz", ".zip"), "tar.gz": (".tar.gz", ".tgz"), "zip": (".zip",)}
 PASSING = shutil.ignore_patterns(".*.tmp", "lock", "*.lock", "tensorboard")
-OLDEST = 400_000_000  # seconds; zip cannot store a time before 1980, and such a one is no real one
+OLDEST = 400_000_000  # seconds; zip cannot store a time before 1980
 
 
 def pack(
@@ -272,7 +274,7 @@ def pack(
     output: str | Path = "",  # file to write; empty: beside the run, named after it
     place: Place | None = None,
 ) -> Path:  # of the archive
-    "Put a run into one file; UserError if it is none, or the file cannot be written."
+    "Put a run into one file; UserError if there is no run, or the file cannot be written."
     if format not in ENDINGS:
         raise UserError(f"format={format!r}: write zip or tar.gz (mshnet export: the weights)")
     run = _run_named(folder)
@@ -302,25 +304,25 @@ def offer_download(path: Path, place: Place | None = None) -> bool:
 
         files.download(str(path))
     except Exception:  # not in the notebook's process
-        say(f"{path} is not offered for download; in a cell, `from mshnet.places import pack` does")
+        say(f"{path} is not offered for download; call mshnet.session.pack in a cell")
         return False
     return True
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    "What is not packed of a folder; links to folders neither, which may lead anywhere."
+    "The names in a folder that are not packed; links to folders are left out too."
     links = {n for n in names if os.path.islink(p := os.path.join(folder, n)) and os.path.isdir(p)}
     return PASSING(folder, names) | links
 
 
 def _copy_if_there(old: str, new: str) -> None:
-    "Copy a file, unless the run has removed it meanwhile."
+    "Copy a file, unless the run has removed it in the meantime."
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(old, new)
 
 
 def _run_named(text: str | Path) -> Path:
-    "The folder of a run; UserError if it is none."
+    "The folder of a run; UserError if it has no config.json."
     run = Path(os.path.expanduser(text))
     if os.path.isfile(run / "config.json"):
         return run
@@ -331,7 +333,7 @@ def _run_named(text: str | Path) -> Path:
 
 
 def _output_file(run: Path, output: str | Path, format: str) -> Path:
-    "The file that a run is packed into; UserError if it must not be."
+    "The file that a run is packed into; UserError if it must not be written."
     run, endings = run.resolve(), ENDINGS[format]
     if not output:
         return run.with_name(run.name + endings[0])

@@ -1,16 +1,19 @@
 # %% [markdown]
 # # task
 #
-# > All that the training loop knows of a problem.
+# > The training loop's whole view of a problem: data, model, loss, prediction, scores.
 
 # %%
 #| default_exp task
 
 # %%
 #| hide
+from typing import NamedTuple
+
 from fastcore.test import test_close, test_eq
 
 from mshnet.core import Config
+from mshnet.device import open_device
 
 # %%
 #| export
@@ -43,11 +46,138 @@ from mshnet.session import bar
 
 
 # %% [markdown]
-# The training loop moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what an image or a mask is. All that does is behind one class, `Task`. Detection with MSHNet is one subclass. A tomograph, an event camera or a sign language is another one, without a line changed in `device`, `run` or `train`.
+# The training loop moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what an image or a mask is. Everything that does is behind one class, `Task`. Detection with MSHNet is one subclass. Tomography, event cameras and sign language are others, without a changed line in `device`, `run` or `train`.
 #
-# ## What a task trains on
+# ## What a task is
 #
-# The loop asks little of the data: how many samples there are, their names, and a few digits by which a resumed run recognizes them. What a sample is, only the task knows.
+# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a usual answer. Random numbers of a sample are drawn from `rng`, on the host, so that every scoring draws the same.
+
+# %%
+#| export
+class Task:
+    """A problem to train on. A subclass writes splits, batch, model, loss, predict and tally.
+
+    `epoch` is the number of a training epoch; None stands for a scoring. A batch is a named
+    tuple of tensors that share their first dimension.
+    """
+
+    better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
+
+    def __init__(self, config: Any) -> None:  # the settings of this task
+        self.config = config
+
+    def lacks(self, what: str) -> LookupError:
+        "The error of a task without one of the six."
+        return LookupError(f"{type(self).__name__} does not define its {what}")
+
+    def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
+        "The data, each a `Data`: the parts that are asked for, and val where `choose` is val."
+        raise self.lacks("data")
+
+    def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
+        "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
+        raise self.lacks("batch")
+
+    def model(self) -> nn.Module:
+        "A model with the starting weights of the seed, on the CPU."
+        raise self.lacks("model")
+
+    def loss(self, model: Any, batch: Any, phase: str) -> Tensor | dict[str, Tensor]:
+        "Mean loss of a batch, or named parts of it, computed by `model(...)` itself."
+        raise self.lacks("loss")
+
+    def predict(self, model: Any, batch: Any, phase: str) -> Any:
+        "The prediction: a tensor on the device, or tensors in a tuple, list or dictionary."
+        raise self.lacks("prediction")
+
+    def tally(self) -> Any:
+        """An empty count: `add(prediction, batch)` on the host, `gather(ranks)` takes in the counts
+        of the other processes, `scores()` returns `Values` or an object with `as_dict()`."""
+        raise self.lacks("tally")
+
+    def rng(self, row: int, epoch: int | None) -> np.random.Generator:
+        "Random numbers of a sample, the same in every scoring and new in every epoch."
+        when = 0 if epoch is None else epoch + 1
+        return np.random.default_rng([self.config.seed, when, max(row, 0)])
+
+    def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
+        "The rows of each batch, all of one size: shuffled for an epoch, in order for a scoring."
+        count, size = len(data), self.config.batch_size
+        if epoch is None:
+            return score_batches(count, size)
+        return train_batches(count, size, self.config.seed, epoch)
+
+    def batches(
+        self, device: Device, data: Any, plan: Sequence[list[int]], epoch: int
+    ) -> Iterator[Any]:
+        "The batches of a training epoch, on the device, in order."
+        threads = workers(device, self.config.num_workers)
+        made = prefetch(lambda rows: self.batch(data, rows, epoch), plan, threads)
+        yield from map(device.transfer_batch, made)
+
+    def phase(self, epoch: int) -> str:
+        "Name of the part of the training that an epoch belongs to."
+        return "full"
+
+    def rate(self, step: int, per_epoch: int) -> float:
+        "The learning rate of a step of the run: warm-up and schedule."
+        return learning_rate(self.config, step, per_epoch, self.config.lr)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        "The optimizer that the settings name, for all weights of the model."
+        groups = [{"params": list(model.parameters()), "lr": self.config.lr}]
+        return make_optimizer(self.config.optimizer, groups, self.config.weight_decay)
+
+    def for_scoring(self, model: Any, device: Device) -> Any:
+        "The model as a scoring calls it, such as a faster copy."
+        return model
+
+    def identity(self, parts: dict[str, Any]) -> dict[str, str]:
+        "Digits that a resumed run must repeat: of each split, and of all training names."
+        names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
+        return {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
+
+    def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
+        "The facts that must agree before two scores of this task may be compared."
+        return {"task": self.config.task, "samples": len(data)}
+
+    def evaluate(
+        self, model: nn.Module, data: Any, device: Device, phase: str, origin: "Origin"
+    ) -> "Evaluation":
+        "The final scores of a split, with their protocol."
+        scores = score_split(self, model, data, device, phase)
+        whole = protocol(self, data, scores, device, origin)
+        return Evaluation(scores, whole, self.config.model_dump())
+
+    def seen(self, data: Any, said: dict[str, str]) -> int | None:  # None: unknown
+        "How many of these samples the weights were trained on, by the `data` of their checkpoint."
+        return None
+
+    def report(self, folder: Path) -> None:
+        "Draw a finished run's pictures into its folder."
+
+    def advice(self, history: list[dict[str, Any]]) -> str:  # one line; empty: none
+        "Advice on a run, judged by its log after a scored epoch."
+        return ""
+
+    def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
+        "The lines on the data that are printed before a run, each with its heading."
+        counts = ", ".join(f"{len(data)} {name}" for name, data in parts.items())
+        return {"data": f"{parts['train'].source}: {counts}"}
+
+    def facts(self, data: Any) -> dict[str, Any]:
+        "Facts of the training data for an epoch's log line."
+        return {}
+
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
+        "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
+        raise UserError(
+            f"task={self.config.task}: its weights predict no files; `mshnet test` scores them"
+        )
+
+
+# %% [markdown]
+# The loop asks little of the data: how many samples there are, their names, and a few digits by which a resumed run recognizes them. Only the task looks into a sample. The settings name the task of a run, and `make_task` imports it then.
 
 # %%
 #| export
@@ -59,7 +189,7 @@ class Data(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        "Name of each sample, in epoch_order."
+        "Name of each sample, in order."
 
     @property
     def hash(self) -> str:
@@ -69,95 +199,15 @@ class Data(Protocol):
         "Number of samples."
 
 
-# %% [markdown]
-# ## What a task says of its results
-#
-# A bare number cannot be compared with another one. So scores are kept with their protocol: which data, which epoch, chosen by what. `Origin` holds what is known of the weights' past:
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Origin:
-    "How weights came about; None: not known."
-
-    chosen: str  # such as "epoch 399, the last"
-    seed: int | None = None
-    trained_on: str | None = None  # digits that stand for the training list's names and pixels
-    seen: int | None = None  # scored samples that are among the training samples
-
-
-class Values(dict[str, Any]):
-    "Scores by name, for a task without a class of its own for them."
-
-    def as_dict(self) -> dict[str, Any]:
-        "As they are written to scores.json; None stands for NaN."
-        return {name: None if _score_text(value) == "-" else value for name, value in self.items()}
-
-    def __str__(self) -> str:
-        "The score line."
-        return "  ".join(f"{name} {_score_text(value)}" for name, value in self.items())
-
-
-def _score_text(value: Any) -> str:
-    "A score as it is printed; - for NaN, such as a mean over nothing."
-    if not isinstance(value, float):
-        return str(value)
-    return "-" if math.isnan(value) else f"{value:.3f}"
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    "Scores of a split with their protocol."
-
-    scores: Any  # with `as_dict()`; its text is the score line
-    protocol: dict[str, Any]
-    settings: dict[str, Any]  # with which it was scored
-
-    def details(self) -> dict[str, Any]:
-        "What curves and pictures are drawn from."
-        return {}
-
-    def save(self, folder: Path) -> None:
-        "Write scores.json and details.json."
-        line = str(self.scores)
-        scores = {"line": line, "scores": self.scores.as_dict(), "protocol": self.protocol}
-        write_json(folder / "details.json", {**self.details(), "settings": self.settings})
-        write_json(folder / "scores.json", scores)
-
-
-# %%
-values = Values(wer=0.25, words=12, recall=math.nan)
-test_eq((values.as_dict()["recall"], str(values)), (None, "wer 0.250  words 12  recall -"))
-
-
-# %% [markdown]
-# ## The task
-#
-# The learning rate and the digits of a list of names are the same for all tasks:
-
-# %%
-#| export
-def learning_rate(
-    config: Settings,
-    step: int,  # of the run, from 0
-    per_epoch: int,  # steps of an epoch
-    rate: float,  # the highest one
-) -> float:
-    "The learning rate of a step: linear warm-up, then constant or a cosine to lr_end * rate."
-    steps = config.epochs * per_epoch
-    usual = min(per_epoch, steps // 10) if config.schedule == "cosine" else per_epoch
-    grows = usual if config.warmup_steps < 0 else config.warmup_steps
-    if step < grows:
-        rate *= (step + 1) / grows
-    if config.schedule == "cosine":
-        fallen = (1 - math.cos(math.pi * step / max(steps - 1, 1))) / 2
-        rate *= 1 - (1 - config.lr_end) * fallen
-    return rate
-
-
 def digits(names: Sequence[str]) -> str:
-    "Twelve digits that stand for names, whatever their epoch_order."
+    "Twelve digits that stand for names, in any order."
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
+
+
+def make_task(config: Settings) -> Any:
+    "The `Task` of these settings; UserError if it is unknown."
+    settings_class(config.task)
+    return resolve(TASKS[config.task][1])(config)
 
 
 # %% [markdown]
@@ -202,142 +252,6 @@ test_eq([len(b) for b in train_batches(5, 2, 0, 0)], [2, 2])
 
 
 # %% [markdown]
-# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a usual answer. A batch is a named tuple of tensors that share their first dimension. Whatever is random in a sample is drawn from `rng`, on the host, so that every scoring draws the same. What `tally` returns has `add(prediction, batch)`, which counts a prediction on the host, `gather(ranks)`, which takes in what the other processes counted by `ranks.all_gather(value)`, and `scores()`: `Values`, or a class with `as_dict()`.
-
-# %%
-#| export
-class Task:
-    """What is trained. A subclass writes splits, batch, model, loss, predict and tally.
-
-    `epoch` is the number of a training epoch; None stands for a scoring.
-    """
-
-    better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
-
-    def __init__(self, config: Any) -> None:  # the settings of this task
-        self.config = config
-
-    def lacks(self, what: str) -> LookupError:
-        "The error of a task that lacks one of the six."
-        return LookupError(f"{type(self).__name__} does not define its {what}")
-
-    def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
-        "The data, each a `Data`: the parts that are asked for, and val where `choose` is val."
-        raise self.lacks("data")
-
-    def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
-        "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
-        raise self.lacks("batch")
-
-    def model(self) -> nn.Module:
-        "A model with the starting weights of the seed, on the CPU."
-        raise self.lacks("model")
-
-    def loss(self, model: Any, batch: Any, phase: str) -> Tensor | dict[str, Tensor]:
-        "Mean loss of a batch, or named parts of it, computed by `model(...)` itself."
-        raise self.lacks("loss")
-
-    def predict(self, model: Any, batch: Any, phase: str) -> Any:
-        "What is scored: a tensor on the device, or tensors in a tuple, list or dictionary."
-        raise self.lacks("prediction")
-
-    def tally(self) -> Any:
-        "An empty count of scores: an object with `add`, `gather` and `scores`."
-        raise self.lacks("tally")
-
-    def rng(self, row: int, epoch: int | None) -> np.random.Generator:
-        "Random numbers of a sample, the same in every scoring and new in every epoch."
-        when = 0 if epoch is None else epoch + 1
-        return np.random.default_rng([self.config.seed, when, max(row, 0)])
-
-    def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
-        "The rows of each batch, all of one size: shuffled for an epoch, in order for a scoring."
-        count, size = len(data), self.config.batch_size
-        if epoch is None:
-            return score_batches(count, size)
-        return train_batches(count, size, self.config.seed, epoch)
-
-    def batches(
-        self, device: Device, data: Any, plan: Sequence[list[int]], epoch: int
-    ) -> Iterator[Any]:
-        "The batches of a training epoch, on the device, in epoch_order."
-        threads = workers(device, self.config.num_workers)
-        made = prefetch(lambda rows: self.batch(data, rows, epoch), plan, threads)
-        yield from map(device.transfer_batch, made)
-
-    def phase(self, epoch: int) -> str:
-        "Name of the part of the training that an epoch belongs to."
-        return "full"
-
-    def rate(self, step: int, per_epoch: int) -> float:
-        "The learning rate of a step of the run: warm-up and schedule."
-        return learning_rate(self.config, step, per_epoch, self.config.lr)
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        "The optimizer that the settings name, for all weights of the model."
-        groups = [{"params": list(model.parameters()), "lr": self.config.lr}]
-        return make_optimizer(self.config.optimizer, groups, self.config.weight_decay)
-
-    def for_scoring(self, model: Any, device: Device) -> Any:
-        "The model as a scoring calls it, such as a faster copy."
-        return model
-
-    def identity(self, parts: dict[str, Any]) -> dict[str, str]:
-        "What a resumed run must agree on: digits for each split, and for all training names."
-        names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
-        return {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
-
-    def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
-        "What must agree before two scores of this task may be compared."
-        return {"task": self.config.task, "samples": len(data)}
-
-    def evaluate(
-        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
-    ) -> Evaluation:
-        "The final scores of a split, with their protocol."
-        scores = score_split(self, model, data, device, phase)
-        whole = protocol(self, data, scores, device, origin)
-        return Evaluation(scores, whole, self.config.model_dump())
-
-    def seen(self, data: Any, said: dict[str, str]) -> int | None:  # None: not known
-        "How many samples the weights were trained on, by the `data` of their checkpoint."
-        return None
-
-    def report(self, folder: Path) -> None:
-        "Draw a finished run's pictures into its folder."
-
-    def advice(self, history: list[dict[str, Any]]) -> str:  # one line; empty: none
-        "What to do about the run, judged by its log after a scored epoch."
-        return ""
-
-    def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
-        "What is printed of the data before a run, each line with its heading."
-        counts = ", ".join(f"{len(data)} {name}" for name, data in parts.items())
-        return {"data": f"{parts['train'].source}: {counts}"}
-
-    def facts(self, data: Any) -> dict[str, Any]:
-        "What an epoch's log line should say of its training data."
-        return {}
-
-    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
-        "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
-        raise UserError(
-            f"task={self.config.task}: its weights predict no files; `mshnet test` scores them"
-        )
-
-
-# %% [markdown]
-# The task of a run is found by its settings:
-
-# %%
-#| export
-def make_task(config: Settings) -> Any:
-    "The `Task` that these settings are of; UserError if it is not known."
-    settings_class(config.task)
-    return resolve(TASKS[config.task][1])(config)
-
-
-# %% [markdown]
 # ## Scoring
 #
 # Two programs that score the same predictions get different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. So there is one scoring loop, used after every epoch, at the end of a run and by `mshnet test`.
@@ -351,7 +265,7 @@ def predictions(
     device: Device,
     phase: str,  # of the training, such as "full"
 ) -> Generator[tuple[Any, Any]]:  # the prediction and its batch; on the host
-    "Predict this process's share of a split in batches of one shape, in epoch_order."
+    "Predict this process's share of a split in batches of one shape, in order."
     model.eval()
     step = device.begin("scoring", task.for_scoring(model, device))
     plan = device.ranks.shard(task.plan(data, None))
@@ -365,14 +279,14 @@ def predictions(
             found = [(infer(device, partial(task.predict, step, x, phase)), y) for x, y in parts]
         if has_nan_or_inf([prediction for prediction, _ in found]):
             raise UserError(
-                f"{data.name}: the prediction is no number (NaN), so the weights are spoiled; go "
-                "back to an earlier checkpoint; in training try --clip-grad 1 or a smaller --lr"
+                f"{data.name}: the prediction is NaN or infinite, because the weights are; take an "
+                "earlier checkpoint; in training try --clip-grad 1 or a smaller --lr"
             )
         yield from found
 
 
 # %% [markdown]
-# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted: one thread, so batches are counted one after the other and in order, by the same `prefetch` that makes batches before they are needed. An error in it is raised here, and it ends with the loop, however that ends. (A CPU, whose cores all compute, counts in turn.)
+# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. It is the same `prefetch` that makes batches before they are needed. An error in it is raised here, and the thread ends with the loop. On a CPU all cores compute, so it counts in turn.
 
 # %%
 #| export
@@ -384,7 +298,7 @@ def count_predictions(
     device: Device,
     phase: str,
 ) -> None:
-    "Call `count` with each prediction, in a thread of its own where that is no burden."
+    "Call `count` with each prediction; beside an accelerator, in a thread."
     with closing(predictions(task, model, data, device, phase)) as predicted:
         for _ in prefetch(lambda pair: count(*pair), predicted, min(workers(device, -1), 1)):
             pass
@@ -398,13 +312,146 @@ def score_split(task: Task, model: nn.Module, data: Any, device: Device, phase: 
     return tally.scores()
 
 
+# %%
+#| export
+class Values(dict[str, Any]):
+    "Scores by name, for a task without a class of its own for them."
+
+    def as_dict(self) -> dict[str, Any]:
+        "The form of scores.json; None stands for NaN."
+        return {name: None if _score_text(value) == "-" else value for name, value in self.items()}
+
+    def __str__(self) -> str:
+        "The score line."
+        return "  ".join(f"{name} {_score_text(value)}" for name, value in self.items())
+
+
+def _score_text(value: Any) -> str:
+    "A score as it is printed; - for NaN, such as a mean over nothing."
+    if not isinstance(value, float):
+        return str(value)
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
 # %% [markdown]
-# Everything a reader needs to know whether two numbers can be compared. `chosen` tells which epoch it is and by what it was chosen: a number whose epoch was chosen on the test list is better than it should be.
+# ## A toy task
+#
+# The smallest problem that we can score: guess the mean of four numbers. A linear layer can do it, with all weights 1/4. Six short methods and a count are a whole task:
+
+# %%
+class Numbers(NamedTuple):
+    "A split, of ten samples."
+
+    name: str
+    source: str = "random numbers"
+    hash: str = "0123456789ab"
+    names: tuple = tuple(f"sample {i}" for i in range(10))
+
+    def __len__(self):
+        return 10
+
+
+class Batch(NamedTuple):
+    "Four numbers of each sample, and whether it is a sample or filler."
+
+    x: torch.Tensor
+    real: torch.Tensor
+
+
+class Mean(Task):
+    "Guess the mean of four numbers."
+
+    better = ("error", -1)
+
+    def splits(self, names=("train", "test")):
+        return {name: Numbers(name) for name in names}
+
+    def batch(self, data, rows, epoch):
+        drawn = np.stack([self.rng(row, epoch).normal(size=4) for row in rows])
+        return Batch(torch.tensor(drawn, dtype=torch.float32), torch.tensor(rows) >= 0)
+
+    def model(self):
+        torch.manual_seed(self.config.seed)
+        return nn.Linear(4, 1)
+
+    def loss(self, model, batch, phase):
+        return (model(batch.x)[:, 0] - batch.x.mean(1)).abs().mean()
+
+    def predict(self, model, batch, phase):
+        return model(batch.x)[:, 0]
+
+    def tally(self):
+        return Errors()
+
+
+class Errors(list):
+    "Counts errors."
+
+    def add(self, prediction, batch):
+        self.extend((prediction - batch.x.mean(1))[batch.real].abs().tolist())
+
+    def gather(self, ranks):
+        self[:] = [error for errors in ranks.all_gather(list(self)) for error in errors]
+
+    def scores(self):
+        return Values(error=sum(self) / len(self), samples=len(self))
+
+
+# %% [markdown]
+# Scored with random weights, and with the right ones. Ten samples in batches of four leave two rows of filler, which are not counted:
+
+# %%
+task, device = Mean(Config(batch_size=4, precision="fp32")), open_device("cpu", "fp32")
+model, test = task.model(), task.splits()["test"]
+print(score_split(task, model, test, device, "full"))
+nn.init.constant_(model.weight, 0.25)
+nn.init.zeros_(model.bias)
+scores = score_split(task, model, test, device, "full")
+test_close(scores["error"], 0.0)
+test_eq(str(scores), "error 0.000  samples 10")
+values = Values(wer=0.25, words=12, recall=math.nan)
+test_eq((values.as_dict()["recall"], str(values)), (None, "wer 0.250  words 12  recall -"))
+
+
+# %% [markdown]
+# ## The protocol
+#
+# A bare number cannot be compared. So scores are kept with their protocol: all that a reader needs to judge whether two numbers may be compared. `Origin` holds the past of the weights: a score whose epoch was chosen on the test list is better than it should be.
 
 # %%
 #| export
+@dataclass(frozen=True)
+class Origin:
+    "How weights came about; None: unknown."
+
+    chosen: str  # such as "epoch 399, the last"
+    seed: int | None = None
+    trained_on: str | None = None  # digits that stand for the training list's names and pixels
+    seen: int | None = None  # scored samples that are among the training samples
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    "Scores of a split with their protocol."
+
+    scores: Any  # with `as_dict()`; its text is the score line
+    protocol: dict[str, Any]
+    settings: dict[str, Any]  # with which it was scored
+
+    def details(self) -> dict[str, Any]:
+        "The values that curves and pictures are drawn from."
+        return {}
+
+    def save(self, folder: Path) -> None:
+        "Write scores.json and details.json."
+        line = str(self.scores)
+        scores = {"line": line, "scores": self.scores.as_dict(), "protocol": self.protocol}
+        write_json(folder / "details.json", {**self.details(), "settings": self.settings})
+        write_json(folder / "scores.json", scores)
+
+
 def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
-    "How scores came about."
+    "How scores came about: data, weights, device and versions."
     return {
         "data": data.source,
         "split": data.name,
@@ -422,21 +469,6 @@ def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin
 
 
 # %% [markdown]
-# ## The rate from the first step to the last
-#
-# A network that was just made gives large and random gradients, so the first steps are small. At the end small steps let it settle; the cosine takes it there without a jump.
-
-# %%
-config = Config(epochs=4)  # 200 steps, so the rate grows in the first 20
-rates = [learning_rate(config, step, 50, config.lr) for step in range(200)]
-test_close([rates[0], max(rates), rates[-1]], [config.lr / 20, config.lr, 1e-5], 3e-5)
-test_eq(learning_rate(Config(schedule="constant", warmup_steps=0), 7, 50, 0.05), 0.05)
-[round(rate, 6) for rate in rates[::25]]
-
-
-# %% [markdown]
-# ## Which epoch it was
-#
 # A checkpoint records which epoch was kept and by what. That is the `Origin` of its weights:
 
 # %%
@@ -463,5 +495,39 @@ def origin_of(checkpoint: dict[str, Any]) -> Origin:
 
 # %%
 past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}}
-test_eq(origin_of({**past, "data": {}}).chosen, chosen_by(past["config"], past["best"]))
-origin_of({**past, "data": {"training list": "0123456789ab"}})
+origin = origin_of({**past, "data": {"training list": "0123456789ab"}})
+test_eq(origin.chosen, chosen_by(past["config"], past["best"]))
+task.evaluate(model, test, device, "full", origin).protocol
+
+
+# %% [markdown]
+# ## The learning rate
+#
+# A network that was just made gives large and random gradients, so the first steps are small. At the end small steps let it settle; the cosine takes it there without a jump.
+
+# %%
+#| export
+def learning_rate(
+    config: Settings,
+    step: int,  # of the run, from 0
+    per_epoch: int,  # steps of an epoch
+    rate: float,  # the highest one
+) -> float:
+    "The learning rate of a step: linear warm-up, then constant or a cosine to lr_end * rate."
+    steps = config.epochs * per_epoch
+    usual = min(per_epoch, steps // 10) if config.schedule == "cosine" else per_epoch
+    grows = usual if config.warmup_steps < 0 else config.warmup_steps
+    if step < grows:
+        rate *= (step + 1) / grows
+    if config.schedule == "cosine":
+        fallen = (1 - math.cos(math.pi * step / max(steps - 1, 1))) / 2
+        rate *= 1 - (1 - config.lr_end) * fallen
+    return rate
+
+
+# %%
+config = Config(epochs=4)  # 200 steps, so the rate grows in the first 20
+rates = [learning_rate(config, step, 50, config.lr) for step in range(200)]
+test_close([rates[0], max(rates), rates[-1]], [config.lr / 20, config.lr, 1e-5], 3e-5)
+test_eq(learning_rate(Config(schedule="constant", warmup_steps=0), 7, 50, 0.05), 0.05)
+[round(rate, 6) for rate in rates[::25]]

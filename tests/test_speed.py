@@ -56,7 +56,7 @@ def test_threads_make_room_for_other_programs(threads, monkeypatch, taken, count
     "As many as others leave cores, at least one; and back again when they end."
     monkeypatch.setattr(Cores, "others", lambda self, least=0.0: taken)
     monkeypatch.setattr(Cores, "own", lambda self: {0, 1, 2, 3})
-    device = Device("fp32")
+    device = open_device("cpu", "fp32")
     assert torch.get_num_threads() == device.facts()["threads"] == count
     monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 0.0)
     said = device.cores.adapt()
@@ -68,10 +68,10 @@ def test_threads_that_were_asked_for_stay(threads, monkeypatch):
     "By OMP_NUM_THREADS, by torch, or for a run that repeats to the last bit."
     monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 3.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert Device("fp32").facts()["threads"] == 4
+    assert open_device("cpu", "fp32").facts()["threads"] == 4
     monkeypatch.delenv("OMP_NUM_THREADS")
     torch.set_num_threads(2)
-    assert Device("fp32").facts()["threads"] == 2
+    assert open_device("cpu", "fp32").facts()["threads"] == 2
     torch.set_num_threads(4)
     was = torch.are_deterministic_algorithms_enabled()
     try:

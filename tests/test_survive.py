@@ -458,7 +458,7 @@ def test_a_batch_without_room_is_halved_on_request(tmp_path, capsys):
     run = train(config, Large(config))
     said = capsys.readouterr().out
     for size, parts in (("batch_size=8", 4), ("micro_batch=4", 2)):
-        line = f"  {size}: does not fit into the memory of cpu: going on with micro_batch {parts}"
+        line = f"  {size}: does not fit into the memory of cpu: continuing with micro_batch {parts}"
         assert said.count(line) == 1
     assert [entry["micro_batch"] for entry in run.history] == [2, 2]
     other = tiny(tmp_path / "other", batch_size=8, micro_batch=2, epochs=2)
@@ -555,7 +555,7 @@ def test_a_loss_that_is_no_number_names_its_batch_and_keeps_the_last_good_epoch(
         config = tiny(folder, log_every=every)
         before = run_it(tiny(tmp_path / f"{folder.name} before", epochs=1)).folder
         task = Nan(config)
-        with pytest.raises(UserError, match="epoch 1, step 2: the loss is no number; images"):
+        with pytest.raises(UserError, match="epoch 1, step 2: the loss is NaN or infinite; images"):
             train(config, task)
         facts = json.loads((folder / "not_finite.json").read_text())
         split = task.splits()["train"]
@@ -581,7 +581,7 @@ def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
             return super().predict(model, batch, phase)
 
     config = tiny(tmp_path / "run")
-    with pytest.raises(UserError, match="the prediction is no number"):
+    with pytest.raises(UserError, match="the prediction is NaN or infinite"):
         train(config, Spoiled(config))
     assert status(tmp_path / "run")["state"] == "failed"
     model = Detection(config).model()
@@ -591,7 +591,7 @@ def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
     capsys.readouterr()
     assert main(["test", *words, "--base-size=32"]) == 2
     said = capsys.readouterr().err
-    assert "the prediction is no number" in said and said.count("\n") == 1
+    assert "the prediction is NaN or infinite" in said and said.count("\n") == 1
 
 
 def test_a_number_that_is_none_in_an_image_is_reported_too(tmp_path):
@@ -605,7 +605,7 @@ def test_a_number_that_is_none_in_an_image_is_reported_too(tmp_path):
             return batch._replace(image=image)
 
     config = tiny(tmp_path / "run", cache="stream")
-    with pytest.raises(UserError, match=r"epoch 1, step .: the loss is no number"):
+    with pytest.raises(UserError, match=r"epoch 1, step .: the loss is NaN or infinite"):
         train(config, Floats(config))
     assert "nan" in (tmp_path / "run" / "not_finite.json").read_text()
     assert status(tmp_path / "run")["state"] == "failed"
@@ -836,7 +836,7 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, how):
     bad = {"flipped": lambda: last.write_bytes(next(flipped(last))), "missing": last.unlink}
     bad.get(how, lambda: os.truncate(last, 1000))()
     there = last.read_bytes() if last.exists() else None
-    with pytest.warns(UserWarning, match=r"last.pt: .* going on from previous.pt, epoch 0"):
+    with pytest.warns(UserWarning, match=r"last.pt: .* resuming from previous.pt, epoch 0"):
         run = run_it(config)
     assert result(run.folder) == whole
     damaged = run.folder / "damaged.pt"

@@ -147,7 +147,7 @@ def test_minus_infinity_is_a_prediction_and_nan_is_not(runs):
     score_split(task, model, test, device, "full")
     with torch.no_grad():
         model.out.bias[0] = torch.nan
-    with pytest.raises(UserError, match="prediction is no number"):
+    with pytest.raises(UserError, match="prediction is NaN or infinite"):
         score_split(task, model, test, device, "full")
 
 

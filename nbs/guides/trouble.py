@@ -63,7 +63,7 @@
 # | what you see | what to do |
 # |---|---|
 # | `the prediction ...: begin anew with ...`, `the prediction ...: try a smaller --lr, and look at the masks with ...` | begin anew with `--preset steady`, or with `--preset paper --fusion-start full_size --join-rate 0.1`; the [task notebook](../36_task.ipynb) explains the trap |
-# | `epoch ..., step ...: the loss is no number; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
+# | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
 # | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |
 # | the first epoch is slow | on a GPU `torch.compile` works before the first step (`--compile off`), on a TPU every phase is compiled once |
@@ -79,7 +79,7 @@
 # | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
-# | `stopped  ...; nothing is lost. Go on: run the same again, or` | no fault: somebody stopped the run, or the hours of the session were over |
+# | `stopped  ...; nothing is lost. Resume with the same command, or here` | no fault: somebody stopped the run, or the hours of the session were over |
 #
 # ## Google Drive and mirrors
 #
