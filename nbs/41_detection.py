@@ -12,7 +12,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 
 from mshnet.core import PRESETS
 from mshnet.device import open_device
-from mshnet.task import Data, count_predictions, make_task, protocol, score_split
+from mshnet.task import Data, count_predictions, digits, make_task, protocol, score_split
 
 # %%
 #| export
@@ -304,6 +304,7 @@ count_predictions(tally.add, task, model, parts["test"], device, "full")
 tally.gather(device.ranks)
 scores = score_split(task, model, parts["test"], device, "full")
 test_eq(scores, tally.scores())
+test_eq(digits(["b", "a"]), digits(["a", "b"]))  # the list's digest ignores its order
 how = protocol(task, parts["test"], scores, device, Origin("untrained"))
 test_eq((how["resize"], how["images"]), (RESIZE, 2))
 print(scores)
@@ -384,6 +385,7 @@ def _stored_batches(
 
 # %%
 stored = Detection(config.model_copy(update={"cache": "device"}))
+assert store_on(device, task, train) is None and store_on(device, stored, train)
 ways = [list(each.batches(device, train, plan, 0)) for each in (task, stored)]
 for one, other in zip(*ways, strict=True):
     test_eq(one.mask, other.mask)

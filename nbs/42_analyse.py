@@ -198,7 +198,7 @@ def _outcome(
 truth, pred = np.zeros((2, 32, 32), bool)
 truth[4:6, 4:6] = truth[4:6, 12:14] = True
 pred[4, 4:14] = pred[20, 20] = True
-seen = close_up(pred * 100.0, pred * 0.9, pred, truth, objects(truth), "exact")
+seen: CloseUp = close_up(pred * 100.0, pred * 0.9, pred, truth, objects(truth), "exact")
 test_eq([(t["matched"], t["merged"]) for t in seen.targets], [(False, True)] * 2)
 test_eq(seen.clutter, {"clutter": 1, "clutter_pixels": 1})
 wrong = sum(t["area"] - t["covered"] + t["extra"] for t in seen.targets) + 1
@@ -331,7 +331,7 @@ config = Config(
 )
 task, device = make_task(config), open_device("cpu", "fp32")
 parts, model = task.splits(), task.model()
-result = evaluate_split(task, model, parts["test"], device, "full", Origin("untrained"))
+result: Analysis = evaluate_split(task, model, parts["test"], device, "full", Origin("untrained"))
 test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
 test_eq((len(result.images), len(result.targets)), (3, result.scores.targets))
 test_eq(sum(t["matched"] for t in result.targets), sum(i["matched"] for i in result.images))
@@ -394,7 +394,7 @@ def top_hat(
 
 
 # %%
-baseline = top_hat(parts["train"], parts["test"], 32)
+baseline: TopHat = top_hat(parts["train"], parts["test"], 32)
 spot = np.zeros((9, 9))
 spot[4, 4] = 100
 test_eq(top_hat_filter(spot + 50, 3), spot)

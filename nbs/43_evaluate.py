@@ -146,7 +146,7 @@ model = make_task(config).model().eval()
 with tempfile.TemporaryDirectory() as tmp:
     path = f"{tmp}/best.pt"
     torch.save({"state_dict": model.state_dict()}, path)
-    trained = trained_model(path)
+    trained: Trained = trained_model(path)
     assert trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
