@@ -89,7 +89,7 @@ class View:
 
     @property
     def grade(self) -> float:  # less is worse
-        "The key by which images are sorted: IoU at 0.5; without a mask, the highest probability first."
+        "The sort key: IoU at 0.5; without a mask, the highest probability, negative."
         if self.mask is None:
             return -float(self.prob.max())
         pred = self.prob > 0.5
