@@ -977,7 +977,9 @@ def _protocol(detector: Detector | OnnxDetector, tile: int) -> dict[str, Any]:
 # %%
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    done = predict_files("", [here / "one", here / "two", here / "broken.png"], here / "out", "cpu")
+    done: Summary = predict_files(
+        "", [here / "one", here / "two", here / "broken.png"], here / "out", "cpu"
+    )
 assert done.status == 1
 test_eq((done.frames, len(done.skipped), len(caught)), (4, 1, 1))
 print(done)
