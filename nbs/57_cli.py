@@ -326,7 +326,7 @@ def parse(
 for line in ("train --epochz 3", "train --mode train", "test --epochs 3", "trian", "data a b"):
     with expect_fail(UserError):
         parse(line.split())
-parse(["data", "sirst", "--config", "x.json"]), parse(["train", "--lr", "0.1", "--ema=0.99"])
+parse(["data", "sirst"]), parse(["train", "--lr", "0.1", "--ema=0.99"])
 
 
 # %% [markdown]
