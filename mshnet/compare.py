@@ -482,12 +482,7 @@ def _calibration_table(comparison: Comparison) -> Table:
             rows.append(
                 [run.name, f"{t.all_pixels:.5f}", _number(t.upper, 3), _number(t.predicted)]
             )
-    head = [
-        "run",
-        "error, all pixels",
-        "error, probability 0.1 and more",
-        "said / true pixels",
-    ]
+    head = ["run", "error, all pixels", "error, probability 0.1 and more", "said / true pixels"]
     note = "Nearly all pixels are background, which makes the first error small for any detector."
     return Table("Calibration", head, rows, note if rows else "")
 

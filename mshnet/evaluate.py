@@ -41,9 +41,7 @@ class Trained:
     phase: str  # the phase it was trained to
     origin: Origin
     task: str = "detect"  # of TASKS
-    said: dict[str, Any] = field(
-        default_factory=dict
-    )  # the file's record; empty: published weights
+    record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
     threshold: float = 0.5  # of the probability, for detections
 
 
@@ -60,20 +58,20 @@ def trained_model(
         config = config or Config()
         return Trained(_fitted(config, content, path), "full", origin, config.task)
     try:
-        said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
-        said["data"] = content.get("data", {})  # exported weights of before have none
-        origin, threshold = origin_of(said), float(content.get("threshold", 0.5))
-        if said["epoch"] != said["best"]["epoch"]:
-            chosen = f"epoch {said['epoch']}, named by its file {path.name}"
+        record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
+        record["data"] = content.get("data", {})  # exported weights of before have none
+        origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
+        if record["epoch"] != record["best"]["epoch"]:
+            chosen = f"epoch {record['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)
-        task = said["config"].get("task", "detect")
-        made = settings_from(said["config"]) if task in TASKS else None
+        task = record["config"].get("task", "detect")
+        made = settings_from(record["config"]) if task in TASKS else None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(
             f"{path}: holds weights, but its record of them is damaged; use another file"
         ) from None
     model = _fitted(made or settings_class(task)(), content, path)
-    return Trained(model, str(said["phase"]), origin, task, said, threshold)
+    return Trained(model, str(record["phase"]), origin, task, record, threshold)
 
 
 def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
@@ -102,7 +100,7 @@ def evaluate(
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     task = make_task(config.model_copy(update={"batch_size": fits}))
     test = task.splits(["test"])["test"]
-    seen = task.seen(test, trained.said.get("data", {}))
+    seen = task.seen(test, trained.record.get("data", {}))
     if seen:
         warnings.warn(
             f"{seen} of the {len(test)} scored images are among the training "

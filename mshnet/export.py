@@ -110,9 +110,9 @@ def safetensors_bytes(trained: Trained) -> bytes:
 def _own_record(trained: Trained) -> dict[str, Any]:
     "The record of a checkpoint, without folders and machines."
     recipe = settings_class(trained.task).recipe_names()
-    config = trained.said.get("config", {})
+    config = trained.record.get("config", {})
     kept = {k: config[k] for k in recipe if k in config and not k.endswith("_list")}
-    return trained.said | {"config": kept}
+    return trained.record | {"config": kept}
 
 # %% ../nbs/52_export.ipynb #_note_path
 KIND, VERSION = "mshnet-export", 2  # raised when an older release cannot read the file
@@ -173,7 +173,7 @@ def _result(source: Path, trained: Trained) -> dict[str, Any] | None:
     result = Folder(source.parent).read_json("scores.json")
     protocol = result.get("protocol")
     ours = isinstance(protocol, dict) and protocol.get("chosen") == trained.origin.chosen
-    return result if ours and trained.said else None
+    return result if ours and trained.record else None
 
 # %% ../nbs/52_export.ipynb #OnnxDetector
 class OnnxDetector:
