@@ -9,9 +9,9 @@ __all__ = ['start']
 import signal
 import sys
 
-# %% ../nbs/58_main.ipynb #_Asked
-class _Asked(KeyboardInterrupt):
-    "A request to stop that comes while no run listens."
+# %% ../nbs/58_main.ipynb #_StopRequest
+class _StopRequest(KeyboardInterrupt):
+    "A request to stop outside of a run."
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -19,8 +19,8 @@ class _Asked(KeyboardInterrupt):
 
 
 def _end(number: int, frame: object) -> None:
-    "End whatever is being done."
-    raise _Asked(number)
+    "Raise the request."
+    raise _StopRequest(number)
 
 
 def start() -> int:  # the status of the process
@@ -33,9 +33,9 @@ def start() -> int:  # the status of the process
         from mshnet.cli import main
 
         return main()
-    except _Asked as asked:  # within the import: `main` reports those that come later
+    except _StopRequest as stop:  # within the import: `main` reports those that come later
         print("mshnet: stopped before anything was begun", file=sys.stderr)
-        return 128 + asked.number
+        return 128 + stop.number
 
 # %% ../nbs/58_main.ipynb #c-if-name-main
 #| eval: false

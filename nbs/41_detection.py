@@ -1,28 +1,18 @@
 # %% [markdown]
 # # detection
 #
-# > Infrared small target detection as a task: its splits, batches, losses, scores and advice.
+# > Infrared small target detection as a task of the engine: its batches, network, loss, prediction and scores.
 
 # %%
 #| default_exp detection
 
 # %%
 #| hide
-import os
-import tempfile
-
 from fastcore.test import expect_fail, test_close, test_eq
 
+from mshnet.core import PRESETS
 from mshnet.device import open_device
-from mshnet.task import (
-    Data,
-    count_predictions,
-    digits,
-    make_task,
-    predictions,
-    protocol,
-    score_split,
-)
+from mshnet.task import Data, count_predictions, digits, make_task, protocol, score_split
 
 # %%
 #| export
@@ -58,9 +48,14 @@ from mshnet.model import Block, MSHNet, init_heads
 from mshnet.task import Evaluation, Origin, Task, learning_rate
 
 # %% [markdown]
-# ## Pixels become numbers on the device
+# The engine trains a `Task`, and knows nothing of masks. A task answers six questions: what the data are, what a batch holds, which network is trained, what its loss is, what it predicts, and how a prediction is counted. This page answers them for MSHNet. The data, the network, the loss and the scores have pages of their own; here they meet.
 #
-# Batches arrive as bytes. ImageNet's mean is subtracted and its deviation divided out, because the published weights expect it.
+# The page ends with two matters of practice: where the pixels of a data set lie during a run, and predictions that die.
+
+# %% [markdown]
+# ## From bytes to the network's input
+#
+# Batches arrive as bytes. We subtract ImageNet's mean and divide by its standard deviation, because the published weights expect it.
 
 # %%
 #| export
@@ -70,8 +65,8 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0.
 def normalise(
     image: Tensor,  # [B,3,S,S] uint8
 ) -> Tensor:  # [B,3,S,S] float32
-    "Bytes to numbers of about mean 0 and deviation 1."
-    mean, deviation = (  # made on the device: nothing is sent there in every step
+    "Scale bytes to about mean 0 and standard deviation 1."
+    mean, deviation = (  # made on the device, to avoid a transfer in every step
         torch.stack([torch.full((1, 1), value, device=image.device) for value in values])
         for values in (MEAN, STD)
     )
@@ -83,114 +78,17 @@ white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
 test_close(normalise(white)[0, 0].item(), (1 - 0.485) / 0.229)
 
 # %% [markdown]
-# ## Predictions that die
+# ## The network
 #
-# A detector can end in two states from which it hardly learns: it predicts everything, or nothing. The loss notebook shows why the SLS loss has next to no gradient in both. The paper's recipe gets there in two steps. In its warm-up plain IoU does not see the predicted area, so the prediction floods: a tenth to a third of all pixels is common. Then three heads and the fusing convolution join. They have never been trained, and Adagrad's first step moves each of their weights by the whole rate, however small the gradient. The full-size head's background stands at a logit of -11 by then, so a fusing weight that moves by 0.05 in each of its nine taps moves the fused background by 5. After a few such steps it is a coin toss on which side it stands, and Adagrad, which never forgets these steps, leaves it there. Seeds that survive are those that left the flood in time.
-#
-# Clipping gradients cannot help, because Adagrad's step does not depend on their size. Three things do: a loss that pulls everywhere and no late heads (`--preset steady`), or, with the paper's loss and network, a fusing convolution that starts as the full-size head and late parts that take smaller steps (`--fusion-start full_size --join-rate 0.1`). A run that is in such a state says so in the epoch where it happens.
-
-# %%
-#| export
-FLOODED = 50_000  # false pixels per million
-
-
-def advice_if_dead(
-    history: list[dict[str, Any]],  # of a run's log
-    config: Config,
-) -> str:  # one line, in the epoch where the prediction died; else empty
-    "What helps a prediction that is everything or nothing."
-    scored = [e for e in history if "scores" in e]
-    late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
-    now, before = (_death(log, config, late) for log in (scored, scored[:-1]))
-    remedied = config.fusion_start == "full_size" and config.join_rate < 1
-    if now in ("", before) or (late and remedied and scored[-1]["phase"] == "warm-up"):
-        return ""
-    share = scored[-1]["scores"]["fa"] / 1e4
-    what = "is empty" if now == "empty" else f"covers {share:.0f}% of the image"
-    if not late:
-        return (
-            f"the prediction {what}: try a smaller --lr, and look at the masks with `mshnet data`"
-        )
-    what += ", which this recipe may not leave by itself (gradient clipping does not help)"
-    if scored[-1]["phase"] == "warm-up":
-        what = f"covers {share:.0f}% of the image; such runs often die when all heads join"
-    remedy = "--preset steady"
-    if not remedied:
-        remedy += ", or this recipe with --fusion-start full_size --join-rate 0.1"
-    return f"the prediction {what}: begin anew with {remedy}"
-
-
-def _death(scored: list[dict[str, Any]], config: Config, late: bool) -> str:
-    "flooded or empty, where the last scored epoch should not be; else an empty text."
-    alive = [
-        e["scores"]["fa"] <= FLOODED and any(e["scores"][k] for k in ("iou", "pd", "fa"))
-        for e in scored
-    ]
-    if not scored or alive[-1]:
-        return ""
-    if scored[-1]["scores"]["fa"] > FLOODED:
-        return "flooded"
-    fresh = scored[-1]["epoch"] < max(3, config.epochs // 10) and not any(alive)
-    return "" if fresh and not late else "empty"
-
-
-# %%
-def log(*fa, phase="full"):
-    "A log with these false alarm rates; an epoch with a rate of 20 has found something."
-    each = [{"iou": 0.3 if f == 20 else 0.0, "pd": 0.0, "fa": f} for f in fa]
-    return [{"epoch": i, "phase": phase, "scores": scores} for i, scores in enumerate(each)]
-
-
-from mshnet.core import PRESETS
-
-paper = Config(**PRESETS["paper"])
-dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5)]  # once is enough
-test_eq([bool(advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0])
-empty = [bool(advice_if_dead(log(*[0] * n), Config(epochs=40))) for n in range(1, 8)]
-test_eq(empty, [0, 0, 0, 0, 1, 0, 0])  # steady starts from an empty prediction
-print(advice_if_dead(log(3e5, phase="warm-up"), paper))
-print(advice_if_dead(log(20, 9e5), paper))
-print(advice_if_dead(log(20, 0), Config()))
-
-# %% [markdown]
-# ## Detection
-#
-# The first task: infrared small target detection. Its scores are those of the metrics notebook.
-
-# %%
-#| export
-RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
-
-
-class DetectionTally:
-    "Counts the predictions of batches."
-
-    def __init__(self, config: Config) -> None:
-        self.counts, self.batch_size = Tally(config.rule), config.batch_size
-
-    def add(self, logits: Tensor, batch: Batch) -> Any:  # of each image, its targets
-        "Count a batch, without the copies that fill it."
-        return self.counts.add(logits, batch.mask, batch.real)
-
-    def gather(self, ranks: OneProcess) -> None:
-        "Take in the images of all processes, in the order of the list."
-        self.counts.join(ranks.all_gather(self.counts), self.batch_size // ranks.count)
-
-    def scores(self) -> Scores:
-        "IoU, nIoU, F1, Pd, Fa."
-        return self.counts.scores()
-
-
-# %% [markdown]
-# The network is chosen by its name, so that one of your own is trained, tested, exported and drawn like MSHNet. It is called as `model(image, deep=True) -> (masks, logits)`: the logits that are scored, and with `deep` the outputs that are supervised beside them. Register it with `NETWORKS["mine"] = MyNetwork` and train it with `network="mine"`.
+# A setting names the network, so the engine trains, scores, exports and draws a network of yours like MSHNet. Write `NETWORKS["mine"] = MyNetwork` and train with `network="mine"`. The engine calls it as `model(image, deep=True) -> (masks, logits)`: the logits are scored, and the masks are supervised beside them.
 
 # %%
 #| export
 NETWORKS: dict[str, Callable[[], nn.Module]] = {"mshnet": MSHNet}
 
 
-def make_network(name: str) -> nn.Module:
-    "One of NETWORKS, with random weights; UserError if it is not known."
+def _make_network(name: str) -> nn.Module:
+    "One of NETWORKS, with random weights; UserError for an unknown name."
     if name not in NETWORKS:
         known = ", ".join(NETWORKS)
         raise UserError(
@@ -202,28 +100,78 @@ def make_network(name: str) -> nn.Module:
 
 # %%
 with expect_fail(UserError, contains="did you mean 'mshnet'?"):
-    make_network("mshnett")
+    _make_network("mshnett")
 
 
 # %% [markdown]
-# All five outputs are supervised from the first step, unless there is a warm-up: up to and including epoch `warm_epoch` the paper trains *and scores* the full-size head alone. A checkpoint records the phase, because a fused head that was never trained predicts noise.
-#
-# A resumed run must have the same pixels and lists. A split with an image that cannot be read has other digits than the whole one; what must agree then is its list, so that a run with a damaged image can be resumed (with `on_bad_image = skip`). The digits come from the one reading that looks for damaged images; nothing is read for them again.
+# In scoring, batch norm multiplies and adds constants, and so does the convolution before it. `fuse_bn` merges the two. That moves the rounding, so we fuse only where the device computes in 16 bits; float32 keeps the arithmetic of the paper's code.
 
 # %%
 #| export
+def fuse_bn(model: nn.Module) -> nn.Module:
+    "A copy for scoring, with batch norm merged into the convolutions of all blocks."
+    model = copy.deepcopy(model).eval()
+    blocks: list[Any] = [layer for layer in model.modules() if isinstance(layer, Block)]
+    for block in blocks:
+        block.conv1 = fuse_conv_bn_eval(block.conv1, block.bn1)
+        block.conv2 = fuse_conv_bn_eval(block.conv2, block.bn2)
+        block.bn1, block.bn2 = nn.Identity(), nn.Identity()
+        shortcut: Any = block.shortcut
+        if isinstance(shortcut, nn.Sequential):
+            conv, norm = shortcut.children()
+            block.shortcut = fuse_conv_bn_eval(conv, norm)  # type: ignore[type-var, arg-type]
+    return model
+
+
 def fused_for(device: Device, model: nn.Module) -> nn.Module:
-    "The model as it predicts on a device: batch norm joins convolutions of 16 bits, uncompiled."
+    "The model for scoring on a device: fused in 16 bits, unless the device compiles it."
     return model if device.precision == "fp32" or device.compiles else fuse_bn(model)
 
 
+# %%
+image, model = torch.randn(2, 3, 32, 32), MSHNet()
+with torch.no_grad():
+    model.train()(image)  # moves the statistics away from their start
+    test_close(fuse_bn(model)(image)[1], model.eval()(image)[1], eps=1e-4)
+
+# %% [markdown]
+# ## The task
+#
+# There are two phases. Up to and including epoch `warm_epoch` the paper trains *and scores* the full-size head alone; then all five outputs are supervised. Without a warm-up the second phase begins with the first step. A checkpoint records its phase, because a fused head that was never trained predicts noise.
+
+# %%
+#| export
+RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
+
+
+class DetectionTally:
+    "Counts predictions, batch by batch."
+
+    def __init__(self, config: Config) -> None:
+        self.counts, self.batch_size = Tally(config.rule), config.batch_size
+
+    def add(self, logits: Tensor, batch: Batch) -> Any:  # of each image, its targets
+        "Count a batch, without the copies that fill it up."
+        return self.counts.add(logits, batch.mask, batch.real)
+
+    def gather(self, ranks: OneProcess) -> None:
+        "Join the counts of all processes, in the order of the list."
+        self.counts.join(ranks.all_gather(self.counts), self.batch_size // ranks.count)
+
+    def scores(self) -> Scores:
+        "IoU, nIoU, F1, Pd, Fa."
+        return self.counts.scores()
+
+
+# %%
+#| export
 class Detection(Task):
     "Infrared small target detection with MSHNet."
 
     better = ("iou", 1)
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
-        "The data: train, test, and val where an epoch is chosen on a held-out part."
+        "The data: train, test, and val if the epoch is chosen on a held-out part."
         return splits(self.config, names)
 
     def batch(self, data: Split, rows: list[int], epoch: int | None) -> Batch:
@@ -235,16 +183,16 @@ class Detection(Task):
     def batches(
         self, device: Device, data: Split, plan: Sequence[list[int]], epoch: int
     ) -> Iterator[Batch]:
-        "The batches of a training epoch, made on the device where the pixels lie there."
+        "The batches of a training epoch, made on the device if it holds the pixels."
         if store := store_on(device, self, data):
             return _stored_batches(device, self, store, plan, epoch)
         return super().batches(device, data, plan, epoch)
 
     def model(self) -> nn.Module:
-        "The network with the weights that the seed gives."
+        "The network, with weights drawn from the seed."
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
-            model = make_network(self.config.network)
+            model = _make_network(self.config.network)
             if not isinstance(model, MSHNet):
                 return model
             return init_heads(model, self.config.head_bias, self.config.fusion_start)
@@ -259,7 +207,7 @@ class Detection(Task):
         return mshnet_loss(masks, logits, batch.mask, self.config.loss).mean()
 
     def predict(self, model: Any, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
-        "The logits that are scored; one program serves both phases."
+        "The logits that are scored, by one program for both phases."
         masks, fused = model(normalise(batch.image))
         full = torch.tensor(phase == "full").to(fused.device)
         return torch.where(full, fused, masks[0]).float()
@@ -271,7 +219,7 @@ class Detection(Task):
         return fused_for(device, model)
 
     def rate(self, step: int, per_epoch: int) -> float:
-        "The learning rate of a step, by the rule for large batches."
+        "The learning rate of a step; lr_rule=sqrt scales it with the root of the batch size."
         c, rate = self.config, self.config.lr
         if c.lr_rule == "sqrt":
             whole, grown = (c.batch_size / 4) ** 0.5, step // per_epoch + 1
@@ -279,7 +227,7 @@ class Detection(Task):
         return learning_rate(c, step, per_epoch, rate)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        "The optimizer, with a rate of their own for the parts that join after a warm-up."
+        "The optimizer; parts that join after a warm-up have a learning rate of their own."
         c, late = self.config, ("output_1", "output_2", "output_3", "final")
         if c.join_rate == 1:
             return super().optimizer(model)
@@ -291,7 +239,7 @@ class Detection(Task):
         return make_optimizer(c.optimizer, groups, c.weight_decay)
 
     def identity(self, parts: dict[str, Split]) -> dict[str, str]:
-        "What a resumed run must agree on: the pixels of each split, and its list of names."
+        "What a resumed run must share: the pixels of each split, and its list of names."
         return _pixel_identity(parts)
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
@@ -307,7 +255,7 @@ class Detection(Task):
         return found
 
     def seen(self, data: Split, said: dict[str, str]) -> int | None:
-        "How many images of a split the weights were trained on, whatever their names."
+        "How many images of a split are training images of the weights, by their pixels."
         known = set(said.get("training images", "").split())
         return len(image_digests([data]) & known) if known else None
 
@@ -316,29 +264,65 @@ class Detection(Task):
         resolve("mshnet.show:draw_run")(folder)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
-        return advice_if_dead(history, self.config)
+        return _advice_if_dead(history, self.config)
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
         "Images, and where their pixels lie."
         return _about_images(self, parts, device)
 
     def facts(self, data: Split) -> dict[str, Any]:
-        "Images that could not be read, for which others stood in."
+        "Unreadable images, which other images replaced."
         replaced = sorted(data.stores.get("replaced", ()))
         return {"replaced": replaced} if replaced else {}
 
 
 # %% [markdown]
+# We take one step by hand: the data, a batch, and the loss of the full phase.
+
+# %%
+settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
+config = Config(**settings, warm_epoch=5, device="cpu", precision="fp32")
+task, device = make_task(config), open_device("cpu", "fp32")
+model, parts = task.model(), task.splits()
+train: Data = parts["train"]
+plan = task.plan(train, epoch=0)
+batch = task.batch(train, plan[0], epoch=0)
+loss = task.loss(model, batch, task.phase(6))
+loss.backward()
+test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
+assert torch.equal(task.model().final.weight, model.final.weight)  # the same seed
+slow = Detection(Config(join_rate=0.1)).optimizer(model).param_groups
+test_eq([(len(group["params"]), group["lr"]) for group in slow][1], (8, 0.0001))
+loss
+
+# %% [markdown]
+# Scoring runs the network over a split, counts each batch, and states the protocol beside the scores.
+
+# %%
+tally = DetectionTally(config)
+count_predictions(tally.add, task, model, parts["test"], device, "full")
+tally.gather(device.ranks)
+scores = score_split(task, model, parts["test"], device, "full")
+test_eq(scores, tally.scores())
+test_eq(digits(["b", "a"]), digits(["a", "b"]))  # the list's digest ignores its order
+how = protocol(task, parts["test"], scores, device, Origin("untrained"))
+test_eq((how["resize"], how["images"]), (RESIZE, 2))
+print(scores)
+
+
+# %% [markdown]
 # ## Where the pixels lie
 #
-# Batches can come in two ways. The host's threads make them with Pillow, image by image, and send them. Or the pixels of the split lie on the device, once for the whole run, and an epoch sends nothing but a few numbers for each image (see the data notebook): for a fast chip, which would wait for the host. The draws are the same, the masks too, and the images up to a grey level or two. `cache` decides, and `auto` takes the device if it is a GPU or a TPU with four times the room that the pixels need.
+# Batches come in one of two ways. The host makes them with Pillow, image by image, and transfers them. Or the device holds the pixels of the split for the whole run, and an epoch transfers a few numbers for each image (see the data notebook). The second way is for a fast chip, which would wait for the host. Both draw the same augmentation and give the same masks; the images differ by two grey levels at most.
+#
+# The setting `cache` chooses. Its default `auto` takes the device if it is a GPU or a TPU with four times the memory that the pixels need.
 
 # %%
 #| export
 def store_on(device: Device, task: Task, split: Split) -> DeviceImages | None:
-    """The pixels of a training split on the device; None: the host sends batches.
+    """The pixels of a training split on the device; None: the host makes the batches.
 
-    UserError if they must be there and cannot.
+    UserError if cache=device is set and the pixels cannot lie there.
     """
     cache, own = task.config.cache, type(task).batch is not Detection.batch
     robust = task.config.augment == "robust"  # noise is made on the host
@@ -361,7 +345,7 @@ def store_on(device: Device, task: Task, split: Split) -> DeviceImages | None:
 
 
 def _about_images(task: Task, parts: dict[str, Split], device: Device) -> dict[str, str]:
-    "What is printed of the images before a run; lines by their heading."
+    "The lines about the images that a run prints first, by their heading."
     counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
     preset = f", preset {task.config.preset}" if task.config.preset else ""
     kind = parts["train"].source if task.config.dataset_dir else "synthetic scenes"
@@ -373,21 +357,8 @@ def _about_images(task: Task, parts: dict[str, Split], device: Device) -> dict[s
     return {"data": f"{kind}: {counts} images{preset}", "pixels": pixels}
 
 
-def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
-    "Digits of the pixels of each split, and of its list of names."
-    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
-    trained = [parts[name] for name in ("train", "val") if name in parts]
-    if all(map(complete, trained)):
-        same["training list"] = hash_of_all(trained)  # the same with every seed
-        same["training images"] = " ".join(sorted(image_digests(trained)))
-    for name, split in parts.items():
-        listed = "\n".join(listed_names(split))
-        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
-    return same
-
-
 class _BatchIndex(NamedTuple):
-    "What an epoch sends of a batch whose pixels are there already."
+    "What an epoch transfers for a batch whose pixels lie on the device."
 
     numbers: Tensor  # [B,15+2S] int32
 
@@ -412,82 +383,107 @@ def _stored_batches(
         yield batch._replace(image=batch.image.contiguous(memory_format=device.layout))
 
 
-# %% [markdown]
-# A step of the task by hand: its data, a batch, the loss of each phase. And both ways to make the batches of an epoch, compared:
-
 # %%
-settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
-config = Config(**settings, warm_epoch=5, device="cpu", precision="fp32")
-task, stored = make_task(config), Detection(config.model_copy(update={"cache": "device"}))
-device, model, parts = open_device("cpu", "fp32"), task.model(), task.splits()
-train: Data = parts["train"]
-plan = task.plan(train, epoch=0)
-batch = task.batch(train, plan[0], epoch=0)
-loss = task.loss(model, batch, task.phase(6))
-loss.backward()
-test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
-assert fused_for(device, model) is model  # in float32
-slow = Detection(Config(join_rate=0.1)).optimizer(model).param_groups
-test_eq([(len(group["params"]), group["lr"]) for group in slow][1], (8, 0.0001))
+stored = Detection(config.model_copy(update={"cache": "device"}))
+assert store_on(device, task, train) is None and store_on(device, stored, train)
 ways = [list(each.batches(device, train, plan, 0)) for each in (task, stored)]
 for one, other in zip(*ways, strict=True):
     test_eq(one.mask, other.mask)
     assert (one.image.int() - other.image.int()).abs().max() <= 2
-assert store_on(device, task, train) is None
 print(stored.about(parts, device))
-loss
-
-# %% [markdown]
-# The same seed starts from the same weights. The scores of a split, and what is written of them:
-
-# %%
-assert torch.equal(task.model().final.weight, model.final.weight)
-test_eq(digits(["b", "a"]), digits(["a", "b"]))
-tally = DetectionTally(config)
-count_predictions(tally.add, task, model, parts["test"], device, "full")
-tally.gather(device.ranks)
-scores = score_split(task, model, parts["test"], device, "full")
-test_eq(scores, tally.scores())
-test_eq(
-    [x.shape for x, _ in predictions(task, model, parts["test"], device, "full")], [(2, 1, 32, 32)]
-)
-how = protocol(task, parts["test"], scores, device, Origin("untrained"))
-test_eq((how["resize"], how["images"]), (RESIZE, 2))
-with tempfile.TemporaryDirectory() as tmp:
-    Evaluation(scores, how, {}).save(Path(tmp))
-    test_eq(sorted(os.listdir(tmp)), ["details.json", "scores.json"])
-print(scores)
-
-# %% [markdown]
-# A task that lacks one of the six methods reports which:
-
-# %%
-with expect_fail(LookupError, contains="Task does not define its model"):
-    Task(Config()).model()
 
 
 # %% [markdown]
-# In scoring, batch norm multiplies and adds constants, and so does the convolution before it: they can be one. The sums are then rounded elsewhere, so this is done where numbers have 16 bits anyway; float32 keeps the arithmetic of the paper's code.
+# ## What a resumed run must share
+#
+# A resumed run must have the same pixels and the same lists. If a split has an unreadable image, its digest differs from that of the whole split. Then only its list must agree, and a run with a damaged image can be resumed (with `on_bad_image = skip`). The digests come from the pass that looks for damaged images; nothing is read twice.
 
 # %%
 #| export
-def fuse_bn(model: nn.Module) -> nn.Module:
-    "A copy, for scoring alone, in which the convolutions of all blocks do their batch norm's work."
-    model = copy.deepcopy(model).eval()
-    blocks: list[Any] = [layer for layer in model.modules() if isinstance(layer, Block)]
-    for block in blocks:
-        block.conv1 = fuse_conv_bn_eval(block.conv1, block.bn1)
-        block.conv2 = fuse_conv_bn_eval(block.conv2, block.bn2)
-        block.bn1, block.bn2 = nn.Identity(), nn.Identity()
-        shortcut: Any = block.shortcut
-        if isinstance(shortcut, nn.Sequential):
-            conv, norm = shortcut.children()
-            block.shortcut = fuse_conv_bn_eval(conv, norm)  # type: ignore[type-var, arg-type]
-    return model
+def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
+    "Digests of the pixels of each split, and of its list of names."
+    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
+    trained = [parts[name] for name in ("train", "val") if name in parts]
+    if all(map(complete, trained)):
+        same["training list"] = hash_of_all(trained)  # the same with every seed
+        same["training images"] = " ".join(sorted(image_digests(trained)))
+    for name, split in parts.items():
+        listed = "\n".join(listed_names(split))
+        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
+    return same
+
+
+# %% [markdown]
+# ## Predictions that die
+#
+# A detector can end in two states from which it hardly learns: it predicts everything, or nothing. The loss notebook shows why the SLS loss has next to no gradient in both.
+#
+# The paper's recipe gets there in two steps. In its warm-up, plain IoU does not see the predicted area, and the prediction floods: a tenth to a third of all pixels is common. Then three heads and the fusing convolution join. They have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head stands at a logit of -11. A fusing weight that moves by 0.05 in each of its nine taps moves the fused background by 5. After a few such steps chance decides on which side of 0 it stands, and Adagrad, which never forgets these steps, leaves it there. The seeds that survive are those that left the flood in time.
+#
+# Clipping gradients cannot help, because Adagrad's step does not depend on their size. Two remedies do:
+#
+# - a loss with a gradient everywhere and no late heads (`--preset steady`);
+# - with the paper's loss and network, a fusing convolution that starts as the full-size head, and smaller steps for the late parts (`--fusion-start full_size --join-rate 0.1`).
+#
+# A run reports such a state in the epoch where it happens.
+
+# %%
+#| export
+_FLOODED = 50_000  # false pixels per million
+
+
+def _advice_if_dead(
+    history: list[dict[str, Any]],  # the log of a run
+    config: Config,
+) -> str:  # one line in the epoch where the prediction dies; else empty
+    "The remedy for a prediction that is everything or nothing."
+    scored = [e for e in history if "scores" in e]
+    late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
+    now, before = (_death(log, config, late) for log in (scored, scored[:-1]))
+    remedied = config.fusion_start == "full_size" and config.join_rate < 1
+    if now in ("", before) or (late and remedied and scored[-1]["phase"] == "warm-up"):
+        return ""
+    share = scored[-1]["scores"]["fa"] / 1e4
+    what = "is empty" if now == "empty" else f"covers {share:.0f}% of the image"
+    if not late:
+        return (
+            f"the prediction {what}: try a smaller --lr, and look at the masks with `mshnet data`"
+        )
+    what += ", which this recipe may not leave by itself (gradient clipping does not help)"
+    if scored[-1]["phase"] == "warm-up":
+        what = f"covers {share:.0f}% of the image; such runs often die when all heads join"
+    remedy = "--preset steady"
+    if not remedied:
+        remedy += ", or this recipe with --fusion-start full_size --join-rate 0.1"
+    return f"the prediction {what}: begin anew with {remedy}"
+
+
+def _death(scored: list[dict[str, Any]], config: Config, late: bool) -> str:
+    "flooded or empty, if the prediction of the last scored epoch is dead; else an empty text."
+    alive = [
+        e["scores"]["fa"] <= _FLOODED and any(e["scores"][k] for k in ("iou", "pd", "fa"))
+        for e in scored
+    ]
+    if not scored or alive[-1]:
+        return ""
+    if scored[-1]["scores"]["fa"] > _FLOODED:
+        return "flooded"
+    fresh = scored[-1]["epoch"] < max(3, config.epochs // 10) and not any(alive)
+    return "" if fresh and not late else "empty"
 
 
 # %%
-image = torch.randn(2, 3, 32, 32)
-with torch.no_grad():
-    model.train()(image)  # statistics that are not those of the start
-    test_close(fuse_bn(model)(image)[1], model.eval()(image)[1], eps=1e-4)
+def log(*fa, phase="full"):
+    "A log with these false alarm rates; an epoch with a rate of 20 has found a target."
+    each = [{"iou": 0.3 if f == 20 else 0.0, "pd": 0.0, "fa": f} for f in fa]
+    return [{"epoch": i, "phase": phase, "scores": scores} for i, scores in enumerate(each)]
+
+
+paper = Config(**PRESETS["paper"])
+dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5)]  # once is enough
+test_eq([bool(_advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0])
+empty = [bool(_advice_if_dead(log(*[0] * n), Config(epochs=40))) for n in range(1, 8)]
+test_eq(empty, [0, 0, 0, 0, 1, 0, 0])  # steady starts from an empty prediction
+print(_advice_if_dead(log(3e5, phase="warm-up"), paper))
+print(_advice_if_dead(log(20, 9e5), paper))
+print(_advice_if_dead(log(20, 0), Config()))

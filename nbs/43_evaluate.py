@@ -1,7 +1,7 @@
 # %% [markdown]
 # # evaluate
 #
-# > Score weights on a split, with the protocol beside the numbers; predict masks for images.
+# > From a file of weights: its scores on a test list, with their protocol, and probabilities for images in memory.
 
 # %%
 #| default_exp evaluate
@@ -42,29 +42,31 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 
 # %% [markdown]
-# ## From a weights file
+# A file of weights serves two purposes. `evaluate` scores it on a test list, and `predict` gives the probability of target of each pixel of an image. Both begin with the same question: what is in the file?
 #
-# `mshnet test` calls `evaluate`. The protocol beside the scores names the epoch of the weights, and by what that epoch was chosen. Our checkpoints record that, and their task and network. Published weights record nothing; they are of MSHNet, and trained to the end.
+# ## A file of weights
+#
+# Our checkpoints record their task, their network, their epoch, and how that epoch was chosen. The protocol of a score repeats all of it, because a score whose epoch was chosen on the test list means less. Published weights record nothing; we take them as MSHNet, trained to the end.
 
 # %%
 #| export
 @dataclass(frozen=True)
 class Trained:
-    "A model with weights from a file, and what the file records of them."
+    "A model with weights from a file, and the file's record of them."
 
     model: nn.Module  # on the CPU
     phase: str  # the phase it was trained to
     origin: Origin
     task: str = "detect"  # of TASKS
-    said: dict[str, Any] = field(default_factory=dict)  # what the file records; {}: published
+    record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
     threshold: float = 0.5  # of the probability, for detections
 
 
 def trained_model(
     path: str | Path,  # a run's folder or checkpoint, or published weights
-    config: Settings | None = None,  # of weights that record none
+    config: Settings | None = None,  # for weights that record none
 ) -> Trained:
-    "A model with weights from a file; UserError if that cannot be."
+    "A model with weights from a file; UserError if the file holds none, or they do not fit."
     path = weights_file(path)
     with as_user_error():
         content = read_file(path)
@@ -73,18 +75,20 @@ def trained_model(
         config = config or Config()
         return Trained(_fitted(config, content, path), "full", origin, config.task)
     try:
-        said = {name: content[name] for name in ("phase", "epoch", "best", "config")}
-        said["data"] = content.get("data", {})  # exported weights of before have none
-        origin, threshold = origin_of(said), float(content.get("threshold", 0.5))
-        if said["epoch"] != said["best"]["epoch"]:
-            chosen = f"epoch {said['epoch']}, named by its file {path.name}"
+        record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
+        record["data"] = content.get("data", {})  # exported weights of before have none
+        origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
+        if record["epoch"] != record["best"]["epoch"]:
+            chosen = f"epoch {record['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)
-        task = said["config"].get("task", "detect")
-        made = settings_from(said["config"]) if task in TASKS else None
+        task = record["config"].get("task", "detect")
+        made = settings_from(record["config"]) if task in TASKS else None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
-        raise UserError(f"{path}: has weights, but what it says of them makes no sense") from None
+        raise UserError(
+            f"{path}: holds weights, but its record of them is damaged; use another file"
+        ) from None
     model = _fitted(made or settings_class(task)(), content, path)
-    return Trained(model, str(said["phase"]), origin, task, said, threshold)
+    return Trained(model, str(record["phase"]), origin, task, record, threshold)
 
 
 def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
@@ -96,7 +100,9 @@ def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
 
 
 # %% [markdown]
-# Scoring needs the test list alone, so a folder without a training list will do.
+# ## Scoring
+#
+# `mshnet test` calls `evaluate`. It reads the test list alone, and accepts a folder without a training list. If the weights were trained on images of the list, it warns, whatever the names of the files.
 
 # %%
 #| export
@@ -112,17 +118,17 @@ def evaluate(
         )
     device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
     if config.num_devices > 1 and device.world == 1:
-        text = "num_devices is for training; to score in several processes start them by torchrun"
+        text = "num_devices is for training; to score in several processes, start them by torchrun"
         warnings.warn(text, stacklevel=2)
     device.keep(program_folder(config))
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     task = make_task(config.model_copy(update={"batch_size": fits}))
     test = task.splits(["test"])["test"]
-    seen = task.seen(test, trained.said.get("data", {}))
+    seen = task.seen(test, trained.record.get("data", {}))
     if seen:
         warnings.warn(
             f"{seen} of the {len(test)} scored images are among the training "
-            "images of these weights, so the score says nothing of new images",
+            "images of these weights; the score does not hold for new images",
             stacklevel=2,
         )
     origin = replace(trained.origin, seen=seen)
@@ -138,8 +144,8 @@ model = make_task(config).model().eval()
 with tempfile.TemporaryDirectory() as tmp:
     path = f"{tmp}/best.pt"
     torch.save({"state_dict": model.state_dict()}, path)
-    trained = trained_model(path)
-    assert isinstance(trained, Trained) and trained.phase == "full" and trained.origin.seed is None
+    trained: Trained = trained_model(path)
+    assert trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
 print(again.scores, "|", again.protocol["chosen"])
@@ -148,20 +154,20 @@ print(again.scores, "|", again.protocol["chosen"])
 # %% [markdown]
 # ## Predicting
 #
-# For images that are in memory already: any size that the network takes, one probability per pixel. `predict` does it in one call; to predict more than once keep a `Detector`, which reads and places the weights once.
+# `predict` takes images in memory, of any size that the network accepts, and returns one probability for each pixel. To predict more than once, keep a `Detector`: it reads the weights and moves them to the device once.
 
 # %%
 #| export
 class OtherTask(UserError):
-    "Weights that are of another task than detection."
+    "Weights of a task other than detection."
 
     def __init__(self, weights: str | Path, task: str) -> None:
-        super().__init__(f"{weights}: weights of task {task}, which find no targets")
+        super().__init__(f"{weights}: weights of task {task} cannot detect targets")
         self.task = task
 
 
 class Detector:
-    "Weights on a device: called with images it gives the probability of target of each pixel."
+    "Weights on a device; called with images, it returns the probability of target of each pixel."
 
     def __init__(
         self,
@@ -187,7 +193,7 @@ class Detector:
     def __call__(
         self,
         images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
-        batch_size: int = 4,  # images computed at once
+        batch_size: int = 4,  # images of one pass
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target."
         expect_bytes(images)
@@ -195,7 +201,7 @@ class Detector:
         return torch.cat([self._part(rows, size) for rows in images.split(size)])
 
     def _part(self, rows: Tensor, size: int) -> Tensor:
-        "Probabilities of one batch; a compiler gets full ones only, and so compiles once."
+        "Probabilities of one batch, filled up for a compiler so that it compiles once."
         more = size - len(rows) if self.device.compiles else 0
         sent = self.device.transfer(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
         logits = infer(self.device, partial(logits_of, self.model, sent, self.deep))
@@ -203,7 +209,7 @@ class Detector:
 
 
 def expect_bytes(images: Tensor) -> None:
-    "ValueError unless these are images as a detector takes them."
+    "ValueError unless the images are a uint8 tensor [B,3,H,W]."
     if not isinstance(images, Tensor):
         kind = type(images).__name__
         raise ValueError(
@@ -216,7 +222,7 @@ def expect_bytes(images: Tensor) -> None:
 
 
 def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
-    "The prediction of the fused head, or of the single one, for images on the device."
+    "Logits of the fused head (deep) or of the full-size head, for images on the device."
     return model(normalise(images), deep=deep)[1].float()
 
 
@@ -239,7 +245,4 @@ detector = Detector(model, "cpu")
 test_close(detector(images[2:]), probs[2:], eps=1e-2)
 with expect_fail(ValueError, contains="not uint8"):
     predict(model, images.float())
-with expect_fail(ValueError, contains="not a tensor"):
-    expect_bytes(images.numpy())
-print(OtherTask("best.pt", "signs"))
 detector.name, detector.why, tuple(probs.shape)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # show
 #
-# > Pictures of a run: learning curves, what each threshold trades, its best and worst images. Each is a PNG file in the run's folder.
+# > Pictures of a run: learning curves, the trade-off of each threshold, its best and worst images.
 
 # %%
 #| default_exp show
@@ -35,44 +35,10 @@ from mshnet.files import cannot_be_written, write_atomic
 from mshnet.metrics import MATCH, objects
 from mshnet.run import Folder
 
-
 # %% [markdown]
-# A picture is drawn from what the run left on disk (and, where it shows images, from the data set). So the same call works in the runner's cell, in another notebook a week later, and on a machine without a screen. It is saved first and shown second: what you see is the file.
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Picture:
-    "A PNG file that shows itself in a notebook."
-
-    path: Path
-
-    def _repr_png_(self) -> bytes:
-        "Its bytes, for the notebook."
-        return self.path.read_bytes()
-
-
-def png(figure: Figure, **how: Any) -> bytes:
-    "A figure as the bytes of a PNG file."
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110, **how)
-    return file.getvalue()
-
-
-def save_picture(
-    content: Figure | bytes,  # or what `png` made of one
-    path: Path,
-) -> Picture:
-    "Write a picture; UserError if that cannot be done."
-    data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
-    with cannot_be_written(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, data)
-    return Picture(path)
-
-
-# %% [markdown]
-# For the pictures below we need a run. A tiny one will do:
+# A table of scores hides what a picture shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the pictures of a finished run, and each of them can be drawn alone.
+#
+# All of them are drawn from the files of the run; those with images also read the data set. The same call therefore works in the runner's cell, in another notebook a week later, and on a machine without a screen. For this page a tiny run will do:
 
 # %%
 #| output: false
@@ -84,129 +50,46 @@ config = Config(
 )
 run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
 
+
 # %% [markdown]
-# ## What a scoring left
-#
-# `details.json` holds the curves, and a record of each image and each target (`evaluate` explains their numbers). It may come from a different machine or have been edited by hand, so it is checked before anything is drawn from it. Scorings of the first releases have no `targets` and no calibration; some have no such file at all.
+# A picture is saved first and shown second, as a PNG file in the folder `figures` of the run. The reader sees exactly the file.
 
 # %%
 #| export
-Count = Annotated[int, Field(ge=0, le=2**48)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Amount = Annotated[float, Field(ge=0, le=1e12)]
-CURVES = {
-    "pixels": {"threshold", "precision", "recall"},
-    "objects": {"threshold", "pd", "fa"},
-    "calibration": {"pixels", "target", "mean"},  # by tenths of the probability
-}
+@dataclass(frozen=True)
+class Picture:
+    "A PNG file that shows itself in a notebook."
+
+    path: Path
+
+    def _repr_png_(self) -> bytes:
+        "The bytes of the file, for the notebook."
+        return self.path.read_bytes()
 
 
-class Record(BaseModel, extra="ignore", allow_inf_nan=False):
-    "Something read from a file of scores."
+def png(figure: Figure, **how: Any) -> bytes:
+    "A figure as the bytes of a PNG file."
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110, **how)
+    return file.getvalue()
 
 
-class ImageRecord(Record):
-    "The counts of an image, in pixels where no unit is given."
+def save_picture(
+    content: Figure | bytes,  # or the bytes of a PNG file
+    path: Path,
+) -> Picture:
+    "Write a picture; UserError if the file cannot be written."
+    data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
+    with cannot_be_written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, data)
+    return Picture(path)
 
-    name: str
-    inter: Count
-    pred: Count
-    mask: Count
-    targets: Count  # number
-    matched: Count  # number
-    clutter: Count = 0  # number of predictions that touch no target
-    clutter_pixels: Count = 0
-
-    @property
-    def wrong(self) -> int:
-        "Union less intersection."
-        return self.pred + self.mask - 2 * self.inter
-
-    @property
-    def iou(self) -> float:
-        "Overlap; 1 where there is no target and no prediction."
-        union = self.pred + self.mask - self.inter
-        return self.inter / union if union else 1.0
-
-
-class TargetRecord(Record):
-    "A target, and what became of it."
-
-    name: str  # of its image
-    area: Count
-    scr: Amount | None  # how much it stands out
-    matched: bool
-    iou: Fraction | None  # with the prediction that found it
-    covered: Count
-    extra: Count
-    parts: Count
-    merged: bool
-
-
-class Details(Record):
-    "What curves, galleries and the error analysis are made from."
-
-    images: list[ImageRecord] = []
-    curves: dict[str, dict[str, list[Amount | None]] | None] | None = None
-    targets: list[TargetRecord] | None = None
-    settings: dict[str, Any] = {}
-
-    @field_validator("curves")
-    @classmethod
-    def complete(cls, curves: dict[str, Any] | None) -> dict[str, Any] | None:
-        "ValueError unless each point of each curve has all of its numbers."
-        for name, lists in CURVES.items() if curves is not None else ():
-            curve = (curves or {}).get(name)
-            if name == "calibration" and not curve:
-                continue
-            lengths = {len((curve or {}).get(k, ())) for k in lists}
-            if len(lengths) > 1 or (name == "calibration" and lengths != {10}):
-                raise ValueError(f"{name}: lists are missing, or their lengths differ")
-            if curve is None or not any(curve.get("threshold", [1])):
-                raise ValueError(f"{name}: no threshold above 0")
-        return curves
-
-    def curve(self, name: str) -> dict[str, np.ndarray] | None:
-        "One of the curves, NaN where a number does not exist; None if it was not recorded."
-        found = (self.curves or {}).get(name)
-        return {k: np.array(found[k], float) for k in CURVES[name]} if found else None
-
-
-T = TypeVar("T", bound=Record)
-
-
-def read_scores_file(path: Path, kind: type[T]) -> T:
-    "A file of scores, checked; UserError if a scoring would not have written it so."
-    try:
-        return kind.model_validate(read_json(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "all of it"
-        raise UserError(f"{path}: not as a scoring writes it ({where}: {first['msg']})") from None
-
-
-def read_details(
-    folder: Path,  # of a run, or of scores
-) -> Details:
-    "What a scoring recorded; nothing where it recorded nothing."
-    path = folder / "details.json"
-    return read_scores_file(path, Details) if path.exists() else Details()
-
-
-# %%
-details = read_details(run.folder)
-test_eq(len(details.images), len(details.curve("calibration")["mean"]) - 6)
-with expect_fail(ValidationError, contains="lengths differ"):
-    Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}})
-with expect_fail(UserError, contains="not as a scoring writes it"):
-    read_scores_file(run.folder / "config.json", TargetRecord)
-assert issubclass(ImageRecord, Record)
-details.images[0], details.targets[0]
 
 # %% [markdown]
 # ## Colours
 #
-# One man in twelve cannot distinguish red from green, in which hits and false alarms are usually drawn. Ours are from the palette of Okabe and Ito, without their yellow for lines, which white paper swallows. Lines differ in pattern and sign too, so a print in grey can be read.
+# One man in twelve cannot tell red from green, the usual colours of hits and false alarms. Ours are from the palette of Okabe and Ito; we do not draw lines in its yellow, which is faint on white. Lines also differ in pattern and marker, which keeps a grey print readable.
 
 # %%
 #| export
@@ -217,7 +100,7 @@ LINES, SIGNS = ("-", "--", ":", "-."), "osD^vP*"
 def style(
     place: int,  # of a line among those shown
 ) -> dict[str, Any]:
-    "Colour, sign and pattern of a line."
+    "Colour, marker and pattern of a line."
     own = {"color": COLORS[place % 7], "marker": SIGNS[place % 7]}
     return {**own, "linestyle": LINES[place % 4]}
 
@@ -228,7 +111,7 @@ def draw_line(
     y: np.ndarray,  # NaN: a gap
     place: int = 0,  # which style
     label: str = "",
-    at: int | slice | None = None,  # the points that get the sign of the line; None: none
+    at: int | slice | None = None,  # the points that get a marker; None: none
 ) -> None:
     "Draw a curve in the style of its place."
     look = style(place)
@@ -250,7 +133,7 @@ figure
 # %% [markdown]
 # ## Learning curves
 #
-# Loss above, scores below. The step in the loss is no accident: with the end of the warm-up the loss gets location terms and four more heads. So the warm-up has a grey ground.
+# The loss is above, the scores are below. The step in the loss is no accident: at the end of the warm-up the loss gets its location terms and four more heads. We draw the warm-up on grey ground.
 
 # %%
 #| export
@@ -291,11 +174,129 @@ def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]])
 # %%
 learning_curves(run.folder)
 
+# %% [markdown]
+# ## The record of a scoring
+#
+# The next pictures need more than scores. `details.json` holds the curves, and a record of each image and each target (`analyse` explains their numbers). The file may come from a different machine, or somebody may have edited it, so we check it before we draw from it. Files of the first releases have no `targets` and no calibration, and some scorings have no such file at all.
+
+# %%
+#| export
+Count = Annotated[int, Field(ge=0, le=2**48)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0, le=1e12)]
+CURVES = {
+    "pixels": {"threshold", "precision", "recall"},
+    "objects": {"threshold", "pd", "fa"},
+    "calibration": {"pixels", "target", "mean"},  # by tenths of the probability
+}
+
+
+class Record(BaseModel, extra="ignore", allow_inf_nan=False):
+    "A record in a file of scores; numbers must be finite."
+
+
+class ImageRecord(Record):
+    "The counts of an image, in pixels where no unit is given."
+
+    name: str
+    inter: Count
+    pred: Count
+    mask: Count
+    targets: Count  # number
+    matched: Count  # number
+    clutter: Count = 0  # number of predictions that touch no target
+    clutter_pixels: Count = 0
+
+    @property
+    def wrong(self) -> int:
+        "Wrong pixels: union less intersection."
+        return self.pred + self.mask - 2 * self.inter
+
+    @property
+    def iou(self) -> float:
+        "IoU; 1 without any target or prediction."
+        union = self.pred + self.mask - self.inter
+        return self.inter / union if union else 1.0
+
+
+class TargetRecord(Record):
+    "A target: how it looks, and how it was found."
+
+    name: str  # of its image
+    area: Count
+    scr: Amount | None  # signal-to-clutter ratio
+    matched: bool
+    iou: Fraction | None  # with the prediction that found it
+    covered: Count
+    extra: Count
+    parts: Count
+    merged: bool
+
+
+class Details(Record):
+    "The record of a scoring: its images, its curves, its targets."
+
+    images: list[ImageRecord] = []
+    curves: dict[str, dict[str, list[Amount | None]] | None] | None = None
+    targets: list[TargetRecord] | None = None
+    settings: dict[str, Any] = {}
+
+    @field_validator("curves")
+    @classmethod
+    def complete(cls, curves: dict[str, Any] | None) -> dict[str, Any] | None:
+        "ValueError unless the lists of each curve are complete and equally long."
+        for name, lists in CURVES.items() if curves is not None else ():
+            curve = (curves or {}).get(name)
+            if name == "calibration" and not curve:
+                continue
+            lengths = {len((curve or {}).get(k, ())) for k in lists}
+            if len(lengths) > 1 or (name == "calibration" and lengths != {10}):
+                raise ValueError(f"{name}: lists are missing, or their lengths differ")
+            if curve is None or not any(curve.get("threshold", [1])):
+                raise ValueError(f"{name}: no threshold above 0")
+        return curves
+
+    def curve(self, name: str) -> dict[str, np.ndarray] | None:
+        "One of the curves, NaN for undefined values; None if it was not recorded."
+        found = (self.curves or {}).get(name)
+        return {k: np.array(found[k], float) for k in CURVES[name]} if found else None
+
+
+T = TypeVar("T", bound=Record)
+
+
+def read_scores_file(path: Path, kind: type[T]) -> T:
+    "A file of scores, checked; UserError if it is damaged."
+    try:
+        return kind.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole file"
+        raise UserError(
+            f"{path}: is not a valid file of scores ({where}: {first['msg']})"
+        ) from None
+
+
+def read_details(
+    folder: Path,  # of a run, or of scores
+) -> Details:
+    "The record of a scoring; an empty one without details.json."
+    path = folder / "details.json"
+    return read_scores_file(path, Details) if path.exists() else Details()
+
+
+# %%
+details = read_details(run.folder)
+test_eq(len(details.images), len(details.curve("calibration")["mean"]) - 6)
+with expect_fail(ValidationError, contains="lengths differ"):
+    Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}})
+details.images[0], details.targets[0]
+
 
 # %% [markdown]
 # ## What a threshold trades
 #
-# A score belongs to one threshold. The curves show what a different one would give: more targets found for more false alarms (Pd against Fa), and pixel precision against recall. Each curve has its sign once, at the threshold of the scores, probability 0.5. (At threshold 0 every pixel is predicted, and at a recall of 0 none. Those points are left out.)
+# A score belongs to one threshold. The curves show the others: more targets found for more false alarms (Pd against Fa), and precision against recall of the pixels. A marker stands at probability 0.5, the threshold of the scores. We leave out threshold 0, which predicts every pixel, and recall 0, where precision is undefined.
 
 # %%
 #| export
@@ -304,7 +305,7 @@ def draw_trade_off(
     scorings: Sequence[Details],
     of: str,  # "objects": Pd against Fa; "pixels": precision against recall
 ) -> None:
-    "A curve for each scoring, with its sign at probability 0.5."
+    "Draw a curve for each scoring, with a marker at probability 0.5."
     x, y = ("fa", "pd") if of == "objects" else ("recall", "precision")
     curves = {i: curve for i, details in enumerate(scorings) if (curve := details.curve(of))}
     for i, curve in curves.items():
@@ -321,7 +322,7 @@ def draw_trade_off(
         axes.set_xscale("symlog", linthresh=1)
         seen = [100, *(fa for curve in curves.values() for fa in curve["fa"])]
         axes.set_xlim(np.nanmin(seen) / 3, 3 * np.nanmax(seen))
-        axes.set(xlabel="Fa, false pixels per million", ylabel="Pd, part of targets found")
+        axes.set(xlabel="Fa, false pixels per million", ylabel="Pd, fraction of targets found")
     else:
         axes.set(xlabel="recall of target pixels", ylabel="precision")
 
@@ -329,7 +330,7 @@ def draw_trade_off(
 def trade_offs(
     folder: Path,  # of a run
 ) -> Picture:
-    "Pd against Fa, and precision against recall, with the dot at probability 0.5."
+    "Pd against Fa, and precision against recall, with a marker at probability 0.5."
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axes, of in zip(figure.subplots(1, 2), ("objects", "pixels"), strict=True):
         draw_trade_off(axes, [read_details(folder)], of)
@@ -339,13 +340,12 @@ def trade_offs(
 
 
 # %%
-draw_trade_off(Figure().add_subplot(), [Details()], "pixels")  # nothing was recorded
 trade_offs(run.folder)
 
 # %% [markdown]
 # ## Hits, misses and false alarms
 #
-# Each kind has a colour and a shape. The signs are open, so that the target stays visible inside.
+# Hits, misses and false alarms have a colour and a shape each. The markers are open, and the target inside stays visible.
 
 # %%
 #| export
@@ -356,7 +356,7 @@ FALSE_ALARM: Sign = {"edgecolors": "#D55E00", "marker": "D", "label": "false ala
 
 
 def _mark(axes: Axes, places: Sequence[Sequence[float]], sign: Sign) -> None:
-    "Draw an open sign around objects, given by row and column."
+    "Draw an open marker around objects, given by row and column."
     rows, cols = (np.array([p[k] for p in places]) for k in (0, 1))
     axes.scatter(cols, rows, s=90, facecolors="none", linewidths=1.6, clip_on=False, **sign)
 
@@ -379,7 +379,7 @@ def _panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
 
 
 def _legend(figure: Figure | SubFigure, signs: Sequence[Sign] = (HIT, MISS, FALSE_ALARM)) -> None:
-    "A legend of the signs below a figure."
+    "A legend of the markers below a figure."
     axes = figure.axes[0]
     figure.legend(
         handles=[axes.scatter([], [], facecolors="none", **sign) for sign in signs],
@@ -395,10 +395,10 @@ def draw_images(
     prob: np.ndarray,  # [N,S,S] 0..1
     mask: np.ndarray,  # [N,S,S] bool
     titles: Sequence[str],  # of each image
-    verdicts: Sequence[str],  # of each image, above what was hit and missed
+    verdicts: Sequence[str],  # of each image, above its hits and misses
     rule: str,
 ) -> Figure:
-    "Columns of three: the image, the probability, and its hits, misses and false alarms."
+    "A column for each image: the image, the probability, and hits, misses and false alarms."
     figure = Figure(figsize=(2.4 * len(images), 7.9), layout="compressed")
     grid = figure.subplots(3, len(images), squeeze=False)
     for i, (above, middle, below) in enumerate(grid.T):
@@ -421,22 +421,22 @@ draw_images(picture, prob, truth, ["an image"], ["one of each"], "exact")
 # %% [markdown]
 # ## Best and worst images
 #
-# A mean hides its images. The gallery takes the test images in order of their IoU, from worst to best at even steps, so that it cannot flatter.
+# A mean hides its images. The gallery sorts the test images by their IoU and takes some at even steps, from the worst to the best, so it cannot flatter.
 
 # %%
 #| export
 def even_steps(
     length: int,
     count: int,
-) -> list[int]:  # at most `count` places, the first and the last among them
-    "Places at even steps in a list."
+) -> list[int]:  # at most `count`, with the first and the last
+    "Indices at even steps through a list."
     return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
 
 
 def run_config(
     folder: Path,  # of a run
 ) -> Config:
-    "The configuration of a run."
+    "The settings of a run."
     found: Config = settings_from(Folder(folder).read_json("config.json"))
     return found
 
@@ -447,7 +447,7 @@ def predict_some(
     names: Sequence[str],
     size: int,  # to which the images are resized
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # images [N,S,S,3], probabilities, masks [N,S,S]
-    "Predict a few images of a split, on the CPU: they are too few for an accelerator."
+    "Predict a few images of a split, on the CPU."
     pairs = [resize_square(*split.pairs[split.names.index(name)], size) for name in names]
     batch = collate(pairs, [True] * len(pairs))
     prob, mask = predict(weights, batch.image, "cpu"), batch.mask > 0
@@ -458,7 +458,7 @@ def _graded(folder: Path, count: int) -> list[ImageRecord]:
     "Images of a run from the worst to the best IoU, at even steps."
     ranked = sorted(read_details(folder).images, key=lambda image: image.iou)
     if not ranked:
-        raise UserError(f"{folder}: has no scored images yet; train this run to its end")
+        raise UserError(f"{folder}: has no scored images yet; finish the run first")
     return [ranked[i] for i in even_steps(len(ranked), count)]
 
 
@@ -479,28 +479,23 @@ def gallery(
 def draw_run(
     folder: Path,  # of a run
 ) -> None:
-    "Draw learning curves, trade-offs and the gallery into a run's folder, when it has ended."
+    "Draw learning curves, trade-offs and the gallery into the folder of a finished run."
     for draw in (learning_curves, trade_offs, gallery):
         draw(folder)
 
 
 # %% [markdown]
-# With a run of four epochs on 64x64 pixels this is no proud sight, but an honest one:
+# The gallery of a run of four epochs on 64x64 pixels is not impressive, but it is honest:
 
 # %%
 test_eq(even_steps(9, 3), [0, 4, 8])
-draw_run(run.folder)
-test_eq(run_config(run.folder).base_size, 64)
-test = splits(config)["test"]
-images, prob, mask = predict_some(run.folder / "best.pt", test, test.names[:2], size=64)
-test_eq((images.shape, prob.shape, mask.shape), ((2, 64, 64, 3), (2, 64, 64), (2, 64, 64)))
 gallery(run.folder)
 
 
 # %% [markdown]
 # ## Before training, and after
 #
-# The most common error in a new data set is seen at a glance: masks that belong to other images. And a network should find more than a classical filter: `evaluate` has the top-hat filter, with the window and the threshold that are best on the training images, so the comparison is fair.
+# The most common error in a new data set is seen at a glance: masks that belong to other images. `samples` shows some pairs before training. Afterwards, a network should find more than a classical filter. `beside_top_hat` compares it with the top-hat filter of the analyse page, at the window and the threshold that are best on the training images.
 
 # %%
 #| export
@@ -526,7 +521,7 @@ def beside_top_hat(
     folder: Path,  # of a run
     count: int = 4,
 ) -> Picture:
-    "Test images with MSHNet's and the top-hat filter's detections, and both score lines."
+    "Test images with the detections of MSHNet and of the top-hat filter, and both score lines."
     config, names = run_config(folder), [row.name for row in _graded(folder, count)]
     parts = splits(config)
     weights = folder / "best.pt"

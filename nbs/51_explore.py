@@ -1,7 +1,7 @@
 # %% [markdown]
 # # explore
 #
-# > Two widgets in a notebook: one walks through images, one follows a run.
+# > Two widgets for a notebook: walk through the images of a run, worst first, and watch a run while it trains.
 
 # %%
 #| default_exp explore
@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from fastcore.test import expect_fail, test_close, test_eq
 from PIL import Image
 
-from mshnet.show import Picture
 from mshnet.train import train
 
 # %%
@@ -77,7 +76,7 @@ from mshnet.train import judge_split
 from mshnet.weights import weights_file
 
 # %% [markdown]
-# A result is understood image by image. Both widgets need a run; a tiny one will do:
+# The pictures of `show` choose what to show. To learn why a score is what it is, we choose ourselves: this image, that target, a lower threshold. `explore` is a widget for that. `watch` is a widget for a run that is still training. Both return a still picture where nobody can move a slider. For this page a tiny run will do:
 
 # %%
 #| output: false
@@ -89,39 +88,9 @@ run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
 
 
 # %% [markdown]
-# ## TensorBoard
-#
-# Colab and Jupyter can open TensorBoard inside the notebook. A headless run must not, because it would leave a server behind. It gets the command instead.
-
-# %%
-#| export
-def tensorboard(
-    folder: Path,  # of a run
-) -> str:  # what happened
-    "Open TensorBoard in the notebook, where someone sits before it."
-    logs = folder / "tensorboard"
-    if not logs.exists():
-        return (
-            "TensorBoard is not installed: pip install tensorboard, and the next epochs are logged"
-        )
-    if not interactive():
-        return f"tensorboard --logdir {logs}"
-    from IPython import get_ipython
-
-    shell: Any = get_ipython()  # type: ignore[no-untyped-call]
-    shell.run_line_magic("load_ext", "tensorboard")
-    shell.run_line_magic("tensorboard", f"--logdir {logs}")
-    return f"TensorBoard shows {logs}"
-
-
-# %%
-assert "tensorboard" in tensorboard(run.folder).lower()
-
-
-# %% [markdown]
 # ## Walking through images
 #
-# A gallery shows what it chose. To learn why a score is what it is we walk through the images, worst first, move the threshold and look at a target from near. A view is one image with its prediction. Its verdict at a threshold is in words and in the usual score line, of this image alone.
+# A `View` is one image with its prediction. It has a verdict at each threshold, in words and as the usual score line of this image alone. It also names the spots that deserve a close look: each target, and the highest probability elsewhere.
 
 # %%
 #| export
@@ -132,11 +101,11 @@ class View:
     name: str
     image: np.ndarray  # [S,S,3] uint8
     prob: np.ndarray  # [S,S] float32, 0..1
-    mask: np.ndarray | None  # [S,S] bool; None: nobody has marked the targets
+    mask: np.ndarray | None  # [S,S] bool; None: not known
 
     @property
-    def spots(self) -> dict[str, tuple[int, int]]:  # row and column by what is there
-        "What is worth a look from near: each target, and the highest probability elsewhere."
+    def spots(self) -> dict[str, tuple[int, int]]:  # row and column, by a label
+        "The spots for a close look: each target, and the highest probability elsewhere."
         away, found = self.prob.copy(), {}
         mask = np.zeros_like(self.prob, bool) if self.mask is None else self.mask
         for i, place in enumerate(objects(mask).centroid):
@@ -149,7 +118,7 @@ class View:
 
     @property
     def grade(self) -> float:  # less is worse
-        "By what images are put in order: IoU at 0.5; without a mask, the surest first."
+        "The sort key: IoU at 0.5; without a mask, the highest probability, negative."
         if self.mask is None:
             return -float(self.prob.max())
         pred = self.prob > 0.5
@@ -161,7 +130,7 @@ class View:
         threshold: float,  # a pixel is predicted where the probability is above it
         rule: str = "exact",
     ) -> str:  # one line, or two
-        "What a threshold finds in the image."
+        "The detections at a threshold, and with a mask the score of the image."
         preds = objects(self.prob > threshold)
         if self.mask is None:
             return f"{len(preds)} detections of {preds.area.sum()} pixels"
@@ -185,17 +154,17 @@ list(view.spots)
 
 
 # %% [markdown]
-# One function draws an image at a threshold. The widget below shows its bytes and nothing else, so the widget and a still picture of that threshold are the same. From near one sees pixels, so there the pixels have the colours of the signs.
+# One function draws an image at a threshold. The widget below shows its bytes and nothing else, which makes the widget and a still picture of one threshold equal. The close look shows single pixels, in the colours of hits, misses and false alarms.
 
 # %%
 #| export
 def explored(
     view: View,
     threshold: float = 0.5,
-    spot: int = 0,  # which of the view's spots is seen from near
+    spot: int = 0,  # which of the view's spots is shown magnified
     rule: str = "exact",
 ) -> bytes:  # of a PNG file
-    "An image at a threshold: image, truth, probability and verdict, all of it and from near."
+    "An image at a threshold: image, truth, probability and verdict, whole and magnified."
     known, pred, grey = view.mask is not None, view.prob > threshold, view.image.mean(-1)
     mask = pred if view.mask is None else view.mask
     what, centre = list(view.spots.items())[spot]
@@ -227,24 +196,22 @@ def explored(
 
 
 def _window(centre: int, length: int, half: int) -> slice:
-    "A window around a place, moved inside where it would reach over the edge."
+    "A window around a place, moved inside the image at an edge."
     start = min(max(centre - half, 0), max(length - 2 * half, 0))
     return slice(start, start + 2 * half)
 
 
 # %%
-file = run.folder / "figures" / "explored.png"
-test_eq(save_picture(explored(view), file), Picture(file))
-Picture(file)
+save_picture(explored(view), run.folder / "figures" / "explored.png")
 
 # %% [markdown]
 # ### Which images
 #
-# A split of the run's data, or any folder of images. All are resized to the size of the run, as for its scores, and each is predicted when it is first looked at. They are predicted one by one. In a batch the last digit of a probability may differ, and a picture would depend on what was looked at before.
+# We take a split of the run's data, or any folder of images. A folder has masks if it is called `images` and `masks` is beside it (or under the names of IRSTD-1k), or if it holds both.
 #
-# A folder has masks where it is called `images`, and `masks` is beside it (or IRSTD-1k's names), or where it holds both.
+# All images are resized as for the run's scores, and each is predicted when it is first shown. They are predicted one by one, because in a batch the last digit of a probability may differ, and a picture would depend on the images before it.
 #
-# The order of the test images is known from the run's own scoring. Other images have to be predicted once first; a file that cannot be read is left out, and counted. The order is that of probability 0.5 and stays while the threshold moves: a list that jumps under the hand is no list.
+# The worst images come first. The run's own scoring gives the order of the test images. Other images must be predicted once; unreadable files are left out, with a warning. The order is that of probability 0.5, and it stays when the threshold moves.
 
 # %%
 #| export
@@ -252,14 +219,14 @@ Source = Callable[[int], tuple[np.ndarray, np.ndarray | None]]  # an image and i
 
 
 class Views:
-    "Images to walk through, each with its prediction."
+    "Images to walk through; `view(i)` predicts one."
 
     def __init__(self, names: Sequence[str], pair: Source, detector: Detector, size: int) -> None:
         self.names, self.pair, self.detector, self.size = names, pair, detector, size
-        self.view = lru_cache(64)(self._view)  # those that were looked at last
+        self.view = lru_cache(64)(self._view)  # the last ones
 
     def _view(self, index: int) -> View:
-        "Predict one."
+        "Predict an image."
         image, mask = self.pair(index)
         empty = np.zeros(image.shape[:2], np.uint8)
         batch = collate([resize_square(image, empty if mask is None else mask, self.size)], [True])
@@ -280,21 +247,21 @@ def open_views(
         if images not in ("train", "val", "test"):
             return Views(*_in_folder(Path(images).expanduser()), detector, size)
         if not Folder(weights.parent).read_json("config.json"):
-            raise UserError(f"{weights}: lies in no run's folder; name a folder of images")
+            raise UserError(f"{weights}: is not in the folder of a run; name a folder of images")
         images = _part_of(config, str(images))
     return Views(images.names, images.pairs.__getitem__, detector, size)
 
 
 def _part_of(config: Config, name: str) -> Split:
-    "A part of a run's data: train, val or test; UserError if there is no such part."
+    "A split of a run's data: train, val or test; UserError if the run has no such split."
     parts = splits(config, ["test"] if name == "test" else ["train", "test"])
     if name not in parts:
-        raise UserError(f"images={name!r}: this run held no such part out; write train or test")
+        raise UserError(f"images={name!r}: this run has no validation split; write train or test")
     return parts[name]
 
 
 def _in_folder(folder: Path) -> tuple[list[str], Source]:
-    "The images of a folder, with masks where there are some; UserError if there is no image."
+    "The images of a folder, with their masks if there are any; UserError without an image."
     inside = [folder / name for name, _ in FOLDERS if (folder / name).is_dir()]
     images = inside[0] if inside else folder
     masks = images.parent / dict(FOLDERS).get(images.name, "no masks")
@@ -320,9 +287,9 @@ def _in_folder(folder: Path) -> tuple[list[str], Source]:
 
 def worst_first(
     views: Views,
-    grades: dict[str, float] | None = None,  # by name, where they are known
-) -> list[tuple[str, int]]:  # a line for the list, and the image's place in the views
-    "The images in the order of their error; UserError if none can be read."
+    grades: dict[str, float] | None = None,  # IoU by name; None: predict to find out
+) -> list[tuple[str, int]]:  # a line for the list, and the image's index in the views
+    "The images, worst first; UserError if none is readable."
     found, bad = [], Findings()
     if grades:
         found = [(grades[name], i) for i, name in enumerate(views.names)]
@@ -334,14 +301,13 @@ def worst_first(
     for line in bad.lines(bad.errors):
         warnings.warn(f"left out: {line}", stacklevel=2)
     if not found:
-        raise UserError(f"none of the {len(views.names)} images can be read; name another folder")
+        raise UserError(f"none of the {len(views.names)} images is readable; name another folder")
     words = {i: f"IoU {g:.2f}" if g >= 0 else f"highest {-g:.2f}" for g, i in found}
     return [(f"{views.names[i]}  {words[i]}", i) for _, i in sorted(found)]
 
 
 # %%
-views = open_views(run.folder / "best.pt", "test", run_config(run.folder), "cpu")
-assert isinstance(views, Views)
+views: Views = open_views(run.folder / "best.pt", "test", run_config(run.folder), "cpu")
 known = {image.name: image.iou for image in read_details(run.folder).images}
 test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
 with tempfile.TemporaryDirectory() as tmp:
@@ -356,7 +322,7 @@ worst_first(views)
 # %% [markdown]
 # ### The widget
 #
-# Image, spot and threshold are chosen by hand; the picture follows. The slider draws when it is released: a picture takes half a second, and a queue of them would run after the hand.
+# The user chooses image, spot and threshold, and the picture follows. A picture takes half a second, so the slider draws only when it is released.
 
 # %%
 #| export
@@ -368,7 +334,7 @@ class Explorer:
         views: Views,
         lines: Sequence[tuple[str, int]],  # from `worst_first`
         threshold: float = 0.5,
-        place: int = 0,  # of the line that is chosen at first
+        place: int = 0,  # of the line that is shown first
         rule: str = "exact",
     ) -> None:
         import ipywidgets as w
@@ -389,12 +355,12 @@ class Explorer:
         on.on_click(lambda _: self.step(1))
 
     def draw(self, change: Any = None) -> None:
-        "Show what is chosen."
+        "Draw the chosen image, spot and threshold."
         view, threshold = self.views.view(self.image.value), round(self.threshold.value, 2)
         self.picture.value = explored(view, threshold, self.spot.index or 0, self.rule)
 
     def choose(self, change: Any = None, spot: int = 0) -> None:
-        "Go to another image."
+        "Show a different image."
         self.spot.unobserve_all("index")
         self.spot.options = list(self.views.view(self.image.value).spots)
         self.spot.index = spot
@@ -402,7 +368,7 @@ class Explorer:
         self.draw()
 
     def step(self, by: int) -> None:
-        "Go to a neighbour in the list."
+        "Show a neighbour in the list."
         self.image.index = min(max(self.image.index + by, 0), len(self.image.options) - 1)
 
 
@@ -416,12 +382,12 @@ if find_spec("ipywidgets"):
 
 
 # %% [markdown]
-# Everything together. In a headless run, or where ipywidgets is missing, the same call is a still picture of the same image at the same threshold, kept among the figures of the run.
+# `explore` puts it together. In a headless run, or without ipywidgets, it returns a still picture of the same image at the same threshold, and stores it with the figures of the run.
 
 # %%
 #| export
 def movable() -> bool:
-    "Whether somebody sits before this notebook, and has widgets to move things with."
+    "Whether someone is at this notebook, and has widgets."
     return "ipykernel" in sys.modules and watched()
 
 
@@ -429,14 +395,14 @@ def explore(
     weights: str | Path,  # a run's folder, or a file of weights
     images: str | Path | Split = "test",  # "test", "val", "train": of the run's data; or a folder
     threshold: float = 0.5,
-    place: int = 0,  # in the list of images, of which the worst is the first
-    spot: int = 0,  # which is seen from near: a number of a target, from 0
-    device: str = "cpu",  # few images at a time: not worth a TPU
-    output: str | Path = "",  # where figures/explore.png goes; empty: beside the weights
+    place: int = 0,  # in the list of images, from 0, the worst
+    spot: int = 0,  # which is shown magnified: the number of a target, from 0
+    device: str = "cpu",  # one image at a time is no work for a TPU
+    output: str | Path = "",  # folder for figures/explore.png; empty: that of the weights
 ) -> Any:  # a widget, or a Picture
     "Walk through images, worst first: truth, probability, hits, misses and false alarms."
     if not 0 <= threshold <= 1:
-        raise UserError(f"threshold={threshold}: is a probability; write 0 to 1")
+        raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
     path = Path(weights).expanduser()
     file = weights_file(path)
     run, config = file.parent, run_config(file.parent)
@@ -469,24 +435,24 @@ explore(run.folder, threshold=0.3)
 # %% [markdown]
 # ## Watching a run
 #
-# A run writes what it does into its folder, so it can be watched from anywhere that sees the folder: a different notebook, process or machine with the same disk. The run itself does not notice. A process that was killed leaves the state "running". So if a run has been silent for too long, we report that.
+# A run records its progress in its folder. So we can watch it from a different notebook, process or machine that sees the folder, and the run does not notice. A process that was killed leaves the state "running". If a run has been silent for too long, we report that.
 
 # %%
 #| export
-ENDS = ("finished", "stopped", "failed")  # states of a run that has ended
+_ENDS = ("finished", "stopped", "failed")  # states of a run that has ended
 
 
 def how_far(
     folder: Path,  # of a run
 ) -> str:  # one line, or two
-    "The state of a run by its own records: epochs, time left, the last scores."
+    "The progress of a run by its own records: epochs, time left, the last scores."
     files = Folder(folder)
     status, history = files.read_json("status.json"), files.history()
     done = history[-1]["epoch"] + 1 if history else 0
     epochs = files.read_json("config.json").get("epochs", "?")
     state, lasted = status.get("state", "not begun"), _last_epochs(files)
     text = f"{state}: {done} of {epochs} epochs"
-    if state in ENDS:
+    if state in _ENDS:
         text += f", {status.get('reason', '')}"
     elif lasted and isinstance(epochs, int) and epochs > done:
         text += f", {duration(sum(lasted) / len(lasted) * (epochs - done))} left"
@@ -497,8 +463,8 @@ def how_far(
 def silence(
     folder: Path,  # of a run
     now: float | None = None,  # seconds since 1970; None: now
-) -> str:  # empty: not too long
-    "How long a run has written nothing, if that is too long."
+) -> str:  # empty: all is well
+    "A warning if a running run has written nothing for three epochs, and for three minutes."
     files = Folder(folder)
     written = [
         p.stat().st_mtime
@@ -524,29 +490,32 @@ test_eq(how_far(Path("no run")), "not begun: 0 of ? epochs")
 
 
 # %% [markdown]
-# Curves and numbers do not show that a network predicts nothing, or everything; images do. Three of them are predicted with the last checkpoint, whenever there is a new one, on the CPU of the process that watches. Where there are no images the picture reports why: no checkpoint yet, or a data set that is not available here.
+# Curves and numbers do not show that a network predicts nothing, or everything; images do. The watching process predicts three of them on its CPU whenever there is a new checkpoint. Without images the picture reports why: there is no checkpoint yet, or the data set is not available here.
 
 # %%
 #| export
 class Watch:
-    "A run's folder, as it changes."
+    "A picture of a run that changes."
 
     def __init__(self, folder: str | Path, count: int = 3) -> None:
         self.folder, self.count = Path(folder).expanduser(), count
         self.split: Split | None = None  # read once
-        self.last: tuple[list[int], bytes] = ([], b"")  # the picture, and when its files were new
+        self.last: tuple[list[int], bytes] = (
+            [],
+            b"",
+        )  # when its files were written, and the picture
         if not any((self.folder / name).exists() for name in ("config.json", "status.json")):
             raise UserError(
-                f"{folder}: no run is there; give the folder that `mshnet train` prints"
+                f"{folder}: is not the folder of a run; give the one that `mshnet train` prints"
             )
 
     @property
     def ended(self) -> bool:
-        "Whether nothing more will come."
-        return Folder(self.folder).read_json("status.json").get("state") in ENDS
+        "Whether the run has ended."
+        return Folder(self.folder).read_json("status.json").get("state") in _ENDS
 
     def png(self) -> bytes:
-        "The picture; drawn again if something was written."
+        "The picture; drawn anew if the run has written something."
         names = ("config.json", "status.json", "log.jsonl", "last.pt")
         files = [self.folder / name for name in names]
         stamp = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
@@ -555,17 +524,17 @@ class Watch:
         return self.last[1]
 
     def predictions(self) -> tuple[list[str], tuple[np.ndarray, ...], str]:
-        "Names, images with probabilities and masks, and the rule; UserError if there are none."
+        "Names, images with probabilities and masks, and the matching rule; UserError without them."
         last = self.folder / "last.pt"
         if not last.exists():
-            raise UserError("no checkpoint yet: the first one comes after the first epoch")
+            raise UserError("no checkpoint yet: the first epoch writes the first one")
         config = run_config(self.folder)
         self.split = self.split or _part_of(config, judge_split(config))
         names = [self.split.names[i] for i in even_steps(len(self.split), self.count)]
         return names, predict_some(last, self.split, names, config.base_size), config.rule
 
     def draw(self) -> Figure:
-        "The run as it is now: how far, curves, and the last predictions."
+        "The run as it is now: progress, curves, and the last predictions."
         figure = Figure(figsize=(11.5, 5.4), layout="constrained")
         figure.suptitle(how_far(self.folder), fontsize=10, family="monospace")
         halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.2))
@@ -587,13 +556,13 @@ class Watch:
 # %%
 watching = Watch(run.folder)
 assert watching.ended
-with expect_fail(UserError, contains="no run is there"):
+with expect_fail(UserError, contains="is not the folder of a run"):
     Watch("no run")
 watching.draw()
 
 
 # %% [markdown]
-# The widget looks again when its button is pressed, and every few seconds until the run has ended. That happens between the cells of the notebook that shows it. A notebook that trains is busy, so watch a run from a different one.
+# The widget looks again when its button is pressed, and every few seconds until the run has ended. It can do so only between the cells of its notebook. A notebook that trains is busy; watch its run from a different one.
 
 # %%
 #| export
@@ -611,7 +580,7 @@ class Watcher:
         self.box = w.VBox([w.HBox([button, self.itself]), self.line, self.picture])
 
     def look(self, button: Any = None) -> None:
-        "Show what is there now."
+        "Show the run as it is now."
         folder, now = self.watching.folder, time.strftime("%H:%M:%S")
         try:
             text, self.picture.value = silence(folder), self.watching.png()
@@ -623,19 +592,19 @@ class Watcher:
             self.itself.value, self.itself.disabled = False, True
 
     async def follow(self) -> None:
-        "Look again and again, until the run has ended or the box is closed."
+        "Look every few seconds, until the run has ended or the box is closed."
         while not self.watching.ended and self.box.comm is not None:
             await asyncio.sleep(self.seconds)
             if self.itself.value:
                 self.look()
-        self.look()  # its end may have come while the last picture was drawn
+        self.look()  # the run may have ended during the last picture
 
 
 def watch(
     folder: str | Path,  # of a run
     seconds: float = 5.0,  # between two looks
 ) -> Any:  # a widget, or a Picture
-    "Watch a run: curves, last predictions, time left. Without widgets: as it is now."
+    "Watch a run: curves, last predictions, time left. Without widgets: one picture of it now."
     watching = Watch(folder)
     if not movable():
         return save_picture(watching.png(), watching.folder / "figures" / "watch.png")
@@ -653,7 +622,33 @@ if find_spec("ipywidgets"):
     print(eyes.line.value)
 watch(run.folder)
 
+
+# %% [markdown]
+# ## TensorBoard
+#
+# A run also logs for TensorBoard, if that is installed. Colab and Jupyter can open it inside the notebook. A headless run must not, because it would leave a server behind; it prints the command instead.
+
 # %%
-drawn = sorted(p.name for p in (run.folder / "figures").iterdir())
+#| export
+def tensorboard(
+    folder: Path,  # of a run
+) -> str:  # a line for the user
+    "Open TensorBoard in the notebook, if someone is there to see it."
+    logs = folder / "tensorboard"
+    if not logs.exists():
+        return (
+            "TensorBoard is not installed: pip install tensorboard, and the next epochs are logged"
+        )
+    if not interactive():
+        return f"tensorboard --logdir {logs}"
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()  # type: ignore[no-untyped-call]
+    shell.run_line_magic("load_ext", "tensorboard")
+    shell.run_line_magic("tensorboard", f"--logdir {logs}")
+    return f"TensorBoard shows {logs}"
+
+
+# %%
+print(tensorboard(run.folder))
 place.cleanup()
-drawn

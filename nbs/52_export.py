@@ -1,7 +1,7 @@
 # %% [markdown]
 # # export
 #
-# > A trained detector as a file for other programs, ONNX or safetensors, with a note beside it that holds all a reader needs. It is checked before it gets its name.
+# > A trained detector as a file for other programs, ONNX or safetensors, checked against the network, with a note that describes it.
 
 # %%
 #| default_exp export
@@ -47,14 +47,14 @@ from mshnet.weights import checksum, reinstall, weights_file
 
 
 # %% [markdown]
-# A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. It returns the probability and, for sums and thresholds in float32, the logits.
+# A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. The file returns the probability and, for sums and thresholds in float32, the logits.
 #
-# Batch norm is folded into the convolutions, and the backward passes written by hand for a CPU give way to the plain lines, which every exporter knows.
+# We fuse batch norm into the convolutions, and replace the backward passes for a CPU by the plain lines, which every exporter supports.
 
 # %%
 #| export
 class _InferenceModel(nn.Module):
-    "What an ONNX file holds: bytes in, probability and logits out."
+    "The program of an ONNX file: bytes in, probability and logits out."
 
     def __init__(self, trained: Trained) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class _InferenceModel(nn.Module):
 torch.manual_seed(0)
 model = MSHNet()
 with torch.no_grad():
-    model.train()(torch.randn(2, 3, 32, 32))  # so that batch norm has statistics
+    model.train()(torch.randn(2, 3, 32, 32))  # gives batch norm its statistics
 trained = Trained(model.eval(), "full", Origin("an example"))
 images = torch.randint(0, 256, (2, 3, 48, 32), dtype=torch.uint8)
 probability, logits = _InferenceModel(trained)(images)
@@ -82,9 +82,9 @@ probability.shape, probability.min(), probability.max()
 # %% [markdown]
 # ## ONNX
 #
-# **ONNX** is for other runtimes: onnxruntime, OpenVINO, TensorRT, a browser, C++ and C#. torch follows the model once and records its operations, with the number of images, of rows and of columns left open; it proves that nothing depends on the sizes of the example. Opset 18 is what torch 2.8 writes and what runtimes of the last years read.
+# **ONNX** is for other runtimes: onnxruntime, OpenVINO, TensorRT, a browser, C++ and C#. torch runs the model once and records its operations. The number of images, rows and columns stays open, and torch proves that nothing depends on the sizes of the example. Opset 18 is what torch 2.8 writes and what runtimes of the last years read.
 #
-# torch also records where each line of code lies in the exporter's folders. We remove that.
+# torch also records the folder of each line of code on the exporter's disk. We remove that.
 
 # %%
 #| export
@@ -105,7 +105,7 @@ def _onnx_bytes(trained: Trained) -> bytes:
         )
         proto = made.model_proto
     for part in (*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer):
-        part.ClearField("metadata_props")  # lines of code with their folders
+        part.ClearField("metadata_props")  # lines of code, with their folders
     return bytes(proto.SerializeToString())
 
 
@@ -123,7 +123,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _expect_packages(*names: str) -> None:
-    "UserError with the line that installs what is missing, or does not load."
+    "UserError with the line that installs a missing or broken package."
     for name in names:
         try:
             importlib.import_module(name)
@@ -145,26 +145,26 @@ except UserError as error:  # such as in Colab, where they are not installed
 # %% [markdown]
 # ## safetensors
 #
-# **safetensors** holds the weights alone, for this library and for others that have the network. For `mshnet test` and `--weight-path` it is a checkpoint like any other. So its header holds what a checkpoint states of itself: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
+# **safetensors** holds the weights alone, for this library and for others that have the network. `mshnet test` and `--weight-path` read it like a checkpoint. Its header therefore holds the record of a checkpoint: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
 
 # %%
 #| export
 def safetensors_bytes(trained: Trained) -> bytes:
-    "A safetensors file of the weights, with what their checkpoint states of itself."
+    "A safetensors file of the weights, with the record of their checkpoint."
     from safetensors.torch import save
 
     weights = {k: v.contiguous() for k, v in sorted(trained.model.state_dict().items())}
-    header = json.loads(json.dumps(_own_words(trained) | {"threshold": trained.threshold}))
+    header = json.loads(json.dumps(_own_record(trained) | {"threshold": trained.threshold}))
     header["checksum"] = checksum({**header, "model": weights})
     return save(weights, {"format": "pt", "mshnet": json.dumps(header)})
 
 
-def _own_words(trained: Trained) -> dict[str, Any]:
-    "What a checkpoint states of itself, without folders and machines."
+def _own_record(trained: Trained) -> dict[str, Any]:
+    "The record of a checkpoint, without folders and machines."
     recipe = settings_class(trained.task).recipe_names()
-    config = trained.said.get("config", {})
+    config = trained.record.get("config", {})
     kept = {k: config[k] for k in recipe if k in config and not k.endswith("_list")}
-    return trained.said | {"config": kept}
+    return trained.record | {"config": kept}
 
 
 # %%
@@ -173,14 +173,14 @@ print(f"{len(safetensors_bytes(trained)) / 1e6:.1f} MB")
 # %% [markdown]
 # ## The note beside a file
 #
-# `best.onnx` comes with `best.onnx.json`: what goes in and comes out, the threshold, how the network was trained and which epoch was kept, and the scores of the run with their protocol where they are known. Every language reads JSON, and a person can.
+# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen, and the scores of the run with their protocol if they are known. Programs in every language read JSON, and so do people. Two entries protect the reader:
 #
-# - **The digest.** A bit that flipped on a disk changes a weight, and onnxruntime does not notice. The note holds the SHA-256 of the file.
-# - **The example.** An image that any program can make from a formula, and some logits for it. Whoever writes a reader sees at once whether it is right.
+# - **The digest.** A flipped bit on a disk changes a weight, and onnxruntime does not notice. The note holds the SHA-256 of the file.
+# - **The example.** An image that any program can make from a formula, and some of its logits. The author of a reader sees at once whether it is right.
 
 # %%
 #| export
-KIND, VERSION = "mshnet-export", 2  # raised when an older release could not read the file
+KIND, VERSION = "mshnet-export", 2  # raised when an older release cannot read the file
 FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors"}
 EXAMPLE = "uint8 [1,3,32,32]: (7 row + 13 column + 31 channel + row column) mod 256, all from 0"
 
@@ -203,7 +203,7 @@ def _logits(trained: Trained, images: Tensor) -> Tensor:  # [B,1,H,W]
 
 
 def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
-    "The note beside an exported file, but for its digest; UserError for weights of NaN."
+    "The note beside an exported file, without its digest; UserError for weights of NaN."
     note = {
         "kind": KIND,
         "version": VERSION,
@@ -214,7 +214,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "weights": source.name,
         "phase": trained.phase,
         "chosen": trained.origin.chosen,
-        "config": _own_words(trained).get("config"),
+        "config": _own_record(trained).get("config"),
         "result": _result(source, trained),
     }
     if trained.task != "detect":
@@ -234,11 +234,11 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
 
 
 def _result(source: Path, trained: Trained) -> dict[str, Any] | None:
-    "Scores and protocol of the run, if they are those of these weights."
+    "Scores and protocol of the run, if they belong to these weights."
     result = Folder(source.parent).read_json("scores.json")
     protocol = result.get("protocol")
     ours = isinstance(protocol, dict) and protocol.get("chosen") == trained.origin.chosen
-    return result if ours and trained.said else None
+    return result if ours and trained.record else None
 
 
 # %%
@@ -249,18 +249,18 @@ print(json.dumps({k: v for k, v in note.items() if k != "example"}, indent=1))
 # %% [markdown]
 # ## Reading ONNX
 #
-# `OnnxDetector` is called like a `Detector`, so whatever predicts with one predicts with the other; `open_detector` opens both. It needs onnxruntime and no network of ours. A file is compared with its digest before onnxruntime parses it, and has to compute its example before it is used.
+# `OnnxDetector` is called like a `Detector`, and `open_detector` opens both. It needs onnxruntime and no network of ours. Before a file is used, its digest must agree with the note, and it must compute its example correctly.
 
 # %%
 #| export
 class OnnxDetector:
-    "An ONNX file of `mshnet export`: called with images it returns each pixel's probability."
+    "An ONNX file of `mshnet export`; called with images, it returns each pixel's probability."
 
     def __init__(
         self,
         path: str | Path,
         device: str = "auto",  # or cpu, cuda, cuda:1
-        precision: str = "auto",  # or fp32, which it is
+        precision: str = "auto",  # or fp32, which is the same
     ) -> None:
         if precision not in ("auto", "fp32"):
             raise UserError(f"precision={precision}: an ONNX file computes in fp32; leave it out")
@@ -286,7 +286,7 @@ class OnnxDetector:
     def __call__(
         self,
         images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
-        batch_size: int = 4,  # images computed at once
+        batch_size: int = 4,  # images of one pass
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target."
         expect_bytes(images)
@@ -305,7 +305,7 @@ def open_detector(
     device: str = "auto",
     precision: str = "auto",
 ) -> Detector | OnnxDetector:
-    "What predicts with a file; UserError if nothing can."
+    "The detector of a file; UserError for other files."
     file = Path(path).expanduser()
     if file.suffix.lower() == ".onnx":
         return OnnxDetector(file, device, precision)
@@ -314,7 +314,7 @@ def open_detector(
 
 
 # %% [markdown]
-# Sums in a different order are rounded differently. So equal means: within a thousandth of a logit or, where that is larger than 1, of its size.
+# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative.
 
 # %%
 #| export
@@ -322,7 +322,7 @@ TOLERANCE = 1e-3
 
 
 def _difference(found: Tensor, want: Tensor) -> float:  # in tolerances; up to 1 is equal
-    "The largest difference; infinite where one value is NaN."
+    "The largest difference; infinite for a NaN."
     apart = (found - want).abs() / (TOLERANCE * want.abs().clamp(min=1))
     return float(apart.nan_to_num(math.inf, math.inf).max())
 
@@ -353,7 +353,7 @@ def _read_checked(path: Path) -> tuple[bytes, dict[str, Any]]:
 
 @contextlib.contextmanager
 def _onnx_errors(path: str | Path) -> Iterator[None]:
-    "Turn the exceptions of onnxruntime, which has its own kinds, into one line."
+    "Turn the exceptions of onnxruntime into errors of one line."
     try:
         yield
     except Exception as error:
@@ -399,11 +399,11 @@ def _refuse_pt2(*names: str | Path) -> None:
 # %% [markdown]
 # ## The check
 #
-# Every file is read back before it gets its name. Of a safetensors file all weights have to be equal. An ONNX file is compared with the network on synthetic scenes with targets: noise may leave a detector silent, and silence is easily equal.
+# Every file is read back before it gets its name. In a safetensors file all weights must be equal. An ONNX file is compared with the network on synthetic scenes with targets. Noise would not do: it may leave a detector silent, and two silent detectors agree.
 
 # %%
 #| export
-SIZES = ((1, 32, 32), (2, 64, 48), (3, 32, 160), (1, 256, 256))  # images, height, width
+_SIZES = ((1, 32, 32), (2, 64, 48), (3, 32, 160), (1, 256, 256))  # images, height, width
 
 
 def _scenes(count: int, height: int, width: int) -> Tensor:  # [B,3,H,W] uint8
@@ -421,7 +421,7 @@ def _read_back(path: Path, format: str, trained: Trained) -> float:  # in tolera
         same = all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items())
         return 0.0 if same else math.inf
     detector, found = OnnxDetector(path, "cpu"), []
-    for images in (_scenes(*size) for size in SIZES):
+    for images in (_scenes(*size) for size in _SIZES):
         logits = _logits(trained, images)
         found.append(_difference(detector.run("logits", images), logits))
         found.append(_difference(detector.run("probability", images), torch.sigmoid(logits)))
@@ -441,19 +441,19 @@ if onnx:
             OnnxDetector(path, "cpu")
     assert near < 1 and far > 10
     test_close(detector(images), Detector(model, "cpu", "fp32")(images), eps=1e-4)
-    print(f"{near:.2g} tolerances from its own network, {far:.2g} from another one")
+    print(f"{near:.2g} tolerances from its own network, {far:.2g} from a different one")
     print(detector.why, detector(images[..., :16]).shape)
 
 
 # %% [markdown]
 # ## Exporting
 #
-# The format follows from the name of the file or from `format`. Readers go by the name, so the two must agree.
+# The suffix of the file or `format` selects the format. Readers go by the suffix, so the two must agree.
 
 # %%
 #| export
 def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
-    "The format and the file to write; UserError if that cannot be."
+    "The format and the file to write; UserError if they do not fit."
     named = {suffix: name for name, suffix in FORMATS.items()}.get(Path(output).suffix, "onnx")
     format = format or named
     if format not in FORMATS:
@@ -473,7 +473,7 @@ def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
 
 @dataclass(frozen=True)
 class Exported:
-    "A file that was written, and how near it is to the network."
+    "An exported file, and its difference from the network."
 
     path: Path
     note: Path  # beside it
@@ -486,7 +486,7 @@ class Exported:
 
 
 # %% [markdown]
-# A file is written under another name, read back and compared. Only one that agrees replaces what was there.
+# A file is written under a temporary name, read back and compared. If it agrees with the network, it replaces the old file.
 
 # %%
 #| export
@@ -495,7 +495,7 @@ def export(
     format: str = "",  # onnx (default) or safetensors
     output: str | Path = "",  # file to write; empty: beside the weights, named after them
 ) -> Exported:
-    "Write weights as a file for other programs, and check it; UserError if that cannot be."
+    "Write weights as a file for other programs; UserError if it does not pass its check."
     _refuse_pt2(weights, f".{format}", output)
     source = weights_file(weights)
     trained = trained_model(source)
@@ -530,8 +530,7 @@ def export(
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     torch.save({"state_dict": model.state_dict()}, f"{tmp}/weights.pt")
-    done = export(f"{tmp}/weights.pt", "safetensors")
-    assert isinstance(done, Exported)
+    done: Exported = export(f"{tmp}/weights.pt", "safetensors")
     test_eq(done.difference, 0)
     print(done, sorted(p.name for p in Path(tmp).iterdir()))
 
@@ -547,4 +546,4 @@ with tempfile.TemporaryDirectory() as tmp:
 # target = probability > note["threshold"]
 # ```
 #
-# The files were read by onnxruntime on a CPU. Other runtimes, and onnxruntime on a GPU, were not available.
+# We read the files with onnxruntime on a CPU. Other runtimes, and onnxruntime on a GPU, were not available.

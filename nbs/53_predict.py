@@ -1,7 +1,7 @@
 # %% [markdown]
 # # predict
 #
-# > From a trained detector to its detections: files, folders and videos of any size go in; masks, tables and pictures with the detections marked come out.
+# > Find targets in images, folders and videos of any size: masks, tables, and pictures with the detections marked.
 
 # %%
 #| default_exp predict
@@ -50,9 +50,11 @@ from mshnet.session import alone, bar, duration
 from mshnet.weights import PRETRAINED, reinstall, weights_file
 
 # %% [markdown]
-# `mshnet.evaluate.predict(weights, images)` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, which `mshnet predict` calls, is for those. It reads, predicts, writes and forgets one frame after the other, so their number does not matter. `detect` and `find_targets` are for one picture.
+# `mshnet.evaluate.predict` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture.
 #
-# We begin with one frame, and come to files, folders and damage afterwards. Training takes minutes, so on this page a classical filter stands in for the network. A detector is anything that takes images and returns probabilities. Like the network's channel attention, this filter looks at its whole input: it measures how far a pixel stands out from its neighbours, relative to how uneven the input is.
+# We begin with one frame: what a detection is, and how a frame of any size is predicted. Then come files, results, and damage.
+#
+# Training takes minutes, so on this page a classical filter stands in for the network. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
 
 # %%
 from mshnet.analyse import top_hat_filter
@@ -69,34 +71,135 @@ def stands_out(images, batch_size=4):
 sights = [scene(np.random.default_rng(seed), 160)[0] for seed in (1, 2, 3, 4)]
 Image.fromarray(np.hstack(sights))
 
+
 # %% [markdown]
-# ## Any size
+# ## What is detected
 #
-# The network takes sides that are multiples of 16. A frame is predicted at its own size: we pad it at the right and below with its mirror image up to such a size, and cut the padding off again. (Scores in training are of frames resized to one square, which is different; see the protocol of a score.)
-#
-# A frame with a side above `tile` pixels is cut into tiles that overlap by at least an eighth of that. All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the network's poolings do.
+# A detection is a set of 8-connected pixels whose probability is above the threshold. The threshold is the one stored with the weights, else 0.5, as in the scores. The table of detections holds their place, their box, their area in pixels, and the highest and mean probability of their pixels.
 
 # %%
 #| export
-UNIT = 16  # the network's sides are multiples of this
+@dataclass(frozen=True)
+class Detections(Objects):
+    "The detections of a frame, in the order of their first pixel."
+
+    box: np.ndarray  # [N,4] top, left, bottom, right; the last two are one past the last pixel
+    peak: np.ndarray  # [N] highest probability
+    mean: np.ndarray  # [N] mean probability
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        "Each as plain values."
+        for i, centroid in enumerate(self.centroid):
+            yield {
+                "object": i,
+                "centroid": [round(float(x), 3) for x in centroid],
+                "box": self.box[i].tolist(),
+                "area": int(self.area[i]),
+                "peak": round(float(self.peak[i]), 5),
+                "mean": round(float(self.mean[i]), 5),
+            }
+
+
+def detections(
+    prob: np.ndarray,  # [H,W], 0..1, as from `predict_frame`
+    threshold: float = 0.5,
+) -> Detections:
+    "The 8-connected objects of the pixels whose probability is above a threshold."
+    small, row, col = crop(prob, threshold)  # most rows and columns are empty
+    labels, _ = label(small > threshold, np.ones((3, 3), bool))
+    y, x = np.nonzero(labels)
+    by_object = np.argsort(labels[y, x], kind="stable")
+    y, x = y[by_object], x[by_object]
+    first = np.flatnonzero(np.diff(labels[y, x], prepend=0))  # pixel of each object
+    area, values, y, x = np.diff(first, append=len(y)), small[y, x], row[y], col[x]
+    low, high = ([how.reduceat(v, first) for v in (y, x)] for how in (np.minimum, np.maximum))
+    centroid = [np.add.reduceat(v, first) / area for v in (y, x)]
+    return Detections(
+        centroid=np.stack(centroid, 1),
+        area=area,
+        box=np.stack([*low, *(v + 1 for v in high)], 1),
+        peak=np.maximum.reduceat(values, first),
+        mean=np.add.reduceat(values, first, dtype=float) / area,
+    )
+
+
+# %% [markdown]
+# Pixels that touch at a corner are one object, and the box ends one past its last pixel:
+
+# %%
+corner = np.zeros((6, 8), np.float32)
+corner[1, 2:4], corner[2, 4] = (0.6, 0.7), 0.8
+found: Detections = detections(corner)
+test_eq((len(found), found.area[0], found.box[0].tolist()), (1, 3, [1, 2, 3, 5]))
+test_close(found.mean[0], 0.7)
+image = sights[0]
+prob = stands_out(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0].numpy()
+list(detections(prob).rows())
+
+# %% [markdown]
+# An overlay shows the frame with a box around each detection, labelled with its number in the table and its highest probability. The boxes keep a little distance from the target. Small frames are upsampled by a whole factor, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame.
+
+# %%
+#| export
+_COLOUR = "#E69F00"  # of Okabe and Ito's palette; differs from grey for colour-blind eyes too
+_MOST_LABELS = 50
+
+
+def overlay(
+    pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
+    found: Detections,
+) -> Image.Image:  # longest side up to 4096
+    "A frame with its detections marked."
+    side = max(pixels.shape[:2])
+    scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
+    width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])
+    how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
+    picture = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(13)
+    for i, (top, left, bottom, right) in enumerate(found.box * scale):
+        top, left = max(top - 5, 0), max(left - 5, 0)  # at an edge the box stays in the picture
+        bottom, right = min(bottom + 4, height - 1), min(right + 4, width - 1)
+        draw.rectangle((left, top, right, bottom), outline=_COLOUR)
+        if len(found) > _MOST_LABELS:
+            continue
+        text = f"#{i} {found.peak[i]:.2f}"
+        room = (y for y in (top - 16, bottom + 1) if 0 <= y <= height - 16)  # above, or below
+        x, y = max(1, min(left, width - draw.textlength(text, font) - 1)), next(room, 0)
+        draw.text((x, y), text, _COLOUR, font, stroke_width=1, stroke_fill="black")
+    return picture
+
+
+# %%
+overlay(image, detections(prob))
+
+# %% [markdown]
+# ## Any size
+#
+# The network takes sides that are multiples of 16. We predict a frame at its own size: we pad it at the right and below with its mirror image, and cut the padding off again. (Training scores frames resized to one square, which is different; see the protocol of a score.)
+#
+# If a side is longer than `tile` pixels, we cut the frame into tiles that overlap by at least an eighth. All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the network's poolings do.
+
+# %%
+#| export
+_UNIT = 16  # the network's sides are multiples of this
 TILE = 1024  # longest side that is predicted in one piece
 
 
 def _cut(length: int, tile: int) -> tuple[int, list[int]]:
-    "Side of the tiles along one side of a frame, and where they begin. At most two overlap."
-    whole, most = -(-length // UNIT), tile // UNIT
+    "Side of the tiles along one side of a frame, and their starts. At most two overlap."
+    whole, most = -(-length // _UNIT), tile // _UNIT
     if whole <= most:
-        return whole * UNIT, [0]
+        return whole * _UNIT, [0]
     overlap = max(2, most // 8)
     count = -(-(whole - overlap) // (most - overlap))
     side = -(-(whole + (count - 1) * overlap) // count)
-    starts = [i * (whole - side) // (count - 1) * UNIT for i in range(count)]
-    return side * UNIT, starts
+    starts = [i * (whole - side) // (count - 1) * _UNIT for i in range(count)]
+    return side * _UNIT, starts
 
 
 def _check_tile(tile: int) -> None:
-    "UserError unless a tile can have this side."
-    if tile % UNIT or not 128 <= tile <= 8192:
+    "UserError for an impossible side of a tile."
+    if tile % _UNIT or not 128 <= tile <= 8192:
         raise UserError(f"tile={tile}: write a multiple of 16, at least 128, at most 8192")
 
 
@@ -105,15 +208,13 @@ def _check_tile(tile: int) -> None:
 
 # %%
 test_eq(_cut(1000, 1024), (1008, [0]))
-with expect_fail(UserError, contains="a multiple of 16"):
-    _check_tile(1000)
 _cut(10_000, 1024)
 
 
 # %% [markdown]
 # ### No seam
 #
-# Where two tiles overlap, one fades out as the other fades in. Its weight rises smoothly from 0 to 1 along the overlap, and the other's is the complement. The weights of a pixel therefore add up to 1, and an object on a seam is neither cut nor counted twice.
+# Where two tiles overlap, one fades out as the other fades in. The weight of one rises smoothly from 0 to 1 along the overlap, and the other's is the complement. The weights of a pixel add up to 1, and an object on a seam is neither cut nor counted twice.
 
 # %%
 #| export
@@ -130,7 +231,7 @@ def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side]
 
 
 class Tiling:
-    "How a frame is padded and cut: where its tiles lie, and how much each counts in each pixel."
+    "How a frame is padded and cut: where its tiles lie, and their weights."
 
     def __init__(self, shape: Sequence[int], tile: int = TILE) -> None:
         self.shape = shape[0], shape[1]
@@ -148,7 +249,7 @@ class Tiling:
 
 
 # %% [markdown]
-# A frame of 200x200 pixels in tiles of at most 128 has four. These are their weights, from 0 (black) to 1:
+# A frame of 200x200 pixels has four tiles of at most 128. These are their weights, from 0 (black) to 1:
 
 # %%
 tiling = Tiling((200, 200), 128)
@@ -164,12 +265,14 @@ Image.fromarray((255 * np.hstack(weights)).astype(np.uint8))
 # %% [markdown]
 # ### The same result for any batch size
 #
-# torch may compute four images by a different program than one, and then the last bits differ. On a CPU batches gain little (4% in scoring), so each piece is computed alone there. Other devices gain by batches: each of theirs has four pieces, and the last one is filled up with copies, so the program is the same every time. Tiles are added in a fixed order. So on one machine a frame has the same probabilities, bit for bit, whatever is predicted with it. (Tried on a CPU. On a TPU every size of frame is a program of its own, so frames of one size are best there.)
+# torch may compute four images by a different program than one, and then the last bits differ. On a CPU batches gain little (4% in scoring), so we compute each piece alone. Other devices gain by batches. There each batch has four pieces, the last one filled up with copies, and one program computes all of them. Tiles are added in a fixed order.
+#
+# On one machine a frame therefore has the same probabilities, bit for bit, whatever is predicted with it. (We tested this on a CPU. On a TPU every size of frame is a program of its own, so frames of one size are best there.)
 
 # %%
 #| export
 def _images_per_pass(detector: Callable[..., Tensor]) -> int:
-    "How many pieces a detector computes in one pass, always."
+    "How many pieces a detector computes in each pass."
     device = getattr(detector, "device", None)
     return 1 if device is None or device.kind == "cpu" else 4
 
@@ -178,7 +281,7 @@ def _probabilities(
     detector: Callable[..., Tensor],  # a Detector, or a function like one
     images: np.ndarray,  # [B,H,W] or [B,H,W,3] uint8, sides multiples of 16; B up to one pass
 ) -> np.ndarray:  # [B,H,W] float32, 0..1
-    "Probabilities of target, by one pass; UserError if they are NaN, or memory is missing."
+    "Probabilities of target, by one pass; UserError if they are NaN, or out of memory."
     count, size = len(images), _images_per_pass(detector)
     rows = torch.from_numpy(np.concatenate([images, images[:1].repeat(size - count, 0)]))
     rows = rows.permute(0, 3, 1, 2) if rows.ndim == 4 else rows[:, None].expand(-1, 3, -1, -1)
@@ -190,12 +293,12 @@ def _probabilities(
         pixels = "x".join(map(str, images.shape[1:3]))
         raise UserError(f"no memory for a piece of {pixels}: write a smaller --tile") from None
     if not np.isfinite(prob).all():
-        raise UserError("the prediction is NaN or infinite: the weights are spoiled, use others")
+        raise UserError("the prediction is NaN or infinite: the weights are damaged, use others")
     return prob
 
 
 # %% [markdown]
-# Padding, cutting, predicting and blending are one loop over the tiles. A small frame is a single tile whose weight is 1 everywhere.
+# One loop over the tiles pads, cuts, predicts and blends. A small frame is a single tile, whose weight is 1 everywhere.
 
 # %%
 #| export
@@ -244,16 +347,15 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # %% [markdown]
 # ### What tiles and padding change
 #
-# The network's channel attention looks at the mean and the maximum of its whole input. So a target gets other weights in a tile than in the frame, and other ones beside padding. The filter on this page judges by how uneven its input is, so it shows the effect too. In the second of our scenes the upper two of four tiles are more even than the frame. There it finds a target more, and in the lower two smaller ones:
+# The network's channel attention takes the mean and the maximum of its whole input. A target thus gets different weights in a tile than in the frame, and different ones beside padding. The filter on this page also depends on its whole input, and shows the effect. In our second scene the upper two of four tiles are more even than the frame; there it finds one target more, and two smaller ones in the lower tiles:
 
 # %%
 whole, tiled = (predict_frame(stands_out, sights[1][:150, :141], tile) for tile in (160, 128))
 print(f"mean difference of a probability: {np.abs(tiled - whole).mean():.2g}")
 print(f"pixels above 0.5: {(whole > 0.5).sum()} in one pass, {(tiled > 0.5).sum()} in tiles")
 
-
 # %% [markdown]
-# Trained networks were measured on frames that do fit into one pass ([script and results](../results/predict-tiles)):
+# We measured trained networks on frames that fit into one pass ([script and results](../results/predict-tiles)):
 #
 # | frames | weights | tile | mean difference of a probability | detections in one pass | lost | gained |
 # |---|---|---|---|---|---|---|
@@ -262,116 +364,18 @@ print(f"pixels above 0.5: {(whole > 0.5).sum()} in one pass, {(tiled > 0.5).sum(
 # | 4 synthetic ones of 1500x1500 | the demo's | 1024 | 0.000035 | 61 | 0 | 1 |
 # | the same | the same | 512 | 0.000041 | 61 | 0 | 0 |
 #
-# Single pixels differ by nearly 1 in all of them, at the edges of objects. Padding matters little. Small tiles do matter: in pieces of 256 and less, frames gain a fifth more detections. So a tile should be as large as the memory allows. 1024 is the default; `--tile 2048` takes four times the memory.
+# In all of them single pixels differ by nearly 1, at the edges of objects. Padding matters little. Small tiles do matter: in pieces of 256 and less, frames gain a fifth more detections. A tile should be as large as the memory allows. The default is 1024; `--tile 2048` takes four times the memory.
 #
 # A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most ([folder](../results/predict-large)).
-#
-# ## What is detected
-#
-# A detection is a set of 8-connected pixels whose probability is above the threshold: the one that is stored with the weights, else 0.5, as in the scores. We look for it on the whole frame after blending, so an object on a seam is one object. The table holds its place, its box, its area in pixels, and the highest and mean probability of its pixels.
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Detections(Objects):
-    "The detections of a frame, in the order of their first pixel."
-
-    box: np.ndarray  # [N,4] top, left, bottom, right; the last two are one past the last pixel
-    peak: np.ndarray  # [N] highest probability
-    mean: np.ndarray  # [N] mean probability
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        "Each as plain values."
-        for i, centroid in enumerate(self.centroid):
-            yield {
-                "object": i,
-                "centroid": [round(float(x), 3) for x in centroid],
-                "box": self.box[i].tolist(),
-                "area": int(self.area[i]),
-                "peak": round(float(self.peak[i]), 5),
-                "mean": round(float(self.mean[i]), 5),
-            }
-
-
-def detections(
-    prob: np.ndarray,  # [H,W], 0..1, as from `predict_frame`
-    threshold: float = 0.5,
-) -> Detections:
-    "The 8-connected objects of the pixels whose probability is above a threshold."
-    small, row, col = crop(prob, threshold)  # most rows and columns hold nothing
-    labels, _ = label(small > threshold, np.ones((3, 3), bool))
-    y, x = np.nonzero(labels)
-    by_object = np.argsort(labels[y, x], kind="stable")
-    y, x = y[by_object], x[by_object]
-    first = np.flatnonzero(np.diff(labels[y, x], prepend=0))  # pixel of each object
-    area, values, y, x = np.diff(first, append=len(y)), small[y, x], row[y], col[x]
-    low, high = ([how.reduceat(v, first) for v in (y, x)] for how in (np.minimum, np.maximum))
-    centroid = [np.add.reduceat(v, first) / area for v in (y, x)]
-    return Detections(
-        centroid=np.stack(centroid, 1),
-        area=area,
-        box=np.stack([*low, *(v + 1 for v in high)], 1),
-        peak=np.maximum.reduceat(values, first),
-        mean=np.add.reduceat(values, first, dtype=float) / area,
-    )
-
-
-# %% [markdown]
-# Pixels that touch at a corner are one object, and the box ends one past its last pixel:
-
-# %%
-corner = np.zeros((6, 8), np.float32)
-corner[1, 2:4], corner[2, 4] = (0.6, 0.7), 0.8
-found = detections(corner)
-assert isinstance(found, Detections) and len(detections(0 * corner)) == 0
-test_eq((len(found), found.area[0], found.box[0].tolist()), (1, 3, [1, 2, 3, 5]))
-test_close(found.mean[0], 0.7)
-list(detections(prob).rows())
-
-# %% [markdown]
-# For the eye we draw an overlay: the frame with a box around each detection, its number in the table, and its highest probability. The boxes keep a little distance, so that the target is seen. Small frames are enlarged by a whole factor, very large ones are reduced. With more than 50 detections the labels would cover the frame, so the boxes stand alone.
-
-# %%
-#| export
-COLOUR = "#E69F00"  # of Okabe and Ito's palette; differs from grey for colour-blind eyes too
-MOST_LABELS = 50
-
-
-def overlay(
-    pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
-    found: Detections,
-) -> Image.Image:  # longest side up to 4096
-    "A frame with its detections marked."
-    side = max(pixels.shape[:2])
-    scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
-    width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])
-    how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
-    picture = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(13)
-    for i, (top, left, bottom, right) in enumerate(found.box * scale):
-        top, left = max(top - 5, 0), max(left - 5, 0)  # at an edge the box stays in the picture
-        bottom, right = min(bottom + 4, height - 1), min(right + 4, width - 1)
-        draw.rectangle((left, top, right, bottom), outline=COLOUR)
-        if len(found) > MOST_LABELS:
-            continue
-        text = f"#{i} {found.peak[i]:.2f}"
-        room = (y for y in (top - 16, bottom + 1) if 0 <= y <= height - 16)  # above, or below
-        x, y = max(1, min(left, width - draw.textlength(text, font) - 1)), next(room, 0)
-        draw.text((x, y), text, COLOUR, font, stroke_width=1, stroke_fill="black")
-    return picture
-
-
-# %%
-overlay(image, detections(prob))
 
 # %% [markdown]
 # ## Which weights
 #
-# The library brings one file of trained weights, `pretrained`, so that anyone can look for targets before training anything. Weights of your own are named with `--weight-path`: the folder of a run stands for the best weights in it, and an ONNX file of `mshnet export` works too.
+# The library comes with one file of trained weights, `pretrained`, for a first look before any training. Use `--weight-path` for your own weights: a checkpoint, the folder of a run (its best weights), or an ONNX file of `mshnet export`.
 
 # %%
 #| export
-WHERE_FROM = (
+_WHERE_FROM = (
     "leave it out to use the weights that come with mshnet, or name RUN/best.pt of a run of "
     "`mshnet train`, or a published file (README of github.com/Lliu666/MSHNet, Weights)"
 )
@@ -385,7 +389,7 @@ def _existing(weights: str | Path) -> Path:
     if how := reinstall(path):
         raise UserError(f"{path}: there is no such file{how}")
     what = "a folder without best.pt" if os.path.isdir(path) else "there is no such file"
-    raise UserError(f"weight_path={shown(str(weights))}: {what}; {WHERE_FROM}")
+    raise UserError(f"weight_path={shown(str(weights))}: {what}; {_WHERE_FROM}")
 
 
 def open_weights(
@@ -393,12 +397,12 @@ def open_weights(
     device: str = "auto",
     precision: str = "auto",
 ) -> Detector | OnnxDetector:
-    "The detector of a file of weights, or of an exported ONNX file; UserError if it is neither."
+    "The detector of a file of weights or of an exported ONNX file; UserError for other files."
     return open_detector(_existing(weights), device, precision)
 
 
 # %% [markdown]
-# An untrained network is enough to show the way. Its tiles are the same in any company:
+# An untrained network is enough for an example. A frame has the same probabilities alone and with others:
 
 # %%
 from mshnet.model import MSHNet
@@ -417,7 +421,7 @@ print(network.name, "on", network.why.split(":")[0])
 # %% [markdown]
 # ## Which files
 #
-# An input is a file, a folder or a glob. A folder means the images and videos in it, but not those in folders below, because the folder of a data set has masks below. `**` looks below. A file that is named twice is predicted once, and files are predicted in the order in which they were named.
+# An input is a file, a folder or a glob. A folder means the images and videos in it, but not those in folders below, because the folder of a data set has masks below; `**` includes them. A file that is named twice is predicted once. Files are predicted in the order in which they were named.
 
 # %%
 #| export
@@ -425,12 +429,12 @@ VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 
 def _can_be_read(path: Path) -> bool:
-    "Whether this is a file with the name of an image or a video."
+    "Whether this is a file with the suffix of an image or a video."
     return path.suffix.lower() in (*SUFFIXES, *VIDEOS) and os.path.isfile(path)
 
 
 def _inside(folder: Path) -> list[Path]:
-    "The images and videos of a folder, but hidden ones; UserError if it cannot be listed."
+    "The images and videos of a folder, except hidden ones; UserError if it cannot be listed."
     try:
         return [path for path in visible(folder) if _can_be_read(path)]
     except OSError as error:
@@ -481,42 +485,42 @@ with expect_fail(UserError, contains="there is no such file"):
 # %% [markdown]
 # ### Which frames
 #
-# A file is one frame, or many: the pages of a TIFF, the pictures of a video. Images are read as for training. Grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. 16 bits become 8 by stretching each frame from its minimum to its maximum. The usual percentile stretch looks better to an eye, but it clips the brightest hundredth of the pixels, and a small target is less than that. The price is paid with sensors that have dead or hot pixels, which take the whole range for themselves: replace them by their neighbours first.
+# A file has one frame or many: the pages of a TIFF, the pictures of a video. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. 16 bits become 8 by stretching each frame from its minimum to its maximum. The usual percentile stretch looks better, but it clips the brightest hundredth of the pixels, and a small target is smaller than that. Sensors with dead or hot pixels pay the price, because these take the whole range; replace them by their neighbours first.
 #
-# Frames may be larger than those of training, up to 160 million pixels; a compressed file that claims more is refused. Videos are 8-bit, whatever they were recorded in. A decoder gives what it finds and does not report that a video breaks off, so we compare with the number of pictures, or the duration, in the file's header.
+# A frame may have up to 160 million pixels; a compressed file that claims more is rejected. Videos become 8-bit. A decoder does not report that a video breaks off, so we compare with the number of pictures, or the duration, in the file's header.
 #
-# A fault in a file concerns this file alone. The next one is read all the same, and of a file that breaks off the frames before the break count.
+# A damaged file is skipped, and the next one is read. If a file breaks off, the frames before the break count.
 
 # %%
 #| export
-MOST = 160_000_000  # pixels of a frame; Pillow's own limit is a little higher
+_MOST = 160_000_000  # pixels of a frame; Pillow's own limit is a little higher
 
 
 @dataclass(frozen=True)
 class Frame:
-    "One frame of a file, or why there is none."
+    "One frame of a file, or the error in its place."
 
     file: Path
     number: int  # within its file, from 0
-    single: bool  # the file holds no other
-    pixels: np.ndarray  # [H,W] or [H,W,3] uint8; empty where there is an error
+    single: bool  # the only frame of its file
+    pixels: np.ndarray  # [H,W] or [H,W,3] uint8; empty after an error
     error: str = ""  # one line
 
 
-def _pages(file: Path) -> Iterator[tuple[np.ndarray, bool]]:  # pixels; is it the only page?
-    "The pages of an image file. Raises one of Pillow's many errors if it is not one."
-    with opened(file, MOST) as image:
+def _pages(file: Path) -> Iterator[tuple[np.ndarray, bool]]:  # pixels; whether it is the only page
+    "The pages of an image file. Raises one of Pillow's many errors for other files."
+    with opened(file, _MOST) as image:
         count = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
         for page in range(count):
             image.seek(page)
-            refuse_size(image, MOST)
+            refuse_size(image, _MOST)
             yield pixels_of(image), count == 1
 
 
 def _pictures(file: Path) -> Iterator[tuple[np.ndarray, bool]]:
-    "The pictures of a video. Raises one of many errors if it is not one, or breaks off."
+    "The pictures of a video. Raises one of many errors for other files, and if it breaks off."
     if not importlib.util.find_spec("av"):
-        raise UserError("videos need one package more; run: pip install av")
+        raise UserError("videos need the package av; run: pip install av")
     import av
 
     with av.open(str(file)) as video:
@@ -540,8 +544,8 @@ def frames_of(file: Path) -> Iterator[Frame]:  # the last one may have an error
             number += 1
         if not number:
             raise OSError("no frame")
-    except Exception as error:  # decoders raise many kinds for bytes that make no sense
-        what = trouble(error, "video" if video else "image", MOST)
+    except Exception as error:  # decoders raise many kinds for damaged bytes
+        what = trouble(error, "video" if video else "image", _MOST)
         reason = str(error) if isinstance(error, UserError) else what
         if number:
             reason = f"{reason}, from frame {number}"
@@ -549,7 +553,7 @@ def frames_of(file: Path) -> Iterator[Frame]:  # the last one may have an error
 
 
 def _read_ahead(files: Iterable[Path], workers: int) -> Iterator[Frame]:
-    "The frames of all files, in order; with a worker, a few are read before they are needed."
+    "The frames of all files, in order; a worker reads a few ahead."
     frames = itertools.chain.from_iterable(map(frames_of, files))
     read = prefetch(lambda _: next(frames, None), itertools.count(), min(workers, 1))
     yield from itertools.takewhile(lambda frame: frame is not None, read)
@@ -568,7 +572,7 @@ print(next(frames_of(here / "broken.png")).error)
 # %% [markdown]
 # ## One picture, one line
 #
-# `detect` is for a look from Python: it takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture itself, with the detections marked, for the first cell of a notebook. Without an image it takes a synthetic scene, because no real infrared picture with free terms was available. The detector stays in memory for the next call.
+# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked, for the first cell of a notebook. Without an image it takes a synthetic scene, because no real infrared picture with free terms was available. The detector stays in memory for the next call.
 
 # %%
 #| export
@@ -613,13 +617,13 @@ def _detect_in(
 def detect(
     image: Any,  # a file's name, an array or tensor [H,W] or [H,W,3], or a picture of Pillow
     weights: str | Path = PRETRAINED,  # or a file, or the folder of a run
-    threshold: float | None = None,  # of the probability; None: the one kept with the weights
+    threshold: float | None = None,  # of the probability; None: the one stored with the weights
     device: str = "auto",
 ) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
     """Find small targets in one image of any size, in 8 or 16 bits.
 
-    The box is top, left, bottom, right, the last two one past the last pixel. Raises UserError for
-    what is no image, and for a threshold outside 0 to 1.
+    The box is top, left, bottom, right; the last two are one past the last pixel. Raises UserError
+    for a value that is not an image, and for a threshold outside 0 to 1.
     """
     return list(_detect_in(_pixels_in(image), weights, threshold, device)[0].rows())
 
@@ -630,7 +634,7 @@ def find_targets(
     threshold: float | None = None,
     device: str = "auto",
 ) -> Image.Image:
-    "A picture with the targets that are found in it."
+    "A picture with the detected targets marked."
     if isinstance(image, str) and not image:
         image = scene(np.random.default_rng(7), 256)[0]
     pixels, name = _pixels_in(image), shown(image) if isinstance(image, str) else "the image"
@@ -650,11 +654,11 @@ find_targets(device="cpu")
 # %% [markdown]
 # ## What is written
 #
-# For every frame there is a mask of 0 and 255, an overlay, and on demand the probabilities as a 16-bit image: values of 32,768 and more are probabilities above 0.5. `detections.csv` and `detections.jsonl` hold the same, one line per detection, for a spreadsheet and for programs. Rows and columns count from 0 at the centre of the top-left pixel. `frames.csv` lists all frames.
+# Each frame gets a mask of 0 and 255, an overlay, and on request its probabilities as a 16-bit image, in which 32,768 and more means above 0.5. `detections.csv` and `detections.jsonl` hold the same, one line per detection, for a spreadsheet and for programs. Rows and columns count from 0 at the centre of the top-left pixel. `frames.csv` lists all frames.
 #
-# A frame's files have the name of its file, and the number of the frame where there are several. If two folders hold files of one name, the folder's name precedes it. A name that is still taken gets a number. We compare names without regard to capitals, because some disks do.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do.
 #
-# A picture is written under a temporary name and renamed, so it is whole or not there. Then the lines of its frame are written. Whoever interrupts a prediction finds whole frames.
+# A picture is written under a temporary name and renamed, and then the lines of its frame are written. An interrupted prediction leaves whole frames only.
 
 # %%
 #| export
@@ -667,7 +671,7 @@ TABLES = {  # files and their columns
 
 
 class Writer:
-    "Writes results of frames of these files into a folder: pictures of these kinds, and tables."
+    "Writes the results of frames into a folder: pictures of the given kinds, and tables."
 
     def __init__(
         self, folder: Path, kinds: Sequence[str], files: Iterable[Path], threshold: float = 0.5
@@ -728,7 +732,7 @@ class Writer:
         return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
 
     def save(self, picture: Image.Image, path: Path) -> None:
-        "Write a PNG file whole or not at all; UserError if it cannot be written."
+        "Write a whole PNG file or none; UserError if it cannot be written."
         temporary = path.with_name(f".{path.name}.tmp")
         with cannot_be_written(path):
             try:
@@ -747,7 +751,7 @@ print((here / "detections.csv").read_text())
 # %% [markdown]
 # ### The folder
 #
-# Results go into `predictions/NAME`, named after the run or the file of weights, unless a folder is named. The same prediction again overwrites its own results. Anything else in the folder is kept: with the prediction of other inputs, or files of any other kind, the folder is refused. `summary.json` records how the results were made.
+# Results go into `predictions/NAME`, named after the run or the file of weights, or into the given folder. The same prediction again overwrites its own results. A folder with any other content is rejected. `summary.json` records how the results were made.
 
 # %%
 #| export
@@ -755,7 +759,7 @@ SUMMARY = "summary.json"
 
 
 def _kinds_to_save(save: str) -> list[str]:
-    "Which pictures are written: some of PICTURES with commas, or none."
+    "The kinds of pictures to write, from a list with commas; UserError for an unknown kind."
     words = [word.strip() for word in save.split(",")]
     if words in (["none"], [""]):
         return []
@@ -768,7 +772,7 @@ def _kinds_to_save(save: str) -> list[str]:
 
 
 def _output_folder(weights: Path, output_dir: str | Path) -> Path:
-    "Where results go: into the named folder, or one that is named after the file of weights."
+    "The folder for results: the given one, or one that is named after the weights."
     if output_dir:
         return Path(os.path.expanduser(output_dir))
     in_run = weights.stem in ("best", "last", "previous")
@@ -816,20 +820,20 @@ with expect_fail(UserError, contains="which is no result"):
 # %% [markdown]
 # ## All of it
 #
-# Everything that can be refused is refused before anything is written: settings, weights, inputs, the folder. A file that cannot be read is reported, skipped and counted. Frames of one size that fit into one piece are taken together, a larger one comes alone. A request to stop is obeyed before the next pass of the network, and the frame in progress leaves no trace.
+# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. Frames of one size that fit into one piece are predicted together, and a larger one alone. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
 
 # %%
 #| export
-MOST_WARNINGS = 20  # skipped files that are named on the screen
+_MOST_WARNINGS = 20  # skipped files that are printed
 
 
 @dataclass
 class Summary:
-    "What a prediction did."
+    "The counts of a prediction."
 
     folder: Path
-    files: int = 0  # that were asked for
-    frames: int = 0  # that were predicted
+    files: int = 0  # requested
+    frames: int = 0  # predicted
     detections: int = 0
     skipped: dict[str, str] = field(default_factory=dict)  # file: why
     seconds: float = 0.0
@@ -848,16 +852,16 @@ class Summary:
         )
 
     def skip(self, frame: Frame) -> None:
-        "Count a file that could not be read, and warn."
+        "Count an unreadable file, and warn."
         self.skipped[str(frame.file)] = frame.error
         count = len(self.skipped)
-        if count <= MOST_WARNINGS:
-            more = f" (further ones are in {SUMMARY} only)" if count == MOST_WARNINGS else ""
+        if count <= _MOST_WARNINGS:
+            more = f" (further ones are in {SUMMARY} only)" if count == _MOST_WARNINGS else ""
             warnings.warn(f"{frame.file}: {frame.error}; skipped{more}", stacklevel=2)
 
     @contextlib.contextmanager
     def recorded(self, **content: Any) -> Iterator[None]:
-        "Keep the state in the folder: running, then finished, stopped or failed."
+        "Record the state in the folder: running, then finished, stopped or failed."
         began, state = time.monotonic(), "running"
 
         def record() -> None:
@@ -900,7 +904,7 @@ def _predict_into(
     batches: Iterable[tuple[list[Frame], int]],
     tile: int,
 ) -> None:
-    "Predict frames and write the results, until all are done or somebody asks to stop."
+    "Predict frames and write the results, until all are done or a stop is requested."
     with Stop() as stop:
 
         def check() -> None:
@@ -926,8 +930,8 @@ def predict_files(
     precision: str = "auto",
     tile: int = TILE,  # longest side that is predicted in one piece
     save: str = "masks,overlays",  # pictures to write: some of PICTURES, or none
-    batch_size: int = 4,  # frames of one size that are held together; no result depends on it
-    num_workers: int = -1,  # 0: frames are read when they are needed; -1: by the device
+    batch_size: int = 4,  # frames of one size that are predicted together; no result depends on it
+    num_workers: int = -1,  # 0: no reading ahead; -1: by the device
 ) -> Summary:
     "Predict files, and write masks, tables and overlays."
     _check_tile(tile)
@@ -943,7 +947,7 @@ def predict_files(
     total = 0 if any(file.suffix.lower() in several for file in files) else len(files)
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
     with alone(folder), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="PIL")  # we report what is wrong with a file
+        warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         _clear_folder(folder, kinds)
         with (
             summary.recorded(asked=asked, protocol=_protocol(detector, tile)),
@@ -955,7 +959,7 @@ def predict_files(
 
 
 def _protocol(detector: Detector | OnnxDetector, tile: int) -> dict[str, Any]:
-    "How detections were made."
+    "The protocol of the detections, for summary.json."
     return {
         "weights": detector.name,
         "size": "each frame at its own, padded by its mirror image to multiples of 16",
@@ -968,13 +972,15 @@ def _protocol(detector: Detector | OnnxDetector, tile: int) -> dict[str, Any]:
 
 
 # %% [markdown]
-# Two folders with files of the same names, and a damaged file: four frames are predicted, one warning is given, and the status is 1.
+# We predict two folders with files of the same names, and a damaged file. Four frames are predicted, one warning is printed, and the status is 1.
 
 # %%
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    done = predict_files("", [here / "one", here / "two", here / "broken.png"], here / "out", "cpu")
-assert isinstance(done, Summary) and done.status == 1
+    done: Summary = predict_files(
+        "", [here / "one", here / "two", here / "broken.png"], here / "out", "cpu"
+    )
+assert done.status == 1
 test_eq((done.frames, len(done.skipped), len(caught)), (4, 1, 1))
 print(done)
 sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*"))

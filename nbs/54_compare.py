@@ -1,7 +1,7 @@
 # %% [markdown]
 # # compare
 #
-# > Several runs in one table and one picture, whether they may be compared at all, and what goes wrong in the worst images.
+# > Several runs in one table and one picture: whether they are comparable, which is better at what, and why the worst images are bad.
 
 # %%
 #| default_exp compare
@@ -53,11 +53,13 @@ from mshnet.show import (
 from mshnet.weights import weights_file
 
 # %% [markdown]
-# A run leaves its scores, their protocol, and a record of every image and every target. This notebook reads these files of one run or of several and answers three questions. Which is better, and is the question allowed? Better at what: small targets, dim ones, honest probabilities? And what is wrong where it is wrong?
+# Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, dim ones, true probabilities?
+#
+# A run stores its scores, their protocol, and a record of every image and every target. This page reads these files for one run or several. First it checks whether the scores are comparable. Then it counts targets by size and contrast, measures the calibration, and finds the cause of each wrong pixel. Tables, a picture and files come last.
 #
 # ## What is compared
 #
-# A folder with scores is a run, or what `mshnet test --output-dir` wrote. The settings of the training are in the run's `config.json`; for a scoring in a separate folder, beside the weights.
+# A folder with scores is a run, or an output of `mshnet test --output-dir`. The settings of the training are in the run's `config.json`, or beside the weights if the scoring has a separate folder.
 
 # %%
 #| export
@@ -65,9 +67,9 @@ SCORES = {"iou": "IoU", "niou": "nIoU", "f1": "F1", "pd": "Pd", "fa": "Fa"}
 
 
 class _ScoresFile(Record):
-    "scores.json; the protocol of another task than detection names the task."
+    "scores.json; the protocol of a task other than detection names it."
 
-    scores: dict[str, float | str | None]  # None: there was nothing to divide by
+    scores: dict[str, float | str | None]  # None: undefined, such as Pd without targets
     protocol: dict[str, str | int | float | None]
 
     @model_validator(mode="after")
@@ -92,7 +94,7 @@ class Scored:
 
     @property
     def task(self) -> str:
-        "What was trained."
+        "The task of the training."
         return str(self.protocol.get("task", "detect"))
 
     @property
@@ -104,7 +106,7 @@ class Scored:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        "The settings that the training's result depends on; empty where they are not known."
+        "The settings that change the result of the training; empty if they are not known."
         known = Folder(self.weights.parent).read_json("config.json")
         if not known:
             return {}
@@ -114,16 +116,16 @@ class Scored:
 
 
 # %% [markdown]
-# Each mistake has its own line. A command in it can be copied as it is, so a path with a space is quoted.
+# Each mistake has an error of its own. A command in it can be copied, so a path with a space is quoted.
 
 # %%
 #| export
 def read_scored(
     folder: str | Path,  # a run, or what `mshnet test --output-dir` wrote
 ) -> Scored:
-    "A folder with scores; UserError if it is none."
+    "Read a folder with scores; UserError for any other folder."
     place = Path(os.path.expanduser(folder))
-    if not os.path.isdir(place):  # unlike Path's: False for a name that cannot be
+    if not os.path.isdir(place):  # unlike Path's: False for an impossible name
         what = "a file; name its folder" if os.path.exists(place) else "there is no such folder"
         raise UserError(f"{folder}: {what} (a run, such as runs/NAME, or a folder of scores)")
     if not os.path.exists(place / "scores.json"):
@@ -134,7 +136,7 @@ def read_scored(
             )
         if os.path.exists(place / "config.json"):
             raise UserError(f"{folder}: a run without scores or weights; train it first")
-        raise UserError(f"{folder}: no run (it has neither scores.json nor config.json)")
+        raise UserError(f"{folder}: not a run (it has neither scores.json nor config.json)")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
     scores = {k: v for k in names if not isinstance(v := file.scores[k], str)}
@@ -148,7 +150,7 @@ def _scoring(weights: Path, folder: Path) -> str:
 
 
 # %% [markdown]
-# For the examples below two tiny runs that differ in their seed:
+# The examples below use two tiny runs that differ in their seed:
 
 # %%
 #| output: false
@@ -162,18 +164,23 @@ for seed in (0, 1):
     train(tiny.model_copy(update=update))
 
 # %%
-run = read_scored(f"{place.name}/seed0")
+run: Scored = read_scored(f"{place.name}/seed0")
 with expect_fail(UserError, contains="no such folder"):
     read_scored("no/such")
-assert isinstance(run, Scored)
 run.task, run.name, run.scores
 
 # %% [markdown]
 # ## What may be compared
 #
-# A score is a measurement: of a test set, by a rule. Two are comparable if both are the same: the pixels of the test set (`split_hash` stands for them, so the data set's *name* may differ), their number, the size and the way of the resize, the threshold, the rule of matching. And they are not if one epoch was chosen by looking at the test list and the other was not: the first is then better than it should be. The last epoch, and one chosen on a held-out part, are both honest. Two unknown values are not the same value, so two scores of unknown test sets are not comparable either.
+# A score measures one test set by one rule. Two scores are comparable if both agree:
 #
-# All other differences (settings, seed, precision) are what one wants to compare, or worth a column.
+# - the pixels of the test set and their number (`split_hash` stands for the pixels, so the *name* of the data set may differ);
+# - the size and the way of the resize, the threshold, and the matching rule;
+# - whether the epoch was chosen on the test list. Such a choice makes a score better than it should be. The last epoch, and one chosen on a held-out part, are both honest.
+#
+# Unknown is not equal to unknown: scores of two unknown test sets are not comparable.
+#
+# All other differences (settings, seed, precision) are the object of the comparison, or deserve a column.
 
 # %%
 #| export
@@ -183,9 +190,9 @@ UNKNOWN = "not known"
 
 
 def choice(
-    chosen: str,  # the protocol's phrase
+    chosen: str,  # the protocol's text
 ) -> str:
-    "Whether the test list had a say in which epoch was scored."
+    "Whether the epoch was chosen on the test list."
     if "TEST list" in chosen:
         return "on the test list"
     honest = chosen.endswith(", the last") or "held-out" in chosen
@@ -193,7 +200,7 @@ def choice(
 
 
 def _must(runs: Sequence[Scored]) -> tuple[str, ...]:
-    "What must agree in the protocols; for another task than detection all that it recorded."
+    "The fields that must agree; for a task other than detection, all that it recorded."
     if all(run.task == "detect" for run in runs):
         return MUST
     names = dict.fromkeys(name for run in runs for name in run.protocol)
@@ -201,7 +208,7 @@ def _must(runs: Sequence[Scored]) -> tuple[str, ...]:
 
 
 def _protocol(run: Scored, must: Sequence[str]) -> dict[str, str]:
-    "A run's protocol with the kind of its choice, as text."
+    "A run's protocol as text, with the kind of choice of its epoch."
     known = {k: one_line(str(v)) for k, v in run.protocol.items() if v is not None}
     known["choice"] = choice(known.get("chosen", ""))
     return {name: known.get(name, UNKNOWN) for name in (*must, *MAY)}
@@ -210,13 +217,13 @@ def _protocol(run: Scored, must: Sequence[str]) -> dict[str, str]:
 def _differing(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, list[str]]:  # of each name: the value of each run
-    "Where runs differ."
+    "The fields in which runs differ."
     values = {name: [one_line(str(row[name])) for row in rows] for name in names}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
 
 
 # %% [markdown]
-# The refusal names each field with the value of each run, and the remedy. Two runs of one name are distinguished by their paths; the same run twice is a slip of the hand.
+# The error names each differing field, the value of each run, and the remedy. Two runs of one name are distinguished by their paths. The same run twice is an error.
 
 # %%
 #| export
@@ -225,17 +232,17 @@ class Comparison:
     "Runs side by side."
 
     runs: list[Scored]
-    forbids: dict[str, list[str]]  # what makes the scores incomparable: the value of each run
-    differs: dict[str, list[str]]  # what else differs
+    forbids: dict[str, list[str]]  # fields that make the scores incomparable: the value of each run
+    differs: dict[str, list[str]]  # other fields that differ
 
     @property
     def detected(self) -> bool:
-        "Whether all are of detection, which has records of its targets."
+        "Whether all runs are of detection, which has records of targets."
         return all(run.task == "detect" for run in self.runs)
 
     @property
     def warning(self) -> str:
-        "What stands above everything that is shown; empty if all is well."
+        "The line above every table and picture; empty if the scores are comparable."
         names = ", ".join(self.forbids)
         return f"NOT COMPARABLE, shown anyway; different or not known: {names}" if names else ""
 
@@ -250,9 +257,9 @@ class Comparison:
 
 def compare(
     folders: Sequence[str | Path],
-    anyway: bool = False,  # compare even what is not comparable
+    anyway: bool = False,  # compare even scores that are not comparable
 ) -> Comparison:
-    "Read runs to be compared; UserError if one is none, or if they are not comparable."
+    "Read runs and compare them; UserError if they are not comparable."
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = _distinct([read_scored(folder) for folder in folders])
@@ -291,8 +298,8 @@ def _short(text: str, most: int = 30) -> str:
 # %%
 test_eq(choice("epoch 29, the last"), "without the test list")
 test_eq(choice("epoch 21, by iou on the TEST list itself"), "on the test list")
-both = compare([f"{place.name}/seed0", f"{place.name}/seed1"])
-assert isinstance(both, Comparison) and not both.warning
+both: Comparison = compare([f"{place.name}/seed0", f"{place.name}/seed1"])
+assert not both.warning
 with expect_fail(UserError, contains="named 2 times"):
     compare([f"{place.name}/seed0", f"{place.name}/seed1/../seed0"])
 both.differs
@@ -301,9 +308,9 @@ both.differs
 # %% [markdown]
 # ## Small bins need intervals
 #
-# One rate hides what a detector is bad at. So targets are counted by their area in pixels, and by their signal-to-clutter ratio (see `evaluate` for its formula): below 2 a target hardly differs from its surroundings, above 8 a person sees it at once.
+# One rate hides the weak side of a detector. So we count targets by their area in pixels and by their signal-to-clutter ratio (see `analyse` for the formula). Below 2 a target hardly differs from its surroundings; above 8 a person sees it at once.
 #
-# But of ten tiny targets nine were found: is that 90%? The interval contains the rates that are compatible with it. Wilson's is right for small numbers too, where the usual one would reach beyond 1, or have no width at all where everything was found. For the mean overlap of the found ones it is Student's. Both are meant for independent targets. Those of one image are not quite independent, so read the intervals as the least there is.
+# But if nine of ten tiny targets were found, is that 90%? An interval holds the rates that are compatible with the count. Wilson's is right for small numbers, where the usual interval would reach beyond 1, or have no width if every target was found. For the mean IoU of the found targets we use Student's. Both assume independent targets. The targets of one image are not quite independent, so the true intervals are wider.
 
 # %%
 #| export
@@ -340,8 +347,8 @@ class Bin:
     name: str
     targets: int
     found: int
-    rate: tuple[float, float, float]  # part that was found, with its interval
-    iou: tuple[float, float, float]  # mean of the found ones, with its interval
+    rate: tuple[float, float, float]  # fraction found, with its interval
+    iou: tuple[float, float, float]  # mean of the found targets, with its interval
 
 
 def by_bins(
@@ -365,35 +372,34 @@ def by_bins(
 # %%
 test_close(wilson(9, 10), (0.9, 0.5958, 0.9821), eps=1e-4)
 test_close(mean_interval([0.4, 0.5, 0.6]), (0.5, 0.2516, 0.7484), eps=1e-4)
-areas = by_bins(run.details.targets, "area")
-assert isinstance(areas[0], Bin)
+areas: list[Bin] = by_bins(run.details.targets, "area")
 test_eq([b.name for b in areas], ["1-9", "10-25", "26-64", "65+"])
 test_eq([b.name for b in by_bins([], "scr")], ["0-2", "2-4", "4-8", "8+"])
 areas[1]
 
 
 # %% [markdown]
-# ## Are the probabilities true?
+# ## Calibration
 #
-# Of the pixels with a probability of about 0.7, seven in ten should be a target's. The *expected calibration error* is the mean gap between the probability and the truth, over the tenths of the probability, each weighted by its pixels (Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017).
+# Of the pixels with a probability of about 0.7, seven in ten should belong to a target. The *expected calibration error* is the mean gap between probability and truth, over ten steps of probability, each weighted by its pixels (Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017).
 #
-# Nearly all pixels are background and predicted as such: 99.9% of them lie in the lowest tenth, where the gap is tiny, so the error over all pixels is tiny for any detector, one that finds nothing included. Therefore two more numbers. The error over the pixels of probability 0.1 and more tells how far to trust a probability that draws attention. And the sum of the probabilities, divided by the number of target pixels: below 1, the network predicts too little on the whole. No interval is given: the pixels of one target are right or wrong together.
+# Nearly all pixels are background and predicted as such: 99.9% of them lie in the lowest step, where the gap is tiny. The error over all pixels is therefore tiny for any detector, even for one that finds nothing. We add two numbers. The error over the pixels of probability 0.1 and more measures the probabilities that draw attention. The sum of the probabilities, divided by the number of target pixels, is below 1 if the network predicts too little on the whole. There is no interval, because the pixels of one target are right or wrong together.
 
 # %%
 #| export
 @dataclass(frozen=True)
 class Calibration:
-    "How true probabilities are."
+    "How well probabilities agree with the truth."
 
     all_pixels: float  # expected calibration error
-    upper: float  # the same of the pixels of probability 0.1 and more; NaN if there are none
-    said: float  # target pixels that the probabilities add up to, per true one; NaN: none
+    upper: float  # the same over pixels of probability 0.1 and more; NaN without any
+    predicted: float  # sum of the probabilities per target pixel; NaN without any
 
 
 def calibration(
-    curve: Mapping[str, np.ndarray],  # pixels, target pixels, mean: by tenths of the probability
+    curve: Mapping[str, np.ndarray],  # pixels, target pixels, mean: in ten steps of probability
 ) -> Calibration:
-    "How far the probabilities of a scoring can be trusted."
+    "The calibration of a scoring. Source: Guo et al., ICML 2017."
     pixels, target, mean = (np.nan_to_num(curve[k]) for k in ("pixels", "target", "mean"))
     gap = np.abs(target - pixels * mean)
     return Calibration(
@@ -404,20 +410,19 @@ def calibration(
 
 
 # %% [markdown]
-# A detector that calls everything background is well calibrated by the first number, and given away by the others:
+# A detector that calls everything background is well calibrated by the first number; the others expose it:
 
 # %%
 tenths = np.zeros((3, 10))
 tenths[:, 0] = 10**6, 100, 0
-blind = calibration(dict(zip(("pixels", "target", "mean"), tenths, strict=True)))
-assert isinstance(blind, Calibration)
-test_eq((blind.all_pixels, blind.said), (1e-4, 0))
+blind: Calibration = calibration(dict(zip(("pixels", "target", "mean"), tenths, strict=True)))
+test_eq((blind.all_pixels, blind.predicted), (1e-4, 0))
 calibration(run.details.curve("calibration"))
 
 # %% [markdown]
 # ## Why an image is bad
 #
-# Every wrong pixel has an owner, a target or the clutter (see `evaluate`). The pixel's cause follows from what became of the target:
+# Every wrong pixel has an owner, a target or the clutter (see `analyse`). The record of the target gives the cause:
 #
 # | cause | rule |
 # |---|---|
@@ -431,11 +436,11 @@ calibration(run.details.curve("calibration"))
 # | clutter | a prediction that touches no target |
 # | outline | found by a prediction that is too large, too small or shifted |
 #
-# They are rules about the picture, not about the network: that a missed target is dim does not prove that it was missed for that. The main cause of an image is the one with the most wrong pixels. Outlines come last: they are wrong everywhere by a pixel or two, and would hide a target that is missing.
+# These are rules about the picture, not about the network: a missed target that is dim may be missed for a different reason. The main cause of an image is the one with the most wrong pixels. Outlines come last, because they are wrong everywhere by a pixel or two, and would hide a missing target.
 
 # %%
 #| export
-SMALL, DIM = AREAS[1] - 1, CONTRASTS[1]  # pixels at most; ratio below
+_SMALL, _DIM = AREAS[1] - 1, CONTRASTS[1]  # pixels at most; ratio below
 CAUSES = (
     *("missed: small", "missed: dim", "missed: small and dim", "missed: other"),
     *("merged", "fragmented", "off centre", "clutter", "outline"),
@@ -443,7 +448,7 @@ CAUSES = (
 
 
 def cause_of(target: TargetRecord) -> str:
-    "Why the wrong pixels of a target are wrong."
+    "The cause of a target's wrong pixels, one of CAUSES."
     if not target.matched and target.merged:
         return "merged"
     if target.parts > 1:
@@ -452,22 +457,22 @@ def cause_of(target: TargetRecord) -> str:
         return "outline"
     if target.parts:
         return "off centre"
-    small, dim = target.area <= SMALL, target.scr is not None and target.scr < DIM
+    small, dim = target.area <= _SMALL, target.scr is not None and target.scr < _DIM
     kinds = [word for word, true in (("small", small), ("dim", dim)) if true]
     return f"missed: {' and '.join(kinds) or 'other'}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    "What is wrong with an image."
+    "The causes of an image's wrong pixels."
 
     image: ImageRecord
-    pixels: Counter[str]  # wrong ones by cause
+    pixels: Counter[str]  # wrong pixels by cause
     times: Counter[str]  # targets, or predictions in the clutter, by cause
 
     @property
     def causes(self) -> list[str]:
-        "From the main one down; an outline is named where nothing else is."
+        "The causes, the main one first; outline only if it is the only one."
         graver = sorted((-n, k) for k, n in self.pixels.items() if k != "outline")
         return [k for _, k in graver] or (["outline"] if self.pixels else ["nothing wrong"])
 
@@ -475,7 +480,7 @@ class Verdict:
 def verdicts(
     details: Details,  # with records of its targets
 ) -> list[Verdict]:  # from the worst IoU to the best
-    "Why the images of a scoring are as bad as they are."
+    "The causes of each image's wrong pixels."
     of_image = defaultdict(list)
     for target in details.targets or []:
         of_image[target.name].append(target)
@@ -495,7 +500,7 @@ def verdicts(
 
 def causes(
     found: Sequence[Verdict],
-) -> list[tuple[str, int, int, int]]:  # cause, times, wrong pixels, images it is the main one of
+) -> list[tuple[str, int, int, int]]:  # cause, times, wrong pixels, images whose main cause it is
     "The causes of all images, in the order of their definition."
     main = Counter(verdict.causes[0] for verdict in found)
     times = sum((verdict.times for verdict in found), Counter[str]())
@@ -504,8 +509,7 @@ def causes(
 
 
 # %%
-found = verdicts(run.details)
-assert isinstance(found[0], Verdict)
+found: list[Verdict] = verdicts(run.details)
 test_eq([v.pixels.total() for v in found], [v.image.wrong for v in found])
 test_eq([v.image.iou for v in found], sorted(v.image.iou for v in found))
 missed = {"matched": False, "parts": 0, "area": 9, "scr": 1}
@@ -516,14 +520,14 @@ causes(found)
 # %% [markdown]
 # ## Runs that differ in their seed alone
 #
-# One run is one draw. Of several that differ in nothing but the seed (settings, training list, precision and versions are the same) the mean and the standard deviation tell what to expect of the next. A difference between two recipes that is smaller than that deviation is not yet one.
+# One run is one random draw. If several runs differ in the seed alone (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. A difference between two recipes that is smaller than this deviation proves nothing.
 
 # %%
 #| export
 def seed_groups(
     runs: Sequence[Scored],
 ) -> list[list[Scored]]:  # each of two runs or more
-    "Runs that differ in their seed and in nothing else that matters."
+    "Groups of runs that differ in their seed alone."
     groups, must = defaultdict(list), _must(runs)
     for run in runs:
         how, recipe = _protocol(run, must), run.recipe
@@ -544,7 +548,7 @@ f"IoU {np.mean(ious):.3f} \u00b1 {np.std(ious, ddof=1):.3f} (n = {len(group)})"
 # %% [markdown]
 # ## The tables
 #
-# One form for the terminal, for a document and for a program. Numbers that do not exist are a dash.
+# A `Table` prints itself for the terminal, for a document and for a program. An undefined number is a dash.
 
 # %%
 #| export
@@ -583,7 +587,7 @@ def _with_interval(found: tuple[float, float, float]) -> tuple[str, str]:
 
 
 # %% [markdown]
-# The first has the scores, and below them the means over seeds. In the second, the parts of the protocols that all share are in one line, and each that differs has a column; a `!` marks a difference that forbids comparing. The others are of detections: rates by size and by contrast, calibration, causes.
+# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs, with a `!` if it makes the scores incomparable; one line holds the fields that agree. The other tables are for detections: rates by size and by contrast, calibration, causes.
 
 # %%
 #| export
@@ -609,7 +613,7 @@ def score_table(comparison: Comparison) -> Table:
 
 
 def protocol_table(comparison: Comparison) -> Table:
-    "How the scores came about."
+    "The protocols: fields that differ, and fields that agree."
     runs = comparison.runs
     how = _protocol(runs[0], _must(runs))
     columns = {f"{k} !": v for k, v in comparison.forbids.items()} | comparison.differs
@@ -632,20 +636,22 @@ def _bin_table(comparison: Comparison, of: str) -> Table:
     return Table(title, head, rows)
 
 
-def _trust_table(comparison: Comparison) -> Table:
-    "How true the probabilities are."
+def _calibration_table(comparison: Comparison) -> Table:
+    "The calibration of each run."
     rows = []
     for run in comparison.runs:
         if curve := run.details.curve("calibration"):
             t = calibration(curve)
-            rows.append([run.name, f"{t.all_pixels:.5f}", _number(t.upper, 3), _number(t.said)])
+            rows.append(
+                [run.name, f"{t.all_pixels:.5f}", _number(t.upper, 3), _number(t.predicted)]
+            )
     head = ["run", "error, all pixels", "error, probability 0.1 and more", "said / true pixels"]
     note = "Nearly all pixels are background, which makes the first error small for any detector."
     return Table("Calibration", head, rows, note if rows else "")
 
 
 def _cause_table(comparison: Comparison) -> Table:
-    "What went wrong."
+    "The causes of the wrong pixels of each run."
     rows = []
     for run in comparison.runs:
         found = causes(verdicts(run.details)) if run.details.targets is not None else []
@@ -658,21 +664,21 @@ def _cause_table(comparison: Comparison) -> Table:
 
 
 def tables(comparison: Comparison) -> list[Table]:
-    "All tables that have something to show."
+    "All tables that are not empty."
     found = [score_table(comparison), protocol_table(comparison)]
     if comparison.detected:
         found += [_bin_table(comparison, of) for of in ("area", "scr")]
-        found += [_trust_table(comparison), _cause_table(comparison)]
+        found += [_calibration_table(comparison), _cause_table(comparison)]
     return [table for table in found if table.rows or table.note]
 
 
 # %% [markdown]
-# All of it as text, as a document and as data. A scoring from before targets were recorded has its scores and its curves, and a line with the remedy.
+# The whole comparison comes as text, as Markdown and as JSON. A scoring from before targets were recorded has scores and curves only, and a line with the remedy.
 
 # %%
 #| export
 def remarks(comparison: Comparison) -> list[str]:
-    "What is missing, and how to get it."
+    "Missing records, each with its remedy."
     found = []
     for run in comparison.runs:
         if run.details.targets is None and run.task == "detect":
@@ -684,13 +690,13 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def as_text(comparison: Comparison) -> str:
-    "For the terminal."
+    "A comparison as text, for the terminal."
     parts = [comparison.warning, *map(str, tables(comparison)), "\n".join(remarks(comparison))]
     return "\n\n".join(part for part in parts if part)
 
 
 def as_markdown(comparison: Comparison) -> str:
-    "For a document."
+    "A comparison as Markdown."
     warning = f"**{comparison.warning}**" if comparison.warning else ""
     shown = [table.markdown() for table in tables(comparison)]
     parts = ["# Comparison", warning, *shown, *remarks(comparison)]
@@ -698,7 +704,7 @@ def as_markdown(comparison: Comparison) -> str:
 
 
 def as_json(comparison: Comparison) -> str:
-    "For another program: the same tables, with the scores and protocols in full."
+    "A comparison as JSON: the same tables, with all scores and protocols."
     runs = [
         {"name": run.name, "scores": run.scores, "protocol": run.protocol}
         for run in comparison.runs
@@ -727,11 +733,11 @@ both
 # %% [markdown]
 # ## The picture
 #
-# Trade-offs as `show` draws them, one line for each run. Rates by size or contrast are side by side with their intervals; the number of targets is below each bin, if it is the same in all. The reliability diagram has two storeys: below, on a logarithmic scale, how many pixels each point above stands for. Scores and protocols are below, so that the picture can be passed on alone.
+# The picture has the trade-offs of `show`, one line for each run. Rates by size or contrast stand side by side with their intervals, and each bin has its number of targets if all runs agree on it. The reliability diagram has two parts: above, how often a pixel of each probability belongs to a target; below, on a logarithmic scale, the number of these pixels. Scores and protocols are below, for a picture that can be passed on alone.
 
 # %%
 #| export
-WIDE = 180  # characters in a line below the picture
+_WIDE = 180  # characters in a line below the picture
 
 
 def _draw_bins(
@@ -762,14 +768,14 @@ def _draw_bins(
 
 
 def _draw_calibration(above: Axes, below: Axes, runs: Sequence[Scored]) -> None:
-    "The part of pixels that is a target's, and their number, by probability."
+    "The fraction of pixels that belong to a target, and their number, by probability."
     above.plot([0, 1], [0, 1], color="0.7", linewidth=1)
     for place, run in enumerate(runs):
         if curve := run.details.curve("calibration"):
             pixels = np.where(curve["pixels"] > 0, curve["pixels"], math.nan)
             draw_line(above, curve["mean"], curve["target"] / pixels, place, at=slice(None))
             draw_line(below, np.arange(10) / 10 + 0.05, pixels, place, at=slice(None))
-    above.set(ylim=(-0.03, 1.03), ylabel="part that is a target's")
+    above.set(ylim=(-0.03, 1.03), ylabel="fraction of target pixels")
     below.set(xlabel="probability of a pixel", ylabel="pixels", xlim=(-0.03, 1.03), yscale="log")
     below.set_ylim(bottom=0.5)
     above.tick_params(labelbottom=False)
@@ -781,7 +787,7 @@ def draw(comparison: Comparison) -> Figure:
     "Curves, rates by size and contrast, calibration, scores and protocols."
     runs = comparison.runs
     text = "\n\n".join(str(make(comparison)) for make in (score_table, protocol_table))
-    rows = [[row] if "  " in row else textwrap.wrap(row, WIDE) for row in text.splitlines()]
+    rows = [[row] if "  " in row else textwrap.wrap(row, _WIDE) for row in text.splitlines()]
     lines = [line for row in rows for line in row or [""]]
     figure = Figure(figsize=(13, 8.6 + 0.15 * len(lines)), layout="constrained")
     halves: Any = figure.subfigures(2, 1, height_ratios=[8.2, 0.4 + 0.15 * len(lines)])
@@ -798,7 +804,7 @@ def draw(comparison: Comparison) -> Figure:
     pictures.legend(handles=marks, loc="outside upper center", ncols=min(len(runs), 4))
     if comparison.warning:
         figure.suptitle(comparison.warning, color="#D55E00", weight="bold")
-    size = 8 * min(1, WIDE / max(map(len, lines)))
+    size = 8 * min(1, _WIDE / max(map(len, lines)))
     words.text(0.01, 0.98, "\n".join(lines), family="monospace", fontsize=size, va="top")
     return figure
 
@@ -810,7 +816,7 @@ draw(both)
 # %% [markdown]
 # ## The worst images
 #
-# In the order of their IoU, each with its cause: the input, the probability, and how that is judged. The weights predict these few images again, on the CPU; so a pixel on the edge may fall otherwise than when they were scored.
+# The worst images are shown by IoU, each with its cause: the image, the probability, and its hits, misses and false alarms. The weights predict these few images again on the CPU, where a pixel near the threshold may differ from the scoring.
 
 # %%
 #| export
@@ -818,7 +824,7 @@ def worst(
     run: Scored,
     count: int = 6,
 ) -> Figure:
-    "The worst images of a run, with signs and causes."
+    "The worst images of a run, with markers and causes."
     if run.details.targets is None:
         raise UserError(remarks(Comparison([run], {}, {}))[0])
     found = verdicts(run.details)[:count]
@@ -838,28 +844,28 @@ def worst(
 worst(run, 4)
 
 # %% [markdown]
-# ## Kept in files
+# ## Files
 #
-# The ending of the output's name selects what is written: a picture, a document or data. A name without an ending is a folder and gets all three, and the worst images of each run besides. Those need weights and data; if they are missing, a line reports it and the rest is still written.
+# The suffix of the output's name selects a picture, a document or data. A name without a suffix is a folder. It gets all three, and the worst images of each run. Those need weights and data; if they are missing, a line reports it and the rest is still written.
 
 # %%
 #| export
-FORMATS = {".md": as_markdown, ".json": as_json}
-OF_A_RUN = ("scores.json", "details.json", "config.json", "env.json", "status.json")
+_FORMATS = {".md": as_markdown, ".json": as_json}
+_RUN_FILES = ("scores.json", "details.json", "config.json", "env.json", "status.json")
 
 
 def output_place(
     output: str,  # FILE.png, FILE.md, FILE.json, or a folder
 ) -> Path:
-    "Where a comparison is written; UserError, before any work, if that cannot be."
+    "The place for a comparison; UserError for a name that cannot be one."
     path = Path(os.path.expanduser(output))
     if os.path.isdir(path) or not path.suffix:
         return path
-    if path.suffix not in (".png", *FORMATS):
+    if path.suffix not in (".png", *_FORMATS):
         raise UserError(
             f"output={output!r}: write a name ending in .png, .md or .json, or a folder"
         )
-    if path.name in OF_A_RUN:
+    if path.name in _RUN_FILES:
         raise UserError(f"output={output!r}: a run has a file of that name; write another")
     return path
 
@@ -868,19 +874,19 @@ def keep_comparison(
     comparison: Comparison,
     place: Path,  # from `output_place`
     count: int = 6,  # of the worst images
-) -> list[str]:  # what was written, and what could not be
+) -> list[str]:  # a line for each file, written or not
     "Write a comparison."
-    if place.suffix in (".png", *FORMATS) and not os.path.isdir(place):
+    if place.suffix in (".png", *_FORMATS) and not os.path.isdir(place):
         if place.suffix == ".png" and not comparison.detected:
             raise UserError(f"output={str(place)!r}: only detections are drawn; write FILE.md")
         if place.suffix == ".png":
             return [str(save_picture(draw(comparison), place).path)]
         with cannot_be_written(place):
             place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(place, FORMATS[place.suffix](comparison))
+        write_atomic(place, _FORMATS[place.suffix](comparison))
         return [str(place)]
     written = []
-    for ending in (".md", ".json", ".png") if comparison.detected else FORMATS:
+    for ending in (".md", ".json", ".png") if comparison.detected else _FORMATS:
         written += keep_comparison(comparison, place / f"compare{ending}")
     for i, run in enumerate(comparison.runs if comparison.detected else ()):
         path = place / f"worst-{i + 1}-{run.folder.resolve().name}.png"

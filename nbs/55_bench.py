@@ -54,31 +54,31 @@ from mshnet.task import Origin, predictions, score_split
 from mshnet.train import Job, beginning, judge_split, train_epoch
 
 # %% [markdown]
-# "Five times faster" says nothing until three things are known: faster than what, at the same result or not, and on a machine that did what else meanwhile? So this notebook holds to four rules.
+# "Five times faster" means little until three things are known: faster than what, with the same result or not, and on a machine under which load? This notebook follows four rules.
 #
-# - **Side by side.** The other way is a plain PyTorch script in the manner of most published ones. Both run in one process, turn by turn, so that a machine that slows down slows both.
-# - **Equal first.** Before a ratio is printed, both ways have trained the same steps and scored the same images, and their losses and counts were compared. If they differ there is no ratio.
-# - **Against the device.** A ratio to a slow script flatters. What the device can do at best is measured in the same run, and each time is compared with that.
-# - **All of it.** A step is measured with its data, a scoring with its metrics, and the start with its imports, because that is what a person waits for.
+# - **Side by side.** The opponent is a plain PyTorch script in the manner of most published ones. Both run in one process, in turns, so a machine that slows down slows both.
+# - **Equal first.** Before any ratio, both train the same steps and score the same images, and we compare their losses and counts. If they differ there is no ratio.
+# - **Against the device.** A ratio to a slow script flatters. We measure the best that the device can do in the same run, and compare each time with that.
+# - **All of it.** A step is measured with its data, a scoring with its metrics, and the start with its imports, because a person waits for all of it.
 #
 # ## What to measure
 #
-# Most of what a bench needs is a setting like any other (data, sizes, device, precision). A few options belong to the bench alone. `rate` is what an hour of this device costs you, in any currency: prices depend on the place, the contract and the day, so the library knows none.
+# Most inputs of a bench are settings like any other (data, sizes, device, precision). A few options belong to the bench alone. `rate` is the cost of an hour of this device, in any currency. The library has no prices, because they depend on the place, the contract and the day.
 
 # %%
 #| export
-WEIGHTS = ("both", "trained", "noisy")
+_WEIGHTS = ("both", "trained", "noisy")
 
 
 @dataclass(frozen=True)
 class Options:
-    "What a bench measures, beyond the settings of a run."
+    "The options of a bench, beside the settings of a run."
 
     baseline: str = ""  # file of the plain script to compare with; empty: no comparison
     repeats: int = 5  # turns of each measurement; the median counts
     batch_sizes: str = ""  # of training, such as "4,16"; empty: batch_size and four times that
     images: int = 32  # of each turn
-    weights: str = "both"  # to score with: those of weight_path, noisy ones, or both
+    weights: str = "both"  # for scoring: those of weight_path, noisy ones, or both
     rate: float = 0.0  # cost of an hour of this device; 0: no cost is printed
     largest_batch: bool = False  # find the largest batch that fits, and nothing else
 
@@ -88,8 +88,8 @@ class Options:
                 raise UserError(f"{name}={value}: write a whole number of at least 1")
         if not 0 <= self.rate < math.inf:
             raise UserError(f"rate={self.rate}: write the cost of an hour, such as 1.2")
-        if self.weights not in WEIGHTS:
-            raise UserError(f"weights={self.weights!r}: write one of {', '.join(WEIGHTS)}")
+        if self.weights not in _WEIGHTS:
+            raise UserError(f"weights={self.weights!r}: write one of {', '.join(_WEIGHTS)}")
         self.sizes(Config())
 
     def sizes(self, config: Config) -> list[int]:
@@ -115,7 +115,7 @@ for wrong in ({"batch_sizes": "4;16"}, {"repeats": 0}, {"weights": "best"}, {"ra
 # %% [markdown]
 # ## The clock
 #
-# An accelerator takes orders and works through them later. A clock read after the last order measures how fast one can order. So both readings wait until the device has nothing left to do.
+# An accelerator queues its operations and works through them later. A clock that is read after the last call measures how fast we can queue. So we synchronize before both readings.
 
 # %%
 #| export
@@ -128,7 +128,7 @@ def _synchronize(device: Device) -> None:
 
 
 def seconds(work: Callable[[], Any], device: Device) -> float:
-    "How long some work takes, until its last operation is done."
+    "The time that some work takes, until its last operation is done."
     _synchronize(device)
     start = time.perf_counter()
     work()
@@ -137,9 +137,9 @@ def seconds(work: Callable[[], Any], device: Device) -> float:
 
 
 # %% [markdown]
-# A machine is never alone: clocks fall as it warms up, other programs come and go. Measuring one way first and the other way afterwards would give all of that to one of them. So they take turns, each goes first every other time, and the median of the turns counts. A first turn of each is not counted: it reads files and wakes threads.
+# The speed of a machine drifts: clocks fall as it warms up, other programs come and go. To measure one way first and the other afterwards would give all of that to one of them. So they take turns, each goes first every other time, and the median counts. The first turn of each is not counted, because it reads files and wakes threads.
 #
-# Two switches belong to the process, not to a way, so they are turned with the turns. Our runs tune the allocator of a CPU; the plain script gets the allocator as it is. On an NVIDIA GPU torch rounds the inputs of float32 convolutions to ten bits (TF32) by default; the plain script gets that too.
+# Two switches belong to the process, and we set them in every turn. Our runs tune the allocator of a CPU; the plain script gets the default allocator. On an NVIDIA GPU torch rounds the inputs of float32 convolutions to ten bits (TF32) by default, and so it does for the plain script.
 
 # %%
 #| export
@@ -159,7 +159,7 @@ def take_turns(
     repeats: int,
     device: Device,
 ) -> dict[str, list[float]]:  # seconds of each way, turn by turn
-    "Measure several ways turn by turn, after one turn of each that is not counted."
+    "Measure several ways in turns, after one turn of each that is not counted."
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats + 1):
         for name in list(ways)[:: 1 if turn % 2 else -1]:
@@ -181,17 +181,17 @@ assert seconds(lambda: time.sleep(0.01), cpu) >= 0.01
 # %% [markdown]
 # ## What the device can do
 #
-# Every computation needs two things: arithmetic and data to do it on. A device has a best rate for each, and whichever takes longer decides. That is the **roofline** model: plot the attainable speed against the operations per byte of a program, and it climbs along a slope (waiting for memory) until it meets a flat roof (the arithmetic is busy).
+# Every computation needs arithmetic, and data to do it on. A device has a best rate for each, and the slower of the two decides. That is the **roofline** model. Plot the attainable speed against the operations per byte of a program: it climbs along a slope (waiting for memory) up to a flat roof (the arithmetic is busy).
 #
-# What does the network need? Its convolutions are nearly all of its arithmetic. Counted on the "meta" device, where tensors have shapes and no numbers, an image of 256x256 costs 12 GFLOP. Training computes a gradient for the inputs and one for the weights of each convolution, each as expensive as the forward pass: 36. The least traffic is counted in the same way: each convolution must read its input and write its output, once. A program that fuses everything else into the convolutions would need no more.
+# The convolutions are nearly all of the network's arithmetic. We count them on the "meta" device, where tensors have shapes but no values: an image of 256x256 costs 12 GFLOP. Training adds a gradient for the inputs and one for the weights of each convolution, each as expensive as the forward pass: 36. The least traffic follows from the same count, because each convolution must read its input and write its output once. A program that fuses everything else into the convolutions needs no more.
 
 # %%
 #| export
-@functools.cache  # it builds the network to count
+@functools.cache  # builds the network to count
 def network_cost(
     size: int,  # side of the image
 ) -> tuple[float, float]:  # operations, and numbers read or written, of one forward pass
-    "What the convolutions of MSHNet cost for one image."
+    "The cost of MSHNet's convolutions for one image."
     counts = [0.0, 0.0]
 
     def count(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -214,7 +214,7 @@ test_close(network_cost(128)[0] * 4, operations, eps=1e7)
 print(f"{operations / 1e9:.1f} GFLOP, {2 * numbers / 1e6:.0f} MB in bfloat16, forward")
 
 # %% [markdown]
-# Both rates of the device are measured rather than read from a data sheet. The roof is a large matrix product, which is the one thing that every chip was built for; the slope is a copy, of which each byte is read once and written once. Both take the best of several tries, because a limit is what *can* be reached. On XLA a copy that nobody reads is never made, so there the roof alone is the limit.
+# We measure both rates of the device, because data sheets flatter. The roof is a large matrix product, the operation that every chip is built for. The slope is a copy, of which each byte is read once and written once. Both take the best of several tries, because a limit is what *can* be reached. XLA never makes a copy that nobody reads, so there the roof alone is the limit.
 
 # %%
 #| export
@@ -224,7 +224,7 @@ MEGABYTES = {"cpu": 256, "mps": 512, "cuda": 1024}  # of the copied block
 
 @dataclass(frozen=True)
 class Limits:
-    "The device's own limits, as measured."
+    "The measured limits of a device."
 
     precision: str  # of the run: bf16, fp16 or fp32
     matrix: float  # operations per second in that precision
@@ -236,7 +236,7 @@ class Limits:
         size: int,  # side of the image
         passes: int,  # 1 for scoring, 3 for training
     ) -> float:
-        "The least time that an image can take, by the slower of arithmetic and memory."
+        "The least time for an image, by the slower of arithmetic and memory."
         operations, numbers = network_cost(size)
         width = 4 if self.precision == "fp32" else 2
         moving = numbers * width / self.copy if self.copy else 0.0
@@ -244,7 +244,7 @@ class Limits:
 
 
 def _shortest(work: Callable[[], Any], device: Device) -> float:  # seconds
-    "The shortest of ten times, or of as many as fit into a second, but at least two."
+    "The shortest of ten times, or of those that fit into a second, at least two."
     times: list[float] = []
     while len(times) < 2 or (len(times) < 10 and sum(times) < 1):
         times.append(seconds(work, device))
@@ -287,9 +287,9 @@ for name, each in (
     print(f"{name}: a training image takes {each.seconds(256, 3) * 1e3:.3f} ms or more")
 
 # %% [markdown]
-# ## The yardstick
+# ## The plain script
 #
-# The plain script is not a part of this library. It is one file, [results/baseline/plain.py](../results/baseline/plain.py), and it imports nothing of ours: network, data, loss and scores are written as one would write them down first. Images are opened one by one with Pillow in the main process. The model is float32 in PyTorch's default memory layout. The loss is a loop over the images of a batch, and is read in every step. Scoring takes one image at a time and finds its objects anew at each of eleven thresholds.
+# The plain script is not a part of this library. It is one file, [results/baseline/plain.py](../results/baseline/plain.py), and it imports nothing of ours: it has its own network, data, loss and scores, in their most direct form. It opens images one by one with Pillow in the main process. Its model is float32 in PyTorch's default memory layout. Its loss is a loop over the images of a batch, and is read in every step. It scores one image at a time, and finds the objects anew at each of eleven thresholds.
 
 # %%
 #| export
@@ -299,7 +299,7 @@ YARDSTICK = "results/baseline/plain.py"  # in a checkout of the repository
 def load_yardstick(
     file: str = YARDSTICK,  # searched for here, then in the checkout that holds this library
 ) -> SimpleNamespace:  # MSHNet, make_optimizer, train, score and the other functions of the script
-    "Load the plain script; UserError if it is not there."
+    "Load the plain script; UserError if it is not found."
     places = [Path(file).expanduser(), Path(str(mshnet.__file__)).resolve().parents[1] / file]
     path = next((place for place in places if place.is_file()), None)
     remedy = f"write --baseline PATH with a copy of {YARDSTICK} from the repository"
@@ -323,7 +323,7 @@ with expect_fail(UserError, contains="write --baseline PATH"):
 
 
 # %% [markdown]
-# All measurements share a place to work in. A turn is an epoch of its own after the warm-up, cut to as many batches as hold `images` images. A task that trains some batches of an epoch only needs one method:
+# A turn is a part of an epoch after the warm-up: as many batches as hold `images` images. A task that trains some batches of an epoch overrides one method. A `Bench` holds what all measurements share.
 
 # %%
 #| export
@@ -335,7 +335,7 @@ class _FewSteps(Detection):
         self.kept = kept
 
     def plan(self, data: Split, epoch: int | None) -> list[list[int]]:
-        "These batches of an epoch; all of a scoring."
+        "Some batches of an epoch; all batches of a scoring."
         whole = super().plan(data, epoch)
         return whole if epoch is None else whole[self.kept]
 
@@ -352,7 +352,7 @@ class Bench:
     plain: SimpleNamespace | None = None  # from load_yardstick; None: no comparison
 
     def sizes(self) -> list[int]:
-        "The batch sizes: those asked for, or of the default ones those with enough images."
+        "The requested batch sizes, or the default ones that the images suffice for."
         asked, count = self.options.sizes(self.config), len(self.parts["train"])
         return asked if self.options.batch_sizes else [size for size in asked if size <= count]
 
@@ -363,17 +363,17 @@ class Bench:
         return _FewSteps(config, slice(0, steps))
 
     def epoch(self, turn: int = 0) -> int:
-        "The epoch of a turn; all of them train all heads."
+        "The epoch of a turn; every turn trains all heads."
         return self.config.warm_epoch + 1 + turn
 
     def scored(self) -> Split:
-        "Test images to score, evenly spread over the list, since neighbours tend to be alike."
+        "Test images to score, evenly spread over the list, where neighbours tend to be alike."
         split = self.parts["test"]
         return split.part("scored", even_steps(len(split), self.options.images))
 
 
 # %% [markdown]
-# Both ways get the same input. The plain script reads files, as such scripts do, so we write the pixels in memory as PNG files. A data set of any kind, or none, then works for both. It also gets our draws: which crop, mirrored or not, how blurred.
+# Both ways get the same input. The plain script reads files, as such scripts do, so we write the pixels in memory as PNG files. This works for every data set, and for none. The script also gets our augmentation: the crop, the mirror, the blur.
 
 # %%
 #| export
@@ -382,8 +382,8 @@ def samples(
     split: Split,
     rows: Sequence[int],
     epoch: int | None = None,  # of training; None: for scoring
-) -> list[list[Any]]:  # of each image: its file, its mask's file, its draw
-    "What the plain script reads; the files are written unless they are there."
+) -> list[list[Any]]:  # of each image: its file, its mask's file, its augmentation
+    "The input of the plain script; missing files are written."
     found = []
     for i in rows:
         image, mask = (bench.folder / f"{split.name}_{i}{end}.png" for end in ("", "_mask"))
@@ -405,7 +405,7 @@ def plain_network(bench: Bench, model: nn.Module) -> nn.Module:
 
 
 # %% [markdown]
-# The same draws give the same pixels in both ways, to the last bit, and the same weights give the same loss:
+# With the same augmentation both ways have the same pixels, to the last bit, and with the same weights the same loss:
 
 # %%
 from mshnet.core import PRESETS
@@ -431,9 +431,9 @@ if plain:
 # %% [markdown]
 # ## Noise
 #
-# A trained network reports a few objects in an image. An untrained one may report thousands, and each of them has to be found, measured and compared: scoring that is quick at the end of a training can take ten times as long at its beginning. So it is measured with both.
+# A trained network predicts a few objects in an image. An untrained one may predict thousands, and each of them must be found, measured and compared. Scoring that is quick at the end of a training can take ten times as long at its beginning. So we measure it with both.
 #
-# Fresh weights alone make no such noise; their prediction is nearly flat. These do: batch norm is set by one batch, the last convolution becomes a high-pass filter, which responds to every grain of an image, and its bias is set so that one pixel in seven is predicted. As in the first epochs, when Adagrad takes its largest steps, the logits run into the thousands, so that every threshold of the plain script meets the noise.
+# Fresh weights make no such noise, because their prediction is nearly flat. We change three things. One batch sets batch norm. The last convolution becomes a high-pass filter, which responds to every grain of an image. Its bias is set to predict one pixel in seven. As in the first epochs, when Adagrad takes its largest steps, the logits run into the thousands, and every threshold of the plain script meets the noise.
 
 # %%
 #| export
@@ -472,20 +472,22 @@ counted
 # %% [markdown]
 # ## Equal first
 #
-# A faster way to another result is no faster way. So before anything is timed, both ways train the same few steps in float32, with the same seed and the same draws, and score the same images with the same weights.
+# A faster way to a different result is not faster. Before we time anything, both ways train the same few steps in float32, with the same seed and the same augmentation, and score the same images with the same weights.
 #
-# **Losses.** Two programs that add the same float32 numbers in another order differ in the seventh digit. The first losses must agree to $10^{-6}$, relative. The later ones cannot: Adagrad's first step moves each weight by the whole learning rate in the direction of its gradient, however small that is, so a gradient of about 0 whose sign is a matter of rounding sends a weight this way or that. (The plain path alone, run in two memory layouts, is some percent apart after four steps.) Hence two comparisons: a run of its own, whose later losses must agree to a tenth only, and before each step a copy of *our* weights, from which every single loss must agree to $10^{-4}$. (Often they agree to $10^{-7}$. But a prediction that sharpens under Adagrad's large steps makes the loss more sensitive to rounding.) A step of ours is an epoch of one batch, so that the comparison is of what `mshnet train` runs.
+# **Losses.** Two programs that add the same float32 numbers in a different order differ in the seventh digit. The first losses must agree to $10^{-6}$, relative. The later ones cannot. Adagrad's first step moves each weight by the whole learning rate in the direction of its gradient, however small that is. If rounding decides the sign of a gradient near 0, the weight goes one way or the other. (Even the plain script alone, run in two memory layouts, differs by some percent after four steps.)
+#
+# So we make two comparisons. In a separate run the later losses must agree to a tenth. And before each step the plain script gets a copy of *our* weights, from which every single loss must agree to $10^{-4}$. (Often they agree to $10^{-7}$, but a prediction that sharpens under Adagrad's large steps makes the loss more sensitive to rounding.) A step of ours is an epoch of one batch, so we compare what `mshnet train` runs.
 
 # %%
 #| export
-STEPS = 3  # that are compared
-# Allowed relative differences: first loss; later ones from the same weights; of a run of its own
+STEPS = 3  # compared
+# Allowed relative differences: first loss; later ones from the same weights; in a separate run
 SAME, CLOSE, LATER = 1e-6, 1e-4, 0.1
 
 
 def _compare_losses(
     bench: Bench,  # in float32
-) -> list[dict[str, float]]:  # per step: ours, plain from the same weights, plain on its own
+) -> list[dict[str, float]]:  # per step: ours, plain from the same weights, plain in a separate run
     "Train a few steps both ways."
     assert bench.plain is not None
     config, device, train = bench.config, bench.device, bench.parts["train"]
@@ -507,7 +509,7 @@ def _compare_losses(
 
 
 # %% [markdown]
-# **Scores.** Counts are whole numbers and must be equal, image by image. But a pixel whose logit is 0 to the seventh digit may be predicted by one program and not by the other, and then both are right. So the two halves of scoring are compared apart: the logits to float32 tolerance, and the counts exactly, on the same logits, by the rule that the published scripts use.
+# **Scores.** Counts are whole numbers and must be equal, image by image. But a pixel whose logit is 0 to the seventh digit may be predicted by one program and not by the other, and both are right. So we compare the two halves of scoring separately: the logits to float32 tolerance, and the counts exactly, on the same logits, by the rule of the published scripts.
 
 # %%
 #| export
@@ -519,7 +521,7 @@ def _compare_scores(
     split: Split,
     model: nn.Module,  # on the CPU
     phase: str,
-) -> dict[str, Any]:  # how far the logits are apart, the counts of both ways, our score lines
+) -> dict[str, Any]:  # the difference of the logits, the counts of both ways, our score lines
     "Score a split both ways."
     assert bench.plain is not None
     task = Detection(bench.config.model_copy(update={"rule": "reference"}))
@@ -570,12 +572,12 @@ def compare(
 def difference(
     equality: dict[str, Any],  # losses by step, scores by the name of the weights
 ) -> str:  # empty: equal
-    "Where both ways differ by more than rounding explains."
+    "The first difference that rounding does not explain."
     for i, step in enumerate(equality["losses"]):
         for way in ("same weights", "own run"):
             allowed = SAME if i == 0 else CLOSE if way == "same weights" else LATER
             apart = abs(step["ours"] - step[way]) / max(abs(step[way]), 1e-12)
-            if not apart <= allowed:  # NaN is not, either
+            if not apart <= allowed:  # also NaN
                 return (
                     f"loss of step {i}, {way}: {step['ours']:.8g} and {step[way]:.8g} "
                     f"are {apart:.1e} apart, allowed is {allowed:.0e}"
@@ -592,7 +594,7 @@ def difference(
 
 
 def _equality_text(equality: dict[str, Any]) -> str:
-    "What was compared, in one line."
+    "The comparison in one line."
     steps, scores = equality["losses"], equality["scores"].values()
     same, own = (
         max(abs(step["ours"] - step[way]) / abs(step[way]) for step in steps)
@@ -626,7 +628,7 @@ if plain:
 # %% [markdown]
 # ## Speed
 #
-# A row of the result holds the raw seconds of every turn, and what follows from them. *Roofline* is the least time that the device's limits allow, as a part of the time taken: 100% would be a program with nothing left to win.
+# A row of the result holds the raw seconds of every turn, and values computed from them. *Roofline* is the least time that the device's limits allow, as a fraction of the measured time. At 100% a program has nothing left to gain.
 
 # %%
 #| export
@@ -656,7 +658,7 @@ test_close(row["roofline"], 0.4)
 
 
 # %% [markdown]
-# **Training**, with all that belongs to a step: reading, augmenting, copying, forward, loss, backward, update. **Data alone**: from the files (plain) or the pixels in memory (ours) to normalised numbers on the device. Against the same batch's training it shows whether the data hold up the training.
+# **Training** is measured with all parts of a step: reading, augmenting, copying, forward, loss, backward, update. **Data alone** goes from the files (plain) or the pixels in memory (ours) to normalised values on the device. Compared with training, it shows whether the device waits for the data.
 
 # %%
 #| export
@@ -695,7 +697,7 @@ def _training_rows(bench: Bench, batch: int, limits: Limits) -> list[dict[str, A
 
 
 # %% [markdown]
-# **Scoring**: forward pass and all metrics, with the settings' own batch size and matching rule. It has two rows, because there are two scorings. After each epoch only the scores are needed; `mshnet test` and the end of a run also count the curves, at more thresholds than the plain script does. The plain script has one way for both, and both are compared with it.
+# **Scoring** is the forward pass and all metrics, with the batch size and the matching rule of the settings. There are two rows for two kinds of scoring. An epoch needs the scores only; `mshnet test` and the end of a run also count the curves, at more thresholds than the plain script. The plain script has one way, and both rows are compared with it.
 
 # %%
 #| export
@@ -730,14 +732,14 @@ def _scoring_rows(
 # %% [markdown]
 # ## Start and memory
 #
-# Two things can be measured once per process only: how long a start takes, imports included, and how much memory was needed at the most. Each gets a fresh process that trains a few steps and prints what it measured as its last line. The plain script is such a program itself.
+# Two things can be measured only once per process: the time of a start, imports included, and the peak of memory. Each measurement gets a fresh process, which trains a few steps and prints its result as the last line. The plain script is such a program itself.
 #
-# One trap for whoever repeats this: `ru_maxrss`, the usual measure of the most memory used, survives `exec` on Linux. A small program that is started by a large one reports the large one's memory. `VmHWM` does not.
+# There is one trap. `ru_maxrss`, the usual measure of peak memory, survives `exec` on Linux: a small program that a large one starts reports the memory of the large one. `VmHWM` does not.
 
 # %%
 #| export
 def _peak_memory(kind: str) -> int:  # bytes
-    "The most memory that this process has used: of the GPU, or of the host."
+    "The peak memory of this process, on the GPU or on the host."
     if kind == "cuda":
         return torch.cuda.max_memory_allocated()
     with contextlib.suppress(OSError):
@@ -752,7 +754,9 @@ def _peak_memory(kind: str) -> int:  # bytes
 
 def start_run(
     request: dict[str, Any],  # config, and start: the time at which the process was started
-) -> dict[str, Any]:  # seconds to the first step's end; bytes of memory, before it and at most
+) -> dict[
+    str, Any
+]:  # seconds to the end of the first step; bytes of memory, before it and at the peak
     "Do what `mshnet train` does, up to its first step; then two steps with all heads."
     config = Config(**request["config"])
     device, first = device_for(config), _FewSteps(config, slice(0, 1))
@@ -773,7 +777,7 @@ OURS = "import json, sys, mshnet.bench as b; print(json.dumps(b.start_run(json.l
 def ask_child(
     request: dict[str, Any],
     program: Sequence[str] = ("-c", OURS),  # for Python
-) -> dict[str, Any]:  # what it printed, or {"error": its last line}
+) -> dict[str, Any]:  # its last line as JSON, or {"error": its last line}
     "Run a fresh process; the clock starts here."
     done = subprocess.run(
         [sys.executable, *program],
@@ -789,12 +793,12 @@ def ask_child(
 
 
 # %% [markdown]
-# For each batch size, one process of ours and one of the plain script. Running out of memory is a result too, and ends nothing. On a TPU only one process can hold the chips, so there are no such rows there.
+# Each batch size gets one process of ours and one of the plain script. Out of memory is a result too, and the bench continues. On a TPU only one process can hold the chips, and there are no such rows.
 
 # %%
 #| export
 def _start_row(bench: Bench, batch: int) -> dict[str, Any]:
-    "Time to the first step and peak memory, in processes of their own."
+    "Time to the first step and peak memory, each in a fresh process."
     with tempfile.TemporaryDirectory() as tmp:
         own = {"batch_size": batch, "output_dir": f"{tmp}/run", "weight_path": ""}
         row = {"batch": batch, "ours": ask_child({"config": bench.config.model_dump() | own})}
@@ -819,7 +823,7 @@ started
 # %% [markdown]
 # ## The largest batch
 #
-# How large a batch fits is tried, not computed: twice as many images each time, in a fresh process each, until one has no memory or the next would have none. On a GPU running out is an error like others. A host without memory is killed by its system, so there the next size is not tried if the growth so far shows that it cannot fit.
+# We try batches of doubled size, each in a fresh process, until one is out of memory. On a GPU that is an ordinary error. On a host the system kills the process, so there we stop as soon as the growth so far shows that the next size cannot fit.
 
 # %%
 #| export
@@ -849,7 +853,7 @@ def largest_batch(
 
 
 def largest_text(rows: list[dict[str, Any]], config: Config) -> str:
-    "What was tried, and what to write."
+    "The tried batch sizes, and the flag to write."
     lines = []
     for row in rows:
         found = row.get("error") or f"{row['peak'] / 2**20:.0f} MiB"
@@ -869,11 +873,11 @@ print(largest_text([*tried, {"batch": 999, "error": "out of memory"}], config))
 # %% [markdown]
 # ## Hours
 #
-# An epoch is its training images at the measured time, and its scored images. Four hundred of them are the paper's training. This is a projection from a few steps, without the start and the checkpoints, and is called so. The cost is hours times the rate of an hour.
+# The time of an epoch is that of its training images plus that of its scored images. The paper trains 400 epochs. We call the result a projection, because it comes from a few steps, without the start and the checkpoints. The cost is the hours times the rate of an hour.
 
 # %%
 #| export
-EPOCHS = 400  # of the paper's recipe
+_EPOCHS = 400  # of the paper's recipe
 
 
 def _project(
@@ -894,14 +898,14 @@ def _project(
         "scored_images": scored,
         "scored_with": scoring["weights"],
         "epoch_seconds": once,
-        "hours": {way: EPOCHS * value / 3600 for way, value in once.items()},
+        "hours": {way: _EPOCHS * value / 3600 for way, value in once.items()},
     }
 
 
 # %% [markdown]
 # ## The table
 #
-# Everything that is printed or drawn comes from one dictionary, the content of `bench.json`. So a table can be printed again from a file, on another machine, a year later.
+# Table and picture are made from one dictionary, the content of `bench.json`. A table can therefore be printed again from the file, on a different machine, a year later.
 
 # %%
 #| export
@@ -953,7 +957,7 @@ def _projections_text(projections: Sequence[dict[str, Any]], rate: float) -> lis
     for row in projections:
         times = [
             f"{way} {duration(row['epoch_seconds'][way])} an epoch, "
-            f"{duration(3600 * hours)} for {EPOCHS}"
+            f"{duration(3600 * hours)} for {_EPOCHS}"
             for way, hours in row["hours"].items()
         ]
         counts = f"{row['train_images']} training, {row['scored_images']:g} scored images"
@@ -991,11 +995,11 @@ def table(
 
 
 # %% [markdown]
-# The picture shows three things: how many images pass in a second (on a logarithmic scale, since scoring and training are far apart), how many could at best (the black mark), and what memory a batch takes. Blue and orange can be told apart by nearly everybody, and the bars are hatched besides.
+# The picture shows images per second (on a logarithmic scale, because scoring and training are far apart), the limit of the device (the black mark), and the memory of each batch size. Nearly everybody can distinguish blue and orange, and the bars of the plain script are also hatched.
 
 # %%
 #| export
-LOOKS: dict[str, dict[str, Any]] = {
+_LOOKS: dict[str, dict[str, Any]] = {
     "ours": {"color": "#0072B2"},
     "plain": {"color": "#E69F00", "hatch": "//", "edgecolor": "white"},
 }
@@ -1012,9 +1016,9 @@ def draw_bench(
     ways = rows[0]["images_per_second"]  # ours, and plain if there is a baseline
     for k, way in enumerate(ways):
         speeds = [row["images_per_second"][way] for row in rows]
-        left.barh([i + 0.4 * k for i in range(len(rows))], speeds, 0.38, label=way, **LOOKS[way])
+        left.barh([i + 0.4 * k for i in range(len(rows))], speeds, 0.38, label=way, **_LOOKS[way])
         peaks = [row[way].get("peak", 0) / 2**20 for row in starts]
-        bars = right.bar([i + 0.4 * k for i in range(len(starts))], peaks, 0.38, **LOOKS[way])
+        bars = right.bar([i + 0.4 * k for i in range(len(starts))], peaks, 0.38, **_LOOKS[way])
         labels = [f"{peak:.0f}" if peak else "failed" for peak in peaks]
         right.bar_label(bars, labels, fontsize=9)
     for i, row in enumerate(rows):
@@ -1042,7 +1046,7 @@ def draw_bench(
 # %% [markdown]
 # ## The whole bench
 #
-# How the numbers were made stands in the file, beside the numbers:
+# The file describes beside each number how it was measured:
 
 # %%
 #| export
@@ -1065,11 +1069,11 @@ PROTOCOL = {
 }
 
 # %% [markdown]
-# What is measured is the paper's recipe, which is also what the plain script does. The request is checked before any time is spent:
+# The bench measures the paper's recipe, which the plain script also follows. The request is checked before any time is spent:
 
 # %%
 #| export
-MEASURED = {k: v for k, v in FIRST_DEFAULTS.items() if k not in ("choose", "epochs")}
+_MEASURED = {k: v for k, v in FIRST_DEFAULTS.items() if k not in ("choose", "epochs")}
 
 
 def make_bench(
@@ -1077,9 +1081,9 @@ def make_bench(
     options: Options,
     folder: Path,  # for the plain script's files
 ) -> Bench:
-    "Read the data and open the device; UserError if something cannot be measured."
+    "Read the data and open the device; UserError for a request that cannot be measured."
     own = {"crop_size": config.base_size, "log_every": 1_000_000, "resume": ""}
-    config = config.model_copy(update=MEASURED | own)
+    config = config.model_copy(update=_MEASURED | own)
     if options.weights == "trained" and not config.weight_path:
         raise UserError("weights=trained: name the weights with --weight-path")
     plain = load_yardstick(options.baseline) if options.baseline else None
@@ -1106,7 +1110,7 @@ with expect_fail(UserError, contains="--weight-path"):
 
 
 # %% [markdown]
-# The order is that of growing disturbance. First the comparison, which comes before all clocks. Then the processes of their own, while this one is small, and then all rows.
+# The comparison comes first, before any clock. Then come the fresh processes, while this one is still small, and then all rows.
 
 # %%
 #| export
@@ -1122,7 +1126,7 @@ def _models(bench: Bench) -> dict[str, tuple[nn.Module, str]]:  # model on the C
 
 
 def _measure(bench: Bench, models: dict[str, tuple[nn.Module, str]]) -> dict[str, Any]:
-    "Measure everything: limits, rows, starts, projections; the next step is printed before it."
+    "Measure limits, rows, starts and projections; print each step before it begins."
 
     def report(text: str) -> None:
         print(f"  {text}", file=sys.stderr)
@@ -1149,7 +1153,7 @@ def _measure(bench: Bench, models: dict[str, tuple[nn.Module, str]]) -> dict[str
 
 
 # %% [markdown]
-# All of it, written down. The file names data by their folder's name and no machine.
+# `bench` does all of it and writes the result. The file holds the names of folders without their paths, and no name of a machine.
 
 # %%
 #| export
@@ -1203,6 +1207,6 @@ print(table(content))
 draw_bench(content, Path(here.output_dir) / "bench.png")
 
 # %% [markdown]
-# How to read it: begin with the *roofline* column. Where it reads 40%, no cleverness can make that row more than two and a half times as fast on this device. Then the part of a step that the data take: above a few percent the device waits for them. Then memory, which decides the batch size, and last the projection. The ratio shows what the work on this library was worth; it does not show whether more is to be had.
+# Read the *roofline* column first. At 40%, no optimisation can make that row more than two and a half times as fast on this device. Then read the share of a step that the data take: above a few percent the device waits for them. Then read the memory, which decides the batch size, and last the projection. The ratio shows the gain over the plain script; it does not show whether more is possible.
 #
-# On images of 32x32 none of these numbers means anything. On the command line: `mshnet bench --baseline --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/speed.ipynb) shows what was measured so far.
+# On images of 32x32 none of these numbers means anything. On the command line: `mshnet bench --baseline --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/speed.ipynb) shows all measurements so far.

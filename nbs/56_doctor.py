@@ -1,7 +1,7 @@
 # %% [markdown]
 # # doctor
 #
-# > What machine is this, what can it do, and is anything wrong with it? Eight questions, one line each, with the remedy.
+# > What machine is this, what can it do, and what is wrong with it? Eight checks, one line each, with the remedy.
 
 # %%
 #| default_exp doctor
@@ -37,20 +37,20 @@ from mshnet.run import PACKAGES
 from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 
 # %% [markdown]
-# Most questions about a failed run are questions about its machine: which GPU, which torch, was there any memory left. So the first cell of every runner asks all of them, before an hour is spent. An answer is one line. Unless it is `ok`, the same line has the remedy.
+# Most questions about a failed run are questions about its machine: which GPU, which torch, how much memory. The first cell of every runner checks all of them, before an hour is spent. Each check reports one line, and a line that is not `ok` includes the remedy.
 
 # %%
 #| export
-LEVELS = ("ok", "warning", "error")  # a script's exit status is the place in this list
+LEVELS = ("ok", "warning", "error")  # the index is the exit status
 
 
 @dataclass(frozen=True)
 class Line:
-    "One answer."
+    "The report of one check."
 
     level: str  # one of LEVELS
     subject: str
-    text: str  # what was found and, unless it is ok, what to do
+    text: str  # the finding and, unless it is ok, the remedy
 
     def __str__(self) -> str:
         "The line as it is printed."
@@ -59,17 +59,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Report:
-    "All answers."
+    "The lines of all checks."
 
     lines: tuple[Line, ...]
 
     @property
     def status(self) -> int:
-        "0: all is well, 1: there is a warning, 2: there is an error."
+        "0: all is well, 1: a warning, 2: an error."
         return max(LEVELS.index(line.level) for line in self.lines)
 
     def to_json(self) -> str:
-        "The same for programs."
+        "The lines as JSON, with the worst level."
         lines = [asdict(line) for line in self.lines]
         return json.dumps({"worst": LEVELS[self.status], "lines": lines}, indent=1)
 
@@ -84,16 +84,16 @@ print(mixed)
 
 
 # %% [markdown]
-# ## One checkup
+# ## What the checks share
 #
-# Several questions look at the device, and opening one can take seconds. So it is opened once, and what torch warns of meanwhile becomes part of an answer.
+# Several checks need the device, and opening one can take seconds. We open it once, and collect torch's warnings meanwhile.
 #
-# torch reports what it can use. It is silent about a GPU that the system has and torch was not built for. So we also ask the system by NVIDIA's tool `nvidia-smi`, where torch's own `collect_env` looks for it. A broken driver can block the tool, so it gets five seconds.
+# torch reports what it can use. It is silent about a GPU that it was not built for. So we also ask the system, through NVIDIA's tool `nvidia-smi`, where torch's own `collect_env` looks for it. A broken driver can block the tool; after five seconds we stop waiting.
 
 # %%
 #| export
 def _find_nvidia(timeout: float = 5.0) -> tuple[list[str], str]:
-    "The NVIDIA GPUs with their driver, and what is wrong with `nvidia-smi`."
+    "The NVIDIA GPUs with their driver, and the error of `nvidia-smi`."
     [tool] = shlex.split(collect_env.get_nvidia_smi())
     words = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
@@ -109,7 +109,7 @@ def _find_nvidia(timeout: float = 5.0) -> tuple[list[str], str]:
 
 
 class _Checkup:
-    "The settings of a run and the device that it would take."
+    "The settings of a run, and the device that it would use."
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -122,7 +122,7 @@ class _Checkup:
                 self.device = open_device(*chosen)
             except UserError as error:
                 self.problem = str(error)
-            except Exception as error:  # of a driver or a runtime; a run would meet it too
+            except Exception as error:  # of a driver or a runtime; a run would fail alike
                 self.problem = (
                     f"device={config.device} does not start ({type(error).__name__}: "
                     f"{first_line(error)}); restart the machine, or write --device cpu"
@@ -137,15 +137,15 @@ print(_find_nvidia())
 # %% [markdown]
 # ## The machine and the device
 #
-# Other programs on the same cores slow a training down by more than their share, because threads wait for each other (the device notebook has the measurement).
+# Other programs on the same cores slow down training by more than their share, because threads wait for each other (the device notebook has the measurement).
 
 # %%
 #| export
-Answer = tuple[str, str]  # level and text
+_Finding = tuple[str, str]  # level and text
 
 
-def _machine(checkup: _Checkup) -> Answer:
-    "System, cores, memory, place, and how busy other programs keep the cores."
+def _machine(checkup: _Checkup) -> _Finding:
+    "System, cores, memory, place, and the load by other programs."
     cores = Cores()
     taken = cores.others(least=0.3)
     memory = ""
@@ -161,8 +161,8 @@ def _machine(checkup: _Checkup) -> Answer:
     return "warning", f"{text}; {slow}"
 
 
-def _accelerator(checkup: _Checkup) -> Answer:
-    "The device that a run would take, and why it is none better."
+def _accelerator(checkup: _Checkup) -> _Finding:
+    "The device that a run would use, and the reason."
     device = checkup.device
     if not device:
         return "error", checkup.problem
@@ -183,7 +183,7 @@ print(*_machine(checkup), *_accelerator(checkup))
 # %% [markdown]
 # ## Does this torch fit this machine?
 #
-# torch is built for certain chips. One build has no CUDA and sees no GPU. A build for CUDA holds programs for some generations of GPUs ("compute capabilities"): a program for 8.0 runs on 8.6 too, never on 9.0, unless it is there in the portable form that the driver translates (`compute_80`). Old generations went first: from torch 2.8 on, GPUs before 7.0 are in the builds for CUDA 12.6 alone, later those before 7.5 too.
+# torch is built for certain chips. A build without CUDA sees no GPU. A build for CUDA holds programs for some generations of GPUs ("compute capabilities"). A program for 8.0 also runs on 8.6, but not on 9.0, except in the portable form that the driver translates (`compute_80`). Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs before 7.0, and later those before 7.5.
 
 # %%
 #| export
@@ -197,7 +197,7 @@ def _runs_on(capability: tuple[int, int], builds: list[str]) -> bool:
 
 
 def _unsupported_gpu(checkup: _Checkup) -> str:  # empty: it is supported
-    "What to do about a GPU that this torch holds no programs for."
+    "The remedy for a GPU that this torch has no programs for."
     device, builds = checkup.device, torch.cuda.get_arch_list()
     if not device or device.kind != "cuda" or not torch.version.cuda or not builds:
         return ""
@@ -214,20 +214,20 @@ def _unsupported_gpu(checkup: _Checkup) -> str:  # empty: it is supported
 
 
 # %% [markdown]
-# There are more reasons why a GPU is present and torch does not see it. A driver of an earlier generation of CUDA than torch's is too old; within a generation they agree. A variable of another experiment may hide the GPU. On an Apple computer Rosetta may translate a Python for Intel's processors, which has no GPU. (Missing GPUs, old drivers and Rosetta were tried with pretended ones; no such machine was available.)
+# There are other reasons why torch does not see a GPU. The driver may be of an earlier generation of CUDA than torch; within a generation they agree. A variable of a different experiment may hide the GPU. On an Apple computer, Rosetta may translate a Python for Intel processors, which has no GPU. (We tested missing GPUs, old drivers and Rosetta with imitations, because no such machine was available.)
 #
-# How bad a problem is depends on the settings. A run on the CPU does not care about a GPU that torch cannot use; with `--device auto` it makes a slow run; where the device is named, no run at all.
+# The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all.
 
 # %%
 #| export
-def _old_driver() -> str:  # empty: it is recent enough, or there is none
-    "What to do about an NVIDIA driver that is too old for this torch."
-    knows = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)()  # such as 12040 for 12.4
-    if not torch.version.cuda or not knows or knows // 1000 >= _number(torch.version.cuda)[0]:
+def _old_driver() -> str:  # empty: it is recent enough, or there is no driver
+    "The remedy for an NVIDIA driver that is too old for this torch."
+    version = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)()  # such as 12040 for 12.4
+    if not torch.version.cuda or not version or version // 1000 >= _number(torch.version.cuda)[0]:
         return ""
     return (
-        f"the NVIDIA driver (CUDA {knows // 1000}.{knows % 1000 // 10}) is too old for torch for "
-        f"CUDA {torch.version.cuda}; update the driver, or install torch for an older CUDA"
+        f"the NVIDIA driver (CUDA {version // 1000}.{version % 1000 // 10}) is too old for torch "
+        f"for CUDA {torch.version.cuda}; update the driver, or install torch for an older CUDA"
     )
 
 
@@ -238,7 +238,7 @@ def _number(version: str) -> tuple[int, int]:
 
 
 def _unseen_gpu(gpus: list[str]) -> str:  # empty: torch sees them
-    "What to do about NVIDIA GPUs that the system has and torch does not see."
+    "The remedy for NVIDIA GPUs that the system has and torch does not see."
     if not gpus or torch.cuda.is_available():
         return ""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -254,22 +254,22 @@ def _unseen_gpu(gpus: list[str]) -> str:  # empty: torch sees them
 
 
 def _unfit_xla() -> str:  # empty: nothing is wrong
-    "What to do about a TPU without its package, or a package that does not belong to this torch."
+    "The remedy for a TPU without its package, or with the package of a different torch."
     chips, version = len(tpu_chips()), installed(XLA_PACKAGES[0])
     if not chips and not version:
         return ""
-    environ = {**os.environ, "PJRT_DEVICE": "CPU"}  # only the versions are asked for here
+    environ = {**os.environ, "PJRT_DEVICE": "CPU"}  # only the versions matter here
     return why_no_xla(environ, chips, torch.__version__, version)
 
 
-def _translated() -> str:  # empty: it is not
-    "What to do about a Python that Apple's Rosetta translates."
+def _translated() -> str:  # empty: no translation
+    "The remedy for a Python that Apple's Rosetta translates."
     if platform.machine() != "x86_64" or "ARM64" not in platform.version():  # of Darwin's kernel
         return ""
     return "Rosetta translates this Python, so torch has no Apple GPU; install Python for arm64"
 
 
-def _build(checkup: _Checkup) -> Answer:
+def _build(checkup: _Checkup) -> _Finding:
     "Whether this torch was built for what this machine has."
     (gpus, problem), asked = _find_nvidia(), checkup.config.device.partition(":")[0]
 
@@ -299,14 +299,14 @@ test_eq([_runs_on(c, builds) for c in ((6, 0), (7, 0), (10, 0), (11, 0))], [Fals
 # %% [markdown]
 # ## Versions that belong together
 #
-# They are the most frequent fault of all: something was installed over something else. In a notebook the old version stays loaded until the kernel restarts. We do not need torchvision, but a torchvision for another torch shows that torch was replaced.
+# Versions that do not match are the most frequent fault: one package was installed over another. In a notebook the old version stays loaded until the kernel restarts. We do not need torchvision, but a torchvision for a different torch shows that torch was replaced.
 
 # %%
 #| export
 def _mismatch(
     torch_version: str,  # that is loaded
     have: dict[str, str | None],  # versions by package; None: not installed
-) -> Answer:  # the text is empty if it is ok
+) -> _Finding:  # the text is empty if it is ok
     "Whether versions belong together."
     loaded, there, vision = _number(torch_version), have.get("torch"), have.get("torchvision")
     if there and _number(there) != loaded:
@@ -317,7 +317,7 @@ def _mismatch(
     return "ok", ""
 
 
-def _versions(checkup: _Checkup) -> Answer:
+def _versions(checkup: _Checkup) -> _Finding:
     "Versions of the packages that matter, and whether they belong together."
     have = {name: installed(name) for name in (*PACKAGES, "torchvision", "ipywidgets")}
     text = ", ".join(f"{name} {version}" for name, version in have.items() if version)
@@ -334,20 +334,22 @@ for has in ({"torchvision": "0.20.1"}, {"torch": "2.13.0"}):
 # %% [markdown]
 # ## Memory
 #
-# What training needs follows from the batch: the forward pass keeps some 1,540 bytes for each pixel of the crop, 2,970 in float32, and at the peak training takes up to twice that (`mshnet bench` measures it). With less than the first it does not fit; between the two only a trial can tell. The device reports what is free. On a CPU that is the least of the system's free memory and of its container's.
+# The batch decides how much memory training needs. The forward pass stores about 1,540 bytes for each pixel of the crop, 2,970 in float32, and at its peak training takes up to twice that (`mshnet bench` measures it). With less than the first number a batch does not fit; between the two, try it. The device reports its free memory. On a CPU that is the smaller of the free memory of the system and of its container.
 
 # %%
 #| export
-KEPT = {"bf16": 1540, "fp16": 1540, "fp32": 2970}  # bytes per pixel, for the backward pass
-FIXED = 55 * 2**20  # bytes: weights, gradients, Adagrad's sums (33 MB more with AdamW and averages)
+_KEPT = {"bf16": 1540, "fp16": 1540, "fp32": 2970}  # bytes per pixel, for the backward pass
+_FIXED = (
+    55 * 2**20
+)  # bytes: weights, gradients, Adagrad's sums (33 MB more with AdamW and averages)
 
 
 def needed(images: int, side: int, precision: str) -> float:  # GB
-    "The least memory that training takes on a device; twice as much is surely enough."
-    return (FIXED + images * side**2 * KEPT[precision]) / 2**30
+    "The least memory that training takes on a device; twice as much is always enough."
+    return (_FIXED + images * side**2 * _KEPT[precision]) / 2**30
 
 
-def _memory(checkup: _Checkup) -> Answer:
+def _memory(checkup: _Checkup) -> _Finding:
     "Whether the devices can share a batch, and whether it fits into the memory that is free."
     config, device = checkup.config, checkup.device
     world = max(device.world if device else 1, config.num_devices)
@@ -372,16 +374,16 @@ def _memory(checkup: _Checkup) -> Answer:
 
 # %%
 print(*_memory(checkup))
-print([round(needed(4, 256, precision), 2) for precision in KEPT], "GB")
+print([round(needed(4, 256, precision), 2) for precision in _KEPT], "GB")
 test_eq(_memory(_Checkup(Config(device="cpu", batch_size=60_000)))[0], "error")
 
 
 # %% [markdown]
 # ## Disk, data and session
 #
-# They fail late, so we look at them early. A session may end before the run does, and what it leaves on its own disk may go with it; so a run can be copied to Google Drive in Colab, and to a folder everywhere (`mirror_dir`). Whether a real Drive behaves like a folder was not verified.
+# A full disk, damaged data and the end of a session stop a run late, so we check them early. A session may end before its run, and its disk may be lost with it. So a run can be copied to Google Drive in Colab, and to a folder anywhere (`mirror_dir`). We did not verify that a real Drive behaves like a folder.
 #
-# Whether a folder can be written is tried: rights, quotas and file systems that are read-only all answer the same way then, and nothing stays behind. A folder that does not exist yet will be made in the nearest one that does.
+# To check whether a folder is writable, we write into it: rights, quotas and read-only file systems then fail in the same way, and nothing stays behind. For a folder that does not exist yet we try the nearest one above it.
 
 # %%
 #| export
@@ -391,8 +393,8 @@ def _nearest(folder: Path) -> Path:
     return next(p for p in (folder, *folder.parents) if os.path.exists(p))
 
 
-def _why_not_writable(folder: Path) -> str:  # empty: it can be written
-    "Why nothing can be written in a folder that exists."
+def _why_not_writable(folder: Path) -> str:  # empty: it is writable
+    "Why an existing folder is not writable."
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"written")
@@ -401,7 +403,7 @@ def _why_not_writable(folder: Path) -> str:  # empty: it can be written
     return ""
 
 
-def _disk(checkup: _Checkup) -> Answer:
+def _disk(checkup: _Checkup) -> _Finding:
     "Space where the run's folder will be, and whether it can be written; a run takes 70 MB."
     folder = run_folder(checkup.config)
     there = _nearest(folder)
@@ -414,7 +416,7 @@ def _disk(checkup: _Checkup) -> Answer:
     return "ok", f"{free:.0f} GB free for {folder}"
 
 
-def _data(checkup: _Checkup) -> Answer:
+def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
     if not config.dataset_dir:
@@ -430,8 +432,8 @@ def _data(checkup: _Checkup) -> Answer:
     return "warning" if first else "ok", "; ".join([*counts, *first])
 
 
-def _session(checkup: _Checkup) -> Answer:
-    "When the session stops by itself, and where the run is copied to."
+def _session(checkup: _Checkup) -> _Finding:
+    "When the session ends, and where the run is copied to."
     config, place, notes = checkup.config, where(), list[str]()
     hours, usual = (session_hours(c) for c in (config, Config()))
     time = "no limit of time" if math.isinf(hours) else f"stops by itself after {hours:g} hours"
@@ -460,17 +462,17 @@ def _session(checkup: _Checkup) -> Answer:
 # %%
 bad = {"output_dir": "/dev/null/run", "dataset_dir": "no-such-folder", "mirror_dir": "drive"}
 for settings in ({}, bad):
-    for question in (_disk, _data, _session):
-        print(*question(_Checkup(Config(device="cpu", **settings))))
+    for check in (_disk, _data, _session):
+        print(*check(_Checkup(Config(device="cpu", **settings))))
 
 # %% [markdown]
-# ## All of them
+# ## All checks
 #
-# A doctor that falls ill at a strange machine is useless where it is needed most. So a question that fails in an unforeseen way becomes a warning with the reason, and the others are answered.
+# A strange machine is where the doctor is needed most. If a check fails in an unforeseen way, it becomes a warning with the reason, and the other checks continue.
 
 # %%
 #| export
-QUESTIONS: dict[str, Callable[[_Checkup], Answer]] = {
+_CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {
     "machine": _machine,
     "accelerator": _accelerator,
     "build": _build,
@@ -483,11 +485,11 @@ QUESTIONS: dict[str, Callable[[_Checkup], Answer]] = {
 
 
 def doctor(config: Config) -> Report:
-    "Answer every question about this machine, for this configuration."
+    "Run all checks of this machine, for these settings."
     checkup, lines = _Checkup(config), []
-    for subject, question in QUESTIONS.items():
+    for subject, check in _CHECKS.items():
         try:
-            level, text = question(checkup)
+            level, text = check(checkup)
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
             level, text = "warning", f"this question could not be answered ({why})"
@@ -497,8 +499,8 @@ def doctor(config: Config) -> Report:
 
 # %%
 found = doctor(Config(scenes=8, device="cpu"))
-test_eq([line.subject for line in found.lines], list(QUESTIONS))
+test_eq([line.subject for line in found.lines], list(_CHECKS))
 print(found)
 
 # %% [markdown]
-# The worst line decides the exit status of `mshnet doctor`, and `mshnet doctor --json` prints all of it for programs.
+# The worst line decides the exit status of `mshnet doctor`. For programs, `mshnet doctor --json` prints the same lines as JSON.

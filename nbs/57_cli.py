@@ -1,7 +1,7 @@
 # %% [markdown]
 # # cli
 #
-# > `mshnet train | test | predict | data | doctor | bench | compare | export | pack`: the same settings as flags, and errors that say what to write.
+# > `mshnet train | test | predict | data | doctor | bench | compare | export | pack`: the settings as flags, and every mistake in one line with its remedy.
 
 # %%
 #| default_exp cli
@@ -10,7 +10,7 @@
 #| hide
 import io
 
-from fastcore.test import test_eq
+from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
@@ -47,26 +47,26 @@ from mshnet.core import (
 from mshnet.places import first_process
 
 # %% [markdown]
-# The flags are made from the settings of the task, so a setting has the same name here and in a notebook. Values stay text until `configure` checks all of them at once, from the command line, a file or a notebook alike.
+# A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. Therefore nobody writes the flags of `mshnet` by hand: we make them from the settings of the task. Values stay text until `configure` checks all of them at once.
 #
-# torch takes seconds to import. Nobody should wait for it because of a mistyped flag, so this module imports nothing but the settings, and each command imports what it needs when it runs.
+# torch takes seconds to import, and a mistyped flag should not cost them. This module imports nothing but the settings, and each command imports what it needs when it runs.
 #
 # ## Commands
 #
-# Each command takes the flags that mean something to it, and of these the ones that its task has. `train` takes all.
+# Each command takes the flags that have a meaning for it and that its task has. `train` takes all.
 
 # %%
 #| export
-READING = ["dataset_dir", "train_list", "test_list"]
-DEVICE = ["device", "precision", "num_devices"]
-SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
-SCORING += ["scenes", "on_bad_image"]
-PREDICTING = ["weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"]
-LOOKED_AT = [
+_READING = ["dataset_dir", "train_list", "test_list"]
+_DEVICE = ["device", "precision", "num_devices"]
+_SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
+_SCORING += ["scenes", "on_bad_image"]
+_PREDICTING = ["weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"]
+_LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
 ]
-NOT_BENCHED = [
+_NOT_BENCHED = [
     *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
@@ -80,20 +80,20 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     ),
     "test": (
         "score weights on the test list",
-        ["task", *READING, *DEVICE, *SCORING],
+        ["task", *_READING, *_DEVICE, *_SCORING],
     ),
     "predict": (
         "find targets in images and videos: masks, tables, pictures with the detections marked",
-        PREDICTING,
+        _PREDICTING,
     ),
-    "data": ("report what a data set holds and what is wrong with it", READING),
+    "data": ("report what a data set holds and what is wrong with it", _READING),
     "doctor": (
-        "look at this machine, and say what is wrong and what to do about it",
-        [*READING, *DEVICE, *LOOKED_AT],
+        "check this machine, and report what is wrong and what to do about it",
+        [*_READING, *_DEVICE, *_LOOKED_AT],
     ),
     "bench": (
         "measure training, scoring, data, start and memory on this device",
-        [name for name in Config.model_fields if name not in NOT_BENCHED],
+        [name for name in Config.model_fields if name not in _NOT_BENCHED],
     ),
     "export": (
         "write weights as a file for other programs, and check it (extra: export)",
@@ -103,33 +103,33 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "put runs side by side: scores, protocols, curves, and what went wrong",
         [],
     ),
-    "pack": ("put a run into one file, to take it along", []),
+    "pack": ("put a run into one file", []),
 }
 
 # %% [markdown]
-# Four commands take their main argument without a flag. And some flags are no settings: what a bench measures, the format of an export. No run records them, so they belong to their command alone, as options of argparse, and go to it as they are.
+# Four commands take their main argument without a flag. Some flags are not settings: what a bench measures, the format of an export. No run records them. They are options of argparse that belong to one command.
 
 # %%
 #| export
-PLACED: dict[str, tuple[str, str, str | None, str]] = {  # name, how it is shown, nargs, help
-    "data": ("folder", "DIR", "?", "folder or archive of it, or a name"),
+_ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
+    "data": ("folder", "DIR", "?", "folder or archive of the data set, or a name"),
     "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
     "pack": ("run", "RUN", None, "folder of the run"),
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
-OWN: dict[str, dict[str, dict[str, Any]]] = {
+_SWITCH = {"action": "store_const", "const": True}
+_OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "doctor": {
         "json": {
-            "action": "store_const",
-            "const": True,
             "help": "print one JSON object with the worst level and all lines, and nothing else",
+            **_SWITCH,
         }
     },
     "bench": {
         "baseline": {
             "nargs": "?",
             "const": "results/baseline/plain.py",
-            "help": "measure a plain PyTorch script too, turn by turn with ours: ratios are given "
+            "help": "measure a plain PyTorch script too, in turns with ours: ratios are printed "
             "only if losses and scores are equal, else status 1 (default file: the one of a "
             "checkout, results/baseline/plain.py)",
         },
@@ -146,60 +146,56 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
             "predict thousands of components (noisy), or with both (default)"
         },
         "largest_batch": {
-            "action": "store_const",
-            "const": True,
             "help": "try larger and larger batches until one does not fit, and measure no more",
+            **_SWITCH,
         },
         "rate": {
             "type": float,
-            "help": "what an hour of this device costs you, such as 1.2: the projected hours get "
-            "their cost (default: none)",
+            "help": "cost of an hour of this device, such as 1.2, to project the cost of training "
+            "(default: none)",
+        },
+    },
+    "export": {
+        "format": {"help": "onnx (default) or safetensors"},
+        "output": {"help": "file to write (default: beside the weights, named after them)"},
+    },
+    "compare": {
+        "output": {
+            "help": "FILE.png, FILE.md or FILE.json to write; a folder gets all three, and the "
+            "worst images with their causes"
+        },
+        "anyway": {
+            "help": "compare scores that are not comparable, with a warning in table and picture",
+            **_SWITCH,
+        },
+    },
+    "pack": {
+        "format": {"help": "zip or tar.gz (default)"},
+        "output": {"help": "file to write (default: beside the run, named after it)"},
+    },
+    "predict": {
+        "tile": {
+            "type": int,
+            "help": "longest side predicted in one piece, in pixels; larger frames are cut into "
+            "tiles that overlap (a multiple of 16, 128 to 8192, default 1024)",
+        },
+        "save": {
+            "help": "pictures to write: some of masks,overlays,probabilities (default: the first "
+            "two), or none"
         },
     },
 }
-
-OWN["export"] = {
-    "format": {"help": "onnx (default) or safetensors"},
-    "output": {"help": "file to write (default: beside the weights, named after them)"},
-}
-OWN["compare"] = {
-    "output": {
-        "help": "FILE.png, FILE.md or FILE.json to write; a folder gets all three, and the worst "
-        "images with their causes"
-    },
-    "anyway": {
-        "action": "store_const",
-        "const": True,
-        "help": "compare what is not comparable, and say on the table and in the picture why not",
-    },
-}
-OWN["pack"] = {
-    "format": {"help": "zip or tar.gz (default)"},
-    "output": {"help": "file to write (default: beside the run, named after it)"},
-}
-OWN["predict"] = {
-    "tile": {
-        "type": int,
-        "help": "longest side predicted in one piece, in pixels; larger frames are cut into tiles "
-        "that overlap (a multiple of 16, 128 to 8192, default 1024)",
-    },
-    "save": {
-        "help": "pictures to write: some of masks,overlays,probabilities (default: the first two), "
-        "or none"
-    },
-}
-LAST_WORDS = {  # below the flags of a command
-    "doctor": "status: 0 all is well; 1 there is a warning; 2 there is an error, or a mistake in "
-    "the flags",
+_EPILOGS = {  # printed below the flags of a command
+    "doctor": "status: 0 all is well; 1 a warning; 2 an error, or a mistake in the flags",
     "predict": "results: predictions/NAME, or --output-dir; no result depends on --batch-size; "
-    "status: 0 all is predicted; 1 a file could not be read and was skipped; 2 a mistake",
+    "status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
 }
 
 
 # %% [markdown]
-# argparse's own messages are terse and its abbreviations are a trap: `--warm` would work until a second flag begins with it. Our parser has no abbreviations, and a mistake is a `UserError`.
+# ## The parser
 #
-# One parser knows all commands. The two groups of flags in its help are the two kinds of settings: those that change the result, and those of the machine.
+# argparse accepts abbreviations, which are a trap: `--warm` works until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake. The help of a command has two groups of flags: settings that change the result, and settings of the machine.
 
 # %%
 #| export
@@ -210,7 +206,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        "A mistake in the flags."
+        "Raise UserError for a mistake in the flags."
         raise UserError(f"{message}; see {self.prog} --help")
 
 
@@ -234,13 +230,13 @@ def _add_setting(parser: argparse._ActionsContainer, name: str, settings: type[S
 
 
 def flags_of(command: str, settings: type[Settings]) -> list[str]:
-    "The settings of a task that a command takes as flags."
+    "The settings of a task that are flags of a command."
     known = list(settings.model_fields)
     return known if command == "train" else [n for n in COMMANDS[command][1] if n in known]
 
 
 def make_parser(
-    settings: type[Settings] = Config,  # of which task
+    settings: type[Settings] = Config,  # of the task
 ) -> argparse.ArgumentParser:
     "The parser of all commands."
     about = "MSHNet: infrared small target detection. Train, score, look."
@@ -250,12 +246,12 @@ def make_parser(
     for command, (text, _) in COMMANDS.items():
         names = flags_of(command, settings)
         sub = commands.add_parser(command, help=text, description=text)
-        if command in PLACED:
-            placed, sign, count, hint = PLACED[command]
+        if command in _ARGUMENTS:
+            placed, sign, count, hint = _ARGUMENTS[command]
             sub.add_argument(placed, metavar=sign, nargs=count, help=hint)
         if names:
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
-        for name, how in OWN.get(command, {}).items():
+        for name, how in _OPTIONS.get(command, {}).items():
             shown: dict[str, Any] = {} if "action" in how else {"metavar": "X"}
             sub.add_argument(f"--{name.replace('_', '-')}", **shown, **how)
         recipe = sub.add_argument_group("settings that change the result")
@@ -272,7 +268,7 @@ def make_parser(
                     help=f"the same as --{name} {value}",
                 )
         presets = f"presets: {', '.join(settings.presets)}" if command == "train" else None
-        sub.epilog = LAST_WORDS.get(command, presets)
+        sub.epilog = _EPILOGS.get(command, presets)
     return parser
 
 
@@ -284,14 +280,14 @@ print(shown.getvalue()[:900])
 
 
 # %% [markdown]
-# Which flags there are depends on the task, so we look for the task first: among the words, in the file of settings, in the run that is resumed or scored.
+# The flags depend on the task. We look for the task first: in the words, in the file of settings, in the run that is resumed or scored.
 #
-# Names of several words are written with dashes or, as in a notebook, with underscores. An unknown flag is answered with the likely one, a retired flag with its replacement, and a known flag of another command is named as such.
+# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, and for a retired flag its replacement. A flag of a different command has an error of its own.
 
 # %%
 #| export
-def _settings_asked(words: Sequence[str]) -> type[Settings]:
-    "The settings of the task that the words of a command line are about."
+def _settings_of_words(words: Sequence[str]) -> type[Settings]:
+    "The settings of the task that a command line is about."
     parser = _Parser(prog="mshnet", add_help=False)
     for flag in ("--task", "--config", "--resume", "--weight-path"):
         parser.add_argument(flag, nargs="?", const="", default="")
@@ -306,11 +302,11 @@ def parse(
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
     "Read the command line; UserError for a mistake."
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
-    settings = _settings_asked(words)
+    settings = _settings_of_words(words)
     parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
-    if "inputs" in written:  # flags may stand between them
+    if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
     if rest:
@@ -319,7 +315,7 @@ def parse(
             raise UserError(f"{flag!r} is one word too many; see mshnet {command} --help")
         if name in settings.model_fields:
             raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
-        known = [*OWN.get(command, {}), *flags_of(command, settings)]
+        known = [*_OPTIONS.get(command, {}), *flags_of(command, settings)]
         raise UserError(unknown(name, known, f"; see mshnet {command} --help"))
     if folder := written.pop("folder", ""):
         written["dataset_dir"] = folder
@@ -327,36 +323,27 @@ def parse(
 
 
 # %%
-def answer(line):
-    "What a command line is answered with."
-    try:
-        return parse(line.split())
-    except UserError as error:
-        return str(error)
-
-
-lines = ["train --epochz 3", "train --mode train", "test --epochs 3", "trian", "data a b"]
-lines += ["data sirst --config x.json"]
-answers = [answer(line) for line in lines]
-assert "did you mean 'epochs'" in answers[0] and "leave it out" in answers[2]
-answers
+for line in ("train --epochz 3", "train --mode train", "test --epochs 3", "trian", "data a b"):
+    with expect_fail(UserError):
+        parse(line.split())
+parse(["data", "sirst"]), parse(["train", "--lr", "0.1", "--ema=0.99"])
 
 
 # %% [markdown]
 # ## What the commands do
 #
-# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and print that. A folder for scores is checked first, because after an hour of work it is too late.
+# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and print that. A folder for scores is checked before the work, because after an hour it is too late.
 
 # %%
 #| export
-def _tell(line: str) -> None:
-    "Print a line beside the results, on stderr; nothing where the terminal is gone."
+def _note(line: str) -> None:
+    "Print a line on stderr; nothing if the terminal is gone."
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
 
 def _which_weights(config: Settings) -> str:
-    "The weights that are used, and where their card is."
+    "The weights in use, and where their card is."
     from mshnet.weights import PRETRAINED, weights_file
 
     if config.weight_path not in ("", PRETRAINED):
@@ -365,7 +352,7 @@ def _which_weights(config: Settings) -> str:
 
 
 def _result_folder(name: str) -> Path:
-    "A folder for scores that can be written and holds no run; UserError, before any work, if not."
+    "A folder for scores; UserError if it cannot be written or holds a run."
     from mshnet.files import cannot_be_written
 
     folder = Path(name).expanduser()
@@ -379,7 +366,7 @@ def _result_folder(name: str) -> Path:
 
 
 # %% [markdown]
-# Training draws the pictures of the finished run. Scoring prints the protocol with the scores, because a number without it cannot be compared. Prediction skips what it cannot read, and returns status 1. If the weights are of a task other than detection, that task predicts the files.
+# `train` draws the pictures of the finished run. `test` prints the protocol with the scores, because a score without it cannot be compared. `predict` skips unreadable files and then returns status 1. If the weights are of a task other than detection, that task predicts the files.
 
 # %%
 #| export
@@ -390,17 +377,17 @@ def _train(config: Settings) -> int:
 
     run = train(config)
     if processes_to_start(config) or not first_process() or not run.scores:
-        return 0  # the first process does the rest; no epoch is done
+        return 0  # the first process draws; or no epoch is done
     make_task(config).report(run.folder)
     if list((run.folder / "figures").glob("*")):
-        _tell(f"figures {run.folder / 'figures'}")
-    if said := keep_copies(config):
-        _tell(said)
+        _note(f"figures {run.folder / 'figures'}")
+    if line := keep_copies(config):
+        _note(line)
     return 0
 
 
 def _test(config: Settings) -> int:
-    "Score weights, say how, and keep it if a folder is given."
+    "Score weights, print the protocol, and store both if a folder is given."
     from mshnet.evaluate import evaluate
 
     folder = _result_folder(config.output_dir) if config.output_dir else None
@@ -416,7 +403,7 @@ def _test(config: Settings) -> int:
 
 
 def _predict(config: Config, inputs: list[str], **how: Any) -> int:
-    "Predict files, and say where the results are; status 1 if one could not be read."
+    "Predict files, and print where the results are; status 1 if a file was skipped."
     from mshnet.evaluate import OtherTask
     from mshnet.predict import predict_files
     from mshnet.task import make_task
@@ -433,7 +420,7 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
 
 # %% [markdown]
-# The next four only look, and their status tells a script what they found. `compare` reads what runs left, so it needs neither their data nor a device, except for the pictures of the worst images.
+# The next four change nothing, and their status reports the finding to a script. `compare` reads the files of runs. It needs neither their data nor a device, except for the pictures of the worst images.
 
 # %%
 #| export
@@ -447,20 +434,20 @@ def _data(config: Config) -> int:
 
 
 def _doctor(config: Config, json: bool = False) -> int:
-    "Print what the machine is; status 1 if there is a warning, 2 if there is an error."
+    "Print the report on the machine; status 1 for a warning, 2 for an error."
     from mshnet.doctor import doctor
 
-    with contextlib.redirect_stdout(sys.stderr):  # such as what is said of an archive
+    with contextlib.redirect_stdout(sys.stderr):  # such as notes on an archive
         found = doctor(config)
     print(found.to_json() if json else found)
     return found.status
 
 
-def _bench(config: Config, **asked: Any) -> int:
-    "Print what was measured; status 1 if the plain path gives another result."
+def _bench(config: Config, **how: Any) -> int:
+    "Print the measurements; status 1 if the plain script has different results."
     from mshnet.bench import Options, bench, largest_batch, largest_text, table
 
-    options = Options(**asked)
+    options = Options(**how)
     if options.largest_batch:
         print(largest_text(largest_batch(config), config))
         return 0
@@ -472,24 +459,24 @@ def _bench(config: Config, **asked: Any) -> int:
 
 
 def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
-    "Print runs side by side, and write it where that is asked for."
+    "Print runs side by side, and write the comparison if an output is given."
     from mshnet.compare import compare, keep_comparison, output_place
 
     place = output_place(output) if output else None
     found = compare(runs, anyway)
     print(found)
     for line in keep_comparison(found, place) if place else ():
-        _tell(line)
+        _note(line)
     return 0
 
 
 # %% [markdown]
-# The last two make a file, of weights or of a run.
+# The last two commands write one file each: `export` the weights for other programs, `pack` a whole run.
 
 # %%
 #| export
 def _export(config: Config, **how: str) -> int:
-    "Write weights as a file for other programs, and say which and how near it is."
+    "Write weights as a file for other programs, and print its name and its error."
     from mshnet.export import export
     from mshnet.places import megabytes
     from mshnet.session import offer_download
@@ -507,7 +494,7 @@ def _export(config: Config, **how: str) -> int:
 
 
 def _pack(config: Config, run: str, **how: Any) -> int:
-    "Put a run into one file, and say which."
+    "Put a run into one file, and print its name."
     from mshnet.places import megabytes
     from mshnet.session import pack
 
@@ -516,7 +503,7 @@ def _pack(config: Config, run: str, **how: Any) -> int:
     return 0
 
 
-DO: dict[str, Callable[..., int]] = {
+_RUN: dict[str, Callable[..., int]] = {
     "train": _train,
     "test": _test,
     "predict": _predict,
@@ -529,50 +516,52 @@ DO: dict[str, Callable[..., int]] = {
 }
 
 # %% [markdown]
-# Every command ends in `main`, with a status for scripts. Warnings and errors are one line each; a warning is printed once even where several processes run. `mshnet test` on a checkpoint of a run takes the settings of that run where none are written: the sizes and the data it was trained with.
+# ## One entry
+#
+# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each; several processes print a warning once. `mshnet test` on a checkpoint of a run takes the settings of that run as defaults: its sizes and its data.
 
 # %%
 #| export
-ENDS = {"train": STOPPED, "predict": "stopped; what is written is whole"}  # when interrupted
+_ENDS = {"train": STOPPED, "predict": "stopped; what is written is whole"}  # after an interrupt
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    "A warning as one line."
+    "Print a warning as one line."
     if first_process():
-        _tell(f"warning: {message}")
+        _note(f"warning: {message}")
 
 
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
-) -> int:  # exit status: 0, 1 something is wrong, 2 a mistake or an error, 128 + a signal's number
+) -> int:  # status: 0, 1 a bad finding, 2 a mistake or an error, 128 + the number of a signal
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         command = ""
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)
-            names = ["run", "runs", "inputs", *OWN.get(command, {})]
+            names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
             run = str(written.get("weight_path", "")) if command == "test" else ""
-            status = DO[command](configure(written, file, run), **own)
+            status = _RUN[command](configure(written, file, run), **own)
             sys.stdout.flush()
             return status
         except UserError as error:
             who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
-            _tell(f"{who}: {error}")
+            _note(f"{who}: {error}")
             return 2
-        except KeyboardInterrupt as stopped:  # a Stopped knows its signal
+        except KeyboardInterrupt as stopped:  # a Stopped has its signal
             if first_process():
-                _tell(f"mshnet: {ENDS.get(command, 'stopped')}")
-            number = getattr(stopped, "number", 2)  # 0: its time was over, as planned
+                _note(f"mshnet: {_ENDS.get(command, 'stopped')}")
+            number = getattr(stopped, "number", 2)  # 0: the time limit, as planned
             return 128 + number if number else 0
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.ENOSPC):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end
-            if error.errno == errno.EPIPE:  # such as `mshnet data DIR | head`: nobody reads on
+            if error.errno == errno.EPIPE:  # such as in `mshnet data DIR | head`
                 return 141
-            _tell(f"mshnet: the output cannot be written ({error.strerror})")
+            _note(f"mshnet: the output cannot be written ({error.strerror})")
             return 2
 
 
@@ -584,7 +573,7 @@ for line in (
     "export",
     "data no-such-folder",
 ):
-    with contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
         status = main(line.split())
-    print(status, said.getvalue().strip())
+    print(status, printed.getvalue().strip())
     test_eq(status, 2)

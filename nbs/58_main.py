@@ -18,12 +18,12 @@ import sys
 
 
 # %% [markdown]
-# A run listens for requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that it imports torch and reads its data, and after that it draws pictures. Nothing is lost then, so a request ends the command at once, as it ends later: with one line, and with the status that shells expect, 128 plus the number of the signal. We listen before the first large import, so this page imports nothing else. A signal that was set to be ignored, as `nohup` does, stays ignored.
+# A run handles requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that, the command imports torch and reads its data; after it, the command draws pictures. There nothing can be lost, so a request ends the command at once, with one line and with the usual status for a shell: 128 plus the number of the signal. We install the handlers before the first large import, so this page imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored.
 
 # %%
 #| export
-class _Asked(KeyboardInterrupt):
-    "A request to stop that comes while no run listens."
+class _StopRequest(KeyboardInterrupt):
+    "A request to stop outside of a run."
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -31,8 +31,8 @@ class _Asked(KeyboardInterrupt):
 
 
 def _end(number: int, frame: object) -> None:
-    "End whatever is being done."
-    raise _Asked(number)
+    "Raise the request."
+    raise _StopRequest(number)
 
 
 def start() -> int:  # the status of the process
@@ -45,9 +45,9 @@ def start() -> int:  # the status of the process
         from mshnet.cli import main
 
         return main()
-    except _Asked as asked:  # within the import: `main` reports those that come later
+    except _StopRequest as stop:  # within the import: `main` reports those that come later
         print("mshnet: stopped before anything was begun", file=sys.stderr)
-        return 128 + asked.number
+        return 128 + stop.number
 
 
 # %%
@@ -57,7 +57,7 @@ if __name__ == "__main__":
     sys.exit(start())
 
 # %% [markdown]
-# The status of the command is the status of the process, so a shell script or a scheduler can trust it. A mistake is status 2, with one line that names what to write:
+# The status of the command is the status of the process, for shell scripts and schedulers. A mistake has status 2, and one line with the remedy:
 
 # %%
 python.argv[1:] = ["train", "--epochz", "3"]

@@ -13,7 +13,7 @@ from conftest import TOP
 
 from mshnet import bench
 from mshnet.bench import YARDSTICK, Options, load_yardstick, network_cost, table
-from mshnet.cli import OWN, main, make_parser
+from mshnet.cli import _OPTIONS, main, make_parser
 from mshnet.metrics import find, objects
 from mshnet.model import MSHNet
 
@@ -155,15 +155,15 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, tmp_path, flags, message)
 def test_the_flags_of_the_bench_are_its_options(capsys):
     "One name for each; the help shows them with their defaults."
     fields = {f.name: f.default for f in dataclasses.fields(Options)}
-    assert set(OWN["bench"]) == set(fields)
+    assert set(_OPTIONS["bench"]) == set(fields)
     with pytest.raises(SystemExit):
         make_parser().parse_args(["bench", "--help"])
     out = capsys.readouterr().out
     assert all(f"--{name.replace('_', '-')}" in out for name in fields)
     for name in ("repeats", "images"):
-        assert f"default {fields[name]})" in OWN["bench"][name]["help"]
-    assert fields["weights"] == "both" and "both (default)" in OWN["bench"]["weights"]["help"]
-    assert OWN["bench"]["baseline"]["const"] == YARDSTICK
+        assert f"default {fields[name]})" in _OPTIONS["bench"][name]["help"]
+    assert fields["weights"] == "both" and "both (default)" in _OPTIONS["bench"]["weights"]["help"]
+    assert _OPTIONS["bench"]["baseline"]["const"] == YARDSTICK
 
 
 # The plain script

@@ -205,7 +205,7 @@ def test_each_mistake_has_its_line(runs, copies, capsys):
     "What is no run, has no scores, comes twice, or is damaged."
     (copies / "empty").mkdir()
     assert "no such folder" in refused(capsys, copies / "nowhere")
-    assert "no run (it has neither" in refused(capsys, copies / "empty")
+    assert "not a run (it has neither" in refused(capsys, copies / "empty")
     assert "name its folder" in refused(capsys, copies / "seed0" / "scores.json")
     twice = refused(capsys, copies / "seed0", copies / "seed1" / ".." / "seed0")
     assert "named 2 times" in twice
@@ -425,7 +425,7 @@ def test_calibration_error_is_the_mean_gap():
     found = calibration({name: np.array(values) for name, values in curve.items()})
     assert found.all_pixels == pytest.approx(0.6 * 0.1 + 0.4 * 0.3)
     assert found.upper == pytest.approx(0.3)
-    assert found.said == pytest.approx((6 + 36) / 36)
+    assert found.predicted == pytest.approx((6 + 36) / 36)
 
 
 def test_calibration_counts_every_pixel(runs):

@@ -25,7 +25,7 @@ GB = 2**30
 def ask(subject, **settings):
     "The level and the text of one answer, for a run on the CPU."
     checkup = doctor._Checkup(Config(**{"device": "cpu", **settings}))
-    return doctor.QUESTIONS[subject](checkup)
+    return doctor._CHECKS[subject](checkup)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(monkeypatch, tmp_p
     places = {"output_dir": "run", "mirror_dir": "mirror", "dataset_dir": str(folder)}
     found = doctor.doctor(Config(device="cpu", precision="fp32", max_hours=3, **places))
     assert [str(line) for line in found.lines if line.level != "ok"] == []
-    assert [line.subject for line in found.lines] == list(doctor.QUESTIONS)
+    assert [line.subject for line in found.lines] == list(doctor._CHECKS)
     assert (len(found.lines), found.status, len(opened)) == (8, 0, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
@@ -125,7 +125,7 @@ def test_the_status_is_that_of_the_worst_line(capsys, monkeypatch):
     "With and without --json."
     for status, level in enumerate(("ok", "warning", "error")):
         answers = {"one": lambda _: ("ok", "fine"), "it": lambda _, it=level: (it, "a finding")}
-        monkeypatch.setattr(doctor, "QUESTIONS", answers)
+        monkeypatch.setattr(doctor, "_CHECKS", answers)
         assert main(["doctor", "--device", "cpu"]) == status
         assert capsys.readouterr().out.endswith("a finding\n")
         assert main(["doctor", "--device", "cpu", "--json"]) == status
@@ -280,7 +280,7 @@ def test_a_tpu_and_its_package(monkeypatch, no_gpu, chips, version, said, device
     checkup.config = Config(device=device)
     monkeypatch.setattr(doctor, "tpu_chips", lambda: chips)
     monkeypatch.setattr(doctor, "installed", lambda name: version if "xla" in name else None)
-    found, text = doctor.QUESTIONS["build"](checkup)
+    found, text = doctor._CHECKS["build"](checkup)
     assert (found, said in text) == (level if said else "ok", True)
 
 
@@ -335,7 +335,7 @@ def test_the_needed_memory_is_what_torch_keeps(precision):
     one, two = (kept_bytes(images, precision) for images in (1, 2))
     fixed = 3 * 4 * 4_065_513 + 2 * one - two  # weights, gradients, Adagrad's sums
     assert doctor.needed(8, 64, precision) * GB == pytest.approx(fixed + 8 * (two - one), rel=0.15)
-    assert (two - one) / 64**2 == pytest.approx(doctor.KEPT[precision], rel=0.05)
+    assert (two - one) / 64**2 == pytest.approx(doctor._KEPT[precision], rel=0.05)
 
 
 def test_a_batch_that_does_not_fit(monkeypatch):

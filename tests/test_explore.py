@@ -198,7 +198,7 @@ def test_an_unreadable_image_among_others_is_left_out_and_counted(run, tmp_path)
         ({"images": "val"}, "write train or test"),
         ({"place": 3}, "write 0 to 2"),
         ({"spot": 99}, "write 0 to"),
-        ({"threshold": 1.5}, "write 0 to 1"),
+        ({"threshold": 1.5}, "write a number from 0 to 1"),
     ],
 )
 def test_what_is_not_there_is_one_line(run, more, line):

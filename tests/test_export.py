@@ -144,7 +144,7 @@ def test_weights_of_the_warm_up_leave_with_their_single_head(run, tmp_path):
     "The fused head was never trained; a file predicts as the checkpoint does."
     fused = trained_model(run.folder)
     fused.model.final.bias.data += 1
-    trained = replace(fused, phase="warm-up", said=fused.said | {"phase": "warm-up"})
+    trained = replace(fused, phase="warm-up", record=fused.record | {"phase": "warm-up"})
     path = tmp_path / "w.safetensors"
     path.write_bytes(exporting.safetensors_bytes(trained))
     assert trained_model(path).phase == "warm-up"

@@ -181,7 +181,7 @@ def test_no_test_image_was_trained_on(name):
     folder = SHARED / "data" / name
     if not folder.is_dir():
         pytest.skip(f"needs {name}; set MSHNET_SHARED to the folder that holds data/")
-    known = set(trained_model("pretrained").said["data"]["training images"].split())
+    known = set(trained_model("pretrained").record["data"]["training images"].split())
     parts, _ = read_dataset(Config(dataset_dir=str(folder)), ["train", "test"])
     assert len(known & image_digests([parts["train"]])) > 0.85 * len(parts["train"])
     assert not known & image_digests([parts["test"]])
