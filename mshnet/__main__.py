@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['start']
 
-# %% ../nbs/58_main.ipynb #c-import-signal
+# %% ../nbs/58_main.ipynb #c-import-os
+import os
 import signal
 import sys
 
@@ -34,7 +35,8 @@ def start() -> int:  # the status of the process
 
         return main()
     except _StopRequest as stop:  # within the import: `main` reports those that come later
-        print("mshnet: stopped before anything was begun", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # of several processes the first one reports
+            print("mshnet: stopped before anything was begun", file=sys.stderr)
         return 128 + stop.number
 
 # %% ../nbs/58_main.ipynb #c-if-name-main

@@ -13,6 +13,7 @@ import sys as python
 
 # %%
 #| export
+import os
 import signal
 import sys
 
@@ -46,7 +47,8 @@ def start() -> int:  # the status of the process
 
         return main()
     except _StopRequest as stop:  # within the import: `main` reports those that come later
-        print("mshnet: stopped before anything was begun", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # of several processes the first one reports
+            print("mshnet: stopped before anything was begun", file=sys.stderr)
         return 128 + stop.number
 
 

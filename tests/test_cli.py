@@ -301,7 +301,7 @@ def test_doctor_says_what_is_wrong_by_its_status(capsys, monkeypatch):
     assert status == max(["ok", "warning", "error"].index(level) for level in levels)
     assert all(word in out for word in ("machine", "accelerator", "versions", "disk"))
     assert call(capsys, "doctor --device cuda:99")[0] == 2
-    monkeypatch.setattr(doctor, "QUESTIONS", {"machine": lambda checkup: ("ok", "fine")})
+    monkeypatch.setattr(doctor, "_CHECKS", {"machine": lambda checkup: ("ok", "fine")})
     assert call(capsys, "doctor --device cpu")[0] == 0
 
 
