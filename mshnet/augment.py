@@ -318,7 +318,7 @@ WHOLE = 1 << 24  # Pillow keeps the weights of a box in 24 bits
 def box_weights(
     blur: float,  # radius of the Gaussian blur in pixels, 0 up to 1.41
 ) -> tuple[int, int]:  # weight of the pixel and of each neighbour, in parts of WHOLE
-    "The box of which three make a Gaussian blur of this radius, as in Pillow."
+    "The box of which three make Pillow's Gaussian blur; UserError for a radius out of range."
     if not 0 <= blur < 2**0.5:
         raise UserError(f"blur={blur}: on the device the radius is at least 0 and below 1.41")
     variance = np.float32(blur) * np.float32(blur) / 3

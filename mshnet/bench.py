@@ -540,9 +540,7 @@ def _peak_memory(kind: str) -> int:  # bytes
 
 def start_run(
     request: dict[str, Any],  # config, and start: the time at which the process was started
-) -> dict[
-    str, Any
-]:  # seconds to the end of the first step; bytes of memory, before it and at the peak
+) -> dict[str, Any]:  # seconds to the end of the first step; bytes: before it, and at the peak
     "Do what `mshnet train` does, up to its first step; then two steps with all heads."
     config = Config(**request["config"])
     device, first = device_for(config), _FewSteps(config, slice(0, 1))

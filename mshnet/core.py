@@ -596,7 +596,7 @@ def run_name(
 ) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits that stand for the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.synthetic_name
-    if config.task != "detect":  # whose runs were named before there were tasks
+    if config.task != "detect":  # runs of detect got their names before there were tasks
         data = f"{config.task}-{data}"
     usual = config.name_defaults()
     recipe = {k: v for k, v in config.recipe().items() if v != usual[k]}

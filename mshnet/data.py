@@ -59,7 +59,7 @@ def pixels_of(
         raise OSError("pixels are NaN or infinite")
     values -= low  # in place: these are eight bytes a pixel
     values *= 255
-    values /= max(high - low, 1)
+    values /= (high - low) or 1  # a frame of one value becomes black
     return values.round(out=values).astype(np.uint8)
 
 
@@ -75,7 +75,7 @@ def read_mask(
     path: Path,
     size: tuple[int, int],  # height and width of its image
 ) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; the changes made
-    "Read a mask as 0 and 1, resized as labels to its image's size and cut at half if it is grey."
+    "Read a mask as 0 and 1, resized to `size` by nearest pixel; a grey one is 1 above 127."
     done = set()
     with opened(path) as file:
         grey = file.convert("L")
@@ -551,7 +551,7 @@ def splits(
     count = len(listed_names(parts["train"]))
     if config.choose == "val" and count < 2:
         raise UserError("choose='val': one training image cannot be split; write last instead")
-    made = _parted(parts, config)
+    made = _splits_of(parts, config)
     if len(made["train"]) < config.batch_size:
         raise UserError(
             f"batch_size={config.batch_size}: there are only {len(made['train'])} training images; "
@@ -560,7 +560,7 @@ def splits(
     return made
 
 
-def _parted(
+def _splits_of(
     parts: dict[str, Split],  # as read
     config: Config,
 ) -> dict[str, Split]:

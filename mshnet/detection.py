@@ -176,8 +176,8 @@ class Detection(Task):
             return super().optimizer(model)
         named = [(name.startswith(late), weight) for name, weight in model.named_parameters()]
         groups = [
-            {"params": [w for joins, w in named if joins == late], "lr": c.lr * share}
-            for late, share in ((False, 1.0), (True, c.join_rate))
+            {"params": [w for joins, w in named if joins == later], "lr": c.lr * share}
+            for later, share in ((False, 1.0), (True, c.join_rate))
         ]
         return make_optimizer(c.optimizer, groups, c.weight_decay)
 
@@ -197,9 +197,9 @@ class Detection(Task):
         found: Evaluation = analyse(self, model, data, device, phase, origin)
         return found
 
-    def seen(self, data: Split, said: dict[str, str]) -> int | None:
+    def seen(self, data: Split, recorded: dict[str, str]) -> int | None:
         "How many images of a split are training images of the weights, by their pixels."
-        known = set(said.get("training images", "").split())
+        known = set(recorded.get("training images", "").split())
         return len(image_digests([data]) & known) if known else None
 
     def report(self, folder: Path) -> None:

@@ -160,7 +160,7 @@ class Device:
         self.ranks.end_step()
 
     def seed(self, seed: int, epoch: int) -> None:
-        "Seed all random numbers for an epoch: others in each epoch and in each process."
+        "Seed all random numbers for an epoch: different ones in each epoch and process."
         own = int(np.random.SeedSequence([seed, epoch, self.ranks.rank]).generate_state(1)[0])
         for set_seed in (torch.manual_seed, np.random.seed, random.seed):
             set_seed(own)

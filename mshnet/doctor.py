@@ -258,9 +258,8 @@ def _versions(checkup: _Checkup) -> _Finding:
 
 # %% ../nbs/56_doctor.ipynb #needed
 _KEPT = {"bf16": 1540, "fp16": 1540, "fp32": 2970}  # bytes per pixel, for the backward pass
-_FIXED = (
-    55 * 2**20
-)  # bytes: weights, gradients, Adagrad's sums (33 MB more with AdamW and averages)
+# Bytes of weights, gradients and Adagrad's sums (33 MB more with AdamW and averages)
+_FIXED = 55 * 2**20
 
 
 def needed(images: int, side: int, precision: str) -> float:  # GB
@@ -383,6 +382,6 @@ def doctor(config: Config) -> Report:
             level, text = check(checkup)
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
-            level, text = "warning", f"this question could not be answered ({why})"
+            level, text = "warning", f"this check failed ({why})"
         lines.append(Line(level, subject, text))
     return Report(tuple(lines))

@@ -306,7 +306,11 @@ def explore(
     device: str = "cpu",  # one image at a time is no work for a TPU
     output: str | Path = "",  # folder for figures/explore.png; empty: that of the weights
 ) -> Any:  # a widget, or a Picture
-    "Walk through images, worst first: truth, probability, hits, misses and false alarms."
+    """Walk through images, worst first: truth, probability, hits, misses and false alarms.
+
+    Raises UserError without weights or readable images, and for a place, spot or threshold that
+    is out of range.
+    """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
     path = Path(weights).expanduser()
@@ -382,10 +386,8 @@ class Watch:
     def __init__(self, folder: str | Path, count: int = 3) -> None:
         self.folder, self.count = Path(folder).expanduser(), count
         self.split: Split | None = None  # read once
-        self.last: tuple[list[int], bytes] = (
-            [],
-            b"",
-        )  # when its files were written, and the picture
+        # When the files of the run were written, and the picture of that state
+        self.last: tuple[list[int], bytes] = [], b""
         if not any((self.folder / name).exists() for name in ("config.json", "status.json")):
             raise UserError(
                 f"{folder}: is not the folder of a run; give the one that `mshnet train` prints"
@@ -486,7 +488,7 @@ def watch(
 def tensorboard(
     folder: Path,  # of a run
 ) -> str:  # a line for the user
-    "Open TensorBoard in the notebook, if someone is there to see it."
+    "Open TensorBoard in an interactive notebook; elsewhere return the command that starts it."
     logs = folder / "tensorboard"
     if not logs.exists():
         return (

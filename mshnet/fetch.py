@@ -185,7 +185,7 @@ def _extract(archive: Path, folder: Path, local: Path) -> None:
 
 
 def _innermost(folder: Path) -> Path:
-    "The folder itself, or the only folder in the only folder in it."
+    "Descend as long as a folder contains nothing but one folder."
     while True:
         inside = [path for path in folder.iterdir() if not _is_junk(path.name)]
         if len(inside) != 1 or not inside[0].is_dir():
@@ -235,7 +235,7 @@ class Published:
     name: str
     page: str  # for people: what it is, how to get it by hand, its licence
     url: str = ""  # of an archive
-    drive: str = ""  # number of an archive on Google Drive, without a url
+    drive: str = ""  # Google Drive file ID of an archive, if there is no url
     sha256: str = ""  # of the archive; empty: unknown
     inside: str = ""  # the folder to take from an archive that holds more
     note: str = ""  # what to know before training on it
@@ -322,7 +322,7 @@ def _download_to(published: Published, file: Path, record: Path) -> None:
 
 
 def _from_drive(number: str, file: str, _: Any) -> None:
-    "Download from Google Drive; pooch calls it with the number of a file as the address."
+    "Download from Google Drive; pooch passes the file ID where others get a URL."
     import gdown
 
     if not gdown.download(id=number, output=str(file), quiet=not _watched()):

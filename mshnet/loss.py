@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# %% ../nbs/01_loss.ipynb #_sums
+# %% ../nbs/01_loss.ipynb #_expect_equal_shapes
+def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
+    "ValueError where the shapes differ, which broadcasting would hide."
+    if logits.shape != mask.shape:
+        raise ValueError(
+            f"{name}: logits {tuple(logits.shape)} and mask {tuple(mask.shape)} differ"
+        )
+
+
 def _sums(
     prob: Tensor,  # [B,1,H,W] probability of target, 0..1
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
@@ -74,10 +82,7 @@ def sls_loss(
     Source: Liu et al., arXiv:2403.19366. Where the union is empty the overlap part is 1 with
     gradient 0. Raises ValueError if the shapes differ (broadcasting would hide it).
     """
-    if logits.shape != mask.shape:
-        raise ValueError(
-            f"sls_loss: logits {tuple(logits.shape)} and mask {tuple(mask.shape)} differ"
-        )
+    _expect_equal_shapes("sls_loss", logits, mask)
     with torch.autocast(logits.device.type, enabled=False):
         prob, truth = torch.sigmoid(logits.float()), mask.float()
         inter, pred_area, true_area = _sums(prob, truth)
@@ -95,8 +100,10 @@ def soft_iou_loss(
     """1 - (overlap + 1) / (union + 1) of each image, in float32.
 
     Adding 1 gives an image without a target a loss that falls with the predicted area.
-    Source: the loss of ACM (Dai et al., WACV 2021), DNANet and others.
+    Source: the loss of ACM (Dai et al., WACV 2021), DNANet and others. Raises ValueError if the
+    shapes differ.
     """
+    _expect_equal_shapes("soft_iou_loss", logits, mask)
     with torch.autocast(logits.device.type, enabled=False):
         inter, pred, truth = _sums(torch.sigmoid(logits.float()), mask.float())
         return 1 - (inter + 1) / (pred + truth - inter + 1)

@@ -219,11 +219,11 @@ class Tally:
 
     def add(
         self,
-        logits: Tensor,  # [B,1,H,W]
+        logits: Tensor,  # [B,1,H,W]; a pixel is predicted where this is above 0
         mask: Tensor,  # [B,1,H,W] 0 or 1
         real: Tensor | None = None,  # [B] bool; False for filler rows
-    ) -> list[Objects]:  # the targets of each image
-        "Count the images of a batch."
+    ) -> list[Objects]:  # the targets of each real image
+        "Count the images of a batch; ValueError if the shapes differ."
         if logits.shape != mask.shape:
             shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
             raise ValueError(f"score: {shapes} differ")

@@ -544,9 +544,8 @@ def _reason(error: Exception) -> str:
     "The reason in an exception, in one line; its kind if it gives none."
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "the disk is full"
-    return (
-        " ".join(str(error).split(":\n")[0].split()) or type(error).__name__
-    )  # without a list below it
+    words = str(error).split(":\n")[0].split()  # without a list below it
+    return " ".join(words) or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -118,7 +118,7 @@ PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random", "micro
 
 @dataclass
 class State:
-    "All that training changes: exactly the content of a checkpoint."
+    "All that training changes; a checkpoint adds the settings and the hashes of the data."
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

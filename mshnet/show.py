@@ -120,7 +120,7 @@ def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]])
         if warm:
             axes.axvspan(min(warm) - 0.5, max(warm) + 0.5, color="0.9", zorder=0)
     if warm:
-        top.set_title("grey: warm-up, single head and plain IoU loss", fontsize=9)
+        top.set_title("grey: warm-up, the full-size head alone", fontsize=9)
 
 # %% ../nbs/50_show.ipynb #Record
 Count = Annotated[int, Field(ge=0, le=2**48)]
@@ -368,7 +368,7 @@ def gallery(
     folder: Path,  # of a run
     count: int = 5,
 ) -> Picture:
-    "Test images from worst to best: image, probability, hits, misses and false alarms."
+    "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
     config, rows = run_config(folder), _graded(folder, count)
     split, names = splits(config)["test"], [row.name for row in rows]
     seen = predict_some(folder / "best.pt", split, names, config.base_size)

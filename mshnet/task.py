@@ -131,7 +131,7 @@ class Task:
         whole = protocol(self, data, scores, device, origin)
         return Evaluation(scores, whole, self.config.model_dump())
 
-    def seen(self, data: Any, said: dict[str, str]) -> int | None:  # None: unknown
+    def seen(self, data: Any, recorded: dict[str, str]) -> int | None:  # None: unknown
         "How many of these samples the weights were trained on, by the `data` of their checkpoint."
         return None
 

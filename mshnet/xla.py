@@ -114,9 +114,12 @@ def _start_xla(num_devices: int, debug: str) -> Any:
         raise UserError(f"device=xla: {reason}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
-    if " " in debug:
-        raise UserError(f"debug_xla={debug!r}: XLA writes to no folder with a space; write another")
-    dump = f"--xla_dump_to={Path(debug).expanduser().resolve()} --xla_dump_hlo_as_text"
+    folder = str(Path(debug).expanduser().resolve())
+    if debug and " " in folder:
+        raise UserError(
+            f"debug_xla={folder!r}: XLA writes to no folder with a space; write another"
+        )
+    dump = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
     flags = os.environ.get("XLA_FLAGS", "")
     if debug and dump not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {dump}".strip()

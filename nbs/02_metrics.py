@@ -49,7 +49,7 @@ class Objects:
 # %% [markdown]
 # Centroid and area are three sums over the pixels, and an untrained network makes thousands of components of its noise. We take the sums over *runs*, the pieces of a row without a gap, so that a run of n pixels is one number to add. All sums are whole numbers, and the order of adding cannot change a centroid.
 #
-# Almost all of an image is empty. Of adjacent empty rows (and columns) a single one keeps two objects apart, and we leave out the others first.
+# Almost all of an image is empty. One empty row (or column) is enough to keep two objects apart, and we first leave out all others.
 
 # %%
 #| export
@@ -326,11 +326,11 @@ class Tally:
 
     def add(
         self,
-        logits: Tensor,  # [B,1,H,W]
+        logits: Tensor,  # [B,1,H,W]; a pixel is predicted where this is above 0
         mask: Tensor,  # [B,1,H,W] 0 or 1
         real: Tensor | None = None,  # [B] bool; False for filler rows
-    ) -> list[Objects]:  # the targets of each image
-        "Count the images of a batch."
+    ) -> list[Objects]:  # the targets of each real image
+        "Count the images of a batch; ValueError if the shapes differ."
         if logits.shape != mask.shape:
             shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
             raise ValueError(f"score: {shapes} differ")

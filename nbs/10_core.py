@@ -143,7 +143,7 @@ class OptimizerFields(BaseModel):
 
 
 # %% [markdown]
-# The place settings say how to use the machine, what to do when a session ends, a disk fills up or an image is damaged (nobody is there to decide it then), and where files are:
+# The place settings control how the machine is used, what happens when a session ends, memory runs out or an image is damaged (nobody is there to decide it then), and where files are:
 
 # %%
 #| export
@@ -432,7 +432,7 @@ class NetworkFields(BaseModel):
 # %% [markdown]
 # A preset is a name for a few differences from the defaults.
 #
-# - `steady` is the defaults. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step, and the averaged weights of the last epoch are kept, and no epoch has to be chosen. The task notebook shows why this recipe cannot die.
+# - `steady` is the defaults. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be chosen. The [loss](01_loss.ipynb) and [detection](41_detection.ipynb) notebooks show why this recipe cannot die.
 # - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
 # - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs.
 # - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips.
@@ -503,7 +503,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 
 
 # %% [markdown]
-# Here is the first example again, executed; then a preset, and the names of all settings by their group:
+# Here is the first example again, executed. Below it are a preset and the names of the settings by group, without `task` and the paths and devices of `PlaceFields`:
 
 # %%
 print(Config(epochs=3, lr=0.01))
@@ -597,7 +597,7 @@ def _resumed(written: Mapping[str, Any]) -> str:
 
 
 # %% [markdown]
-# Some flags of the official script and of guides meant something else, or nothing. They are rejected with what to write today. Other names known from guides keep working, and a switch stands for one of our settings.
+# Some flags of the official script and of guides meant something else, or nothing. They are rejected, and the message names what to write today. Other names known from guides keep working, and a switch stands for one of our settings.
 
 # %%
 #| export
@@ -634,7 +634,7 @@ def _translate(
 
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold more settings than this one knows; `settings_from` skips them.
+# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them.
 
 # %%
 #| export
@@ -731,7 +731,7 @@ def run_name(
 ) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits that stand for the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.synthetic_name
-    if config.task != "detect":  # whose runs were named before there were tasks
+    if config.task != "detect":  # runs of detect got their names before there were tasks
         data = f"{config.task}-{data}"
     usual = config.name_defaults()
     recipe = {k: v for k, v in config.recipe().items() if v != usual[k]}
@@ -912,7 +912,7 @@ with expect_fail(UserError, contains="device='cpu' is written"):
 # %% [markdown]
 # ## Damaged files
 #
-# A user may name an image, a disk's worth of zeros, or brackets nested so deep that the parser fails, where we expect settings or a list of names. We read a text only up to a size that no honest one has, and every fault of its bytes raises the same one-line error. A record that a run wrote for people is different: if it is damaged, it counts as missing.
+# Where we expect settings or a list of names, a user may name an image, a disk's worth of zeros, or brackets nested so deep that the parser fails. We read at most 16 MB of a text, more than any real list has, and every fault of its bytes raises the same one-line error. A record that a run wrote for people is different: if it is damaged, it counts as missing.
 
 # %%
 #| export

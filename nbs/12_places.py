@@ -47,7 +47,7 @@ from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, stamp
 # | Kaggle | `/kaggle/input` | `/kaggle/working/runs` | `/kaggle/working`, when the version is saved |
 # | your machine | `data` | `runs` | everything |
 #
-# Both services set a variable in every session. Colab is always interactive. Kaggle reports whether a session is interactive or runs a saved version. On other machines Jupyter names the session to its kernels and Voila (which shows a notebook as a page) its address; a headless papermill sets neither. torchrun numbers its processes, and the first one alone writes and prints.
+# Both services set a variable in every session. Colab is always interactive. Kaggle reports whether a session is interactive or runs a saved version. On other machines Jupyter and Voila (which shows a notebook as a page) each set a variable in their kernels; a headless papermill sets neither. torchrun numbers its processes, and only the first one writes and prints.
 
 # %%
 #| export
@@ -221,7 +221,7 @@ f"{session_seconds():.1f} of {3600 * session_hours(Config(), COLAB, {}):.0f} sec
 # %% [markdown]
 # ## The mirror
 #
-# Colab deletes its disk with the session. Therefore a thread can copy a run, while it trains, to a second folder, its **mirror**: on Google Drive (`mirror_dir=drive`), on a network disk, on a stick. Each run has a folder there, with the name of the run folder.
+# Colab deletes its disk with the session. Therefore a thread can copy a run, while it trains, to a second folder, its **mirror**: on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. Each run has a folder there, with the name of the run folder.
 #
 # ```
 # /content/runs/NAME  --copied in the background, verified-->  MyDrive/mshnet/NAME
@@ -283,9 +283,9 @@ with expect_fail(UserError, contains="the run itself is there"):
 # %% [markdown]
 # The mirror gets every file but temporary ones, TensorBoard's (they grow all the time) and `previous.pt`, which the mirror makes for itself. The small records come first, because they hold most per byte. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
 #
-# The mirror never replaces another run of the same name, and never a copy with more epochs: a run that could not be brought back begins anew, and its old copy must survive that. A new session does not know what the mirror holds, and a file of the same size and digest counts as copied. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
+# The mirror never replaces another run of the same name, and never a copy with more epochs: a run that could not be brought back begins anew, and its old copy must survive that. A new session has no list of what the mirror holds, and a file of the same size and digest counts as copied. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
-# An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round claims the mirror by a marker file, and nothing is written where the marker is missing. The marker differs from session to session. Of two sessions that copy the same run the later one continues, and the earlier one reports that.
+# An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round claims the mirror by a marker file, and nothing is written where the marker is missing. The marker differs from session to session. Of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it.
 
 # %%
 #| export
@@ -628,7 +628,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## Google Drive, and how it hangs
 #
-# A Drive whose connection hangs blocks even the question whether it is there. That question waits in the kernel, where no signal of Python reaches it; a daemon thread asks it, and we wait a limited time. A Drive that does not answer counts as not mounted.
+# A Drive whose connection hangs blocks even a check whether its folder exists. The check waits in the kernel, where no signal of Python reaches it. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
 # Mounting opens a window that asks for permission. The user may close it, a company's account may forbid it, or nobody may be there. `google.colab.drive.mount` raises several kinds of exceptions for that, and in the version that we read it waits for the window without end, whatever its `timeout_ms`. This wait is a loop in Python, which an alarm ends (in the main thread, where the cells of a notebook run).
 #
@@ -721,9 +721,8 @@ def _reason(error: Exception) -> str:
     "The reason in an exception, in one line; its kind if it gives none."
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "the disk is full"
-    return (
-        " ".join(str(error).split(":\n")[0].split()) or type(error).__name__
-    )  # without a list below it
+    words = str(error).split(":\n")[0].split()  # without a list below it
+    return " ".join(words) or type(error).__name__
 
 
 @contextlib.contextmanager

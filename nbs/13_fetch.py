@@ -64,7 +64,7 @@ from mshnet.places import (
 # | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded and unpacked, once |
 # | empty | none: the data are synthetic scenes |
 #
-# Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name, so we also search one level below, and a second one, where the user's files begin on a mounted Drive. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive or last week's copy of a folder on Drive. Published names come last: an existing folder of that name, in capitals or not, is taken as it is.
+# Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name. We therefore also search one and two levels below; on a mounted Drive the user's files begin at the second. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive or last week's copy of a folder on Drive. Published names come last: an existing folder of that name, in capitals or not, is taken as it is.
 
 # %%
 #| export
@@ -231,7 +231,7 @@ def _extract(archive: Path, folder: Path, local: Path) -> None:
 
 
 def _innermost(folder: Path) -> Path:
-    "The folder itself, or the only folder in the only folder in it."
+    "Descend as long as a folder contains nothing but one folder."
     while True:
         inside = [path for path in folder.iterdir() if not _is_junk(path.name)]
         if len(inside) != 1 or not inside[0].is_dir():
@@ -277,13 +277,13 @@ def _files_below(folder: Path) -> dict[Path, os.stat_result]:
 # %% [markdown]
 # ## Published data sets
 #
-# Three data sets are known by name. We read where each lies from public pages, in stored copies of them. **Nothing was downloaded here**, and no checksum is known beforehand. Instead the checksum of the first download is stored beside it (`NAME.zip.sha256`), and every later download must have the same.
+# Three data sets can be named without a path. We took the address of each from stored copies of public pages. **Nothing was downloaded here**, and no checksum is known beforehand. Instead the checksum of the first download is stored beside it (`NAME.zip.sha256`), and every later download must have the same.
 #
 # - **NUAA-SIRST**, also called SIRST: the authors' repository YimianDai/sirst, as GitHub packs it, at the commit 84302ab that added the lists `idx_427` (its files are those in the index of that repository). These are the authors' own 341 and 86 images; the 213 and 214 that most papers use are not among them.
-# - **IRSTD-1k**: the number on Google Drive in the README of the authors' repository RuiZhang97/ISNet at commit 89eb28e. (An older README, at 14c6bc8, has a different number.) The README names the MIT licence.
-# - **NUDT-SIRST**: the authors' README (YeRen123455/Infrared-Small-Target-Detection, 21584be) leads to Baidu, which asks for an account. The toolbox XinyiYing/BasicIRSTD packs three data sets with their lists in one file on Google Drive, whose number is in its README at 08185ad; NUDT-SIRST is taken out of that.
+# - **IRSTD-1k**: the Google Drive file ID in the README of the authors' repository RuiZhang97/ISNet at commit 89eb28e. (An older README, at 14c6bc8, has a different ID.) The README names the MIT licence.
+# - **NUDT-SIRST**: the authors' README (YeRen123455/Infrared-Small-Target-Detection, 21584be) leads to Baidu, which asks for an account. The toolbox XinyiYing/BasicIRSTD packs three data sets with their lists in one file on Google Drive, whose ID is in its README at 08185ad. NUDT-SIRST is taken out of that file.
 #
-# On Kaggle none of them has a name that could be traced to its authors. Attach a copy that somebody uploaded by Add Input, and name its folder.
+# On Kaggle none of them has a name that could be traced to its authors. Attach a copy that somebody uploaded (Add Input), and write the name of its folder.
 
 # %%
 #| export
@@ -294,7 +294,7 @@ class Published:
     name: str
     page: str  # for people: what it is, how to get it by hand, its licence
     url: str = ""  # of an archive
-    drive: str = ""  # number of an archive on Google Drive, without a url
+    drive: str = ""  # Google Drive file ID of an archive, if there is no url
     sha256: str = ""  # of the archive; empty: unknown
     inside: str = ""  # the folder to take from an archive that holds more
     note: str = ""  # what to know before training on it
@@ -395,7 +395,7 @@ def _download_to(published: Published, file: Path, record: Path) -> None:
 
 
 def _from_drive(number: str, file: str, _: Any) -> None:
-    "Download from Google Drive; pooch calls it with the number of a file as the address."
+    "Download from Google Drive; pooch passes the file ID where others get a URL."
     import gdown
 
     if not gdown.download(id=number, output=str(file), quiet=not _watched()):
@@ -416,7 +416,7 @@ def _part_of(folder: Path, name: str) -> Path:
 # %% [markdown]
 # ## Dangerous archives
 #
-# Python's `zipfile` and `tarfile` unpack, and `zipfile` compares every checksum. But an archive decides how much is written, and where. A kilobyte can hold a terabyte of zeros. A member can be called `../../.bashrc`, or be a link to elsewhere through which the next member is written. Therefore we check all members before any is written, and reject the whole archive for one of them, because nobody makes such members by mistake in a data set. Images hardly shrink; masks do, but they are small. No data set grows to a hundred times its archive and beyond a gigabyte. The `data` filter of tarfile is a second check behind this.
+# Python's `zipfile` and `tarfile` unpack, and `zipfile` compares every checksum. But an archive decides how much is written, and where. A kilobyte can hold a terabyte of zeros. A member can be called `../../.bashrc`, or be a link to elsewhere through which the next member is written. Therefore we check all members before any is written. One dangerous member is enough to reject the whole archive, because nobody makes such members by mistake in a data set. Images hardly shrink; masks do, but they are small. No data set grows to a hundred times its archive and beyond a gigabyte. The `data` filter of tarfile is a second check behind this.
 #
 # For this check `.zip` and `.tar` are alike: members with a name, a size, and perhaps a fault. It writes nothing and skips the files that macOS adds (`__MACOSX/`, `.DS_Store`).
 

@@ -72,7 +72,7 @@ def pixels_of(
         raise OSError("pixels are NaN or infinite")
     values -= low  # in place: these are eight bytes a pixel
     values *= 255
-    values /= max(high - low, 1)
+    values /= (high - low) or 1  # a frame of one value becomes black
     return values.round(out=values).astype(np.uint8)
 
 
@@ -85,7 +85,7 @@ def read_image(
 
 
 # %% [markdown]
-# A mask holds labels and not grey levels. It is resized without mixing pixels, and cut at half if it is grey.
+# A mask holds labels and not grey levels. It is resized without mixing pixels, and a grey mask is thresholded at half of 255.
 
 # %%
 #| export
@@ -93,7 +93,7 @@ def read_mask(
     path: Path,
     size: tuple[int, int],  # height and width of its image
 ) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; the changes made
-    "Read a mask as 0 and 1, resized as labels to its image's size and cut at half if it is grey."
+    "Read a mask as 0 and 1, resized to `size` by nearest pixel; a grey one is 1 above 127."
     done = set()
     with opened(path) as file:
         grey = file.convert("L")
@@ -109,7 +109,7 @@ def read_mask(
 
 
 # %% [markdown]
-# A file is opened only as one of the formats that its suffix can stand for. Pillow knows forty more, and starts another program for one of them. A file of a few kilobytes can hold an image of gigabytes, so 8192 by 8192 pixels are the limit. Pillow's own limit allows images that take 3 GB each while four are read at once.
+# A file is opened only as PNG, BMP, JPEG or TIFF, whatever its suffix. Pillow reads forty more formats, and starts a different program for one of them. A file of a few kilobytes can hold an image of gigabytes. The limit is therefore 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
 
 # %%
 #| export
@@ -199,7 +199,7 @@ def find_layout(
 
 
 # %% [markdown]
-# A pair of lists counts before single ones, because `train.txt` and `trainval.txt` may lie side by side, and only their partner decides which is meant.
+# We look for a complete pair of lists before single lists. `train.txt` and `trainval.txt` may lie side by side, and only their partner decides which is meant.
 
 # %%
 #| export
@@ -332,7 +332,7 @@ def pairs_of(split: Split) -> Iterator[Pair]:
 
 
 # %% [markdown]
-# The hash of their data shows whether two runs are comparable, because folders are renamed and lists are edited. Each image has a digest too, because the seed decides only which images are held out, not which images the recipe uses.
+# The hash of the data shows whether two runs are comparable. Names do not, because folders are renamed and lists are edited. Each image has a digest too: the seed decides which images are held out, and `hash_of_all` is the same for every seed.
 
 # %%
 #| export
@@ -415,7 +415,7 @@ Image.fromarray(np.vstack([images, 255 * masks]))
 # %% [markdown]
 # ## Checking a data set
 #
-# Whoever prepares a data set needs all errors at once and not the first. Reading therefore collects problems, each with the names concerned, and the caller decides. A report prints them all. Training stops at errors and warns of the rest once, with counts.
+# A user who prepares a data set needs all errors at once and not only the first. Reading therefore collects problems, each with the names concerned, and the caller decides. A report prints them all. Training stops at errors and warns of the rest once, with counts.
 
 # %%
 #| export
@@ -738,7 +738,7 @@ def splits(
     count = len(listed_names(parts["train"]))
     if config.choose == "val" and count < 2:
         raise UserError("choose='val': one training image cannot be split; write last instead")
-    made = _parted(parts, config)
+    made = _splits_of(parts, config)
     if len(made["train"]) < config.batch_size:
         raise UserError(
             f"batch_size={config.batch_size}: there are only {len(made['train'])} training images; "
@@ -747,7 +747,7 @@ def splits(
     return made
 
 
-def _parted(
+def _splits_of(
     parts: dict[str, Split],  # as read
     config: Config,
 ) -> dict[str, Split]:

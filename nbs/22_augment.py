@@ -97,7 +97,7 @@ sample_params(config, 3, 7)
 
 
 # %% [markdown]
-# The parameters become pixels by the size of the image. The long side gets the sampled length, the short side follows, rounded, and the crop lies anywhere inside. An image that is 300 high and 400 wide, resized to 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must hold a target moves until it does, with a margin of a sixteenth of its side:
+# The size of the image turns the parameters into pixels. The long side gets the sampled length, the short side follows, rounded, and the crop lies anywhere inside. An image that is 300 high and 400 wide, resized to 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must hold a target moves until it does, with a margin of a sixteenth of its side:
 
 # %%
 #| export
@@ -421,7 +421,7 @@ store.channels, store_pixels(made).channels
 #
 # Every pixel of a resized row is a weighted mean of pixels of the old row. The resize of all rows is one product with a matrix of weights, the resize of all columns is another, and `A_y @ image @ A_x^T` does both. Mirror, padding and crop cost nothing more: a mirrored image reads its pixels in reverse, a padded row of the matrix is zero, and a crop computes only its own rows. Images with different parameters take the same few operations with the same shapes, and one compiled program serves all batches.
 #
-# Pillow's weights are a triangle around the centre of the new pixel, as wide as a new pixel is in old ones, and never narrower than two old ones. With `n` old and `m` new pixels the centres `(o + 1/2) n/m` and `j + 1/2` are fractions. Times `2m` they are whole numbers, and so is the triangle. The only rounding is in the last division, by the sum of the weights.
+# Pillow's weights are a triangle around the centre of the new pixel. To each side it reaches as far as a new pixel is wide, and never less than one old pixel. With `n` old and `m` new pixels the centres `(o + 1/2) n/m` and `j + 1/2` are fractions. Times `2m` they are whole numbers, and so is the triangle. The only rounding is in the last division, by the sum of the weights.
 
 # %%
 #| export
@@ -485,7 +485,7 @@ WHOLE = 1 << 24  # Pillow keeps the weights of a box in 24 bits
 def box_weights(
     blur: float,  # radius of the Gaussian blur in pixels, 0 up to 1.41
 ) -> tuple[int, int]:  # weight of the pixel and of each neighbour, in parts of WHOLE
-    "The box of which three make a Gaussian blur of this radius, as in Pillow."
+    "The box of which three make Pillow's Gaussian blur; UserError for a radius out of range."
     if not 0 <= blur < 2**0.5:
         raise UserError(f"blur={blur}: on the device the radius is at least 0 and below 1.41")
     variance = np.float32(blur) * np.float32(blur) / 3
@@ -682,8 +682,8 @@ Image.fromarray(both.permute(1, 2, 0).numpy())
 apart = (views.image.int() - wanted.image.int()).abs()
 assert apart.max() <= 1 and (apart > 0).float().mean() < 1e-2
 test_eq((views.mask, views.real), (wanted.mask, wanted.real))
-squashed = augment_batch(store, scoring_numbers(store, [2, 1, -1], 64))
+resized = augment_batch(store, scoring_numbers(store, [2, 1, -1], 64))
 plain = scoring_batch(mixed, [2, 1, -1], Config(base_size=64))
-assert (squashed.image.int() - plain.image.int()).abs().max() <= 1
-test_eq((squashed.mask, squashed.real), (plain.mask, plain.real))
+assert (resized.image.int() - plain.image.int()).abs().max() <= 1
+test_eq((resized.mask, resized.real), (plain.mask, plain.real))
 int(apart.max()), int((apart > 0).sum()), apart.numel()

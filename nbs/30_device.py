@@ -182,7 +182,7 @@ class Device:
         self.ranks.end_step()
 
     def seed(self, seed: int, epoch: int) -> None:
-        "Seed all random numbers for an epoch: others in each epoch and in each process."
+        "Seed all random numbers for an epoch: different ones in each epoch and process."
         own = int(np.random.SeedSequence([seed, epoch, self.ranks.rank]).generate_state(1)[0])
         for set_seed in (torch.manual_seed, np.random.seed, random.seed):
             set_seed(own)
@@ -211,7 +211,7 @@ test_eq(
 
 
 # %% [markdown]
-# Several processes may share each batch. `device.ranks` is how they exchange values; a single process answers itself. The page on ranks has the answers of many.
+# Several processes may share each batch. They exchange values through `device.ranks`. A single process has nothing to exchange, and most methods return their input. The page on ranks has the class for several processes.
 
 # %%
 #| export
@@ -394,7 +394,7 @@ plt.show()
 # %% [markdown]
 # ## GPU
 #
-# CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 here and keeps the usual memory layout, because channels-last has been a source of errors there.
+# CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 by default and keeps the usual memory layout, because channels-last has been a source of errors there.
 
 # %%
 #| export
@@ -467,7 +467,10 @@ class Mps(Device):
 # %% [markdown]
 # ## The optimizer
 #
-# torch's optimizers take a learning rate that changes from step to step, with two exceptions on a TPU. A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts one as `capturable`, when its step is recorded; Adagrad does not, and has the few lines of its update here. And the state is made before the first step, because a step that makes it is a different program than one that finds it.
+# torch's optimizers take a learning rate that changes from step to step. On a TPU we change two things:
+#
+# - A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts a tensor with `capturable=True`. Adagrad does not, so the few lines of its update are here.
+# - The optimizer's state is made before the first step, because a step that makes its state is a different program from a step that finds it.
 
 # %%
 #| export
@@ -527,7 +530,7 @@ results
 # %% [markdown]
 # ## The device of a run
 #
-# `auto` takes the best device of the machine. Under torchrun it is one of several, whatever the kind. Programs that XLA compiles are kept beside the run's folder.
+# `auto` takes the best device of the machine. Under torchrun each process opens one device, a GPU or the CPU, and shares each batch with the others. Programs that XLA compiles are kept beside the run's folder.
 
 # %%
 #| export
@@ -621,7 +624,7 @@ def device_for(config: Settings) -> Device:
 # %% [markdown]
 # ## Out of memory
 #
-# Two of torch's errors in a step have a known cause. The memory can end: then the run names the setting, or computes smaller parts of a batch if `on_out_of_memory` is halve. And torch's backward pass makes a queue per device when it first runs; torch_xla is too late for that if another device has been trained on before, in the same process.
+# Two of torch's errors in a step have a known cause. The first is out of memory: the error names the setting to lower, or the run computes smaller parts of a batch if `on_out_of_memory` is halve. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
 
 # %%
 #| export

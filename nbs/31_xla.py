@@ -84,7 +84,7 @@ tpu_chips()
 # %% [markdown]
 # ## Why it does not start
 #
-# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy, where possible before the runtime is started (without a TPU it does not fail, it ends the process). Other causes show in the runtime alone; we recognize the constant part of its text.
+# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy. Where possible we check before the runtime starts, because without a TPU the runtime ends the whole process instead of raising an error. Other causes appear only in the runtime's error; we recognize the constant part of its text.
 
 # %%
 #| export
@@ -156,7 +156,7 @@ _runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. N
 # %% [markdown]
 # ## Starting it
 #
-# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer, the chips form a rectangle whose second side holds copies.
+# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer chips than there are, we arrange them in a rectangle: the first side cuts the batch, and chips along the second side compute copies of the same part.
 
 # %%
 #| export
@@ -170,9 +170,12 @@ def _start_xla(num_devices: int, debug: str) -> Any:
         raise UserError(f"device=xla: {reason}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
-    if " " in debug:
-        raise UserError(f"debug_xla={debug!r}: XLA writes to no folder with a space; write another")
-    dump = f"--xla_dump_to={Path(debug).expanduser().resolve()} --xla_dump_hlo_as_text"
+    folder = str(Path(debug).expanduser().resolve())
+    if debug and " " in folder:
+        raise UserError(
+            f"debug_xla={folder!r}: XLA writes to no folder with a space; write another"
+        )
+    dump = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
     flags = os.environ.get("XLA_FLAGS", "")
     if debug and dump not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {dump}".strip()
@@ -283,7 +286,7 @@ class _Programs:
 # %% [markdown]
 # ## The device
 #
-# A TPU always has bfloat16; float32 must be requested for exact products. The model's tensors are marked as copied to every chip, those of a batch as cut along their first dimension. Unmarked, a program would be compiled once for the marked inputs and once more for its own unmarked outputs. `begin` marks what a phase finds unmarked, such as the optimizer's tensors. Compiled programs can be kept for the next session; a folder that cannot be written costs time and no more.
+# A TPU always has bfloat16; float32 must be requested for exact products. The model's tensors are marked as copied to every chip, those of a batch as cut along their first dimension. Without these marks, a step would be compiled twice: for its marked inputs, and again when its own unmarked outputs are the inputs of the next step. `begin` marks the tensors that are still unmarked, such as the optimizer's. Compiled programs can be kept for the next session; if their folder cannot be written, we warn, and they are compiled again.
 
 # %%
 #| export

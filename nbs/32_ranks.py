@@ -36,7 +36,7 @@ from mshnet.device import Device, OneProcess, T, started_processes
 # 2. `DistributedDataParallel` averages the gradients.
 # 3. Batch norm takes its means over all processes.
 #
-# The loop calls `device.ranks` for all of this. With one process it is a `OneProcess`; here is its sibling for many.
+# The loop calls `device.ranks` for all of this. With one process it is a `OneProcess`, from the page on devices; this page has `Ranks`, for several.
 #
 # ## The processes
 #
@@ -44,7 +44,7 @@ from mshnet.device import Device, OneProcess, T, started_processes
 #
 # On the CPU torch has no batch norm over processes. There each process uses the statistics of its own rows, as two GPUs without SyncBatchNorm would. The running statistics are averaged after each step, so that all processes hold the same model.
 #
-# An error of the first process must reach the others, or they would wait for it for ever.
+# `rank_zero` runs work in the first process alone. If the work fails, the error is sent to the others too, or they would wait for ever.
 
 # %%
 #| export

@@ -129,7 +129,7 @@ def _load_any(path: str | Path) -> Any:
 
 
 # %% [markdown]
-# A run's folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. A missing file of a user is the user's to find; if the library's own is missing, the installation is damaged.
+# A run's folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. If this file is missing or damaged, the installation is damaged, and the error names the remedy. For a user's own file there is no such remedy.
 
 # %%
 #| export
@@ -170,7 +170,7 @@ assert "--force-reinstall" in reinstall(weights_file("pretrained"))
 #
 # Only tensors, plain values and numpy scalars are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
-# torch's format is a zip file, and torch unpacks its records before anything is compared: half a megabyte can become half a gigabyte. But torch itself never compresses, so a file that would grow is refused. And names in a damaged file may have any length and any character, where an error is one line.
+# torch's format is a zip file, and torch unpacks its records before anything is compared: half a megabyte can become half a gigabyte. But torch itself never compresses, so a file that would grow is refused. Names in a damaged file may have any length and any character; we shorten them to fit the one line of an error.
 
 # %%
 #| export

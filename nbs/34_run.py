@@ -56,6 +56,7 @@ from mshnet.xla import XLA_PACKAGES
 # | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the kept one |
 # | `previous.pt` | the `last.pt` before, in case `last.pt` is damaged |
 # | `status.json` | the state of the run, for programs that watch it |
+# | `train.log`, `tensorboard/` | what the run printed; its numbers for TensorBoard, if installed |
 # | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
 #
 # Sessions end without notice, so nothing of value stays in memory for longer than an epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
@@ -174,7 +175,7 @@ PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random", "micro
 
 @dataclass
 class State:
-    "All that training changes: exactly the content of a checkpoint."
+    "All that training changes; a checkpoint adds the settings and the hashes of the data."
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -338,7 +339,7 @@ new.optimizer.state_dict()["state"][0]["sum"]
 # %% [markdown]
 # ## Resuming
 #
-# The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and differences are named. With a constant rate `epochs` may grow; a cosine ends where its run ends. Of `precision` we compare the one that was computed in: "auto" is bfloat16 on one chip and float32 on another, and a run that moves to a different machine keeps its own.
+# The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and differences are named. With a constant rate `epochs` may grow; a cosine ends where its run ends. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. A run that moves to a different machine keeps the precision it began with.
 #
 # The checkpoint is the folder's own, or the one that `resume` names, and then the folder must not hold another run. For a damaged `last.pt` the previous one is taken.
 

@@ -50,7 +50,7 @@ from mshnet.session import bar
 #
 # ## What a task is
 #
-# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a usual answer. Random numbers of a sample are drawn from `rng`, on the host, so that every scoring draws the same.
+# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default. A sample takes its random numbers from `rng`, on the host, and every scoring draws the same ones.
 
 # %%
 #| export
@@ -149,7 +149,7 @@ class Task:
         whole = protocol(self, data, scores, device, origin)
         return Evaluation(scores, whole, self.config.model_dump())
 
-    def seen(self, data: Any, said: dict[str, str]) -> int | None:  # None: unknown
+    def seen(self, data: Any, recorded: dict[str, str]) -> int | None:  # None: unknown
         "How many of these samples the weights were trained on, by the `data` of their checkpoint."
         return None
 
@@ -254,7 +254,7 @@ test_eq([len(b) for b in train_batches(5, 2, 0, 0)], [2, 2])
 # %% [markdown]
 # ## Scoring
 #
-# Two programs that score the same predictions get different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. So there is one scoring loop, used after every epoch, at the end of a run and by `mshnet test`.
+# Two programs that score the same training run report different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. So there is one scoring loop, used after every epoch, at the end of a run and by `mshnet test`.
 
 # %%
 #| export
@@ -286,7 +286,7 @@ def predictions(
 
 
 # %% [markdown]
-# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. It is the same `prefetch` that makes batches before they are needed. An error in it is raised here, and the thread ends with the loop. On a CPU all cores compute, so it counts in turn.
+# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. It is the same `prefetch` that makes batches before they are needed. An error in the thread is raised here, and the thread ends with the loop. On a CPU there is no thread: each batch is predicted, then counted.
 
 # %%
 #| export
@@ -398,7 +398,7 @@ class Errors(list):
 
 
 # %% [markdown]
-# Scored with random weights, and with the right ones. Ten samples in batches of four leave two rows of filler, which are not counted:
+# We score the layer with random weights, then with the right ones. Ten samples in batches of four leave two rows of filler, which are not counted:
 
 # %%
 task, device = Mean(Config(batch_size=4, precision="fp32")), open_device("cpu", "fp32")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # train
 #
-# > One call trains, scores, keeps and resumes a run: plain functions, read from top to bottom.
+# > One call trains and scores a model, and resumes an interrupted run: plain functions, read from top to bottom.
 
 # %%
 #| default_exp train
@@ -96,7 +96,7 @@ from mshnet.weights import load_weights, weights_file
 # | `train_epoch` | batches | set the rate, make a step, check whether to stop |
 # | `train_step` | parts of a batch | forward and backward pass; one update at the end |
 #
-# None of them contains a picture or a chip: the `Task` defines the loss and the scores, the `Device` computes. The first half of this page is the regular path of a run, down to a step and back. The second half treats its accidents: a NaN loss, too little memory, an interrupt, a lost machine, and several GPUs.
+# None of them contains a picture or a chip: the `Task` defines the loss and the scores, the `Device` computes. The first half of this page is the regular path of a run, down to a step and back. The second half treats the special cases: a NaN or infinite loss, out of memory, an interrupt within an epoch, files that are written late, and several GPUs.
 #
 # ## A run
 #
@@ -167,10 +167,11 @@ class Job:
 # %%
 #| export
 def train(config: Settings, task: Task | None = None) -> Run:
-    """Train, score and keep a run, or resume it; a finished run is only reported.
+    """Train and score a model, or resume its run; a finished run is only reported.
 
     Without a task, the settings name it. Raises UserError for a mistake in the settings or the
-    data, NotFinite for a NaN or infinite loss, and Stopped after a signal.
+    data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or where the time
+    ended before there were any scores.
     """
     if processes_to_start(config):
         return _launch(config, task)
@@ -284,7 +285,7 @@ def _log_entry(
 
 
 def _end_epoch(task: Task, state: State, entry: dict[str, Any]) -> None:
-    "Take an epoch into the state, as the best one where it is."
+    "Record an epoch in the state, and as the best one if it is the best so far."
     state.epoch, state.phase = entry["epoch"], entry["phase"]
     state.step, state.total, state.parts, state.random = 0, [], {}, []
     scores, name = entry.get("scores"), task.better[0]
@@ -467,7 +468,7 @@ def _loss_of(
 
 
 # %% [markdown]
-# Before a step its learning rate is set, and the weights that the steps before it left are averaged. Averaging comes first so that on a TPU it belongs to the step's program. The decay grows to `ema`, because an average over a thousand steps would remember the random start for long:
+# Before each step we average the weights that the previous step left, and then set the learning rate. Averaging comes before the step, not after it, so that on a TPU it belongs to the step's program. The decay $d_t$ grows to `ema`, because an average over a thousand steps would contain the random start for a long time:
 #
 # $$\bar w \leftarrow \bar w + (1 - d_t)(w - \bar w), \quad d_t = \min\left(\mathrm{ema}, \frac{1 + t}{10 + t}\right)$$
 #
@@ -532,7 +533,7 @@ first, summed.mean()
 # %% [markdown]
 # ## Which epoch is kept
 #
-# `best.pt` is the last epoch with `choose="last"`; otherwise the one with the best IoU on the validation split or, on request, on the test list. The first warm-up epochs can win too; the checkpoint records which head to use.
+# `best.pt` is the last epoch with `choose="last"`; otherwise the one with the best score on the validation split or, on request, on the test list. `Task.better` names that score (for detection, IoU). A warm-up epoch can win too; the checkpoint records the phase, which decides the head to use.
 
 # %%
 #| export
@@ -710,7 +711,7 @@ def _announce(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run ends
 #
-# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes that fail, the first that writes its error is the one with the reason; the others fail because it did. If not even this can be written, the error itself is still raised. The last lines are printed after the mirror has all files.
+# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the mirror copies the remaining files, and its state is added to `status.json`.
 
 # %%
 #| export
@@ -720,7 +721,8 @@ def _failure_recorded(job: Job) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        job.device.report()
+        with contextlib.suppress(OSError):  # the disk may be full
+            job.device.report()  # for --debug-xla it writes a file
         if first_process():
             _ended(job.folder, error)
             if isinstance(error, NotFinite):
@@ -776,7 +778,7 @@ def _resume_command(folder: Folder, config: Settings) -> str:
 # %% [markdown]
 # ## The course of a run
 #
-# Twelve epochs on small scenes show what the schedule does. The cosine lowers the rate from epoch to epoch. The loss falls fast while the rate is high; once the rate is near zero, loss and IoU hardly move. The rate decides how much a step may change, so the end of a schedule is where a model settles:
+# Twelve epochs on small scenes show what the schedule does. The cosine lowers the rate from epoch to epoch. The loss falls fastest while the rate is high. In the last epochs the rate is close to zero, and the IoU hardly changes any more. The rate decides how much a step may change the weights, and a model settles at the end of its schedule:
 
 # %%
 config = Config(scenes=24, epochs=12, **small)
@@ -804,7 +806,7 @@ below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
 plt.show()
 
 # %% [markdown]
-# The folder of that run is on the disk with everything that this page has made:
+# The run's folder held these files at the end, each with its size in megabytes:
 
 # %%
 print(listing.split("\n", 1)[1])
@@ -813,7 +815,7 @@ print(listing.split("\n", 1)[1])
 # %% [markdown]
 # ## A loss that is NaN or infinite
 #
-# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The facts of the batch are written to the run's folder: its images, their numbers, and the weights that are not finite.
+# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The facts are written to `not_finite.json` in the run's folder: the names of the batch's images, the least, mean and largest value of each, and the weights that are not finite.
 
 # %%
 #| export
@@ -869,7 +871,7 @@ def _halve(job: Job, error: TooLarge) -> None:
     "Compute a batch in smaller parts from now on; raise the error where that is not wanted."
     device, now = job.device, job.device.micro or job.config.batch_size
     wanted = job.config.on_out_of_memory == "halve" and not device.compiles
-    if not wanted or not device.world == 1 < now:
+    if not wanted or device.world > 1 or now == 1:
         raise error
     device.micro = (now + 1) // 2
     print(f"  {str(error).split(';')[0]}: continuing with micro_batch {device.micro}")
@@ -933,7 +935,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## On several GPUs
 #
-# Several GPUs need several processes, and `torchrun` starts them. From a terminal that is `torchrun --nproc-per-node=2 -m mshnet train ...`; a notebook cell, or `mshnet train --num-devices 2`, has it started here. The settings travel to the processes in a file. Processes that are started here can import the tasks and the networks of the library alone.
+# Several GPUs need several processes, and `torchrun` starts them. From a terminal that is `torchrun --nproc-per-node=2 -m mshnet train ...`; a notebook cell, or `mshnet train --num-devices 2`, has it started here. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
 
 # %%
 #| export
@@ -989,7 +991,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
 
 
 # %% [markdown]
-# A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. After the first signal we print what the processes print until they have ended, so that a cell shows the epochs. After a second one they end after their step.
+# A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. After the first signal we still print the lines of the processes until they have ended, so that a cell shows the epochs. After a second signal we raise at once and print nothing more; the processes end after their step.
 #
 # A user's mistake is one line, raised as an error of this process. torchrun's own pages about a process that failed, and its traceback when it is asked to stop, are left out.
 

@@ -67,7 +67,7 @@ def _channel_sum(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,HW
 
 
 # %% [markdown]
-# **Channel attention**, forward and backward. All pixels share the gradient of a mean. The gradient of a maximum goes to the first pixel that has it, as in the paper's code.
+# **Channel attention**, forward and backward. All pixels share the gradient of a mean. The gradient of a maximum goes to the first pixel that has it, as in the paper's code. (The plain lines share it among all pixels that have it.)
 
 # %%
 #| export

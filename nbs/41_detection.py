@@ -48,9 +48,9 @@ from mshnet.model import Block, MSHNet, init_heads
 from mshnet.task import Evaluation, Origin, Task, learning_rate
 
 # %% [markdown]
-# The engine trains a `Task`, and knows nothing of masks. A task answers six questions: what the data are, what a batch holds, which network is trained, what its loss is, what it predicts, and how a prediction is counted. This page answers them for MSHNet. The data, the network, the loss and the scores have pages of their own; here they meet.
+# The engine trains a `Task`, and contains nothing about masks. A task defines six things: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted. This page defines them for MSHNet. The data, the network, the loss and the scores have pages of their own; here they meet.
 #
-# The page ends with two matters of practice: where the pixels of a data set lie during a run, and predictions that die.
+# The page ends with three matters of practice: where the pixels of a data set lie during a run, what a resumed run must share, and predictions that die.
 
 # %% [markdown]
 # ## From bytes to the network's input
@@ -233,8 +233,8 @@ class Detection(Task):
             return super().optimizer(model)
         named = [(name.startswith(late), weight) for name, weight in model.named_parameters()]
         groups = [
-            {"params": [w for joins, w in named if joins == late], "lr": c.lr * share}
-            for late, share in ((False, 1.0), (True, c.join_rate))
+            {"params": [w for joins, w in named if joins == later], "lr": c.lr * share}
+            for later, share in ((False, 1.0), (True, c.join_rate))
         ]
         return make_optimizer(c.optimizer, groups, c.weight_decay)
 
@@ -254,9 +254,9 @@ class Detection(Task):
         found: Evaluation = analyse(self, model, data, device, phase, origin)
         return found
 
-    def seen(self, data: Split, said: dict[str, str]) -> int | None:
+    def seen(self, data: Split, recorded: dict[str, str]) -> int | None:
         "How many images of a split are training images of the weights, by their pixels."
-        known = set(said.get("training images", "").split())
+        known = set(recorded.get("training images", "").split())
         return len(image_digests([data]) & known) if known else None
 
     def report(self, folder: Path) -> None:
@@ -313,7 +313,7 @@ print(scores)
 # %% [markdown]
 # ## Where the pixels lie
 #
-# Batches come in one of two ways. The host makes them with Pillow, image by image, and transfers them. Or the device holds the pixels of the split for the whole run, and an epoch transfers a few numbers for each image (see the data notebook). The second way is for a fast chip, which would wait for the host. Both draw the same augmentation and give the same masks; the images differ by two grey levels at most.
+# Batches come in one of two ways. The host makes them with Pillow, image by image, and transfers them. Or the device holds the pixels of the split for the whole run, and an epoch transfers a few numbers for each image (see the page on augmentation). The second way is for a fast chip, which would wait for the host. Both draw the same augmentation and give the same masks; the images differ by two grey levels at most.
 #
 # The setting `cache` chooses. Its default `auto` takes the device if it is a GPU or a TPU with four times the memory that the pixels need.
 

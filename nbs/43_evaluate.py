@@ -195,7 +195,7 @@ class Detector:
         images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
         batch_size: int = 4,  # images of one pass
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
-        "Probabilities of target."
+        "Probabilities of target; ValueError unless the images have this type and shape."
         expect_bytes(images)
         size = -(-batch_size // self.device.world) * self.device.world
         return torch.cat([self._part(rows, size) for rows in images.split(size)])

@@ -76,7 +76,7 @@ from mshnet.train import judge_split
 from mshnet.weights import weights_file
 
 # %% [markdown]
-# The pictures of `show` choose what to show. To learn why a score is what it is, we choose ourselves: this image, that target, a lower threshold. `explore` is a widget for that. `watch` is a widget for a run that is still training. Both return a still picture where nobody can move a slider. For this page a tiny run will do:
+# The pictures of `show` have a fixed selection. To find the reason for a score, we choose ourselves: this image, that target, a lower threshold. `explore` is a widget for that. `watch` is a widget for a run that is still training. Both return a still picture where nobody can move a slider. For this page a tiny run will do:
 
 # %%
 #| output: false
@@ -154,7 +154,7 @@ list(view.spots)
 
 
 # %% [markdown]
-# One function draws an image at a threshold. The widget below shows its bytes and nothing else, which makes the widget and a still picture of one threshold equal. The close look shows single pixels, in the colours of hits, misses and false alarms.
+# One function draws an image at a threshold. The widget below shows the same bytes as a still picture of the same threshold. The close look shows single pixels, in the colours of hits, misses and false alarms.
 
 # %%
 #| export
@@ -207,7 +207,7 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 # %% [markdown]
 # ### Which images
 #
-# We take a split of the run's data, or any folder of images. A folder has masks if it is called `images` and `masks` is beside it (or under the names of IRSTD-1k), or if it holds both.
+# We take a split of the run's data, or any folder of images. A folder has masks if it holds the folders `images` and `masks`, or if it is called `images` and `masks` is beside it. The folder names of IRSTD-1k count too.
 #
 # All images are resized as for the run's scores, and each is predicted when it is first shown. They are predicted one by one, because in a batch the last digit of a probability may differ, and a picture would depend on the images before it.
 #
@@ -400,7 +400,11 @@ def explore(
     device: str = "cpu",  # one image at a time is no work for a TPU
     output: str | Path = "",  # folder for figures/explore.png; empty: that of the weights
 ) -> Any:  # a widget, or a Picture
-    "Walk through images, worst first: truth, probability, hits, misses and false alarms."
+    """Walk through images, worst first: truth, probability, hits, misses and false alarms.
+
+    Raises UserError without weights or readable images, and for a place, spot or threshold that
+    is out of range.
+    """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
     path = Path(weights).expanduser()
@@ -435,7 +439,7 @@ explore(run.folder, threshold=0.3)
 # %% [markdown]
 # ## Watching a run
 #
-# A run records its progress in its folder. So we can watch it from a different notebook, process or machine that sees the folder, and the run does not notice. A process that was killed leaves the state "running". If a run has been silent for too long, we report that.
+# A run records its progress in its folder. We can therefore watch it from a different notebook, process or machine that has access to the folder, without any effect on the run. A killed process leaves the state "running". If a run has been silent for too long, we report that.
 
 # %%
 #| export
@@ -500,10 +504,8 @@ class Watch:
     def __init__(self, folder: str | Path, count: int = 3) -> None:
         self.folder, self.count = Path(folder).expanduser(), count
         self.split: Split | None = None  # read once
-        self.last: tuple[list[int], bytes] = (
-            [],
-            b"",
-        )  # when its files were written, and the picture
+        # When the files of the run were written, and the picture of that state
+        self.last: tuple[list[int], bytes] = [], b""
         if not any((self.folder / name).exists() for name in ("config.json", "status.json")):
             raise UserError(
                 f"{folder}: is not the folder of a run; give the one that `mshnet train` prints"
@@ -633,7 +635,7 @@ watch(run.folder)
 def tensorboard(
     folder: Path,  # of a run
 ) -> str:  # a line for the user
-    "Open TensorBoard in the notebook, if someone is there to see it."
+    "Open TensorBoard in an interactive notebook; elsewhere return the command that starts it."
     logs = folder / "tensorboard"
     if not logs.exists():
         return (

@@ -49,7 +49,7 @@ from mshnet.weights import checksum, reinstall, weights_file
 # %% [markdown]
 # A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. The file returns the probability and, for sums and thresholds in float32, the logits.
 #
-# We fuse batch norm into the convolutions, and replace the backward passes for a CPU by the plain lines, which every exporter supports.
+# We fuse batch norm into the convolutions, and replace the CPU's hand-written passes by the plain ones, which every exporter supports.
 
 # %%
 #| export

@@ -347,12 +347,16 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # %% [markdown]
 # ### What tiles and padding change
 #
-# The network's channel attention takes the mean and the maximum of its whole input. A target thus gets different weights in a tile than in the frame, and different ones beside padding. The filter on this page also depends on its whole input, and shows the effect. In our second scene the upper two of four tiles are more even than the frame; there it finds one target more, and two smaller ones in the lower tiles:
+# The network's channel attention takes the mean and the maximum of its whole input. A target thus gets different weights in a tile than in the frame, and different ones beside padding. The filter on this page also depends on its whole input, and shows the effect. In our second scene the upper two of four tiles are more even than the frame, and a detection there grows. The lower two are less even, and the three large detections there shrink:
 
 # %%
 whole, tiled = (predict_frame(stands_out, sights[1][:150, :141], tile) for tile in (160, 128))
 print(f"mean difference of a probability: {np.abs(tiled - whole).mean():.2g}")
 print(f"pixels above 0.5: {(whole > 0.5).sum()} in one pass, {(tiled > 0.5).sum()} in tiles")
+for way, seen in (("in one pass", detections(whole)), ("in tiles", detections(tiled))):
+    rows = [round(row) for row, _ in seen.centroid]
+    large = sorted((row, int(area)) for row, area in zip(rows, seen.area, strict=True) if area > 9)
+    print(f"row and area of the large detections {way}: {large}")
 
 # %% [markdown]
 # We measured trained networks on frames that fit into one pass ([script and results](../results/predict-tiles)):

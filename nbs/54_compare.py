@@ -645,7 +645,7 @@ def _calibration_table(comparison: Comparison) -> Table:
             rows.append(
                 [run.name, f"{t.all_pixels:.5f}", _number(t.upper, 3), _number(t.predicted)]
             )
-    head = ["run", "error, all pixels", "error, probability 0.1 and more", "said / true pixels"]
+    head = ["run", "error, all pixels", "error, probability 0.1 and more", "predicted / true"]
     note = "Nearly all pixels are background, which makes the first error small for any detector."
     return Table("Calibration", head, rows, note if rows else "")
 
@@ -824,7 +824,7 @@ def worst(
     run: Scored,
     count: int = 6,
 ) -> Figure:
-    "The worst images of a run, with markers and causes."
+    "The worst images of a run, with causes; UserError without target records or test images."
     if run.details.targets is None:
         raise UserError(remarks(Comparison([run], {}, {}))[0])
     found = verdicts(run.details)[:count]
@@ -875,7 +875,7 @@ def keep_comparison(
     place: Path,  # from `output_place`
     count: int = 6,  # of the worst images
 ) -> list[str]:  # a line for each file, written or not
-    "Write a comparison."
+    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
     if place.suffix in (".png", *_FORMATS) and not os.path.isdir(place):
         if place.suffix == ".png" and not comparison.detected:
             raise UserError(f"output={str(place)!r}: only detections are drawn; write FILE.md")

@@ -339,9 +339,8 @@ for has in ({"torchvision": "0.20.1"}, {"torch": "2.13.0"}):
 # %%
 #| export
 _KEPT = {"bf16": 1540, "fp16": 1540, "fp32": 2970}  # bytes per pixel, for the backward pass
-_FIXED = (
-    55 * 2**20
-)  # bytes: weights, gradients, Adagrad's sums (33 MB more with AdamW and averages)
+# Bytes of weights, gradients and Adagrad's sums (33 MB more with AdamW and averages)
+_FIXED = 55 * 2**20
 
 
 def needed(images: int, side: int, precision: str) -> float:  # GB
@@ -492,7 +491,7 @@ def doctor(config: Config) -> Report:
             level, text = check(checkup)
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
-            level, text = "warning", f"this question could not be answered ({why})"
+            level, text = "warning", f"this check failed ({why})"
         lines.append(Line(level, subject, text))
     return Report(tuple(lines))
 

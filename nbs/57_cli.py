@@ -420,7 +420,7 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
 
 # %% [markdown]
-# The next four change nothing, and their status reports the finding to a script. `compare` reads the files of runs. It needs neither their data nor a device, except for the pictures of the worst images.
+# The next four commands report. The status of `data`, `doctor` and `bench` gives the result to a script. `compare` reads the files of runs. It needs neither their data nor a device, except for the pictures of the worst images.
 
 # %%
 #| export

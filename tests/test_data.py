@@ -15,7 +15,7 @@ from scipy import ndimage
 from mshnet.analyse import top_hat
 from mshnet.augment import scoring_batch, training_batch
 from mshnet.core import Config, UserError
-from mshnet.data import report, scenes, splits
+from mshnet.data import read_image, report, scenes, splits
 from mshnet.files import prefetch
 from mshnet.task import epoch_order, score_batches, train_batches
 
@@ -343,6 +343,14 @@ def test_pixels_that_are_not_numbers_are_refused(folder, value):
     (folder / "images" / "train_2.png").unlink()
     Image.fromarray(pixels).save(folder / "images" / "train_2.tif")
     assert "unreadable image in images/: 1 (train_2)" in refusal(folder)
+
+
+def test_a_float_image_uses_all_grey_levels(tmp_path):
+    "Values between 0.2 and 0.4 are stretched like those of 16 bits; one value alone is black."
+    for values, most in ((np.linspace(0.2, 0.4, 64), 255), (np.full(64, 0.3), 0)):
+        Image.fromarray(values.reshape(8, 8).astype(np.float32)).save(tmp_path / "a.tif")
+        image, mode = read_image(tmp_path / "a.tif")
+        assert (mode, image.min(), image.max()) == ("F", 0, most)
 
 
 def test_a_file_is_read_as_an_image_alone(folder):

@@ -166,5 +166,6 @@ def test_all_heads_count_the_same_and_see_the_pooled_mask():
 @pytest.mark.parametrize("shape", [(1, 1, 8, 1), (1, 1, 1, 8), (2, 1, 8, 8)])
 def test_shapes_that_would_broadcast_are_refused(shape):
     "Broadcasting would quietly compare the wrong pixels."
-    with pytest.raises(ValueError, match="differ"):
-        sls_loss(torch.zeros(1, 1, 8, 8), torch.zeros(shape))
+    for loss in (sls_loss, soft_iou_loss):
+        with pytest.raises(ValueError, match="differ"):
+            loss(torch.zeros(1, 1, 8, 8), torch.zeros(shape))

@@ -81,7 +81,7 @@ pairs = [resize_square(*pair, config.base_size) for pair in split.pairs]
 # %% [markdown]
 # ### 6. `collate`: one batch ([augment](../22_augment.ipynb))
 #
-# Arrays become tensors of bytes. Grey is repeated to three channels only here, and everything before costs a third. `real` marks the rows that only fill the last batch: a batch always has the same shape.
+# Arrays become tensors of bytes. Grey is repeated to three channels only here, because everything before then costs a third. A batch always has the same shape: `real` is False for the rows that only fill the last one.
 
 # %%
 from mshnet.augment import collate
@@ -105,7 +105,7 @@ sent = device.transfer_batch(batch)
 #
 # ### 8. `infer` ([device](../30_device.ipynb)) and 9. `Detection.predict` ([detection](../41_detection.ipynb))
 #
-# `infer` runs a forward pass without gradients in the device's precision, and reads the result back: the only moment at which the host waits for the chip. What is computed is the task's: `predict` returns the logits that are scored, those of the fused head, or of the full-size head in a run's warm-up.
+# `infer` runs a forward pass without gradients in the device's precision, and reads the result back: the only moment at which the host waits for the chip. The task decides what is computed. Its `predict` returns the logits that are scored: those of the fused head, or in a run's warm-up those of the full-size head.
 
 # %%
 from mshnet.device import infer

@@ -36,7 +36,7 @@ find_targets()
 #
 # The full-size network learns on small images of a synthetic sky. It takes a few minutes on 2 CPU cores. Stop it in the middle with Ctrl-C and give the same command again: it resumes. The pictures are in `runs/trial/figures`. From the repository's folder `make demo` does the same and shows it in a notebook.
 #
-# What to expect: a score near those of [five seeds](../../results/SCORES.md) of the same preset, not the same on your machine.
+# Expect a score near those of [five seeds](../../results/SCORES.md) of the same preset. It is not exactly the same on every machine.
 #
 # ## 4. Your data, without training
 #

@@ -17,7 +17,7 @@
 # | `--multi-gpus True` | `--num-devices N`, or `torchrun` |
 # | guides for TPUs: `--use-tpu --num-cores 8 --global-batch-size 64` | the same (today's names: `--device xla --num-devices 8 --batch-size 64`) |
 #
-# A retired flag answers with what replaced it. The data set stays as it is: `images/`, `masks/` and the lists.
+# For a retired flag the error names the replacement. The data set stays as it is: `images/`, `masks/` and the lists.
 #
 # ## As near to the official recipe as it gets
 #

@@ -3,7 +3,7 @@
 #
 # > What was measured, on which machine, and how to measure yours.
 #
-# Each number on this page was measured. A folder of `results/` holds the `bench.json` of it, with every single turn, the machine, the versions and the settings, and the table names that folder. The same tables are in [results/SPEED.md](../../results/SPEED.md), for reading without running anything. `make build` writes that page, and `make check` complains when it no longer agrees with the benches. **A device that is not here was not measured**, and we estimate none: `mshnet bench` measures one in minutes, before it is rented for a day.
+# Each number on this page was measured. Its `bench.json` is in a folder of `results/`, with every turn, the machine, the versions and the settings, and the table names the folder. The same tables are in [results/SPEED.md](../../results/SPEED.md), for reading without running anything. `make build` writes that page, and `make check` complains when it no longer agrees with the benches. **A device that is not here was not measured**, and we estimate none: `mshnet bench` measures one in minutes, before it is rented for a day.
 
 # %%
 from pathlib import Path
@@ -55,7 +55,7 @@ Markdown(section.get("400 epochs", away))
 # %% [markdown]
 # ## What can be set
 #
-# The defaults are meant to be right; each of these is for a reason.
+# The defaults suit most runs. Change a setting only for the reason in the last column.
 #
 # | setting | what it does | when to touch it |
 # |---|---|---|
@@ -76,7 +76,7 @@ Markdown(section.get("400 epochs", away))
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST --output-dir results/bench-mine
 # ```
 #
-# Some minutes, and the folder is there. In a checkout `make build` then puts it into the tables of `results/SPEED.md`. Without `--baseline` the plain script is left out; an installed library does not contain it, so there `--baseline PATH` takes a copy. The precision that was measured is that of the run, so `--precision fp32` is another bench and needs another folder. The table can be printed again from the file:
+# This takes some minutes and writes the folder. In a checkout `make build` then puts it into the tables of `results/SPEED.md`. Without `--baseline` the plain script is left out; an installed library does not contain it, so there `--baseline PATH` takes a copy. The precision that was measured is that of the run, so `--precision fp32` is another bench and needs another folder. The table can be printed again from the file:
 #
 # ```python
 # import json

@@ -8,7 +8,7 @@
 #
 # ## A network of your own
 #
-# A detector's network is chosen by its name. It is called as `model(image, deep=True)` and returns the logits that are scored, and a list of the outputs that are supervised beside them. Register yours, and every command and picture of this process uses it.
+# A detector's network is chosen by its name. It is called as `model(image, deep=True)` and returns two things in this order: a list of the additional outputs that are supervised, and the logits that are scored. Register yours, and every command and picture of this process uses it.
 
 # %%
 import tempfile
@@ -45,7 +45,7 @@ run = train(Config(**settings, output_dir=f"{folder.name}/plain"))
 print("\n".join(f"epoch {e['epoch']}: loss {e['loss']:.3f}, {e['line']}" for e in run.history))
 
 # %% [markdown]
-# Four epochs make no detector. But the loss falls, and the run has its folder, its protocol and its gallery. In your own program, register the network before you call `train`, `evaluate`, `predict` or `export`.
+# Four epochs make no detector. But the loss falls, and the run has its folder and its protocol. (`mshnet train` also draws the gallery.) In your own program, register the network before you call `train`, `evaluate`, `predict` or `export`.
 #
 # ## A loss of your own
 #
@@ -75,9 +75,9 @@ run.history[-1]["losses"]
 # %% [markdown]
 # ## Another problem
 #
-# Training reaches a problem only through a [`Task`](../36_task.ipynb). Six methods have no usual answer:
+# Training reaches a problem only through a [`Task`](../36_task.ipynb). Six methods have no default:
 #
-# | method | answer |
+# | method | returns |
 # |---|---|
 # | `splits(names)` | the parts of the data: `len`, `names`, `name`, `source`, `hash` |
 # | `batch(data, rows, epoch)` | a `NamedTuple` of tensors; `epoch` is None in a scoring, row -1 is filler |
@@ -86,9 +86,9 @@ run.history[-1]["losses"]
 # | `predict(model, batch, phase)` | what is scored: a tensor, or tensors in a tuple or dictionary |
 # | `tally()` | an object with `add(prediction, batch)`, `gather(ranks)` and `scores()` |
 #
-# The other methods have one that you may replace: `plan`, `phase`, `rate`, `optimizer`, `for_scoring`, `identity`, `protocol`, `evaluate`, `report`, `advice`, `better`. Settings of your own are fields of a subclass of `Settings`. They become part of the run's name, of the check of a resumed run, and of the command line.
+# The other methods have a default that you may override: `plan`, `phase`, `rate`, `optimizer`, `for_scoring`, `identity`, `protocol`, `evaluate`, `report`, `advice`, `better`. Settings of your own are fields of a subclass of `Settings`. They become part of the run's name, of the check of a resumed run, and of the command line.
 #
-# Here we hear which of a few tones is in a noisy signal:
+# In this example the network finds which of a few tones is in a noisy signal:
 
 # %%
 from typing import Literal, NamedTuple

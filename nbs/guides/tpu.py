@@ -1,7 +1,7 @@
 # %% [markdown]
 # # MSHNet on a TPU
 #
-# > What to check first, what a TPU wants, and what to do when it does not want to.
+# > What to check first, what a TPU needs, and what to do when something fails.
 #
 # [中文](tpu.zh-CN.ipynb)
 #
@@ -63,7 +63,7 @@ for size in (4, 8, 16, 32, 64, 128, 256):
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
 
 # %% [markdown]
-# This is no promise. XLA may keep less (it computes some things twice) and a TPU may need more: it stores tensors in tiles of 8 by 128 numbers, and the widest layers of this network, which have 16 channels, may be padded. How much was not measured for want of a chip. If memory runs out, halve `batch_size`, or take a smaller `crop_size`: memory grows with its square.
+# This is no promise. XLA may keep less (it computes some things twice) and a TPU may need more: it stores tensors in tiles of 8 by 128 numbers, and the widest layers of this network, which have 16 channels, may be padded. We could not measure how much, because no chip was available. If memory runs out, halve `batch_size`, or take a smaller `crop_size`: memory grows with its square.
 #
 # ## Loading is slow
 #

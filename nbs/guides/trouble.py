@@ -62,7 +62,7 @@
 #
 # | what you see | what to do |
 # |---|---|
-# | `the prediction ...: begin anew with ...`, `the prediction ...: try a smaller --lr, and look at the masks with ...` | begin anew with `--preset steady`, or with `--preset paper --fusion-start full_size --join-rate 0.1`; the [task notebook](../36_task.ipynb) explains the trap |
+# | `the prediction ...: begin anew with ...`, `the prediction ...: try a smaller --lr, and look at the masks with ...` | begin anew with `--preset steady`, or with `--preset paper --fusion-start full_size --join-rate 0.1`; the [loss notebook](../01_loss.ipynb) explains the trap |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
 # | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |

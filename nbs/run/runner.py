@@ -35,9 +35,8 @@ import importlib
 import importlib.metadata
 import subprocess
 
-if not list(
-    importlib.metadata.distributions(name="mshnet")
-):  # from an attached wheel, else from its repository
+# From an attached wheel, else from its repository
+if not list(importlib.metadata.distributions(name="mshnet")):
     subprocess.run(
         "pip list --format=freeze | grep -iE '^(torch|torchvision|torch.xla|numpy|ipython)=' "
         "> kept.txt; "
@@ -85,7 +84,7 @@ print(config)
 # %% [markdown]
 # ## 4. The machine / 机器
 #
-# What it is, what it can do, and whether anything is wrong with it or with the data.
+# The doctor reports what this machine is, what it can do, and whether anything is wrong with it or with the data.
 
 # %%
 from mshnet.doctor import doctor
@@ -131,7 +130,7 @@ run = train(config)
 # %% [markdown]
 # ## 7. Scores / 评测结果
 #
-# With everything that is needed to compare them with others: data, resize, threshold, matching rule, and by what the epoch was chosen.
+# The scores come with everything that is needed to compare them: data, resize, threshold, matching rule, and how the epoch was chosen.
 
 # %%
 run
