@@ -223,7 +223,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
         Background(job.mirror.wake) as background,
     ):
         while state.epoch < last:
-            epoch, start = state.epoch + 1, time.monotonic()
+            epoch, start, failed = state.epoch + 1, time.monotonic(), False
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
                 losses = train_epoch(task, state, job.parts["train"], device, epoch, job.stop)
@@ -235,8 +235,9 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 job.once(partial(background.do, work))
                 return stopped
             except TooLarge as error:
+                failed = True
                 _halve(job, error)
-            if device.micro != state.micro:  # here nothing refers to the failed step any more
+            if failed:  # here nothing refers to its step any more
                 background.finish()
                 release(device)
                 state = beginning(job)

@@ -273,8 +273,10 @@ def use_cpu_passes(model: Network) -> Network:
 def use_plain_passes(model: Network) -> Network:
     "The same model, with the lines of the model page."
     for layer in model.modules():
-        vars(layer).pop("attend", None)
-        vars(layer).pop("join", None)
+        if isinstance(layer, Block):
+            vars(layer).pop("attend", None)
+        if isinstance(layer, UNet):
+            vars(layer).pop("join", None)
     return model
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import getpass
+import importlib
 import platform
 import re
 import sys
@@ -336,6 +337,21 @@ def test_model_loss_and_metrics_need_little(name, allowed):
     bad = cells("# %%\nimport os, torch\n# %%\ndef f():\n    from mshnet.core import Config\n")
     assert foreign_imports("a", bad, allowed) == ["a: mshnet.core"]
     assert foreign_imports(name, code(suite()[name], export=True), allowed) == []
+
+
+def test_scripts_import_names_that_exist():
+    "Those of tools/ and results/ that no test runs, such as the one that makes the weights."
+    found = [*(ROOT / "tools").glob("*.py"), *(ROOT / "results").rglob("*.py")]
+    nodes = [(p.name, n) for p in found for n in ast.walk(ast.parse(p.read_text("utf-8")))]
+    wanted = [
+        (name, node.module, alias.name)
+        for name, node in nodes
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("mshnet.")
+        for alias in node.names
+    ]
+    assert len(wanted) > 20
+    lost = [w for w in wanted if not hasattr(importlib.import_module(w[1]), w[2])]
+    assert lost == []
 
 
 def test_optional_packages_are_imported_where_used():

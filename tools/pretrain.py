@@ -28,7 +28,7 @@ from PIL import Image
 from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
 
-from mshnet.analyse import add, calibration_curve, decile_sums
+from mshnet.analyse import calibration_curve, decile_sums
 from mshnet.core import Config, configure
 from mshnet.data import read_dataset, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
@@ -137,7 +137,8 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
     for i in range(len(split)):
         image, mask = split.pairs[i]
         prob = predict_frame(detector, image).astype(np.float64)
-        total = add(total, pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact"))
+        found = pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact")
+        total = [a + b for a, b in zip(total, found, strict=True)]
         pixels += prob.size
         if not mask.any():
             alarms += [len(objects(prob > t)) for t in thresholds]

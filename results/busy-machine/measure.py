@@ -50,12 +50,13 @@ def measure() -> dict[str, list[float]]:
     "Times of forward passes and of training steps in this process, in milliseconds."
     import torch
 
+    from mshnet.cpu import use_cpu_passes
     from mshnet.device import open_device, update
     from mshnet.loss import mshnet_loss
     from mshnet.model import MSHNet
 
     device = open_device("cpu")
-    model = device.to_device(MSHNet())
+    model = device.to_device(use_cpu_passes(MSHNet()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     image = device.transfer(torch.randn(1, 3, 256, 256))
     batch, mask = device.transfer(torch.randn(4, 3, 128, 128)), torch.zeros(4, 1, 128, 128)
