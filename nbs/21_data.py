@@ -61,25 +61,37 @@ def pixels_of(
 ) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     "The pixels of an image file as 8-bit grey or colour."
     if not file.mode.startswith(DEEP):
-        parts = [part[3] for part in getattr(file, "tile", ())]
-        forms = [str(part[0] if isinstance(part, tuple) else part) for part in parts]
-        if any(form.startswith(("RGB", "LA")) and ";16" in form for form in forms):
+        if _has_deep_channels(file):
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = np.array(file, np.float64)
     low, high = values.min(), values.max()
     if not np.isfinite(high - low):
-        raise OSError("pixels are NaN or infinite")
+        raise UserError("pixels are NaN or infinite")
     values -= low  # in place: these are eight bytes a pixel
     values *= 255
     values /= (high - low) or 1  # a frame of one value becomes black
     return values.round(out=values).astype(np.uint8)
 
 
+def _has_deep_channels(file: Image.Image) -> bool:
+    "Whether an image has several channels of 16 bits. Pillow reads wrong bytes of them, or half."
+    bits = getattr(file, "tag_v2", {}).get(258, ())  # BitsPerSample, of TIFF files alone
+    if len(bits) > 1 and max(bits) > 8:  # one plane after the other, or pixel by pixel
+        return True
+    parts = [part[3] for part in getattr(file, "tile", ())]
+    forms = [str(part[0] if isinstance(part, tuple) else part) for part in parts]
+    return any(form.startswith(("RGB", "LA")) and ";16" in form for form in forms)
+
+
 def read_image(
     path: Path,
 ) -> tuple[np.ndarray, str]:  # [H,W] or [H,W,3] uint8; the file's mode, such as "L" or "RGBA"
-    "Read an image as 8-bit grey or colour. Raises any of Pillow's errors."
+    """Read an image as 8-bit grey or colour.
+
+    Raises UserError for several channels of 16 bits and for NaN or infinite pixels, and any of
+    Pillow's errors.
+    """
     with opened(path) as file:
         return pixels_of(file), file.mode
 

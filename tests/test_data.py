@@ -342,7 +342,7 @@ def test_pixels_that_are_not_numbers_are_refused(folder, value):
     pixels[3, 4] = value
     (folder / "images" / "train_2.png").unlink()
     Image.fromarray(pixels).save(folder / "images" / "train_2.tif")
-    assert "unreadable image in images/: 1 (train_2)" in refusal(folder)
+    assert "image: pixels are NaN or infinite in images/: 1 (train_2)" in refusal(folder)
 
 
 def test_a_float_image_uses_all_grey_levels(tmp_path):

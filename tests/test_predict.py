@@ -245,9 +245,13 @@ def test_sixteen_bits(tmp_path):
         [frame] = frames_of(tmp_path / name)
         assert not frame.error and frame.single
         assert np.array_equal(frame.pixels, np.round((grey - grey.min()) * (255 / np.ptp(grey))))
+    # Pillow would drop the lower eight bits of interleaved channels, and read planes as noise
     tifffile.imwrite(tmp_path / "colour.tif", np.dstack([deep] * 3), photometric="rgb")
-    [frame] = frames_of(tmp_path / "colour.tif")  # Pillow would drop the lower eight bits
-    assert "16 bits in several channels" in frame.error
+    for count in (3, 4):
+        tifffile.imwrite(tmp_path / f"planes{count}.tif", np.stack([deep] * count))
+    for name in ("colour", "planes3", "planes4"):
+        [frame] = frames_of(tmp_path / f"{name}.tif")
+        assert "16 bits in several channels" in frame.error, name
 
 
 def test_a_tiff_has_pages(tmp_path, weights, by_pixels):
