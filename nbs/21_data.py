@@ -117,6 +117,8 @@ def read_mask(
         return values.astype(np.uint8), done
     if not np.isin(values, (0, 255)).all():
         done.add("grey mask, cut at half of 255")
+        if len(objects(values > 127)) < len(objects(values > 0)):
+            done.add("grey mask that loses targets by the cut at half of 255")
     return (values > 127).astype(np.uint8), done
 
 
@@ -509,12 +511,14 @@ with tempfile.TemporaryDirectory() as tmp:
 test_eq([_bare_name(n) for n in (r"C:\x\d.png", "../d", "night/d.v2")], ["d", "d", "night/d.v2"])
 Findings.lines({**findings.errors, **findings.warnings})
 
-
 # %% [markdown]
 # Pillow raises many kinds of errors for damaged files. Each concerns one file, and reading continues with the next. Too large and unreadable are different problems, because the fix differs.
 
 # %%
 #| export
+MOST_COVERED = 0.2  # of an image by its targets; more looks like an inverted mask
+
+
 class Reading(NamedTuple):
     "One image with its mask, or the reasons why it cannot be read."
 
@@ -522,11 +526,14 @@ class Reading(NamedTuple):
     mode: str = ""  # of the image's file
     errors: frozenset[str] = frozenset()  # their kinds
     notes: frozenset[str] = frozenset()  # kinds of warnings
+    targets: int = 0
+    lost: int = 0  # of them, at the size that is scored
 
 
 def _read_pair(
     layout: Layout,
     name: str,
+    size: int = 256,  # side of the scored images
 ) -> Reading:
     "Read one image and its mask; problems are returned, not raised."
     paths = find_file(layout.images, name), find_file(layout.masks, name, ("", "_pixels0"))
@@ -534,21 +541,30 @@ def _read_pair(
     if missing:
         return Reading(None, errors=frozenset({f"name without {' and '.join(missing)}"}))
     image_path, mask_path = (path for path in paths if path)
-    errors, size = set(), (1, 1)
+    errors, shape = set(), (1, 1)
     try:
         image, mode = read_image(image_path)
-        size = image.shape[:2]
+        shape = image.shape[:2]
     except Exception as error:  # Pillow raises many kinds for bytes that make no sense
         errors.add(f"{trouble(error, 'image')} in {layout.images.name}/")
     try:
-        mask, notes = read_mask(mask_path, size)
+        mask, notes = read_mask(mask_path, shape)
     except Exception as error:
         errors.add(f"{trouble(error, 'mask')} in {layout.masks.name}/")
     if errors:
         return Reading(None, errors=frozenset(errors))
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
-    return Reading((image, mask), mode, notes=frozenset(notes))
+    if mask.mean() > MOST_COVERED:
+        notes.add("targets cover more than a fifth of the image (is the mask inverted?)")
+    targets, left = len(objects(mask > 0)), len(objects(_scored_mask(mask, size) > 0))
+    lost = max(targets - left, 0)
+    return Reading((image, mask), mode, notes=frozenset(notes), targets=targets, lost=lost)
+
+
+def _scored_mask(mask: np.ndarray, size: int) -> np.ndarray:
+    "A mask as it is scored: both sides resized to `size`, by the nearest pixel."
+    return np.asarray(Image.fromarray(mask).resize((size, size), Image.Resampling.NEAREST))
 
 
 def trouble(
@@ -606,11 +622,16 @@ def read_split(
     names: list[str],
     findings: Findings,
     room: float = math.inf,  # bytes of pixels to keep at most; beyond it, none are kept
+    size: int = 256,  # side of the scored images
 ) -> Split:
     "Read the images of a list, and add the problems to `findings`."
     kept: list[Pair] = []
-    good, used, hasher = [], 0, _Hasher()
-    for name, reading in zip(names, prefetch(partial(_read_pair, layout), names, 4), strict=True):
+    good, used, hasher, targets = [], 0, _Hasher(), 0
+    lost: Counter[str] = Counter()
+    read = prefetch(partial(_read_pair, layout, size=size), names, 4)
+    for name, reading in zip(names, read, strict=True):
+        targets += reading.targets
+        lost[name] += reading.lost
         for kind in reading.errors:
             findings.errors[kind].append(name)
         for kind in reading.notes:
@@ -623,6 +644,11 @@ def read_split(
             kept.append(reading.pair)
             if used > room:
                 kept.clear()
+    if good and not targets:
+        findings.warnings["no target in any mask of a list, so Pd is undefined"].append(part)
+    if fewer := [name for name in names if lost[name]]:
+        kind = f"{lost.total()} of {targets} targets vanish or merge at {size}x{size} ({part})"
+        findings.warnings[kind] += fewer
     pairs = tuple(kept) if used <= room else InFiles(layout, tuple(good))
     split = Split(part, tuple(good), pairs, layout.root.resolve().name, tuple(names))
     vars(split)["hashes"] = hasher.hashes()
@@ -669,11 +695,17 @@ def read_dataset(
     both = set.intersection(*map(set, names.values())) if len(names) > 1 else set()
     for name in [name for name in names.get("train", []) if name in both]:
         findings.warnings["name in both lists, so the test is not independent"].append(name)
+    for folder in (layout.images, layout.masks):
+        count = Counter(path.stem for path in visible(folder) if path.suffix.lower() in SUFFIXES)
+        twice = [name for listed in names.values() for name in listed if count[name] > 1]
+        if twice:
+            findings.warnings[f"several files of one name in {folder.name}/"] += twice
     room = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
     for part in names:  # each part leaves less memory for the next
         used = sum(_pixel_bytes(split) for split in read.values() if split.in_memory)
-        read[part] = read_split(layout, part, names[part], findings, room - used)
+        left = room - used
+        read[part] = read_split(layout, part, names[part], findings, left, config.base_size)
     return read, findings
 
 

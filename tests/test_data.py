@@ -335,6 +335,36 @@ def test_a_picture_that_holds_gigabytes_is_refused(folder, kind):
     assert said in refusal(folder)
 
 
+def test_masks_that_cannot_be_right_are_reported(tmp_path):
+    "Inverted, lost by the cut, without a target, too small for the scored size, twice there."
+    folder = make_dataset(tmp_path / "set", size=200)
+    config = Config(dataset_dir=str(folder), base_size=192, crop_size=192)
+    text, usable = report(config)
+    assert usable and "warning" not in text
+    for path in (folder / "masks").glob("*"):
+        mask = np.asarray(Image.open(path))
+        inverted = path.stem.startswith("train")
+        Image.fromarray(255 - mask if inverted else mask // 2).save(path)
+    Image.open(folder / "images/test_0.png").save(folder / "images/test_0.bmp")
+    text, _ = report(config)
+    for line in (
+        "targets cover more than a fifth of the image (is the mask inverted?): 6 (train_0,",
+        "grey mask that loses targets by the cut at half of 255: 4 (test_0,",
+        "no target in any mask of a list, so Pd is undefined: 1 (test)",
+        "several files of one name in images/: 1 (test_0)",
+    ):
+        assert f"warning: {line}" in text
+    for path in (folder / "masks").glob("*"):
+        Image.fromarray(np.eye(200, dtype=np.uint8)[:, ::-1] * 255 * (path.stem == "test_1")).save(
+            path
+        )
+    dot = np.zeros((200, 200), np.uint8)
+    dot[1, 1] = 255  # between the pixels that a resize to 32x32 keeps
+    Image.fromarray(dot).save(folder / "masks" / "test_2.png")
+    small = config.model_copy(update={"base_size": 32})
+    assert "1 of 2 targets vanish or merge at 32x32 (test): 1 (test_2)" in report(small)[0]
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_pixels_that_are_not_numbers_are_refused(folder, value):
     "Stretched between its least and its largest value, such an image would become black."
@@ -389,10 +419,9 @@ def test_a_mask_of_another_size_is_resized_as_labels_and_warned_of_once(folder):
 def test_grey_masks_are_cut_at_half_and_warned_of(folder):
     "A mask saved as JPEG or smoothed: half is the only cut that keeps areas."
     put(folder, "masks", "train_1", (GREY // 4).astype(np.uint8))
-    parts, [line] = warned(folder)
+    parts, lines = warned(folder)
     np.testing.assert_array_equal(parts["train"].pairs[1][1], GREY // 4 >= 128)
-    assert "grey mask" in line
-    assert line.endswith(": 1 (train_1)")
+    assert "grey mask, cut at half of 255: 1 (train_1)" in lines
 
 
 def test_masks_of_0_and_1_are_masks(folder):
@@ -445,7 +474,7 @@ def test_the_report_tells_everything_at_once(folder):
         "train_1)",
         "train_2)",
     ]
-    assert sum(line.startswith("warning") for line in lines) == 4
+    assert sum(line.startswith("warning") for line in lines) == 5
     assert "3 more kinds of errors; `mshnet data DIR` lists everything" in refusal(folder)
 
 
