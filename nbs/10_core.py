@@ -14,6 +14,7 @@ from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
+import codecs
 import contextlib
 import difflib
 import hashlib
@@ -923,13 +924,17 @@ def read_text(
     path: str | Path,
     what: str,  # the expected content, such as "list of names"
 ) -> str:
-    "The text of a file, without the byte order mark of Windows; UserError if it is unreadable."
+    """The text of a file in UTF-8, or in UTF-16 with the byte order mark of Windows.
+
+    UserError if it is unreadable.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(_LARGEST_TEXT + 1)
         if len(data) > _LARGEST_TEXT:
             raise ValueError(f"it has more than {_LARGEST_TEXT // 2**20} MB")
-        return data.decode("utf-8-sig")
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return data.decode("utf-16" if wide else "utf-8-sig")
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable {what} ({error})") from None
 

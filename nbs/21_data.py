@@ -459,7 +459,7 @@ class Findings:
                 warnings.warn(f"skipped: {line}", stacklevel=2)
         elif self.errors:
             first, *rest = self.lines(self.errors)
-            more = f"; {len(rest)} more kinds of errors" if rest else ""
+            more = f"; {counted(len(rest), 'more kind')} of errors" if rest else ""
             skip = ", or mend them, or write --on-bad-image skip" if left_out else ""
             raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
         for line in self.lines(self.warnings):
@@ -479,12 +479,14 @@ with expect_fail(UserError, contains="v, w, x and 2 more"):
 # %%
 #| export
 def _bare_name(
-    line: str,  # such as "Misc_1", "Misc_1.png" or "C:\\sirst\\images\\Misc_1.png"
+    line: str,  # such as "Misc_1", "images/Misc_1.png" or "C:\\sirst\\images\\Misc_1.png"
 ) -> str:  # such as "Misc_1" or "night/001"
-    "A line of a list as the name of an image, without suffix."
-    path = PureWindowsPath(line)  # knows both kinds of slashes
+    "A line of a list as the name of an image, without suffix and without the images' folder."
+    path = PureWindowsPath(line)  # takes both kinds of slashes
     if path.anchor or ".." in path.parts:
         path = PureWindowsPath(path.name)
+    if len(path.parts) > 1 and path.parts[0] in {images for images, _ in FOLDERS}:
+        path = path.relative_to(path.parts[0])
     text = path.as_posix()
     return text[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else text
 
@@ -493,9 +495,9 @@ def _read_names(
     file: Path,
     findings: Findings,
 ) -> list[str]:  # without suffix, in file order
-    "The names in a list."
-    text = read_text(file, "list of names")
-    names = Counter(_bare_name(line.strip()) for line in text.splitlines() if line.strip())
+    "The names in a list; empty lines and comments (#) are left out."
+    lines = [line.strip() for line in read_text(file, "list of names").splitlines()]
+    names = Counter(_bare_name(line) for line in lines if line and not line.startswith("#"))
     for name, count in names.items():
         if count > 1:
             findings.warnings[f"name more than once in {file.name}, kept once"].append(name)

@@ -110,7 +110,7 @@ class Device:
 
     def chip(self) -> str:
         "The chip's name as people write it."
-        return f"{_cpu_name()}, {torch.get_num_threads()} threads"
+        return f"{_cpu_name()}, {counted(torch.get_num_threads(), 'thread')}"
 
     def has_bf16(self) -> bool:
         "Whether bfloat16 convolutions have instructions of their own."
@@ -129,6 +129,12 @@ class Device:
             )
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
+        if scaled and self.kind == "cpu":
+            warnings.warn(
+                "precision=fp16: a CPU emulates it, and a step can take minutes; write --precision "
+                "bf16 or fp32",
+                stacklevel=2,
+            )
         self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:

@@ -15,6 +15,7 @@ from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
+import contextlib
 import hashlib
 import itertools
 import json
@@ -114,8 +115,24 @@ def read_file(
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
         onnx = "; `mshnet predict` takes ONNX files" if Path(path).suffix == ".onnx" else ""
-        hint = onnx or reinstall(path)
+        hint = onnx or _looks_like(path) or reinstall(path)
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
+
+
+def _looks_like(path: str | Path) -> str:
+    "What a file is that is often taken for weights, with the remedy; empty: none of these."
+    with open(path, "rb") as file:
+        start = file.read(200).lstrip().lower()
+    if start.startswith((b"<!doctype", b"<html")):
+        return "; it is a web page: download the file itself again"
+    if start.startswith(b"version https://git-lfs"):
+        return "; it is a pointer of git-lfs: run git lfs pull"
+    if start.startswith(b"\x1f\x8b"):
+        return "; it is an archive: unpack it and name the folder of the run"
+    with contextlib.suppress(Exception), zipfile.ZipFile(path) as packed:  # or a damaged one
+        if any(name.endswith("best.pt") for name in packed.namelist()):
+            return "; it is a packed run: unpack it and name the folder of the run"
+    return ""
 
 
 def _load_any(path: str | Path) -> Any:

@@ -15,7 +15,7 @@ from scipy import ndimage
 from mshnet.analyse import top_hat
 from mshnet.augment import scoring_batch, training_batch
 from mshnet.core import Config, UserError
-from mshnet.data import read_image, report, scenes, splits
+from mshnet.data import read_dataset, read_image, report, scenes, splits
 from mshnet.files import prefetch
 from mshnet.task import epoch_order, score_batches, train_batches
 
@@ -157,6 +157,15 @@ def test_an_empty_list_is_refused(folder, text):
     "Training on nothing would be quick and without an error."
     (folder / "test.txt").write_text(text)
     assert "list without names: 1 (test.txt)" in refusal(folder)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_list_may_have_comments_and_the_folder_of_the_images(folder, encoding):
+    "As scripts and Windows write them."
+    lines = ["# made by a script", "", "images/train_0.png", "train_1", "images\\\\train_2.png"]
+    (folder / "trainval.txt").write_bytes("\r\n".join(lines).encode(encoding))
+    parts, findings = read_dataset(config(folder))
+    assert parts["train"].names == ("train_0", "train_1", "train_2") and not findings.errors
 
 
 def test_a_list_that_is_no_text_is_refused(folder):

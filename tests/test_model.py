@@ -1,5 +1,6 @@
 "The model and its weights: every published form loads, everything else is refused in one line."
 
+import gzip
 import os
 import pickle
 import zipfile
@@ -281,3 +282,24 @@ def test_a_model_for_one_channel_refuses_weights_for_three(model, tmp_path):
         ValueError, match=r"conv_init.weight is \(16, 3, 1, 1\), not \(16, 1, 1, 1\)"
     ):
         load_weights(MSHNet(in_channels=1), tmp_path / "rgb.pt")
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"\n<!DOCTYPE html><html>quota exceeded</html>", "a web page: download"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (gzip.compress(b"run"), "an archive: unpack"),
+        (None, "a packed run: unpack"),
+    ],
+)
+def test_a_file_that_is_often_taken_for_weights_is_named(model, tmp_path, content, named):
+    "Each has a remedy of its own."
+    path = tmp_path / "best.pt"
+    if content is None:
+        with zipfile.ZipFile(path, "w") as packed:
+            packed.writestr("run/best.pt", b"weights")
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"not a torch file of weights.*{named}"):
+        load_weights(model, path)
