@@ -43,6 +43,11 @@
 # |---|---|
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, so the test is not independent: ...` | a warning: scores will look too good |
+# | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
+# | `grey mask that loses targets by the cut at half of 255: ...` | write targets as 255 (or 1), and everything else as 0 |
+# | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or of other images? |
+# | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
+# | `several files of one name in ...: ...` | the first suffix of png, bmp, jpg and tif is read; delete or rename the others |
 # | `batch_size=...: there are only ... training images; write --batch-size ... or less` | as it says |
 # | nothing, but marks in the pictures sit beside the targets | masks of another size or of other images: look at `mshnet data` and at the picture `samples` |
 #
