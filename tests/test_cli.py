@@ -76,7 +76,7 @@ NO_SETTINGS = {
     "nested": (b"[" * 100_000, "not a readable JSON file"),
     "nested value": (b'{"epochs":' + b"[" * 900 + b"]" * 900 + b"}", "write a whole number"),
     "large": (b" " * (17 * 2**20), "more than 16 MB"),
-    "other encoding": ('{"epochs": 3}'.encode("utf-16"), "not a readable JSON file"),
+    "other encoding": ('{"préset": 3}'.encode("latin-1"), "not a readable JSON file"),
     "list": (b"[3]", "write an object"),
     "list for a preset": (b'{"preset": ["paper"]}', "preset=['paper'] is not known"),
     "nothing for a preset": (b'{"preset": {}}', "preset={} is not known"),
