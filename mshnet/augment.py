@@ -21,7 +21,7 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 
 from .core import Config, UserError
-from .data import BadImage, Pair, Split
+from .data import BadImage, Pair, Split, scored_mask
 
 # %% ../nbs/22_augment.ipynb #AugmentParams
 class AugmentParams(NamedTuple):
@@ -165,11 +165,8 @@ def resize_square(
     size: int,
 ) -> Pair:  # image [S,S] or [S,S,3], mask [S,S]
     "The transform before scoring: both sides to `size`, whatever the proportions."
-    picture, truth = Image.fromarray(image), Image.fromarray(mask)
-    return (
-        np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)),
-        np.asarray(truth.resize((size, size), Image.Resampling.NEAREST)),
-    )
+    picture = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(picture), scored_mask(mask, size)
 
 # %% ../nbs/22_augment.ipynb #Batch
 class Batch(NamedTuple):

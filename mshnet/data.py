@@ -6,8 +6,8 @@
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'MOST_COVERED', 'Loaded', 'LOADED',
            'one_channel', 'pixels_of', 'read_image', 'read_mask', 'opened', 'refuse_size', 'Layout', 'find_layout',
            'find_file', 'visible', 'Split', 'pairs_of', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'Reading',
-           'trouble', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits', 'listed_names', 'complete',
-           'report']
+           'scored_mask', 'trouble', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits',
+           'listed_names', 'complete', 'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
@@ -389,14 +389,13 @@ class Reading(NamedTuple):
     mode: str = ""  # of the image's file
     errors: frozenset[str] = frozenset()  # their kinds
     notes: frozenset[str] = frozenset()  # kinds of warnings
-    targets: int = 0
+    targets: int = 0  # counted by `_check_pair`, as is the next
     lost: int = 0  # of them, at the size that is scored
 
 
 def _read_pair(
     layout: Layout,
     name: str,
-    size: int = 256,  # side of the scored images
 ) -> Reading:
     "Read one image and its mask; problems are returned, not raised."
     paths = find_file(layout.images, name), find_file(layout.masks, name, ("", "_pixels0"))
@@ -418,14 +417,30 @@ def _read_pair(
         return Reading(None, errors=frozenset(errors))
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
+    return Reading((image, mask), mode, notes=frozenset(notes))
+
+
+def _check_pair(
+    layout: Layout,
+    size: int,  # side of the scored images
+    name: str,
+) -> Reading:
+    "Read one image and its mask, count its targets, and note what cannot be right."
+    reading = _read_pair(layout, name)
+    if not reading.pair:
+        return reading
+    _, mask = reading.pair
     if mask.mean() > MOST_COVERED:
-        notes.add("targets cover more than a fifth of the image (is the mask inverted?)")
-    targets, left = len(objects(mask > 0)), len(objects(_scored_mask(mask, size) > 0))
-    lost = max(targets - left, 0)
-    return Reading((image, mask), mode, notes=frozenset(notes), targets=targets, lost=lost)
+        note = "targets cover more than a fifth of the image (is the mask inverted?)"
+        reading = reading._replace(notes=reading.notes | {note})
+    targets, left = len(objects(mask > 0)), len(objects(scored_mask(mask, size) > 0))
+    return reading._replace(targets=targets, lost=max(targets - left, 0))
 
 
-def _scored_mask(mask: np.ndarray, size: int) -> np.ndarray:
+def scored_mask(
+    mask: np.ndarray,  # [H,W] uint8, 0 or 1
+    size: int,
+) -> np.ndarray:  # [S,S]
     "A mask as it is scored: both sides resized to `size`, by the nearest pixel."
     return np.asarray(Image.fromarray(mask).resize((size, size), Image.Resampling.NEAREST))
 
@@ -481,7 +496,7 @@ def read_split(
     kept: list[Pair] = []
     good, used, hasher, targets = [], 0, _Hasher(), 0
     lost: Counter[str] = Counter()
-    read = prefetch(partial(_read_pair, layout, size=size), names, 4)
+    read = prefetch(partial(_check_pair, layout, size), names, 4)
     for name, reading in zip(names, read, strict=True):
         targets += reading.targets
         lost[name] += reading.lost

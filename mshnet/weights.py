@@ -97,13 +97,14 @@ def read_file(
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             raise ValueError(f"{path}: refused, it would run code when loaded") from None
-        onnx = "; `mshnet predict` takes ONNX files" if Path(path).suffix == ".onnx" else ""
-        hint = onnx or _looks_like(path) or reinstall(path)
+        hint = _looks_like(path) or reinstall(path)
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
 
 
 def _looks_like(path: str | Path) -> str:
     "What a file is that is often taken for weights, with the remedy; empty: none of these."
+    if Path(path).suffix == ".onnx":
+        return "; `mshnet predict` takes ONNX files"
     with open(path, "rb") as file:
         start = file.read(200).lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):
