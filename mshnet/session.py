@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ENDINGS', 'PASSING', 'OLDEST', 'alone', 'written_down', 'tensorboard', 'profiled', 'watched', 'bar', 'note',
-           'duration', 'pack', 'offer_download']
+           'duration', 'pack', 'offer_download', 'take_along']
 
 # %% ../nbs/35_session.ipynb #c-import-contextlib
 import contextlib
@@ -24,7 +24,15 @@ import torch
 from .core import UserError, did_you_mean, shown
 from .fetch import _names_beside
 from .files import cannot_be_written, copy_file, locked
-from .places import Place, disk_errors, first_process, interactive, say, where
+from mshnet.places import (
+    Place,
+    disk_errors,
+    first_process,
+    interactive,
+    megabytes,
+    say,
+    where,
+)
 from .run import Folder
 
 # %% ../nbs/35_session.ipynb #alone
@@ -263,3 +271,18 @@ def _output_file(run: Path, output: str | Path, format: str) -> Path:
     if not os.path.isdir(path.parent):
         raise UserError(f"{what}: there is no folder {path.parent}; make it first")
     return path
+
+# %% ../nbs/35_session.ipynb #take_along
+def take_along(
+    folder: str | Path,  # of a run
+    place: Place | None = None,
+) -> str:  # one line
+    "Pack a run where the session's disk is deleted, and return where it is."
+    place = place or where()
+    if place.name == "here":
+        return f"{folder}: this disk keeps it; `mshnet pack {folder}` puts it into one file"
+    run = _run_named(folder).resolve()
+    with disk_errors(f"{place.runs}: cannot be written"):
+        place.runs.mkdir(parents=True, exist_ok=True)
+    path = pack(run, output=place.runs / f"{run.name}.zip", place=place)
+    return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"

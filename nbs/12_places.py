@@ -132,7 +132,9 @@ def say(text: str) -> None:
 
 
 def megabytes(size: float) -> str:
-    "A number of bytes in megabytes, as text."
+    "A number of bytes as text: in megabytes, or in kilobytes where it is less than one."
+    if size < 1e6:
+        return f"{size / 1e3:.0f} kB" if size >= 1e4 else f"{size / 1e3:.1f} kB"
     return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
 
 
@@ -142,6 +144,7 @@ test_eq(where({"KAGGLE_KERNEL_RUN_TYPE": "Interactive", "COLAB_RELEASE_TAG": "re
 names = ("A", "JPY_SESSION_NAME", "VOILA_BASE_URL", "COLAB_GPU")
 test_eq([interactive({name: "x"}) for name in names], [False, True, True, True])
 test_eq([first_process(e) for e in ({}, {"RANK": "0"}, {"RANK": "3"})], [True, True, False])
+test_eq([megabytes(n) for n in (512, 31_400, 2e6)], ["0.5 kB", "31 kB", "2.0 MB"])
 say(f"torch {installed('torch')}, {megabytes(14_658_415)}")
 where({}).note
 
@@ -503,8 +506,8 @@ def _what_is_where(copies: _Copies, why: str) -> str:
     "The line that reports which files are in the mirror, and why others are missing."
     names, missing = _run_files(copies.source), copies.missing()
     if not missing:
-        size = sum(found[0] for n in names if (found := stamp(copies.source / n))) / 1e6
-        return f"mirror  all {len(names)} files ({size:,.1f} MB) are in {copies.target}"
+        size = sum(found[0] for n in names if (found := stamp(copies.source / n)))
+        return f"mirror  all {len(names)} files ({megabytes(size)}) are in {copies.target}"
     some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
     there = f"{len(names) - len(missing)} of {len(names)} files are in {copies.target}"
     return f"mirror  {there}; missing: {some} ({why}); they are in {copies.source}"

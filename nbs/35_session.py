@@ -33,7 +33,15 @@ import torch
 from mshnet.core import UserError, did_you_mean, shown
 from mshnet.fetch import _names_beside
 from mshnet.files import cannot_be_written, copy_file, locked
-from mshnet.places import Place, disk_errors, first_process, interactive, say, where
+from mshnet.places import (
+    Place,
+    disk_errors,
+    first_process,
+    interactive,
+    megabytes,
+    say,
+    where,
+)
 from mshnet.run import Folder
 
 
@@ -361,3 +369,27 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq((pack(run, "zip").name, offer_download(packed, HERE)), (f"{run.name}.zip", False))
     with expect_fail(UserError, contains="is no run"):
         pack(tmp)
+
+
+# %% [markdown]
+# The last cell of a runner takes the run along. Colab and Kaggle keep little, and there it packs the run: Colab's browser offers the file, and Kaggle shows it in the panel Output. A disk of your own keeps the folder, and nothing is packed.
+
+# %%
+#| export
+def take_along(
+    folder: str | Path,  # of a run
+    place: Place | None = None,
+) -> str:  # one line
+    "Pack a run where the session's disk is deleted, and return where it is."
+    place = place or where()
+    if place.name == "here":
+        return f"{folder}: this disk keeps it; `mshnet pack {folder}` puts it into one file"
+    run = _run_named(folder).resolve()
+    with disk_errors(f"{place.runs}: cannot be written"):
+        place.runs.mkdir(parents=True, exist_ok=True)
+    path = pack(run, output=place.runs / f"{run.name}.zip", place=place)
+    return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"
+
+
+# %%
+take_along("runs/sirst-1f0c2a9b", HERE)

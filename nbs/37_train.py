@@ -17,6 +17,7 @@ from mshnet.core import Config
 #| export
 import contextlib
 import copy
+import html
 import json
 import math
 import os
@@ -57,6 +58,7 @@ from mshnet.places import (
     bring_back,
     copies_of,
     first_process,
+    megabytes,
     mirror_folder,
     mount_drive,
     run_folder,
@@ -129,15 +131,29 @@ class Run:
     def listing(self) -> str:
         "The run's files, with their sizes."
         files = sorted(p for p in self.folder.rglob("*") if p.is_file())
-        lines = [f"{p.stat().st_size / 1e6:8.2f} MB  {p.relative_to(self.folder)}" for p in files]
+        lines = [f"{megabytes(p.stat().st_size):>8}  {p.relative_to(self.folder)}" for p in files]
         return "\n".join([str(self.folder), *lines])
 
     def _repr_html_(self) -> str:
-        "A table for the notebook."
-        found = [self.scores.get(part, {}) for part in ("scores", "protocol")]
-        rows = {**found[0], **found[1], "folder": self.folder, "ended": self.ended}
-        cells = [f"<tr><th>{k}</th><td>{v}</td></tr>" for k, v in rows.items()]
-        return f"<table>{''.join(cells)}</table>"
+        "Tables for the notebook: scores, how they were made, and apart the long digests."
+        scores, protocol = (self.scores.get(part, {}) for part in ("scores", "protocol"))
+        digests = {k: v for k, v in protocol.items() if re.fullmatch("[0-9a-f]{12,}", str(v))}
+        rest = {k: v for k, v in protocol.items() if k not in {**scores, **digests}}
+        how = {**rest, "folder": self.folder, "ended": self.ended}
+        apart = f"<details><summary>digests</summary>{_html_table(digests)}</details>"
+        return _html_table(scores) + _html_table(how) + (apart if digests else "")
+
+
+def _html_table(rows: dict[str, Any]) -> str:
+    "Names and values; fractions with three digits, larger numbers with one."
+
+    def text(value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:.3f}" if abs(value) <= 1 else f"{value:,.1f}"
+        return "-" if value is None else html.escape(str(value))
+
+    lines = [f"<tr><th>{k}</th><td>{text(v)}</td></tr>" for k, v in rows.items()]
+    return f"<table>{''.join(lines)}</table>"
 
 
 @dataclass
@@ -789,7 +805,8 @@ with tempfile.TemporaryDirectory() as tmp:
     again = train(config)  # a finished run is only reported
     history, listing = run.history, run.listing()
     test_eq((again.ended, str(again)), (run.ended, str(run)))
-    assert "nIoU" in str(run) and "<table>" in run._repr_html_()
+    page = run._repr_html_()
+    assert "nIoU" in str(run) and "<summary>digests</summary>" in page
     with expect_fail(UserError, contains="lr 0.001 -> 0.1"):
         train(config.model_copy(update={"lr": 0.1}))
 
@@ -807,7 +824,7 @@ below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
 plt.show()
 
 # %% [markdown]
-# The run's folder held these files at the end, each with its size in megabytes:
+# The run's folder held these files at the end, each with its size:
 
 # %%
 print(listing.split("\n", 1)[1])

@@ -3,6 +3,8 @@
 #
 # [中文](index.zh-CN.ipynb)
 #
+# [![Licence: Apache-2.0](https://img.shields.io/badge/licence-Apache--2.0-blue)](../LICENSE) [![Python: 3.11 or newer](https://img.shields.io/badge/python-3.11%2B-blue)](../setup.py)
+#
 # Find small targets in infrared images: a few bright pixels against sky, sea or ground. This project trains, scores and uses [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on TPUs, NVIDIA GPUs, Apple chips and CPUs.
 #
 # ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)
@@ -40,18 +42,18 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) | Kaggle with a TPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle with one or two GPUs | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 #
-# Headless, in a clone after `pip install -e '.[notebook]'`: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting works. The runners are tested on a CPU under papermill. Not tested, because none was available: a real TPU, an Apple chip, macOS, Windows, a real Colab or Kaggle session, a real Google Drive.
+# Headless, in a clone after `pip install -e '.[notebook]'`: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting works. The runners are tested on a CPU under papermill; not on a TPU, an Apple chip, macOS, Windows, Colab, Kaggle or Google Drive: none was available.
 #
 # ## Train and score
 #
 # ```bash
 # mshnet doctor                                            # what this machine can do
-# mshnet data data/NUAA-SIRST                              # what is in a data set, and everything wrong with it
+# mshnet data data/NUAA-SIRST                              # a data set, and everything wrong with it
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 epochs; run it again to resume
 # mshnet test --dataset-dir data/NUAA-SIRST                # score the pretrained weights, or --weight-path RUN/best.pt
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # an ONNX file, checked (--format safetensors)
-# mshnet compare runs/NUAA-SIRST-*                         # runs side by side: scores, curves, errors
-# mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # a run in one file (--format zip)
+# mshnet compare runs/NUAA-SIRST-*                         # runs side by side
+# mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # a run in one file
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed beside a plain script, in a clone
 # ```
 #
@@ -93,16 +95,16 @@
 # | guide | content |
 # |---|---|
 # | [A small trial run first](guides/first_run.ipynb) | ten minutes |
-# | [Choose your device](guides/device.ipynb) | which machine for which task |
+# | [Choose your device](guides/device.ipynb) | machines and tasks |
 # | [On your own machine](guides/local.ipynb) | Linux, Windows, a MacBook |
 # | [Colab](guides/colab.ipynb), [Kaggle](guides/kaggle.ipynb), [TPU](guides/tpu.ipynb) | in five minutes |
-# | [When a session ends](guides/resume.ipynb) | what is lost, and how to resume |
+# | [When a session ends](guides/resume.ipynb) | what is lost, how to resume |
 # | [From the official script](guides/from_official.ipynb) | flags, differences, published weights |
 # | [Results](guides/results.ipynb) | everything measured |
 # | [How the scores are defined](guides/scores.ipynb) | and why published ones differ |
 # | [Speed and memory](guides/speed.ipynb) | tables by device |
 # | [From image to score](guides/fifteen.ipynb) | fifteen functions, by hand |
-# | [Write your own task](guides/task.ipynb) | a different network, loss or problem |
+# | [Write your own task](guides/task.ipynb) | network, loss or problem |
 # | [Troubleshooting](guides/trouble.ipynb) | by symptom |
 # | [Gallery](guides/gallery.ipynb) | what the suite draws |
 #
@@ -119,17 +121,29 @@
 #
 # ## Work on it
 #
-# On Linux or macOS, with git, make, and Python 3.11 or newer (Windows: [guide](guides/local.ipynb)):
+# On Linux or macOS, with git and make (Windows: [guide](guides/local.ipynb)):
 #
 # ```bash
 # git clone https://github.com/{{repo}}
 # cd mshnet
-# make demo        # train on synthetic scenes on the CPU, and report where the pictures are
+# make demo        # train on synthetic scenes on the CPU
 # make test-all    # everything that a change must pass
 # ```
 #
-# Both make their environments, `.venv` and `.venv-xla` (7 GB, Linux on x86-64). To avoid CUDA's several GB on Linux, make `.venv` first and install the CPU build of `constraints.txt`'s torch. Read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
+# Both make their environments, `.venv` and `.venv-xla` (7 GB, Linux on x86-64). Read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
+#
+# **Your own copy:** write your GitHub name as `user` in `settings.ini`, run `make build`, commit and push: badges, install lines and runners lead there.
 #
 # ## Source and licence
 #
-# The method is by Qiankun Liu, Rui Liu, Bolun Zheng, Hongkui Wang and Ying Fu: *Infrared Small Target Detection with Scale and Location Sensitivity*, CVPR 2024. This is an independent implementation under [Apache-2.0](../LICENSE). It shares no code with the authors' repository, which has no licence.
+# An independent implementation under [Apache-2.0](../LICENSE), without code of the authors' repository, which has no licence. Cite the method, and this software by [CITATION.cff](../CITATION.cff):
+#
+# ```bibtex
+# @inproceedings{liu2024mshnet,
+#   title = {Infrared Small Target Detection with Scale and Location Sensitivity},
+#   author = {Liu, Qiankun and Liu, Rui and Zheng, Bolun and Wang, Hongkui and Fu, Ying},
+#   booktitle = {CVPR},
+#   pages = {17490--17499},
+#   year = {2024}
+# }
+# ```

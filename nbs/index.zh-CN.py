@@ -3,6 +3,8 @@
 #
 # [English](index.ipynb)
 #
+# [![Licence: Apache-2.0](https://img.shields.io/badge/licence-Apache--2.0-blue)](../LICENSE) [![Python: 3.11 or newer](https://img.shields.io/badge/python-3.11%2B-blue)](../setup.py)
+#
 # 在红外图像中找出小目标：天空、海面或地面背景中的几个明亮像素。本项目在 TPU、NVIDIA GPU、Apple 芯片和 CPU 上训练、评测和使用 [MSHNet](https://arxiv.org/abs/2403.19366)（Liu 等，CVPR 2024）。它是一套笔记本，以及由它们导出的 Python 库。
 #
 # ![测试场景，由差到好：图像、概率、命中、漏检与虚警](../results/scenes-quick/figures/gallery.png)
@@ -42,18 +44,18 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) | Kaggle 的 TPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle 的一块或两块 GPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 #
-# 无人值守时，在克隆的仓库中先执行 `pip install -e '.[notebook]'`，然后执行：`papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`。任何设置都可以作为参数。这些笔记本已用 papermill 在 CPU 上测试。由于没有条件，以下未测试：真实的 TPU、Apple 芯片、macOS、Windows、真实的 Colab 或 Kaggle 会话、真实的 Google Drive。
+# 无人值守时，在克隆的仓库中先执行 `pip install -e '.[notebook]'`，然后执行：`papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`。任何设置都可以作为参数。这些笔记本已用 papermill 在 CPU 上测试；由于没有条件，未在 TPU、Apple 芯片、macOS、Windows、Colab、Kaggle 和 Google Drive 上测试。
 #
 # ## 训练与评测
 #
 # ```bash
 # mshnet doctor                                            # 这台机器是什么，能做什么
-# mshnet data data/NUAA-SIRST                              # 数据集里有什么，以及其中的所有问题
+# mshnet data data/NUAA-SIRST                              # 数据集，以及其中的所有问题
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 个 epoch；再执行一次就继续
 # mshnet test --dataset-dir data/NUAA-SIRST                # 评测预训练权重，或用 --weight-path RUN/best.pt 指定
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # 导出并核对 ONNX 文件（--format safetensors）
-# mshnet compare runs/NUAA-SIRST-*                         # 多次训练并排比较：分数、曲线、错误
-# mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # 把一次训练打包成一个文件（--format zip）
+# mshnet compare runs/NUAA-SIRST-*                         # 多次训练并排比较
+# mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # 把一次训练打包成一个文件
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # 速度，并与普通脚本对比（在克隆的仓库中）
 # ```
 #
@@ -123,17 +125,29 @@
 #
 # ## 参与开发
 #
-# 在 Linux 或 macOS 上，需要 git、make 和 Python 3.11 或更新的版本（Windows：见[指南](guides/local.ipynb)（英文））：
+# 在 Linux 或 macOS 上，需要 git 和 make（Windows：见[指南](guides/local.ipynb)（英文））：
 #
 # ```bash
 # git clone https://github.com/{{repo}}
 # cd mshnet
-# make demo        # 在 CPU 上用合成场景训练，并告诉你图片在哪里
+# make demo        # 在 CPU 上用合成场景训练
 # make test-all    # 任何修改都必须通过的全部检查
 # ```
 #
-# 两条 make 命令都会自己建立环境：`.venv` 和 `.venv-xla`（7 GB，仅限 x86-64 的 Linux）。在 Linux 上，默认的 torch 会下载 CUDA，有数 GB。如果不需要，请先建 `.venv`，并在其中安装 `constraints.txt` 所写版本的 CPU 版 torch。然后请读 [CONTRIBUTING](../CONTRIBUTING.md)、[LOG](../LOG.md)（试过什么）和 [CHANGELOG](../CHANGELOG.md)。
+# 两条 make 命令都会自己建立环境：`.venv` 和 `.venv-xla`（7 GB，仅限 x86-64 的 Linux）。请读 [CONTRIBUTING](../CONTRIBUTING.md)、[LOG](../LOG.md)（试过什么）和 [CHANGELOG](../CHANGELOG.md)。
+#
+# **你自己的副本：** 在 `settings.ini` 的 `user` 中写入你的 GitHub 用户名，执行 `make build`，然后提交并推送。徽章、安装命令和运行笔记本就会指向它。
 #
 # ## 来源与许可
 #
-# 方法出自 Qiankun Liu、Rui Liu、Bolun Zheng、Hongkui Wang 和 Ying Fu：*Infrared Small Target Detection with Scale and Location Sensitivity*，CVPR 2024。本项目是依 [Apache-2.0](../LICENSE) 许可的独立实现。它与作者的代码仓库没有共用代码，后者没有许可证。
+# 本项目是依 [Apache-2.0](../LICENSE) 许可的独立实现。它与作者的代码仓库没有共用代码，后者没有许可证。引用时请引用这个方法；引用本软件见 [CITATION.cff](../CITATION.cff)：
+#
+# ```bibtex
+# @inproceedings{liu2024mshnet,
+#   title = {Infrared Small Target Detection with Scale and Location Sensitivity},
+#   author = {Liu, Qiankun and Liu, Rui and Zheng, Bolun and Wang, Hongkui and Fu, Ying},
+#   booktitle = {CVPR},
+#   pages = {17490--17499},
+#   year = {2024}
+# }
+# ```

@@ -2,6 +2,7 @@
 site is built from copies. Each check is shown to catch a bad example, then applied."""
 
 import ast
+import configparser
 import importlib
 import json
 import re
@@ -11,10 +12,12 @@ import threading
 from pathlib import Path
 
 import docs
+import jsonschema
 import jupytext
 import nbformat
 import pytest
 import test_nbs
+import yaml
 from conftest import make_dataset
 
 import nbs
@@ -29,6 +32,37 @@ GUIDES = sorted(f"guides/{p.stem}" for p in (ROOT / "nbs/guides").glob("*.py"))
 COMMAND = re.compile(r"^(?:!|nohup |python -m |\.venv/bin/|[A-Z_]+=\S+ )*(?=mshnet\b|papermill\b)")
 OTHERS = {"pip", "python3", "py", "git", "cd", "conda", "make", "gcloud", "torchrun", "tail"}
 OTHERS |= {"source", "jupyter", ".venv\\Scripts\\activate"}
+
+
+PEOPLE = {"type": "array", "minItems": 1, "items": {"anyOf": [
+    {"required": ["name"], "properties": {"name": {}}, "additionalProperties": False},
+    {"properties": {"family-names": {}, "given-names": {}}, "additionalProperties": False},
+]}}  # fmt: skip
+CFF = {  # of the schema of the Citation File Format 1.2.0, what our file uses
+    "required": ["authors", "cff-version", "message", "title"],
+    "additionalProperties": False,
+    "properties": {
+        "cff-version": {"const": "1.2.0"},
+        "type": {"enum": ["software", "dataset"]},
+        **{k: {"type": "string", "minLength": 1} for k in ("message", "title", "version")},
+        "license": {"type": "string"},
+        "authors": PEOPLE,
+        "keywords": {"type": "array", "uniqueItems": True, "items": {"type": "string"}},
+        "references": {"type": "array", "items": {
+            "required": ["authors", "title", "type"],
+            "additionalProperties": False,
+            "properties": {
+                "type": {"enum": ["conference-paper", "article", "software"]},
+                "authors": PEOPLE,
+                **{k: {"type": "string"} for k in ("title", "collection-title")},
+                "conference": {"required": ["name"]},
+                **{k: {"type": "integer"} for k in ("year", "start", "end")},
+                "url": {"pattern": "^https?://"},
+                "identifiers": {"type": "array", "items": {"required": ["type", "value"]}},
+            },
+        }},
+    },
+}  # fmt: skip
 
 
 # What the checks look at
@@ -195,6 +229,61 @@ def test_every_link_and_badge_leads_to_a_file(tmp_path):
     texts = docs.texts(ROOT)
     assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "nbs/run/local.ipynb"} <= set(texts)
     assert [bad for page, text in texts.items() for bad in docs.broken(ROOT, page, text)] == []
+
+
+@pytest.mark.parametrize("user", [nbs.PLACEHOLDER, "alice"])
+def test_an_address_is_everywhere_or_nowhere(tmp_path, user):
+    """What `make build` makes of `user` in settings.ini: badges and lines that lead to files of
+    this repository, or, for the placeholder, none that lead to a stranger."""
+    for path in ROOT.iterdir():
+        if path.name not in ("settings.ini", "README.md", "README.zh-CN.md"):
+            (tmp_path / path.name).symlink_to(path)
+    settings = (ROOT / "settings.ini").read_text()
+    (tmp_path / "settings.ini").write_text(re.sub(r"(?m)^user = .*", f"user = {user}", settings))
+    made = nbs.notebooks(tmp_path)
+    pages = {k: "\n".join(c.source for c in nb.cells if c.cell_type == "markdown")
+             for k, nb in made.items()}  # fmt: skip
+    pages |= {to: nbs.readme(made[name], name) for name, to in nbs.READMES.items()}
+    for name in nbs.READMES.values():
+        (tmp_path / name).write_text(pages[name])
+    assert [bad for page, text in pages.items() for bad in docs.broken(tmp_path, page, text)] == []
+    text = "\n".join(pages.values())
+    named = [f"git clone https://github.com/{user}/mshnet", f"git+https://github.com/{user}/mshnet"]
+    named += [f"github/{user}/mshnet/blob/main/nbs/run/tpu_setup.ipynb"]
+    named += [f"src=https://github.com/{user}/mshnet/blob/main/nbs/run/kaggle_gpu.ipynb"]
+    assert [line in text for line in named] == [user == "alice"] * 4
+    assert (f"{nbs.PLACEHOLDER}/" in text, "git clone" in text) == (False, user == "alice")
+    assert len(pages["README.md"].split()) <= 1200
+
+
+def test_badges_and_citation_do_not_lie():
+    "Licence and Python are those of setup.py; the citation has the version, and the paper twice."
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "settings.ini", encoding="utf-8")
+    ours = parser["DEFAULT"]
+    for name in nbs.READMES.values():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        badges = re.findall(r"\[!\[([^]]+)\]\(https://img\.shields\.io/badge/([^)]+)\)\]", text)
+        licence = ours["license"]
+        assert badges == [
+            (f"Licence: {licence}", f"licence-{licence.replace('-', '--')}-blue"),
+            (f"Python: {ours['min_python']} or newer", f"python-{ours['min_python']}%2B-blue"),
+        ]
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert "python_requires=f\">={cfg['min_python']}\"" in setup
+    assert re.search(r"Apache License\s+Version 2\.0", (ROOT / "LICENSE").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    jsonschema.validate(citation, CFF)
+    assert (citation["version"], citation["license"]) == (ours["version"], licence)
+    [paper] = citation["references"]
+    [bibtex] = blocks(prose("index"), "bibtex")
+    fields = dict(re.findall(r"(\w+) = \{(.+)\}", bibtex))
+    people = [f"{a['family-names']}, {a['given-names']}" for a in paper["authors"]]
+    assert fields["author"] == " and ".join(people)
+    assert (fields["title"], fields["year"]) == (paper["title"], str(paper["year"]))
+    assert fields["pages"] == f"{paper['start']}--{paper['end']}"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(citation | {"licence": "MIT"}, CFF)
 
 
 @pytest.mark.parametrize("name", [*GUIDES, "index"])

@@ -30,8 +30,8 @@ from mshnet.cli import main
 from mshnet.core import Config, UserError
 from mshnet.data import read_dataset
 from mshnet.fetch import KNOWN, Published, download, find_dataset, known, unpack
-from mshnet.places import COLAB, HERE, Place, mount_drive
-from mshnet.session import pack
+from mshnet.places import COLAB, HERE, KAGGLE, Place, mount_drive
+from mshnet.session import pack, take_along
 
 SUFFIXES = [".zip", ".tar", ".tar.gz", ".tgz"]
 
@@ -255,7 +255,7 @@ def test_it_is_unpacked_once(here, tmp_path, capsys):
     archive = write(tmp_path / "set.tar", {"images/a.png": "a" * 1000, "b.txt": "b"})
     found = find_dataset(str(archive), here)
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "data    unpacking set.tar: 2 members, 0.0 MB"
+    assert first == "data    unpacking set.tar: 2 members, 9.2 kB"
     assert second.startswith(f"data    unpacked set.tar to {found.parent}")
     (found / "b.txt").write_text("kept")
     assert find_dataset(str(archive), here) == found
@@ -353,7 +353,9 @@ def test_a_bomb_is_refused_before_anything_is_written(here, tmp_path, monkeypatc
     monkeypatch.setattr(fetch, "GROWN", 1_000_000)
     monkeypatch.setattr(fetch, "MOST_GROWTH", 10)
     archive = write(tmp_path / f"set{suffix}", files)
-    assert re.search("0.0 MB would become 1.[0-9] MB or more", refusal(unpack, archive, here.local))
+    assert re.search(
+        "[0-9.]+ kB would become 1.[0-9] MB or more", refusal(unpack, archive, here.local)
+    )
     assert left(here.local) == []
 
 
@@ -374,8 +376,8 @@ def test_a_disk_without_room_is_reported_before_the_work(here, tmp_path, monkeyp
     usage = types.SimpleNamespace(free=40_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     line = refusal(unpack, archive, here.local)
-    assert "set.zip: needs 0.1 MB" in line
-    assert "0.0 MB free" in line
+    assert "set.zip: needs 54 kB" in line
+    assert "40 kB free" in line
     assert left(here.local) == []
 
 
@@ -968,8 +970,25 @@ def test_the_command_prints_the_file_and_its_size(run, monkeypatch, capsys):
     monkeypatch.chdir(run.parent)
     (run / "config.json").write_text(json.dumps({"epochs": 3}))
     assert main(["pack", run.name, "--format", "zip", "--output", "out.zip"]) == 0
-    assert capsys.readouterr().out == "out.zip  0.0 MB\n"
+    assert (
+        capsys.readouterr().out == f"out.zip  {places.megabytes(Path('out.zip').stat().st_size)}\n"
+    )
     assert zipfile.ZipFile("out.zip").testzip() is None
+
+
+def test_a_run_is_taken_along_where_its_disk_is_deleted(run, monkeypatch, tmp_path):
+    "Colab offers the file, Kaggle shows it as output, and one's own disk keeps the folder."
+    offered = []
+    at_colab = colab(monkeypatch, tmp_path, download=offered.append)
+    before = left(run.parent)
+    assert take_along(run, HERE).endswith(f"`mshnet pack {run}` puts it into one file")
+    assert (left(run.parent), offered) == (before, [])
+    for place, note in ((at_colab, "/content is deleted"), (KAGGLE, "/kaggle/working is kept")):
+        place = replace(place, runs=tmp_path / place.name / "runs")
+        line, path = take_along(run, place), place.runs / f"{run.name}.zip"
+        assert line.startswith(f"{path}  ") and "kB; " in line and note in line
+        assert f"{run.name}/config.json" in zipfile.ZipFile(path).namelist()
+    assert offered == [str(tmp_path / "colab" / "runs" / f"{run.name}.zip")]
 
 
 def test_colab_offers_the_download(run, monkeypatch, tmp_path):

@@ -1,6 +1,8 @@
 "The runner notebooks, executed by papermill as a user without a screen would."
 
 import ast
+import glob
+import importlib.metadata
 import json
 import os
 import re
@@ -14,16 +16,18 @@ import papermill
 import pytest
 from papermill.exceptions import PapermillExecutionError
 
+import nbs
 from mshnet.cli import main
-from mshnet.core import configure
+from mshnet.core import Config, configure
 from mshnet.show import Picture
+from mshnet.train import Run
 
 TOP = Path(__file__).parent.parent
 RUNNERS = TOP / "nbs" / "run"
 SMALL = {"epochs": 2, "warm_epoch": 0, "scenes": 12, "base_size": 64, "crop_size": 64}
 SMALL |= {"batch_size": 4, "device": "cpu"}
 PICTURES = {"samples", "learning_curves", "trade_offs", "gallery", "beside_top_hat"}
-PICTURES |= {"explore", "watch"}
+PICTURES |= {"explore", "watch", "find_targets"}
 
 
 def execute(name, folder, **parameters):
@@ -70,9 +74,14 @@ def check(notebook, run):
 
 
 @pytest.mark.parametrize("name", ["local", "a100_setup", "kaggle_gpu"])
-def test_a_runner_runs_headless_on_synthetic_scenes(tmp_path, name):
-    "From top to bottom, on the CPU, with settings that its parameters cell does not list."
-    check(*execute(name, tmp_path, **SMALL))
+def test_a_runner_runs_headless_on_synthetic_scenes(tmp_path, name, caplog):
+    "From top to bottom, on the CPU; papermill knows every setting that people pass."
+    with caplog.at_level("WARNING", "papermill"):
+        notebook, run = execute(name, tmp_path, **SMALL)
+    check(notebook, run)
+    assert "unknown parameter" not in caplog.text
+    assert f"{run}: this disk keeps it" in told(notebook)
+    assert re.search(r"\d kB +config.json", told(notebook)) and "0.00 MB" not in told(notebook)
 
 
 @pytest.mark.nightly
@@ -117,6 +126,47 @@ def test_an_install_keeps_what_the_image_brought(name):
     assert [line for line in image if re.search(pattern, line, re.IGNORECASE)] == image
     assert not re.search(pattern, "torchmetrics==1.0", re.IGNORECASE)
     assert cell.source.count("-c kept.txt") == cell.source.count("pip install")
+
+
+def install(monkeypatch, name, repo, wheels=()):
+    "Execute the install cell of a runner as built for a repository; what it gives to the shell."
+    notebook = nbformat.read(RUNNERS / f"{name}.ipynb", 4)
+    [cell] = [c for c in notebook.cells if "install" in c.metadata.get("tags", [])]
+    source, built_for = cell.source, nbs.settings(TOP)["repo"]
+    assert f"github.com/{built_for}@main" in source
+    given = []
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [])
+    monkeypatch.setattr(subprocess, "run", lambda line, **how: given.append(line))
+    monkeypatch.setattr(glob, "glob", lambda pattern: list(wheels))
+    exec(source.replace(f"github.com/{built_for}@", f"github.com/{repo}@"), {})
+    return given
+
+
+@pytest.mark.parametrize("name", ["a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu"])
+def test_an_install_without_an_address_stops_with_one_line(monkeypatch, name):
+    "Nothing is fetched from a stranger; an owner's address is used, and an attached wheel first."
+    with pytest.raises(ModuleNotFoundError, match=r"mshnet has no address yet: .*make build") as e:
+        install(monkeypatch, name, f"{nbs.PLACEHOLDER}/mshnet")
+    assert "\n" not in str(e.value)
+    [line] = install(monkeypatch, name, "alice/mshnet")
+    assert line.endswith("-c kept.txt 'mshnet @ git+https://github.com/alice/mshnet@main'")
+    wheels = [f"/kaggle/input/w/mshnet-0.{i}.0-py3-none-any.whl" for i in (2, 1)]
+    [line] = install(monkeypatch, name, f"{nbs.PLACEHOLDER}/mshnet", wheels)
+    assert line.endswith(f"-c kept.txt '{wheels[0]}'")
+
+
+def test_scores_are_rounded_and_digests_stand_apart(tmp_path):
+    "What a notebook shows of a run; names of a data set are text and no tags."
+    scores = {"iou": 0.7241379310344828, "pd": None, "fa": 33.21700613839286, "targets": 5}
+    protocol = {"data": "<b>mine</b>", "split_hash": "42531ec0af09", "threshold": 0.5, "targets": 5}
+    (tmp_path / "scores.json").write_text(json.dumps({"scores": scores, "protocol": protocol}))
+    page = Run(tmp_path, Config(), "all epochs done")._repr_html_()
+    shown, _, apart = page.partition("<details>")
+    cells = dict(re.findall(r"<th>(\w+)</th><td>(.*?)</td>", shown))
+    assert [cells[k] for k in ("iou", "pd", "fa", "targets")] == ["0.724", "-", "33.2", "5"]
+    assert (cells["data"], shown.count("<th>targets</th>")) == ("&lt;b&gt;mine&lt;/b&gt;", 1)
+    assert "42531ec0af09" in apart and "42531ec0af09" not in shown
+    assert Run(tmp_path / "none", Config(), "stopped")._repr_html_().count("<table>") == 2
 
 
 @pytest.mark.nightly

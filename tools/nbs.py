@@ -39,6 +39,12 @@ MODULE = re.compile(r"nbs/(?!run/)(\w+/)?\d\d_\w+\.ipynb")  # of the library, or
 DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
 LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
+PLACEHOLDER = "your-username"  # the user in settings.ini until an owner writes another
+UNPUBLISHED = {  # prose that would lead to a stranger's page as long as the placeholder stands
+    r"(\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\) ?)+": "unpublished / 尚未发布 ",
+    r"git clone https://github\.com/\{\{repo\}\}": "# unpublished: copy this folder",
+    r'"mshnet @ git\+https://github\.com/\{\{repo\}\}"': ".",
+}
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
 PERCENT = {"extension": ".py", "format_name": "percent", "notebook_metadata_filter": "-all"}
 TABLES = "results/SPEED.md"
@@ -174,7 +180,10 @@ def fill(text: str, values: dict[str, str], where: str) -> str:
 
 def fill_cells(nb: Notebook, values: dict[str, str], where: str) -> None:
     "Replace tokens in prose and in cells tagged `install`; other code keeps its braces."
+    unpublished = UNPUBLISHED if values["repo"].startswith(f"{PLACEHOLDER}/") else {}
     for cell in nb.cells:
+        for pattern, text in unpublished.items() if cell.cell_type == "markdown" else ():
+            cell.source = re.sub(pattern, text, cell.source)
         if cell.cell_type == "markdown" or "install" in tags(cell):
             cell.source = fill(cell.source, values, where)
 

@@ -15,62 +15,69 @@ import importlib.metadata
 if not list(importlib.metadata.distributions(name="mshnet")):
     raise ModuleNotFoundError("mshnet is missing: run `pip install -e .` in its folder")
 
-# %% tags=["install", "only:a100_setup", "only:tpu_setup"]
+# %% tags=["install", "only:a100_setup", "only:tpu_setup", "only:kaggle_gpu", "only:kaggle_tpu"]
+import glob
 import importlib
 import importlib.metadata
 import subprocess
 
+# From a wheel that is attached on Kaggle, else from the repository
 if not list(importlib.metadata.distributions(name="mshnet")):
-    subprocess.run(
-        "pip list --format=freeze | grep -iE '^(torch|torchvision|torch.xla|numpy|ipython)=' "
-        "> kept.txt; "
-        "pip install --quiet -c kept.txt 'mshnet @ git+https://github.com/{{repo}}@{{branch}}'",
-        shell=True,
-        check=True,
+    _source = max(
+        glob.glob("/kaggle/input/*/mshnet-*.whl"),
+        default="mshnet @ git+https://github.com/{{repo}}@{{branch}}",
     )
-    importlib.invalidate_caches()
-
-# %% tags=["install", "only:kaggle_gpu", "only:kaggle_tpu"]
-import importlib
-import importlib.metadata
-import subprocess
-
-# From an attached wheel, else from its repository
-if not list(importlib.metadata.distributions(name="mshnet")):
+    if "/your-username/" in _source:
+        raise ModuleNotFoundError(
+            "mshnet has no address yet: its owner writes `user` in settings.ini, runs make build "
+            "and pushes; then open this notebook from there"
+        )
     subprocess.run(
         "pip list --format=freeze | grep -iE '^(torch|torchvision|torch.xla|numpy|ipython)=' "
         "> kept.txt; "
-        "pip install --quiet -c kept.txt /kaggle/input/*/mshnet-*.whl || "
-        "pip install --quiet -c kept.txt 'mshnet @ git+https://github.com/{{repo}}@{{branch}}'",
+        f"pip install --quiet -c kept.txt '{_source}'",
         shell=True,
         check=True,
     )
     importlib.invalidate_caches()
 
 # %% [markdown]
-# ## 2. Find targets first / 先看检测效果
+# ## 2. Find targets, also in your own picture / 找目标，也可用自己的图片
 #
-# Before any training: the weights that come with the library, on a synthetic scene or on a picture of yours, as in `find_targets("frame.png", device="cpu")`. Any CPU takes less than a second for a picture.
+# Before any training, with the weights that come with the library. Write the name of your picture between the quotes, of any size, in 8 or 16 bits; `""` is a synthetic scene. {{upload}} Any CPU takes less than a second.
 
 # %%
 from mshnet.predict import find_targets
 
-find_targets(device="cpu")
+find_targets("", device="cpu")
 
 # %% [markdown]
 # ## 3. Settings / 设置
 #
-# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. Any setting can be a parameter, also those not listed. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset the preset is `quick`. The next cell rejects an unknown name before any time is spent.
+# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset the preset is `quick`.
+#
+# These are the settings that people change; `mshnet train --help` lists all. A setting that is not listed can be added, or given to papermill. Papermill then prints `Passed unknown parameter`, because it knows this cell only, and the setting counts nevertheless. The next cell rejects a name that is no setting before any time is spent.
 
 # %% tags=["parameters"]
 preset = ""  # named settings: steady (the default), quick, paper, a100, tpu
 dataset_dir = ""  # folder, .zip or .tar.gz of a data set, its known name, or "" for scenes
+train_list = ""  # file of the training names, "" for the data set's own
+test_list = ""  # file of the test names, "" for the data set's own
+scenes = None  # synthetic training scenes, where there is no data set
 epochs = None  # passes over the training images
 batch_size = None  # images per step
+base_size = None  # side to which images are resized for scoring
+crop_size = None  # side of the training crops
 lr = None  # learning rate
+schedule = None  # of the learning rate: cosine or constant
+warm_epoch = None  # preset paper: last epoch that trains the full-size head alone
+seed = None  # of weights, shuffle and crops
 choose = None  # which epoch is kept: last, val or test
+precision = None  # auto, bf16, fp16 or fp32
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
+weight_path = ""  # weights to begin with
+resume = ""  # folder of an interrupted run, or its checkpoint
 output_dir = ""  # folder of the run, or "" for one named after the recipe
 mirror_dir = ""  # folder to which the run is copied meanwhile; "drive": Google Drive, in Colab
 max_hours = None  # hours after which it stops by itself, all written; None: by the place
@@ -182,12 +189,30 @@ watch(run.folder)
 # %%
 from mshnet.explore import tensorboard
 
-tensorboard(run.folder)
+print(tensorboard(run.folder))
 
 # %% [markdown]
-# ## 9. Where everything lies / 文件在哪里
+# ## 9. Your own picture, with the new weights / 用新权重找目标
 #
-# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. The pictures are copied to the mirror too, if there is one. `mshnet pack` makes one file of the whole run.
+# As in part 2, with the weights of this run. For folders and videos there is `mshnet predict`.
+
+# %%
+find_targets("", run.folder, device="cpu")
+
+# %% [markdown]
+# ## 10. Take the run along / 带走结果
+#
+# {{take}}
+
+# %%
+from mshnet.session import take_along
+
+print(take_along(run.folder))
+
+# %% [markdown]
+# ## 11. Where everything lies / 文件在哪里
+#
+# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. The pictures are copied to the mirror too, if there is one.
 
 # %%
 from mshnet.train import keep_copies
