@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
 from .augment import collate, resize_square
@@ -128,7 +129,7 @@ def explored(
     panes += [("truth", mask, {"vmin": 0, "vmax": 1})] if known else []
     panes += [("probability", view.prob, {"vmin": 0, "vmax": 1})]
     panes += [("hits, misses, false alarms" if known else "detections", grey, {})]
-    figure = Figure(figsize=(2.5 * len(panes), 6.2), layout="constrained")
+    figure = Figure(figsize=(2.5 * len(panes), 6.2), layout=_roomy())
     above, below = figure.subplots(2, len(panes))
     corner = near[1].start - 0.5, near[0].start - 0.5
     for whole, part, (title, pixels, how) in zip(above, below, panes, strict=True):
@@ -147,6 +148,11 @@ def explored(
     text = f"{name}  threshold {threshold:.2f}  {view.verdict(threshold, rule)}"
     figure.suptitle(text, fontsize=10, family="monospace")
     return png(figure)
+
+
+def _roomy() -> ConstrainedLayoutEngine:
+    "A layout with room at the sides for the marker of an object at an image's edge."
+    return ConstrainedLayoutEngine(w_pad=0.1)
 
 
 def _window(centre: int, length: int, half: int) -> slice:
@@ -419,7 +425,7 @@ class Watch:
 
     def draw(self) -> Figure:
         "The run as it is now: progress, curves, and the last predictions."
-        figure = Figure(figsize=(11.5, 5.4), layout="constrained")
+        figure = Figure(figsize=(11.5, 5.4), layout=_roomy())
         figure.suptitle(how_far(self.folder), fontsize=10, family="monospace")
         halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.2))
         left, right = halves

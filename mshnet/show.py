@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from .analyse import top_hat, top_hat_filter
@@ -89,6 +90,9 @@ def draw_line(
         axes.plot(x[at], y[at], sign, color=color, markersize=8 if isinstance(at, int) else 5)
 
 # %% ../nbs/50_show.ipynb #learning_curves
+_FEW = 30  # epochs that get a marker each; the line of a single one is invisible
+
+
 def learning_curves(
     folder: Path,  # of a run
 ) -> Picture:
@@ -105,13 +109,17 @@ def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]])
         return
     top, below = figure.subplots(2, 1, sharex=True)
     epochs = np.array([e["epoch"] for e in history])
-    draw_line(top, epochs, np.array([e["loss"] for e in history]))
+    at = slice(None) if len(history) <= _FEW else None
+    draw_line(top, epochs, np.array([e["loss"] for e in history]), at=at)
     top.set_ylabel("training loss")
     scored = [e for e in history if "scores" in e]
     epochs = np.array([e["epoch"] for e in scored])
+    at = slice(None) if len(scored) <= _FEW else None
     for i, (key, label) in enumerate({"iou": "IoU", "niou": "nIoU", "pd": "Pd"}.items()):
-        draw_line(below, epochs, np.array([e["scores"][key] for e in scored], float), i, label)
-    below.set(xlabel="epoch", ylim=(0, 1))
+        found = np.array([e["scores"][key] for e in scored], float)
+        draw_line(below, epochs, found, i, label, at)
+    below.set(xlabel="epoch", ylim=(-0.05, 1.05))
+    below.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     below.set_ylabel(f"score, {scored[-1]['split']} images" if scored else "")
     below.legend(loc="best", fontsize=8)
     warm = [e["epoch"] for e in history if e["phase"] == "warm-up"]

@@ -1,6 +1,7 @@
 "Walking through images and watching a run: what the pictures say, with and without widgets."
 
 import asyncio
+import io
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import time
 import numpy as np
 import pytest
 from conftest import make_dataset, make_run
+from matplotlib.figure import Figure
 from PIL import Image
 
 from mshnet import explore as exploring
@@ -328,6 +330,39 @@ def test_a_look_that_fails_is_told_and_the_next_one_goes_on(tmp_path, by_hand, m
     monkeypatch.undo()
     watcher.look()
     assert watcher.picture.value == Watch(files.path).png()
+
+
+@pytest.mark.parametrize("of", ["watch", "explore"])
+def test_a_marker_at_an_edge_of_an_image_is_whole(run, monkeypatch, of):
+    "Misses and false alarms in the corners; the outermost pixels of the picture stay white."
+    truth, prob = np.zeros((2, 64, 64))
+    truth[[0, 0, 63, 63], [0, 63, 0, 63]], prob[[20, 40], [0, 63]] = 1, 0.9
+    image = np.full((64, 64, 3), 90, np.uint8)
+    drawn = explored(View("edges", image, prob, truth > 0))
+    if of == "watch":
+        three = [np.stack([x] * 3) for x in (image, prob, truth > 0)]
+        monkeypatch.setattr(Watch, "predictions", lambda self: (["a"] * 3, three, "exact"))
+        drawn = Watch(run).png()
+    with Image.open(io.BytesIO(drawn)) as file:
+        pixels = np.asarray(file.convert("RGB"))
+    colour = np.array(rgb(show.FALSE_ALARM), int)
+    assert (np.abs(pixels.astype(int) - colour).sum(-1) < 9).any()  # they are there
+    assert (pixels[:, [0, -1]] == 255).all() and (pixels[[0, -1]] == 255).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 200])
+def test_epochs_on_the_axis_are_whole(count):
+    "Also those of a short run; and a single epoch is seen, as a marker."
+    scores = {"iou": 0.0, "niou": 1.0, "pd": None}
+    entry = {"loss": 1.0, "phase": "full", "scores": scores, "split": "test"}
+    history = [{**entry, "epoch": i} for i in range(count)]
+    figure = Figure()
+    show._draw_history(figure, history)
+    low, high = figure.axes[1].get_xlim()
+    ticks = [t for t in figure.axes[1].get_xticks() if low <= t <= high]
+    assert ticks and all(float(t).is_integer() for t in ticks)
+    markers = [line for line in figure.axes[0].lines if line.get_marker() not in ("", "None")]
+    assert bool(markers) == (count < 200)
 
 
 def test_without_widgets_watching_is_a_picture(run):
