@@ -120,6 +120,20 @@ FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors"}
 EXAMPLE = "uint8 [1,3,32,32]: (7 row + 13 column + 31 channel + row column) mod 256, all from 0"
 
 
+_READER = """
+import json, numpy as np, onnxruntime
+note, session = json.load(open("NAME.json")), onnxruntime.InferenceSession("NAME")
+channel, row, column = np.ogrid[:3, :32, :32]
+image = ((7 * row + 13 * column + 31 * channel + row * column) % 256).astype(np.uint8)
+height, width = image.shape[1:]  # of an RGB picture [3,height,width], uint8
+padding = (0, 0), (0, -height % 16), (0, -width % 16)
+probability, logits = session.run(None, {"image": np.pad(image, padding, "reflect")[None]})
+target = probability[0, 0, :height, :width] > note["threshold"]
+example = note["example"]["logits every 8 pixels"]
+print("difference from the example:", abs(logits[0, 0, ::8, ::8].ravel() - example).max())
+""".strip()  # NAME: the ONNX file
+
+
 def _note_path(path: Path) -> Path:
     "The file of the note."
     return path.with_name(f"{path.name}.json")
@@ -389,11 +403,14 @@ def export(
         )
     _expect_packages(*PACKAGES if format == "onnx" else ())
     note = _note(source, trained, format)
+    if format == "onnx":
+        note["reader"] = _READER.replace("NAME", json.dumps(path.name)[1:-1]).splitlines()
     draft = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         data = _onnx_bytes(trained) if format == "onnx" else safetensors_bytes(trained)
         write_atomic(draft, data)
-        write_json(_note_path(draft), note | {"sha256": hashlib.sha256(data).hexdigest()})
+        note["sha256"] = hashlib.sha256(data).hexdigest()
+        write_json(_note_path(draft), note)
         difference = _read_back(draft, format, trained)
         if not difference <= 1:
             raise UserError(

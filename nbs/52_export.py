@@ -177,12 +177,28 @@ print(f"{len(safetensors_bytes(trained)) / 1e6:.1f} MB")
 #
 # - **The digest.** A flipped bit on a disk changes a weight, and onnxruntime does not notice. The note holds the SHA-256 of the file.
 # - **The example.** An image that any program can make from a formula, and some of its logits. The author of a reader sees at once whether it is right.
+#
+# With an ONNX file the note also holds a reader: ten lines of numpy and onnxruntime that need nothing of ours. They compute the example, and report their difference from its logits. For a picture of yours, replace the lines of `channel` and `image`, and leave out the last two. Sides that are not multiples of 16 get the mirror image at the right and below, as in `mshnet predict`. Our tests execute exactly these lines.
 
 # %%
 #| export
 KIND, VERSION = "mshnet-export", 2  # raised when an older release cannot read the file
 FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors"}
 EXAMPLE = "uint8 [1,3,32,32]: (7 row + 13 column + 31 channel + row column) mod 256, all from 0"
+
+
+_READER = """
+import json, numpy as np, onnxruntime
+note, session = json.load(open("NAME.json")), onnxruntime.InferenceSession("NAME")
+channel, row, column = np.ogrid[:3, :32, :32]
+image = ((7 * row + 13 * column + 31 * channel + row * column) % 256).astype(np.uint8)
+height, width = image.shape[1:]  # of an RGB picture [3,height,width], uint8
+padding = (0, 0), (0, -height % 16), (0, -width % 16)
+probability, logits = session.run(None, {"image": np.pad(image, padding, "reflect")[None]})
+target = probability[0, 0, :height, :width] > note["threshold"]
+example = note["example"]["logits every 8 pixels"]
+print("difference from the example:", abs(logits[0, 0, ::8, ::8].ravel() - example).max())
+""".strip()  # NAME: the ONNX file
 
 
 def _note_path(path: Path) -> Path:
@@ -244,6 +260,7 @@ def _result(source: Path, trained: Trained) -> dict[str, Any] | None:
 # %%
 note = _note(Path("weights.pt"), trained, "onnx") | {"sha256": hashlib.sha256(onnx).hexdigest()}
 print(json.dumps({k: v for k, v in note.items() if k != "example"}, indent=1))
+print(_READER.replace("NAME", "best.onnx"))
 
 
 # %% [markdown]
@@ -507,11 +524,14 @@ def export(
         )
     _expect_packages(*PACKAGES if format == "onnx" else ())
     note = _note(source, trained, format)
+    if format == "onnx":
+        note["reader"] = _READER.replace("NAME", json.dumps(path.name)[1:-1]).splitlines()
     draft = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         data = _onnx_bytes(trained) if format == "onnx" else safetensors_bytes(trained)
         write_atomic(draft, data)
-        write_json(_note_path(draft), note | {"sha256": hashlib.sha256(data).hexdigest()})
+        note["sha256"] = hashlib.sha256(data).hexdigest()
+        write_json(_note_path(draft), note)
         difference = _read_back(draft, format, trained)
         if not difference <= 1:
             raise UserError(
@@ -535,15 +555,4 @@ with tempfile.TemporaryDirectory() as tmp:
     print(done, sorted(p.name for p in Path(tmp).iterdir()))
 
 # %% [markdown]
-# A reader without this library, in Python:
-#
-# ```python
-# import json, onnxruntime
-#
-# session = onnxruntime.InferenceSession("best.onnx")
-# note = json.load(open("best.onnx.json"))
-# [probability] = session.run(["probability"], {"image": image})  # uint8 [1,3,height,width]
-# target = probability > note["threshold"]
-# ```
-#
 # We read the files with onnxruntime on a CPU. Other runtimes, and onnxruntime on a GPU, were not available.

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from mshnet.core import Config, UserError
 from mshnet.evaluate import Detector, Origin, Trained, evaluate, trained_model
 from mshnet.export import TOLERANCE, OnnxDetector, export, open_detector
 from mshnet.model import MSHNet
+from mshnet.predict import Tiling
 from mshnet.train import train
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
@@ -340,3 +342,33 @@ def test_a_runtime_that_fails_is_one_line(onnx_file):
         detector.session = Mock(run=Mock(side_effect=RuntimeError(text)))
         with pytest.raises(kind, match=said):
             detector(images)
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (50, 70)])
+def test_ten_lines_of_numpy_read_the_file(run, onnx_file, shape):
+    "Those beside the file, exactly, where mshnet and torch cannot be imported; and other sizes."
+    lines = read_note(onnx_file)["reader"]
+    assert len(lines) == 10
+    picture = np.random.default_rng(0).integers(0, 256, (3, *shape), dtype=np.uint8)
+    np.save(onnx_file.with_name("picture.npy"), picture)
+    if shape != (32, 32):  # a picture of one's own, as the page explains
+        lines = [*lines[:2], "image = np.load('picture.npy')", *lines[4:-2]]
+    script = ["import sys; sys.modules.update(mshnet=None, torch=None)", *lines]
+    script += ["np.savez('found', image=image, logits=logits, target=target)"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(script)],
+        cwd=onnx_file.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = np.load(onnx_file.with_name("found.npz"))
+    trained = trained_model(run.folder)
+    padded = torch.from_numpy(Tiling(shape).pad(found["image"].transpose(1, 2, 0)))
+    want = exporting._logits(trained, padded.permute(2, 0, 1)[None])
+    assert exporting._difference(torch.from_numpy(found["logits"]), want) < 1
+    assert found["target"].shape == shape
+    assert (found["target"] != (want[0, 0, : shape[0], : shape[1]].numpy() > 0)).mean() < 1e-3
+    if shape == (32, 32):
+        assert float(done.stdout.rsplit(": ", 1)[1]) < TOLERANCE
+        assert (found["image"] == exporting._example()[0].numpy()).all()
