@@ -38,13 +38,7 @@
 #
 # ## 5. Take the results along
 #
-# Everything is in `MyDrive/mshnet`, in one folder for each run: `best.pt`, the scores, the pictures, the log. One file for download, in a cell of its own, with the name of your run (training prints it in the line `folder`):
-#
-# ```python
-# from mshnet.session import pack
-#
-# pack("/content/runs/NUAA-SIRST.zip-1f0c2a9b", "zip")
-# ```
+# Everything is in `MyDrive/mshnet`, in one folder for each run: `best.pt`, the scores, the pictures, the log. For a download, the cell "Take the run along" puts the run into one file, and the browser offers it.
 #
 # ## Commands
 #

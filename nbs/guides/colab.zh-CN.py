@@ -38,13 +38,7 @@
 #
 # ## 5. 带走结果
 #
-# 一切都在 `MyDrive/mshnet` 中，每次训练一个文件夹：`best.pt`、分数、图片、日志。若要下载为一个文件，另开一个单元格，写上你那次训练的名称（训练时打印在 `folder` 一行）：
-#
-# ```python
-# from mshnet.session import pack
-#
-# pack("/content/runs/NUAA-SIRST.zip-1f0c2a9b", "zip")
-# ```
+# 一切都在 `MyDrive/mshnet` 中，每次训练一个文件夹：`best.pt`、分数、图片、日志。若要下载，“带走结果”一节的单元格会把这次训练打包成一个文件，由浏览器提供下载。
 #
 # ## 命令
 #

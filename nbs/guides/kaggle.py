@@ -34,7 +34,7 @@
 #
 # ## 4. Save the version
 #
-# Save Version, Save & Run All: the notebook runs without you, and `/kaggle/working` becomes its output: `runs/` with `best.pt`, the scores, the pictures, the log. What an interactive session wrote is lost unless a version is saved.
+# Save Version, Save & Run All: the notebook runs without you, and `/kaggle/working` becomes its output: `runs/` with `best.pt`, the scores, the pictures, the log. The cell "Take the run along" also puts the run into one file there. What an interactive session wrote is lost unless a version is saved.
 #
 # ## 5. When the time is over
 #

@@ -34,7 +34,7 @@
 #
 # ## 4. 保存版本
 #
-# Save Version，Save & Run All：笔记本无需你在场即可运行，`/kaggle/working` 成为它的输出：`runs/` 中有 `best.pt`、分数、图片和日志。交互会话所写的内容，不保存版本就会丢失。
+# Save Version，Save & Run All：笔记本无需你在场即可运行，`/kaggle/working` 成为它的输出：`runs/` 中有 `best.pt`、分数、图片和日志。“带走结果”一节的单元格还会把这次训练打包成一个文件，放在那里。交互会话所写的内容，不保存版本就会丢失。
 #
 # ## 5. 时间用完时
 #
