@@ -372,7 +372,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# The last cell of a runner takes the run along. Colab and Kaggle keep little, and there it packs the run: Colab's browser offers the file, and Kaggle shows it in the panel Output. A disk of your own keeps the folder, and nothing is packed.
+# A runner ends with taking the run along. Colab and Kaggle delete most files with the session, and there we pack the run: in Colab the browser offers the file, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing.
 
 # %%
 #| export

@@ -40,8 +40,9 @@ DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
 LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
 PLACEHOLDER = "your-username"  # the user in settings.ini until an owner writes another
+BADGE = r"\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\)"
 UNPUBLISHED = {  # prose that would lead to a stranger's page as long as the placeholder stands
-    r"(\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\) ?)+": "unpublished / 尚未发布 ",
+    rf"{BADGE}( {BADGE})*": "unpublished / 尚未发布",
     r"git clone https://github\.com/\{\{repo\}\}": "# unpublished: copy this folder",
     r'"mshnet @ git\+https://github\.com/\{\{repo\}\}"': ".",
 }
