@@ -84,6 +84,8 @@
 # | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
+# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
+# | status 75 | the hours of the session were over before the last epoch: run the same again |
 # | `stopped  ...; nothing is lost. Resume with the same command, or here` | no fault: somebody stopped the run, or the hours of the session were over |
 #
 # ## Google Drive and mirrors
