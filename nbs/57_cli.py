@@ -86,7 +86,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "find targets in images and videos: masks, tables, pictures with the detections marked",
         _PREDICTING,
     ),
-    "data": ("report what a data set holds and what is wrong with it", _READING),
+    "data": ("report what a data set holds and what is wrong with it", [*_READING, "seed"]),
     "doctor": (
         "check this machine, and report what is wrong and what to do about it",
         [*_READING, *_DEVICE, *_LOOKED_AT],
@@ -119,6 +119,14 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
 }
 _SWITCH = {"action": "store_const", "const": True}
 _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "data": {
+        "split": {
+            "type": float,
+            "help": "write train.txt and test.txt for a data set without lists: this part of the "
+            "images, between 0 and 1, is for training (by image, stratified by the number of "
+            "targets, shuffled by --seed)",
+        }
+    },
     "doctor": {
         "json": {
             "help": "print one JSON object with the worst level and all lines, and nothing else",
@@ -354,9 +362,11 @@ def _which_weights(config: Settings) -> str:
 
 
 def _result_folder(name: str) -> Path:
-    "A folder for scores; UserError if it cannot be written or holds a run."
+    "A folder for scores; UserError if it cannot be written, holds a run or is in a data set."
+    from mshnet.data import outside_of_data
     from mshnet.files import cannot_be_written
 
+    outside_of_data(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
         raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
@@ -377,9 +387,11 @@ _TIME_OVER = 75  # the status that sysexits.h names for "try again later"
 
 def _train(config: Settings) -> int:
     "Train, with pictures at the end; status 75 if the time was over before the last epoch."
+    from mshnet.data import outside_of_data
     from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
 
+    outside_of_data(config.output_dir)  # before a lock is put there
     run = train(config)
     if not first_process():
         return 0
@@ -430,10 +442,12 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
 # %%
 #| export
-def _data(config: Config) -> int:
-    "Print the data report; status 2 if the data cannot be used."
-    from mshnet.data import report
+def _data(config: Config, split: float | None = None) -> int:
+    "Print the data report, after writing lists if asked; status 2 if the data cannot be used."
+    from mshnet.data import report, write_lists
 
+    if split is not None:
+        print(write_lists(config, split))
     text, usable = report(config)
     print(text)
     return 0 if usable else 2
