@@ -180,6 +180,11 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "pack": {
         "format": {"help": "zip or tar.gz (default)"},
         "output": {"help": "file to write (default: beside the run, named after it)"},
+        "weights_only": {
+            "help": "leave out what only resuming needs: the last checkpoints, and the "
+            "optimizer's state in best.pt (default file: RUN-weights.tar.gz)",
+            **_SWITCH,
+        },
     },
     "predict": {
         "tile": {
