@@ -26,6 +26,10 @@ def _end(number: int, frame: object) -> None:
 
 def start() -> int:  # the status of the process
     "Run the command that this process was started for."
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, and a file of ours would get its number
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w"))
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks the last
         if number and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'SUFFIXES', 'Pair', 'MOST_COVERED', 'Loaded', 'LOADED',
            'one_channel', 'pixels_of', 'read_image', 'read_mask', 'opened', 'refuse_size', 'Layout', 'find_layout',
-           'find_file', 'visible', 'Split', 'pairs_of', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'Reading',
-           'scored_mask', 'trouble', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits',
-           'listed_names', 'complete', 'report']
+           'outside_of_data', 'find_file', 'visible', 'Split', 'pairs_of', 'image_digests', 'hash_of_all', 'scenes',
+           'Findings', 'Reading', 'scored_mask', 'trouble', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'load',
+           'splits', 'listed_names', 'complete', 'write_lists', 'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
 import hashlib
 import math
 import os
+import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from PIL import Image
 
 from .core import Config, UserError, counted, one_line, read_text
 from .fetch import find_dataset
-from .files import free_memory, prefetch
+from .files import free_memory, prefetch, write_atomic
 from .metrics import objects
 from .scenes import scene
 
@@ -159,6 +160,7 @@ def find_layout(
         inside = [p.parent.name for i, _ in FOLDERS for p in sorted(root.glob(f"*/{i}"))]
         hint = f"; did you mean {root / inside[0]}?" if inside else ""
         raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
+    outside_of_data(config.output_dir)
     lists, wrong = {}, []
     for name in parts:
         try:
@@ -166,8 +168,27 @@ def find_layout(
         except UserError as error:
             wrong.append(str(error))
     if wrong:
-        raise UserError("; ".join(wrong))
+        both = "" if _lists_in(root) else "; `mshnet data DIR --split 0.5` writes both"
+        raise UserError("; ".join(wrong) + both)
     return Layout(root, *pair, lists)
+
+
+def _lists_in(root: Path) -> list[str]:
+    "The lists of names in a data set's folder, under any of the names in use."
+    found = [root / name for name in dict.fromkeys(sum(LISTS, ())) if (root / name).exists()]
+    found += sorted((root / "img_idx").glob("*.txt"))
+    return [path.relative_to(root).as_posix() for path in found]
+
+
+def outside_of_data(output_dir: str | Path) -> None:
+    "UserError if a folder for results is in a data set, or is one; an empty name is not."
+    folder = os.path.realpath(os.path.expanduser(output_dir))
+    for top in (Path(folder), *Path(folder).parents) if output_dir else ():
+        if any(os.path.isdir(top / i) and os.path.isdir(top / m) for i, m in FOLDERS):
+            raise UserError(
+                f"output_dir={str(output_dir)!r}: is in the data set {top}, whose files it could "
+                "replace; write a folder outside of it"
+            )
 
 # %% ../nbs/21_data.ipynb #_find_list
 def _find_list(
@@ -225,6 +246,7 @@ class Split:
     pairs: Sequence[Pair]  # a tuple in memory, or `InFiles`
     source: str  # data set's name
     listed: tuple[str, ...] = ()  # all names of the list, unreadable ones included; empty: names
+    made_by: str = ""  # the command of ours that made its list; empty: the list came with the data
     stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -236,7 +258,7 @@ class Split:
         names = tuple(self.names[i] for i in indices)
         pairs: Any = self.pairs
         pairs = tuple(pairs[i] for i in indices) if self.in_memory else replace(pairs, names=names)
-        part = Split(name, names, pairs, self.source)
+        part = Split(name, names, pairs, self.source, made_by=self.made_by)
         return part.known_by(self) if names == self.names else part
 
     def known_by(self, same: "Split") -> "Split":
@@ -377,6 +399,23 @@ def _read_names(
     if not names:
         findings.errors["list without names"].append(file.name)
     return list(names)
+
+
+_MADE_BY = "# made by {}; names {}"
+
+
+def _made_by(file: Path, names: Sequence[str]) -> str:
+    "The command that made a list, from its first line; empty: it was made elsewhere."
+    first = read_text(file, "list of names").split("\n", 1)[0]
+    found = re.fullmatch(_MADE_BY.format("(mshnet data --split .*)", "([0-9a-f]{12})"), first)
+    if not found:
+        return ""
+    return found[1] if found[2] == _digits(names) else f"{found[1]}, and edited since"
+
+
+def _digits(names: Sequence[str]) -> str:
+    "Twelve digits that stand for names in their order."
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
 # %% ../nbs/21_data.ipynb #Reading
 MOST_COVERED = 0.2  # of an image by its targets; more looks like an inverted mask
@@ -547,7 +586,9 @@ def read_dataset(
     for part in names:  # each part leaves less memory for the next
         used = sum(_pixel_bytes(split) for split in read.values() if split.in_memory)
         left = room - used
-        read[part] = read_split(layout, part, names[part], findings, left, config.base_size)
+        split = read_split(layout, part, names[part], findings, left, config.base_size)
+        made_by = _made_by(layout.lists[part], names[part])
+        read[part] = replace(split, made_by=made_by).known_by(split)
     return read, findings
 
 
@@ -673,6 +714,57 @@ def _places_of(
         part.stores["replaced"] = missing
     return part
 
+# %% ../nbs/21_data.ipynb #write_lists
+def write_lists(
+    config: Config,  # its dataset_dir and its seed
+    fraction: float,  # of the images in the training list, between 0 and 1
+) -> str:  # one line
+    """Write train.txt and test.txt by image, stratified by the number of targets.
+
+    Raises UserError for a fraction outside of this range, a data set that has a list already or
+    fewer than two images, and a folder that cannot be written.
+    """
+    what = f"split={fraction:g}"
+    if not 0 < fraction < 1:
+        raise UserError(f"{what} is not possible: write a number between 0 and 1, such as 0.5")
+    root = find_dataset(config.dataset_dir)
+    if not root:
+        raise UserError(f"{what}: synthetic scenes need no lists; name a folder: mshnet data DIR")
+    if there := _lists_in(root):
+        raise UserError(f"{what}: {root} has lists ({', '.join(there)}); leave out --split")
+    targets = _count_targets(find_layout(root, config, ()), config.base_size)
+    if (count := len(targets)) < 2:
+        raise UserError(f"{what}: {root} has {counted(count, 'image')} with a mask, two are needed")
+    shuffled = np.random.default_rng(config.seed).permutation(sorted(targets)).tolist()
+    ordered = sorted(shuffled, key=lambda name: targets[name])
+    first = min(max(1, round(fraction * count)), count - 1)
+    chosen = {n for i, n in enumerate(ordered) if (i + 1) * first // count > i * first // count}
+    parts = {"train.txt": chosen, "test.txt": targets.keys() - chosen}
+    try:
+        for file, part in parts.items():
+            names = sorted(part)
+            command = f"mshnet data --split {fraction} --seed {config.seed}"
+            lines = [_MADE_BY.format(command, _digits(names)), *names, ""]
+            write_atomic(root / file, "\n".join(lines))
+    except UserError:  # both, or none
+        (root / "train.txt").unlink(missing_ok=True)
+        raise
+    return f"lists written to {root}: " + ", ".join(f"{k} ({len(v)})" for k, v in parts.items())
+
+
+def _count_targets(layout: Layout, size: int) -> dict[str, int]:
+    "The number of targets of each image with a mask; a warning for those that cannot be read."
+    files = [p for p in sorted(layout.images.rglob("*")) if p.suffix.lower() in SUFFIXES]
+    paths = [p.relative_to(layout.images) for p in files if p.name[0] != "."]
+    names = list(dict.fromkeys(p.with_suffix("").as_posix() for p in paths))
+    findings, read = Findings(), prefetch(partial(_check_pair, layout, size), names, 4)
+    readings = dict(zip(names, read, strict=True))
+    for name, reading in readings.items():
+        for kind in reading.errors:
+            findings.errors[kind].append(name)
+    findings.settle("skip")
+    return {name: reading.targets for name, reading in readings.items() if reading.pair}
+
 # %% ../nbs/21_data.ipynb #_describe
 def _describe(
     split: Split,
@@ -692,6 +784,7 @@ def _describe(
         f"  {counted(len(sizes), 'size')}, {min(widths)}..{max(widths)} wide, "
         f"{min(heights)}..{max(heights)} high; {grey} grey, {len(split) - grey} colour",
         f"  target areas {small}..{large} px, median {middle} px",
+        *([f"  list made by {split.made_by}"] if split.made_by else []),
     ]
 
 

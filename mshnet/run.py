@@ -246,16 +246,21 @@ def good(
     try:
         return path, load(path)
     except UserError as error:
-        previous = path.with_name("previous.pt")
-        if path.name != "last.pt" or not previous.exists():
+        previous, best = path.with_name("previous.pt"), path.with_name("best.pt")
+        if path.name != "last.pt":
             raise
-        try:
+        with contextlib.suppress(UserError):
             content = load(previous)
-        except UserError:
-            raise error from None
-        text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
-        warnings.warn(text, stacklevel=2)
-        return previous, content
+            text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
+            warnings.warn(text, stacklevel=2)
+            return previous, content
+        with contextlib.suppress(UserError):
+            epoch = load(best)["epoch"]
+            error = UserError(
+                f"{error}, and previous.pt cannot replace it; begin a new run with the weights of "
+                f"epoch {epoch}: --weight-path {shlex.quote(str(best))} and another --output-dir"
+            )
+        raise error from None
 
 
 def _resume_file(config: Settings) -> Path:

@@ -33,7 +33,7 @@ from mshnet.places import (
     say,
     where,
 )
-from .run import Folder
+from .run import Folder, load, write_checkpoint
 
 # %% ../nbs/35_session.ipynb #alone
 @contextlib.contextmanager
@@ -197,19 +197,25 @@ def pack(
     format: str = "",  # zip or tar.gz; empty: as the output is called, or else tar.gz
     output: str | Path = "",  # file to write; empty: beside the run, named after it
     place: Place | None = None,
+    weights_only: bool = False,  # without what only resuming needs
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if there is no run, or the file cannot be written."
     if format not in ENDINGS:
         raise UserError(f"format={format!r}: write zip or tar.gz (mshnet export: the weights)")
     run = _run_named(folder)
-    path = _output_file(run, output, format)
     name = run.resolve().name
+    path = _output_file(run, output, format, f"{name}-weights" if weights_only else name)
+    weights = _weights_alone(run) if weights_only else {}
     kind = "zip" if path.name.lower().endswith(".zip") else "gztar"
     with (
         disk_errors(f"{path}: cannot be written"),
         tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
     ):
         shutil.copytree(run, f"{tmp}/{name}", ignore=_left_out, copy_function=_copy_if_there)
+        if weights_only:
+            for file in Path(tmp, name).glob("*.pt"):
+                file.unlink()
+            write_checkpoint(weights, Path(tmp, name, "best.pt"))
         for copied in Path(tmp).rglob("*"):
             if copied.stat().st_mtime < OLDEST:
                 os.utime(copied)
@@ -256,11 +262,19 @@ def _run_named(text: str | Path) -> Path:
     raise UserError(f"{text}: is no run, there is no such folder{near}")
 
 
-def _output_file(run: Path, output: str | Path, format: str) -> Path:
+def _weights_alone(run: Path) -> dict[str, Any]:
+    "The content of a run's best.pt without what only resuming needs; UserError if it has none."
+    if not (run / "best.pt").is_file():
+        raise UserError(f"{run}: has no best.pt yet, so no weights; leave out --weights-only")
+    for_resuming = ("optimizer", "trained", "scaler", "random")
+    return {k: v for k, v in load(run / "best.pt").items() if k not in for_resuming}
+
+
+def _output_file(run: Path, output: str | Path, format: str, name: str) -> Path:
     "The file that a run is packed into; UserError if it must not be written."
     run, endings = run.resolve(), ENDINGS[format]
     if not output:
-        return run.with_name(run.name + endings[0])
+        return run.with_name(name + endings[0])
     what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
     if os.path.isdir(path):
         raise UserError(f"{what}: is a folder, write the name of a file in it")

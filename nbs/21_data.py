@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import math
 import os
+import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +32,7 @@ from PIL import Image
 
 from mshnet.core import Config, UserError, counted, one_line, read_text
 from mshnet.fetch import find_dataset
-from mshnet.files import free_memory, prefetch
+from mshnet.files import free_memory, prefetch, write_atomic
 from mshnet.metrics import objects
 from mshnet.scenes import scene
 
@@ -169,7 +170,7 @@ mode, changes
 # %% [markdown]
 # ## The files of a data set
 #
-# The layouts in use differ in folder and list names, nothing else. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides.
+# The layouts in use differ in folder and list names, nothing else. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. Results are written elsewhere: a prediction has a folder `masks/` too.
 
 # %%
 #| export
@@ -201,6 +202,7 @@ def find_layout(
         inside = [p.parent.name for i, _ in FOLDERS for p in sorted(root.glob(f"*/{i}"))]
         hint = f"; did you mean {root / inside[0]}?" if inside else ""
         raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
+    outside_of_data(config.output_dir)
     lists, wrong = {}, []
     for name in parts:
         try:
@@ -208,8 +210,27 @@ def find_layout(
         except UserError as error:
             wrong.append(str(error))
     if wrong:
-        raise UserError("; ".join(wrong))
+        both = "" if _lists_in(root) else "; `mshnet data DIR --split 0.5` writes both"
+        raise UserError("; ".join(wrong) + both)
     return Layout(root, *pair, lists)
+
+
+def _lists_in(root: Path) -> list[str]:
+    "The lists of names in a data set's folder, under any of the names in use."
+    found = [root / name for name in dict.fromkeys(sum(LISTS, ())) if (root / name).exists()]
+    found += sorted((root / "img_idx").glob("*.txt"))
+    return [path.relative_to(root).as_posix() for path in found]
+
+
+def outside_of_data(output_dir: str | Path) -> None:
+    "UserError if a folder for results is in a data set, or is one; an empty name is not."
+    folder = os.path.realpath(os.path.expanduser(output_dir))
+    for top in (Path(folder), *Path(folder).parents) if output_dir else ():
+        if any(os.path.isdir(top / i) and os.path.isdir(top / m) for i, m in FOLDERS):
+            raise UserError(
+                f"output_dir={str(output_dir)!r}: is in the data set {top}, whose files it could "
+                "replace; write a folder outside of it"
+            )
 
 
 # %% [markdown]
@@ -254,6 +275,8 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(layout.lists["test"].name, "test_B.txt")
     with expect_fail(UserError, contains="several lists"):
         find_layout(root, Config())
+    with expect_fail(UserError, contains="is in the data set"):
+        outside_of_data(root / "masks" / "run")
 
 
 # %% [markdown]
@@ -305,6 +328,7 @@ class Split:
     pairs: Sequence[Pair]  # a tuple in memory, or `InFiles`
     source: str  # data set's name
     listed: tuple[str, ...] = ()  # all names of the list, unreadable ones included; empty: names
+    made_by: str = ""  # the command of ours that made its list; empty: the list came with the data
     stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -316,7 +340,7 @@ class Split:
         names = tuple(self.names[i] for i in indices)
         pairs: Any = self.pairs
         pairs = tuple(pairs[i] for i in indices) if self.in_memory else replace(pairs, names=names)
-        part = Split(name, names, pairs, self.source)
+        part = Split(name, names, pairs, self.source, made_by=self.made_by)
         return part.known_by(self) if names == self.names else part
 
     def known_by(self, same: "Split") -> "Split":
@@ -504,6 +528,23 @@ def _read_names(
     if not names:
         findings.errors["list without names"].append(file.name)
     return list(names)
+
+
+_MADE_BY = "# made by {}; names {}"
+
+
+def _made_by(file: Path, names: Sequence[str]) -> str:
+    "The command that made a list, from its first line; empty: it was made elsewhere."
+    first = read_text(file, "list of names").split("\n", 1)[0]
+    found = re.fullmatch(_MADE_BY.format("(mshnet data --split .*)", "([0-9a-f]{12})"), first)
+    if not found:
+        return ""
+    return found[1] if found[2] == _digits(names) else f"{found[1]}, and edited since"
+
+
+def _digits(names: Sequence[str]) -> str:
+    "Twelve digits that stand for names in their order."
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
 # %%
@@ -722,7 +763,9 @@ def read_dataset(
     for part in names:  # each part leaves less memory for the next
         used = sum(_pixel_bytes(split) for split in read.values() if split.in_memory)
         left = room - used
-        read[part] = read_split(layout, part, names[part], findings, left, config.base_size)
+        split = read_split(layout, part, names[part], findings, left, config.base_size)
+        made_by = _made_by(layout.lists[part], names[part])
+        read[part] = replace(split, made_by=made_by).known_by(split)
     return read, findings
 
 
@@ -881,6 +924,82 @@ test_eq(read_dataset(small)[1].errors, {})
 
 
 # %% [markdown]
+# ## Lists for a data set that has none
+#
+# Your own images have no lists yet. `mshnet data DIR --split 0.5` writes `train.txt` and `test.txt`. The seed shuffles the images, then they are sorted by their number of targets. We take every second one (for 0.5), and both lists get the same share of images with no target, with one, and so on. The split is by image: list the frames of a video yourself, because neighbours are almost equal and a test on them is not independent.
+#
+# The first line of each file is a comment with the command and twelve digits of the names. The protocol of every score on such a list repeats the command. If the digits do not fit the names any more, it adds that the list was edited.
+
+# %%
+#| export
+def write_lists(
+    config: Config,  # its dataset_dir and its seed
+    fraction: float,  # of the images in the training list, between 0 and 1
+) -> str:  # one line
+    """Write train.txt and test.txt by image, stratified by the number of targets.
+
+    Raises UserError for a fraction outside of this range, a data set that has a list already or
+    fewer than two images, and a folder that cannot be written.
+    """
+    what = f"split={fraction:g}"
+    if not 0 < fraction < 1:
+        raise UserError(f"{what} is not possible: write a number between 0 and 1, such as 0.5")
+    root = find_dataset(config.dataset_dir)
+    if not root:
+        raise UserError(f"{what}: synthetic scenes need no lists; name a folder: mshnet data DIR")
+    if there := _lists_in(root):
+        raise UserError(f"{what}: {root} has lists ({', '.join(there)}); leave out --split")
+    targets = _count_targets(find_layout(root, config, ()), config.base_size)
+    if (count := len(targets)) < 2:
+        raise UserError(f"{what}: {root} has {counted(count, 'image')} with a mask, two are needed")
+    shuffled = np.random.default_rng(config.seed).permutation(sorted(targets)).tolist()
+    ordered = sorted(shuffled, key=lambda name: targets[name])
+    first = min(max(1, round(fraction * count)), count - 1)
+    chosen = {n for i, n in enumerate(ordered) if (i + 1) * first // count > i * first // count}
+    parts = {"train.txt": chosen, "test.txt": targets.keys() - chosen}
+    try:
+        for file, part in parts.items():
+            names = sorted(part)
+            command = f"mshnet data --split {fraction} --seed {config.seed}"
+            lines = [_MADE_BY.format(command, _digits(names)), *names, ""]
+            write_atomic(root / file, "\n".join(lines))
+    except UserError:  # both, or none
+        (root / "train.txt").unlink(missing_ok=True)
+        raise
+    return f"lists written to {root}: " + ", ".join(f"{k} ({len(v)})" for k, v in parts.items())
+
+
+def _count_targets(layout: Layout, size: int) -> dict[str, int]:
+    "The number of targets of each image with a mask; a warning for those that cannot be read."
+    files = [p for p in sorted(layout.images.rglob("*")) if p.suffix.lower() in SUFFIXES]
+    paths = [p.relative_to(layout.images) for p in files if p.name[0] != "."]
+    names = list(dict.fromkeys(p.with_suffix("").as_posix() for p in paths))
+    findings, read = Findings(), prefetch(partial(_check_pair, layout, size), names, 4)
+    readings = dict(zip(names, read, strict=True))
+    for name, reading in readings.items():
+        for kind in reading.errors:
+            findings.errors[kind].append(name)
+    findings.settle("skip")
+    return {name: reading.targets for name, reading in readings.items() if reading.pair}
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for folder, names in (("images", "abcd"), ("masks", "abcd")):
+        (Path(tmp) / folder).mkdir()
+        for k, name in enumerate(names):
+            pixels = np.zeros((16, 16), np.uint8)
+            pixels[4, 4] = 255 * (k > 1)  # no target in a and b
+            Image.fromarray(pixels).save(Path(tmp) / folder / f"{name}.png")
+    print(write_lists(Config(dataset_dir=tmp), 0.5).split(": ")[1])
+    parts, _ = read_dataset(Config(dataset_dir=tmp))
+    test_eq([sum(mask.any() for _, mask in part.pairs) for part in parts.values()], [1, 1])
+    test_eq(parts["test"].made_by, "mshnet data --split 0.5 --seed 0")
+    with expect_fail(UserError, contains="has lists"):
+        write_lists(Config(dataset_dir=tmp), 0.5)
+
+
+# %% [markdown]
 # ## The report
 #
 # `mshnet data DIR` prints the contents of a data set and all its problems.
@@ -905,6 +1024,7 @@ def _describe(
         f"  {counted(len(sizes), 'size')}, {min(widths)}..{max(widths)} wide, "
         f"{min(heights)}..{max(heights)} high; {grey} grey, {len(split) - grey} colour",
         f"  target areas {small}..{large} px, median {middle} px",
+        *([f"  list made by {split.made_by}"] if split.made_by else []),
     ]
 
 

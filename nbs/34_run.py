@@ -341,7 +341,7 @@ new.optimizer.state_dict()["state"][0]["sum"]
 #
 # The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and differences are named. With a constant rate `epochs` may grow; a cosine ends where its run ends. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. A run that moves to a different machine keeps the precision it began with.
 #
-# The checkpoint is the folder's own, or the one that `resume` names, and then the folder must not hold another run. For a damaged `last.pt` the previous one is taken.
+# The checkpoint is the folder's own, or the one that `resume` names, and then the folder must not hold another run. For a damaged `last.pt` the previous one is taken. If that is damaged too, the run cannot resume, but the weights in `best.pt` may start a new one.
 
 # %%
 #| export
@@ -352,16 +352,21 @@ def good(
     try:
         return path, load(path)
     except UserError as error:
-        previous = path.with_name("previous.pt")
-        if path.name != "last.pt" or not previous.exists():
+        previous, best = path.with_name("previous.pt"), path.with_name("best.pt")
+        if path.name != "last.pt":
             raise
-        try:
+        with contextlib.suppress(UserError):
             content = load(previous)
-        except UserError:
-            raise error from None
-        text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
-        warnings.warn(text, stacklevel=2)
-        return previous, content
+            text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
+            warnings.warn(text, stacklevel=2)
+            return previous, content
+        with contextlib.suppress(UserError):
+            epoch = load(best)["epoch"]
+            error = UserError(
+                f"{error}, and previous.pt cannot replace it; begin a new run with the weights of "
+                f"epoch {epoch}: --weight-path {shlex.quote(str(best))} and another --output-dir"
+            )
+        raise error from None
 
 
 def _resume_file(config: Settings) -> Path:

@@ -42,7 +42,7 @@ from mshnet.places import (
     say,
     where,
 )
-from mshnet.run import Folder
+from mshnet.run import Folder, load, write_checkpoint
 
 
 # %% [markdown]
@@ -267,6 +267,8 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 #
 # To keep a run, or to take it along, we pack it into one file: a copy of its folder without locks, unfinished files and TensorBoard's copy of the log. The run may still be training, because each of its files is complete at any moment. tar stores the user's name, so we write root instead. The copy is made on the local disk, and only the archive goes to the output.
 #
+# `weights_only` is for passing a run on: the settings, the log, the scores, the figures, and a `best.pt` without the optimizer's state, a quarter of its size. It can be scored, compared and started from, but not resumed.
+#
 # The ending of the output decides the format, and nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That needs the notebook's process: `!mshnet pack` only writes the file and prints its name.
 
 # %%
@@ -281,19 +283,25 @@ def pack(
     format: str = "",  # zip or tar.gz; empty: as the output is called, or else tar.gz
     output: str | Path = "",  # file to write; empty: beside the run, named after it
     place: Place | None = None,
+    weights_only: bool = False,  # without what only resuming needs
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if there is no run, or the file cannot be written."
     if format not in ENDINGS:
         raise UserError(f"format={format!r}: write zip or tar.gz (mshnet export: the weights)")
     run = _run_named(folder)
-    path = _output_file(run, output, format)
     name = run.resolve().name
+    path = _output_file(run, output, format, f"{name}-weights" if weights_only else name)
+    weights = _weights_alone(run) if weights_only else {}
     kind = "zip" if path.name.lower().endswith(".zip") else "gztar"
     with (
         disk_errors(f"{path}: cannot be written"),
         tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
     ):
         shutil.copytree(run, f"{tmp}/{name}", ignore=_left_out, copy_function=_copy_if_there)
+        if weights_only:
+            for file in Path(tmp, name).glob("*.pt"):
+                file.unlink()
+            write_checkpoint(weights, Path(tmp, name, "best.pt"))
         for copied in Path(tmp).rglob("*"):
             if copied.stat().st_mtime < OLDEST:
                 os.utime(copied)
@@ -340,11 +348,19 @@ def _run_named(text: str | Path) -> Path:
     raise UserError(f"{text}: is no run, there is no such folder{near}")
 
 
-def _output_file(run: Path, output: str | Path, format: str) -> Path:
+def _weights_alone(run: Path) -> dict[str, Any]:
+    "The content of a run's best.pt without what only resuming needs; UserError if it has none."
+    if not (run / "best.pt").is_file():
+        raise UserError(f"{run}: has no best.pt yet, so no weights; leave out --weights-only")
+    for_resuming = ("optimizer", "trained", "scaler", "random")
+    return {k: v for k, v in load(run / "best.pt").items() if k not in for_resuming}
+
+
+def _output_file(run: Path, output: str | Path, format: str, name: str) -> Path:
     "The file that a run is packed into; UserError if it must not be written."
     run, endings = run.resolve(), ENDINGS[format]
     if not output:
-        return run.with_name(run.name + endings[0])
+        return run.with_name(name + endings[0])
     what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
     if os.path.isdir(path):
         raise UserError(f"{what}: is a folder, write the name of a file in it")

@@ -87,7 +87,6 @@ from mshnet.session import alone, bar, duration, note, profiled, tensorboard, wr
 from mshnet.task import Task, chosen_by, make_task, origin_of, score_split
 from mshnet.weights import load_weights, weights_file
 
-
 # %% [markdown]
 # Four functions make a run, each the loop inside the one before:
 #
@@ -106,6 +105,9 @@ from mshnet.weights import load_weights, weights_file
 
 # %%
 #| export
+ALL_DONE = "all epochs done"  # why a finished run ended
+
+
 @dataclass(frozen=True)
 class Run:
     "A run: its folder, and what is in it."
@@ -118,6 +120,11 @@ class Run:
     def history(self) -> list[dict[str, Any]]:
         "One entry per epoch."
         return Folder(self.folder).history()
+
+    @property
+    def finished(self) -> bool:
+        "Whether all epochs are done; if not, the time was over, and the same settings resume it."
+        return self.ended == ALL_DONE
 
     @property
     def scores(self) -> dict[str, Any]:
@@ -207,7 +214,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
             stopped = fit(job, state)
             if once(folder.file("best.pt").exists):
                 finish(job)
-            reason = stopped.reason if stopped else "all epochs done"
+            reason = stopped.reason if stopped else ALL_DONE
             once(lambda: _record_end(folder, "stopped" if stopped else "finished", reason))
         once(lambda: _last_words(job, stopped))
         if stopped and (stopped.number or not folder.file("scores.json").exists()):
@@ -977,7 +984,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
         raise UserError(
             "a task or a network of your own on several devices: start your script by torchrun"
         )
-    processes = config.num_devices
+    processes, run = config.num_devices, Folder(run_folder(config))
+    before = run.read_json("status.json")
     if processes > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
         raise UserError(f"num_devices={processes}: this machine has {there} GPUs; write {there}")
     threads = str(max(1, (os.cpu_count() or 1) // processes))
@@ -997,15 +1005,23 @@ def _launch(config: Settings, task: Task | None) -> Run:
             text=True,
             start_new_session=True,  # a terminal's Ctrl-C comes from here, and once
         )
-        run = Folder(run_folder(config))
         mistakes, asked = _accompany(started, run)
     if asked.number:
         raise Interrupted(asked.reason, asked.number)
+    return Run(run.path, config, _reason(run, before, mistakes, started.wait()))
+
+
+def _reason(run: Folder, before: dict[str, Any], mistakes: list[str], failed: int) -> str:
+    "Why launched processes ended; UserError for a mistake, RuntimeError for another failure."
+    last = run.read_json("status.json")
+    began = bool(last) and last != before  # else the record is of an earlier session
     if mistakes:
+        if began and mistakes[0] not in last["reason"]:  # the first process failed after another
+            say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistakes[0]}")
         raise UserError(mistakes[0])
-    if status := started.wait():
-        raise RuntimeError(f"a process ended with an error (status {status}): see the lines above")
-    return Run(run.path, config, run.read_json("status.json")["reason"])
+    if failed and not (began and last["state"] == "stopped"):  # the time is over: a status too
+        raise RuntimeError(f"a process ended with an error (status {failed}): see the lines above")
+    return str(last["reason"])
 
 
 # %% [markdown]

@@ -243,7 +243,8 @@ class Detection(Task):
         return _pixel_identity(parts)
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
-        own = {"images": scores.images, "targets": scores.targets, "size": self.config.base_size}
+        own: dict[str, Any] = {"list_made_by": data.made_by} if data.made_by else {}
+        own |= {"images": scores.images, "targets": scores.targets, "size": self.config.base_size}
         return own | {"resize": RESIZE, "threshold": 0.5, "rule": scores.rule}
 
     def evaluate(

@@ -37,7 +37,16 @@ from scipy.ndimage import label
 from torch import Tensor
 
 from mshnet.core import UserError, counted, did_you_mean, shown
-from mshnet.data import SUFFIXES, one_channel, opened, pixels_of, refuse_size, trouble, visible
+from mshnet.data import (
+    SUFFIXES,
+    one_channel,
+    opened,
+    outside_of_data,
+    pixels_of,
+    refuse_size,
+    trouble,
+    visible,
+)
 from mshnet.device import is_out_of_memory
 from mshnet.evaluate import Detector
 from mshnet.export import OnnxDetector, open_detector
@@ -778,6 +787,7 @@ def _kinds_to_save(save: str) -> list[str]:
 def _output_folder(weights: Path, output_dir: str | Path) -> Path:
     "The folder for results: the given one, or one that is named after the weights."
     if output_dir:
+        outside_of_data(output_dir)
         return Path(os.path.expanduser(output_dir))
     in_run = weights.stem in ("best", "last", "previous")
     name = weights.resolve().parent.name if in_run else weights.stem

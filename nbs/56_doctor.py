@@ -1,7 +1,7 @@
 # %% [markdown]
 # # doctor
 #
-# > What machine is this, what can it do, and what is wrong with it? Eight checks, one line each, with the remedy.
+# > What machine is this, what can it do, and what is wrong with it? Nine checks, one line each, with the remedy.
 
 # %%
 #| default_exp doctor
@@ -299,7 +299,7 @@ test_eq([_runs_on(c, builds) for c in ((6, 0), (7, 0), (10, 0), (11, 0))], [Fals
 # %% [markdown]
 # ## Versions that belong together
 #
-# Versions that do not match are the most frequent fault: one package was installed over another. In a notebook the old version stays loaded until the kernel restarts. We do not need torchvision, but a torchvision for a different torch shows that torch was replaced.
+# Versions that do not match are the most frequent fault: one package was installed over another. In a notebook the old version stays loaded until the kernel restarts. We do not need torchvision, but a torchvision for a different torch shows that torch was replaced. Some packages are optional, and one line lists what each of them is for.
 
 # %%
 #| export
@@ -319,14 +319,37 @@ def _mismatch(
 
 def _versions(checkup: _Checkup) -> _Finding:
     "Versions of the packages that matter, and whether they belong together."
-    have = {name: installed(name) for name in (*PACKAGES, "torchvision", "ipywidgets")}
+    have = {name: installed(name) for name in (*PACKAGES, "torchvision")}
     text = ", ".join(f"{name} {version}" for name, version in have.items() if version)
     level, remedy = _mismatch(torch.__version__, have)
     return level, f"{text}; {remedy}" if remedy else text
 
 
+_OPTIONAL = {  # packages by what they are for
+    "videos": ("av",),
+    "ONNX files": ("onnx", "onnxruntime", "onnxscript"),
+    "widgets of explore and watch": ("ipywidgets",),
+    "notebooks without a browser": ("papermill", "ipykernel"),
+    "TensorBoard": ("tensorboard",),
+    "data sets on Google Drive": ("gdown",),
+}
+
+
+def _optional(checkup: _Checkup) -> _Finding:
+    "The optional packages, each with its use: the version, or how to install it."
+    lines = []
+    for use, names in _OPTIONAL.items():
+        have = {name: installed(name) for name in names}
+        missing = [name for name in names if not have[name]]
+        there = ", ".join(f"{name} {version}" for name, version in have.items() if version)
+        todo = f"not installed (pip install {' '.join(missing)})" if missing else ""
+        lines.append(f"{use}: {', '.join(filter(None, (there, todo)))}")
+    return "ok", "; ".join(lines)
+
+
 # %%
 print(*_versions(checkup))
+print(*_optional(checkup))
 test_eq(_mismatch("2.8.0+cu126", {"torchvision": "0.23.0+cu126"}), ("ok", ""))
 for has in ({"torchvision": "0.20.1"}, {"torch": "2.13.0"}):
     print(*_mismatch("2.9.0", has))
@@ -476,6 +499,7 @@ _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {
     "accelerator": _accelerator,
     "build": _build,
     "versions": _versions,
+    "optional": _optional,
     "memory": _memory,
     "disk": _disk,
     "data": _data,

@@ -86,7 +86,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "find targets in images and videos: masks, tables, pictures with the detections marked",
         _PREDICTING,
     ),
-    "data": ("report what a data set holds and what is wrong with it", _READING),
+    "data": ("report what a data set holds and what is wrong with it", [*_READING, "seed"]),
     "doctor": (
         "check this machine, and report what is wrong and what to do about it",
         [*_READING, *_DEVICE, *_LOOKED_AT],
@@ -119,6 +119,14 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
 }
 _SWITCH = {"action": "store_const", "const": True}
 _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "data": {
+        "split": {
+            "type": float,
+            "help": "write train.txt and test.txt for a data set without lists: this part of the "
+            "images, between 0 and 1, is for training (by image, stratified by the number of "
+            "targets, shuffled by --seed)",
+        }
+    },
     "doctor": {
         "json": {
             "help": "print one JSON object with the worst level and all lines, and nothing else",
@@ -172,6 +180,11 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "pack": {
         "format": {"help": "zip or tar.gz (default)"},
         "output": {"help": "file to write (default: beside the run, named after it)"},
+        "weights_only": {
+            "help": "leave out what only resuming needs: the last checkpoints, and the "
+            "optimizer's state in best.pt (default file: RUN-weights.tar.gz)",
+            **_SWITCH,
+        },
     },
     "predict": {
         "tile": {
@@ -186,6 +199,8 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 _EPILOGS = {  # printed below the flags of a command
+    "train": "status: 0 all epochs are done; 75 the time (--max-hours) was over before, the same "
+    "command resumes; 2 a mistake or an error; 128 and the number of a signal after a signal",
     "doctor": "status: 0 all is well; 1 a warning; 2 an error, or a mistake in the flags",
     "predict": "results: predictions/NAME, or --output-dir; no result depends on --batch-size; "
     "status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
@@ -267,8 +282,8 @@ def make_parser(
                     metavar="X",
                     help=f"the same as --{name} {value}",
                 )
-        presets = f"presets: {', '.join(settings.presets)}" if command == "train" else None
-        sub.epilog = _EPILOGS.get(command, presets)
+        presets = f"presets: {', '.join(settings.presets)}; " if command == "train" else ""
+        sub.epilog = presets + _EPILOGS.get(command, "")
     return parser
 
 
@@ -352,9 +367,11 @@ def _which_weights(config: Settings) -> str:
 
 
 def _result_folder(name: str) -> Path:
-    "A folder for scores; UserError if it cannot be written or holds a run."
+    "A folder for scores; UserError if it cannot be written, holds a run or is in a data set."
+    from mshnet.data import outside_of_data
     from mshnet.files import cannot_be_written
 
+    outside_of_data(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
         raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
@@ -366,24 +383,30 @@ def _result_folder(name: str) -> Path:
 
 
 # %% [markdown]
-# `train` draws the pictures of the finished run. `test` prints the protocol with the scores, because a score without it cannot be compared. `predict` skips unreadable files and then returns status 1. If the weights are of a task other than detection, that task predicts the files.
+# `train` draws the pictures of the run. If the hours of the session are over before all epochs are done, its status is 75, and a script such as `mshnet train && mshnet export` does not continue with half a run. `test` prints the protocol with the scores, because a score without it cannot be compared. `predict` skips unreadable files and then returns status 1. If the weights are of a task other than detection, that task predicts the files.
 
 # %%
 #| export
+_TIME_OVER = 75  # the status that sysexits.h names for "try again later"
+
+
 def _train(config: Settings) -> int:
-    "Train, with pictures at the end."
+    "Train, with pictures at the end; status 75 if the time was over before the last epoch."
+    from mshnet.data import outside_of_data
     from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
 
+    outside_of_data(config.output_dir)  # before a lock is put there
     run = train(config)
-    if processes_to_start(config) or not first_process() or not run.scores:
-        return 0  # the first process draws; or no epoch is done
-    make_task(config).report(run.folder)
-    if list((run.folder / "figures").glob("*")):
-        _note(f"figures {run.folder / 'figures'}")
-    if line := keep_copies(config):
-        _note(line)
-    return 0
+    if not first_process():
+        return 0
+    if run.scores and not processes_to_start(config):  # those draw themselves
+        make_task(config).report(run.folder)
+        if list((run.folder / "figures").glob("*")):
+            _note(f"figures {run.folder / 'figures'}")
+        if line := keep_copies(config):
+            _note(line)
+    return 0 if run.finished else _TIME_OVER
 
 
 def _test(config: Settings) -> int:
@@ -424,10 +447,12 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
 # %%
 #| export
-def _data(config: Config) -> int:
-    "Print the data report; status 2 if the data cannot be used."
-    from mshnet.data import report
+def _data(config: Config, split: float | None = None) -> int:
+    "Print the data report, after writing lists if asked; status 2 if the data cannot be used."
+    from mshnet.data import report, write_lists
 
+    if split is not None:
+        print(write_lists(config, split))
     text, usable = report(config)
     print(text)
     return 0 if usable else 2
@@ -533,7 +558,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def main(
     words: Sequence[str] | None = None,  # None: those of this process
-) -> int:  # status: 0, 1 a bad finding, 2 a mistake or an error, 128 + the number of a signal
+) -> int:  # 0, 1 a bad finding, 2 a mistake or an error, 75 time over, 128 + number of a signal
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -553,8 +578,10 @@ def main(
         except KeyboardInterrupt as stopped:  # a Stopped has its signal
             if first_process():
                 _note(f"mshnet: {_ENDS.get(command, 'stopped')}")
-            number = getattr(stopped, "number", 2)  # 0: the time limit, as planned
-            return 128 + number if number else 0
+            number = getattr(stopped, "number", 2)  # 0: the time is over
+            if number:
+                return 128 + number
+            return _TIME_OVER if first_process() else 0  # torchrun ends all for the status of one
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.ENOSPC):
                 raise

@@ -19,7 +19,7 @@ import sys
 
 
 # %% [markdown]
-# A run handles requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that, the command imports torch and reads its data; after it, the command draws pictures. There nothing can be lost, so a request ends the command at once, with one line and with the usual status for a shell: 128 plus the number of the signal. We install the handlers before the first large import, so this page imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored.
+# A run handles requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that, the command imports torch and reads its data; after it, the command draws pictures. There nothing can be lost, so a request ends the command at once, with one line and with the usual status for a shell: 128 plus the number of the signal. We install the handlers before the first large import, so this page imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device.
 
 # %%
 #| export
@@ -38,6 +38,10 @@ def _end(number: int, frame: object) -> None:
 
 def start() -> int:  # the status of the process
     "Run the command that this process was started for."
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, and a file of ours would get its number
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w"))
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks the last
         if number and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

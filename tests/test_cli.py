@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 
 import pytest
 import torch
@@ -197,6 +198,23 @@ def test_test_takes_the_runs_own_settings(capsys, finished, tmp_path):
     assert again["scores"] == scores["scores"]
 
 
+def test_a_run_packed_with_its_weights_only_is_scored_and_not_resumed(capsys, finished, tmp_path):
+    "A quarter of best.pt and no other checkpoint; beside a whole archive, with the same scores."
+    run = shutil.copytree(finished / "run", tmp_path / "run")
+    assert call(capsys, f"pack {run} --weights-only")[0] == call(capsys, f"pack {run}")[0] == 0
+    assert {p.name for p in tmp_path.iterdir()} == {"run", "run.tar.gz", "run-weights.tar.gz"}
+    with tarfile.open(tmp_path / "run-weights.tar.gz") as packed:
+        packed.extractall(tmp_path / "sent", filter="data")
+    sent = tmp_path / "sent" / "run"
+    assert [p.name for p in sent.glob("*.pt")] == ["best.pt"]
+    assert (sent / "best.pt").stat().st_size < 0.3 * (run / "best.pt").stat().st_size
+    lines = [call(capsys, f"test --weight-path {place}")[1].splitlines() for place in (run, sent)]
+    assert lines[0][1:] == lines[1][1:]  # all but the name of the file
+    assert "not a checkpoint to resume" in refused(capsys, f"train --resume {sent / 'best.pt'}")
+    (run / "best.pt").unlink()
+    assert "has no best.pt yet" in refused(capsys, f"pack {run} --weights-only")
+
+
 def test_a_config_file_of_a_run_repeats_it(capsys, finished, tmp_path):
     "config.json is a settings file like any other; flags overrule it."
     config = finished / "run" / "config.json"
@@ -290,6 +308,20 @@ def test_data_reports_everything_at_once(capsys, tmp_path):
     status, out, _ = call(capsys, f"data {folder}")
     assert status == 2
     assert all(text in out for text in ("unreadable image", "unreadable mask", "ghost"))
+
+
+def test_a_data_set_gets_its_lists_by_one_command(capsys, tmp_path):
+    "Which prints the report on them; the same seed as a flag, and mistakes in one line."
+    folder = make_dataset(tmp_path / "set")
+    for file in folder.glob("*.txt"):
+        file.unlink()
+    assert "`mshnet data DIR --split 0.5` writes both" in refused(capsys, f"data {folder}")
+    assert "split=1 is not possible" in refused(capsys, f"data {folder} --split 1")
+    assert "invalid float value: 'half'" in refused(capsys, f"data {folder} --split half")
+    status, out, _ = call(capsys, f"data {folder} --split 0.7 --seed 3")
+    assert status == 0 and out.startswith(f"lists written to {folder}: train.txt (7)")
+    assert out.count("list made by mshnet data --split 0.7 --seed 3") == 2
+    assert "has lists" in refused(capsys, f"data {folder} --split 0.7 --seed 3")
 
 
 def test_doctor_says_what_is_wrong_by_its_status(capsys, monkeypatch):

@@ -1,9 +1,10 @@
 "Data as people have it: everything wrong is named, everything usable is used, draws are fixed."
 
+import errno
 import struct
 import warnings
 import zlib
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ from scipy import ndimage
 
 from mshnet.analyse import top_hat
 from mshnet.augment import scoring_batch, training_batch
+from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.data import read_dataset, read_image, report, scenes, splits
+from mshnet.data import read_dataset, read_image, report, scenes, splits, write_lists
+from mshnet.detection import Detection
 from mshnet.files import prefetch
+from mshnet.metrics import Scores
 from mshnet.task import epoch_order, score_batches, train_batches
 
 
@@ -173,6 +177,126 @@ def test_a_list_that_is_no_text_is_refused(folder):
     (folder / "test.txt").write_bytes(b"\x89PNG\xff\xfe")
     line = refusal(folder)
     assert "test.txt: not a readable list of names" in line
+
+
+# Lists for a data set that has none
+
+
+@pytest.fixture
+def unlisted(folder):
+    "The data set without its lists: ten images, three of them without a target."
+    for file in folder.glob("*.txt"):
+        file.unlink()
+    for name in ("train_0", "train_1", "test_0"):
+        put(folder, "masks", name, np.zeros((32, 32), np.uint8))
+    return folder
+
+
+def contents(folder):
+    "Every file of a folder with its bytes."
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.3, 0.5, 0.99])
+def test_lists_are_made_by_image_and_stratified(unlisted, fraction):
+    "Every image is in one list, and the shares without a target differ by one image at most."
+    line = write_lists(config(unlisted), fraction)
+    parts, _ = read_dataset(config(unlisted))
+    names = [part.names for part in parts.values()]
+    assert sorted(names[0] + names[1]) == sorted(p.stem for p in (unlisted / "images").iterdir())
+    assert len(parts["train"]) == min(max(round(10 * fraction), 1), 9)
+    empty = sum(not mask.any() for _, mask in parts["train"].pairs)
+    assert abs(empty - 3 * len(parts["train"]) / 10) < 1
+    assert f"train.txt ({len(parts['train'])}), test.txt ({len(parts['test'])})" in line
+
+
+def test_the_lists_follow_the_seed_and_are_never_overwritten(unlisted):
+    "One seed, one split; where there is any list, nothing is written."
+    made = {}
+    for seed in (0, 0, 1):
+        write_lists(config(unlisted, seed=seed), 0.5)
+        before = contents(unlisted)
+        with pytest.raises(
+            UserError, match=r"has lists \(test.txt, train.txt\); leave out --split"
+        ):
+            write_lists(config(unlisted, seed=2), 0.5)
+        assert contents(unlisted) == before
+        made.setdefault(seed, []).append([(unlisted / f).read_text() for f in ("train.txt",)])
+        for file in unlisted.glob("*.txt"):
+            file.unlink()
+    assert made[0][0] == made[0][1] != made[1][0]
+    (unlisted / "img_idx").mkdir()
+    (unlisted / "img_idx" / "train_A.txt").write_text("train_0\n")
+    with pytest.raises(UserError, match=r"img_idx/train_A\.txt"):
+        write_lists(config(unlisted), 0.5)
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.5, np.nan, np.inf])
+def test_a_fraction_that_parts_nothing_is_refused(unlisted, fraction):
+    "Before anything is read or written."
+    before = contents(unlisted)
+    with pytest.raises(
+        UserError, match=r"split=.* is not possible: write a number between 0 and 1"
+    ):
+        write_lists(config(unlisted), fraction)
+    assert contents(unlisted) == before
+
+
+def test_lists_that_cannot_be_made_leave_nothing(unlisted, monkeypatch):
+    "A folder that becomes read-only between both, synthetic scenes, a single image."
+    before = contents(unlisted)
+
+    def refuse(path, mode="r"):
+        if "test.txt" in str(path) and "w" in mode:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return open(path, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mshnet.files.open", refuse, raising=False)
+        with pytest.raises(UserError, match=r"test.txt: cannot be written \(Read-only"):
+            write_lists(config(unlisted), 0.5)
+    assert contents(unlisted) == before
+    with pytest.raises(UserError, match="synthetic scenes need no lists"):
+        write_lists(config(""), 0.5)
+    for path in sorted((unlisted / "masks").iterdir())[1:]:
+        path.unlink()
+    alone = pytest.raises(UserError, match="has 1 image with a mask, two are needed")
+    with pytest.warns(UserWarning, match="name without a mask: 9"), alone:
+        write_lists(config(unlisted), 0.5)
+
+
+def test_the_protocol_says_that_the_lists_were_made(unlisted):
+    "With the command; an edited list is reported as edited, a published one has no such line."
+    write_lists(config(unlisted), 0.5)
+
+    def made_by():
+        parts = splits(config(unlisted, choose="val"))
+        task, found = Detection(config(unlisted)), Scores(*[0] * len(fields(Scores)))
+        return [task.protocol(part, found).get("list_made_by") for part in parts.values()]
+
+    command = "mshnet data --split 0.5 --seed 0"
+    assert made_by() == [command] * 3
+    assert f"list made by {command}" in report(config(unlisted))[0]
+    lines = (unlisted / "test.txt").read_text().splitlines()
+    (unlisted / "test.txt").write_text("\n".join(lines[:-1]))
+    assert sorted(made_by()) == [command, command, f"{command}, and edited since"]
+    (unlisted / "test.txt").write_text("\n".join(lines[1:]))
+    assert made_by().count(None) == 1
+
+
+@pytest.mark.parametrize("place", ["", "images/out", "masks", "runs/a"])
+def test_results_are_not_written_into_the_data_set(folder, place, monkeypatch, capsys):
+    "By train, test and predict, whether the folder is there or not; beside it they are."
+    before = sorted(folder.rglob("*"))
+    at, image = f"--output-dir={folder / place}", str(next((folder / "images").iterdir()))
+    data = f"--dataset-dir={folder}"
+    for words in (["train", data], ["test", data], ["predict", image]):
+        assert main([*words, "--device=cpu", at]) == 2
+        assert "is in the data set" in capsys.readouterr().err
+    with pytest.raises(UserError, match="write a folder outside of it"):
+        splits(config(folder, output_dir=str(folder / place)))
+    assert sorted(folder.rglob("*")) == before
+    assert splits(config(folder, output_dir=str(folder.parent / "run")))
 
 
 def test_names_may_be_written_in_many_ways(folder):

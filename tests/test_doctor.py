@@ -3,12 +3,14 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
+from configparser import ConfigParser
 
 import pytest
 import torch
-from conftest import make_dataset
+from conftest import TOP, make_dataset
 
 from mshnet import doctor
 from mshnet.bench import load_yardstick
@@ -88,7 +90,7 @@ def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(monkeypatch, tmp_p
     found = doctor.doctor(Config(device="cpu", precision="fp32", max_hours=3, **places))
     assert [str(line) for line in found.lines if line.level != "ok"] == []
     assert [line.subject for line in found.lines] == list(doctor._CHECKS)
-    assert (len(found.lines), found.status, len(opened)) == (8, 0, 1)
+    assert (len(found.lines), found.status, len(opened)) == (9, 0, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
@@ -305,6 +307,20 @@ def test_versions_that_do_not_belong_together(monkeypatch):
         monkeypatch.setattr(doctor, "installed", have.get)
         found, text = ask("versions")
         assert (found, said in text) == (level, True)
+
+
+def test_optional_packages_are_listed_with_their_use(monkeypatch):
+    "Their version, or how to install them; none is a fault. They are those of settings.ini."
+    monkeypatch.setattr(doctor, "installed", {"av": "12.0", "onnx": "1.17"}.get)
+    level, text = ask("optional")
+    assert level == "ok" and "videos: av 12.0;" in text
+    assert "ONNX files: onnx 1.17, not installed (pip install onnxruntime onnxscript);" in text
+    parser = ConfigParser(interpolation=None)
+    parser.read(TOP / "settings.ini")
+    extras = ("notebook", "tensorboard", "export", "video")
+    wanted = " ".join(parser["DEFAULT"][f"{name}_requirements"] for name in extras)
+    listed = {name for names in doctor._OPTIONAL.values() for name in names}
+    assert {re.split("[<>=]", word)[0] for word in wanted.split()} | {"gdown"} == listed
 
 
 # Memory

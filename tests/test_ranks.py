@@ -24,9 +24,9 @@ HERE = Path(__file__).parent
 SMALL = "--scenes 16 --base-size 32 --crop-size 32 --batch-size 4 --choose last --device cpu"
 
 
-def run(*words):
+def run(*words, **more):
     "Run a command; its status, output and errors. Processes that wait for each other end."
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
     words = [sys.executable, *map(str, words)]
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=900)
 
@@ -196,7 +196,7 @@ def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(tmp_path
     words += ["--precision=fp32"]
     for name, more in (("whole", []), ("run", ["--max-hours=1e-6"]), ("run", [])):
         done = run("-m", "mshnet", *words, *more, f"--output-dir={tmp_path / name}")
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == (75 if more else 0), done.stdout + done.stderr
     whole, parts = (load(tmp_path / name / "last.pt") for name in ("whole", "run"))
     assert Folder(tmp_path / "run").history()[0]["begun_at_step"] == 1
     losses = [Folder(tmp_path / name).history()[0]["loss"] for name in ("whole", "run")]
@@ -236,6 +236,32 @@ def test_a_mistake_reaches_the_caller_of_a_launched_run(tmp_path):
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("mshnet: dataset_dir='nowhere'")
     assert "Traceback" not in done.stderr + done.stdout
+
+
+FAILS_ALONE = """
+import os
+if os.environ.get("RANK") == "1":
+    import mshnet.detection
+    from mshnet.core import UserError
+
+    def refuse(data, rows, epoch, config):
+        raise UserError("b.png: unreadable image; mend it")
+
+    mshnet.detection.training_batch = refuse
+"""
+
+
+def test_the_status_names_the_mistake_of_another_process_than_the_first(tmp_path):
+    "And not the lost connection, with which the first one fails after it."
+    (tmp_path / "sitecustomize.py").write_text(FAILS_ALONE)
+    words = ["-m", "mshnet", "train", *SMALL.split(), "--epochs=2", "--num-devices=2"]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = run(*words, f"--output-dir={tmp_path / 'run'}", PYTHONPATH=path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1] == "mshnet: b.png: unreadable image; mend it"
+    seen = Folder(tmp_path / "run").read_json("status.json")
+    assert (seen["state"], seen["epochs_done"]) == ("failed", 0)
+    assert seen["reason"] == "UserError: b.png: unreadable image; mend it"
 
 
 def test_what_two_processes_trained_is_scored_and_drawn_by_one(seen, capsys):

@@ -7,6 +7,7 @@ import os
 import pty
 import random
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -411,13 +412,23 @@ def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch,
 
 
 def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys):
-    "The command's status is 0, and each session takes the run a step further."
+    "Each session takes the run a step further, and its status stops `train && next`."
     words = ["train", *FLAGS, "--batch-size=4", f"--output-dir={tmp_path / 'run'}"]
-    assert main([*words, "--max-hours=1e-6"]) == 0
+    assert main([*words, "--max-hours=1e-6"]) == 75
     content = load(tmp_path / "run" / "last.pt")
     assert (content["epoch"], content["step"]) == (-1, 1)
     assert f"mshnet train --resume {tmp_path / 'run'}" in capsys.readouterr().out
     assert not (tmp_path / "run" / "scores.json").exists()
+
+
+def test_half_a_run_with_scores_has_the_status_of_time_over_too(tmp_path, capsys):
+    "Until all epochs are done; then it is 0, also where the finished run is only reported."
+    words = ["train", *FLAGS, "--batch-size=4", "--schedule=constant"]
+    words += [f"--output-dir={tmp_path / 'run'}"]
+    assert main([*words, "--epochs=1"]) == 0
+    assert main([*words, "--epochs=2", "--max-hours=1e-6"]) == 75
+    assert (tmp_path / "run" / "scores.json").exists()
+    assert [main([*words, "--epochs=2"]), main([*words, "--epochs=2"])] == [0, 0]
 
 
 def test_the_status_is_whole_at_any_moment(tmp_path, monkeypatch):
@@ -843,6 +854,24 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, how):
     assert (damaged.read_bytes() if damaged.exists() else None) == there
 
 
+def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):
+    "The line names them as long as they can be read, and they start another run."
+    config, best = tiny(tmp_path / "run", epochs=2), tmp_path / "run" / "best.pt"
+    run_it(config)
+    for name in ("last.pt", "previous.pt"):
+        os.truncate(tmp_path / "run" / name, 1000)
+    line = f"epoch 1: --weight-path {best} and another --output-dir"
+    with pytest.raises(UserError, match=line) as refused:
+        run_it(config)
+    assert str(refused.value).startswith(str(tmp_path / "run" / "last.pt"))
+    again = run_it(tiny(tmp_path / "again", weight_path=str(best), epochs=1))
+    assert len(again.history) == 1
+    os.truncate(best, 1000)
+    with pytest.raises(UserError) as refused:
+        run_it(config)
+    assert "best.pt" not in str(refused.value)
+
+
 def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_path):
     "The first one had no place within an epoch, no checksum, no threads."
     whole = result(run_it(tiny(tmp_path / "whole")).folder)
@@ -988,3 +1017,14 @@ def test_a_report_that_nobody_reads_on_is_no_traceback(tmp_path, monkeypatch):
     done = subprocess.run(words, stdout=tell, stderr=subprocess.PIPE, text=True, check=False)
     os.close(tell)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_closed_outputs_are_no_traceback(tmp_path):
+    "`>&- 2>&-`: their numbers go to no file of the run, which ends as it does elsewhere."
+    words = ["train", *FLAGS, "--epochs=1", f"--output-dir={tmp_path / 'run'}"]
+    shell = shlex.join([sys.executable, "-m", "mshnet", *words]) + " >&- 2>&-"
+    assert subprocess.run(["sh", "-c", shell], check=False).returncode == 0
+    assert status(tmp_path / "run")["state"] == "finished"
+    shell = shlex.join([sys.executable, "-m", "mshnet", "train", "--epochz", "3"]) + " >&-"
+    done = subprocess.run(["sh", "-c", shell], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

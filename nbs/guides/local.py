@@ -91,6 +91,16 @@
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50 -p output_dir runs/mine
 # ```
 #
+# ## Your own images
+#
+# Put images into `images/` and masks of the same names into `masks/`, with targets white on black. Two lists of names decide which images are for training and which for the test. This line writes them:
+#
+# ```bash
+# mshnet data data/mine --split 0.5 --seed 0
+# ```
+#
+# Half of the images are for training. The split is by image, and both lists get the same share of images with no target, with one, and so on. Lists that exist are never overwritten. The protocol of a score says that its list was made so. The frames of one video are almost equal: put all of them into one list by hand.
+#
 # ## Where things go
 #
 # Relative to the folder in which you started (in JupyterLab: the notebook's own folder, `nbs/run`; write whole paths there): data sets are looked for as paths, then in `data/`; archives are unpacked to `data/unpacked`; runs are made in `runs/`, each in a folder named after its data and its settings. `--output-dir` names another.

@@ -14,6 +14,7 @@
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
 # | the machine is gone with its disk | what was not yet in the mirror (`--mirror-dir DIR`, `drive` in Colab: copied in the background, verified, at most `mirror_rate` MB/s). On Kaggle, attach the last output as input | run the same again on the new machine |
 # | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
+# | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | as the line says: a new run with the weights of `best.pt` |
 # | the disk is full, the folder is read-only, the mirror is dead | nothing; one line reports which. A dead mirror does not stop a run | repair it, then run the same again |
 # | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | `--clip-grad`, `--on-bad-image skip`, `--on-out-of-memory halve` |
 #
@@ -26,7 +27,16 @@
 # tail -f runs/NUAA-SIRST-1f0c2a9b/train.log
 # ```
 #
-# With `nohup` the run continues when the terminal is closed; without it, a closed terminal sends SIGHUP. `RUN/status.json` reports the state, the epochs done, the reason and the place of the results. The exit status is 0, or 2 for a mistake or a disk that cannot be written, or 128 plus the number of a signal.
+# With `nohup` the run continues when the terminal is closed; without it, a closed terminal sends SIGHUP. `RUN/status.json` reports the state, the epochs done, the reason and the place of the results. The exit status tells a script what happened:
+#
+# | status | meaning |
+# |---|---|
+# | 0 | all epochs are done |
+# | 2 | a mistake, or a disk that cannot be written; one line has the remedy |
+# | 75 | the hours (`--max-hours`, or those of the place) were over before the last epoch; the same command resumes |
+# | 130, 143, 129 | Ctrl-C, SIGTERM, SIGHUP: 128 plus the number of the signal; the same command resumes |
+#
+# A script that joins its commands by `&&` therefore does not continue with half a run. If you start torchrun yourself, its own status is 1 in place of 75. A notebook ends without an error when its hours are over, because a service may drop the output of a failed one: `status.json` reports `stopped` then, and `finished` after the last epoch.
 #
 # ## How this was tested
 #

@@ -32,7 +32,9 @@
 # |---|---|
 # | `dataset_dir=...: there is no such folder` | relative paths begin in the folder where you started. On Kaggle write the name of the attached data set, in Colab the full path on Drive |
 # | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`. If they are one folder deeper, the line names that folder |
-# | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list` |
+# | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list`. A data set of your own without lists: `mshnet data DIR --split 0.5` |
+# | `split=...: ... has lists (...); leave out --split` | lists are never overwritten: delete them first if you want others |
+# | `output_dir=...: is in the data set ..., whose files it could replace; write a folder outside of it` | as it says |
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an upload that broke off |
 # | `...: rejected, its member ...` | the archive would write outside its folder. Unpack it by hand if you trust it |
 # | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere get the data by hand |
@@ -86,6 +88,8 @@
 # | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
+# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
+# | status 75 | the hours of the session were over before the last epoch: run the same again |
 # | `stopped  ...; nothing is lost. Resume with the same command, or here` | no fault: somebody stopped the run, or the hours of the session were over |
 #
 # ## Google Drive and mirrors
@@ -103,6 +107,7 @@
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | as it says |
 # | `...: there is no such file` | is it the right folder? Each run has its own, and `best.pt` appears with the first scored epoch |
+# | `...: has no best.pt yet, so no weights; leave out --weights-only` | the run has no scored epoch yet |
 # | `...: weights of another model: ...` | not MSHNet's, or another version of it; the first differences are named |
 # | `...: not a torch file of weights, or a damaged one` | often a download that broke off, or a web page |
 # | `...: refused, it would run code when loaded` | it is not plain weights. Do not load it by other means unless you know who made it |
