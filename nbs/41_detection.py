@@ -10,7 +10,6 @@
 #| hide
 from fastcore.test import expect_fail, test_close, test_eq
 
-from mshnet.core import PRESETS
 from mshnet.device import open_device
 from mshnet.task import Data, count_predictions, digits, make_task, protocol, score_split
 
@@ -479,7 +478,7 @@ def log(*fa, phase="full"):
     return [{"epoch": i, "phase": phase, "scores": scores} for i, scores in enumerate(each)]
 
 
-paper = Config(**PRESETS["paper"])
+paper = Config(preset="paper")
 dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5)]  # once is enough
 test_eq([bool(_advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0])
 empty = [bool(_advice_if_dead(log(*[0] * n), Config(epochs=40))) for n in range(1, 8)]
