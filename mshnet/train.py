@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -282,7 +283,7 @@ def train_epoch(
     plan = device.ranks.shard(task.plan(split, epoch))
     losses = Losses(device, _own_total(state, device), state.step)
     batches = task.batches(device, split, plan[state.step :], epoch)
-    steps = bar(batches, len(plan) - state.step, f"epoch {epoch}")
+    steps = bar(batches, len(plan) - state.step, f"epoch {epoch}/{config.epochs - 1}")
     try:
         with profiled(config.profile) as watch, explained(device, config.batch_size):
             for batch in steps:
@@ -568,10 +569,11 @@ def _begin_session(job: Job, state: State, config: Settings, held: contextlib.Ex
 
 
 def _announce(job: Job, state: State) -> None:
-    "Print device, data and folder before a run, and how much of it is done."
-    about = job.task.about(job.parts, job.device)
-    for name, line in {"device": job.device.why, **about, "folder": job.folder.path}.items():
-        print(f"{name:8}{line}")
+    "Print settings, device, data and folder before a run, and how much of it is done."
+    lines = {"config": str(job.config), "device": job.device.why}
+    lines |= job.task.about(job.parts, job.device) | {"folder": str(job.folder.path)}
+    for name, text in lines.items():
+        print(f"{name:8}{textwrap.indent(text, ' ' * 8).lstrip()}")
     if state.epoch >= 0 or state.step:
         steps = f" and {state.step} steps" if state.step else ""
         print(f"resume  {state.epoch + 1} of {job.config.epochs} epochs{steps} are done")

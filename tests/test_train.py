@@ -1,8 +1,12 @@
 "The life of a run: trained, scored, killed, resumed, refused."
 
+import contextlib
 import dataclasses
 import json
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
 
@@ -354,6 +358,43 @@ def test_the_device_is_read_at_log_lines_and_at_the_end_only():
     model = device.to_device(task.model())
     train_epoch(task, State(model, task.optimizer(model)), task.splits()["train"], device, 0)
     assert device.reads == 2 + 1  # ten steps: after 4 and 8, and the epoch's mean
+
+
+def begin_training(folder, **where):
+    "The command that trains two epochs of four steps each, in a process of its own."
+    words = "--scenes 16 --epochs 2 --base-size 32 --crop-size 32 --device cpu --log-every 2"
+    command = [sys.executable, "-m", "mshnet", "train", *words.split(), "--output-dir", folder]
+    return subprocess.Popen(command, **where)
+
+
+def test_a_terminal_shows_a_bar_with_rate_and_time_left(tmp_path):
+    "Also in epochs of few steps, and in a terminal that does not report its size."
+    pty = pytest.importorskip("pty")
+    ours, its = pty.openpty()  # it reports 0 columns
+    started = begin_training(tmp_path / "run", stdout=its, stderr=its)
+    os.close(its)
+    parts = []
+    with contextlib.suppress(OSError), contextlib.closing(os.fdopen(ours, "rb", 0)) as terminal:
+        while part := terminal.read(4096):
+            parts.append(part)
+    text = b"".join(parts).decode()
+    assert started.wait() == 0
+    for epoch in (0, 1):
+        bar = rf"epoch {epoch}/1: .* [1-4]/4 \[\d\d:\d\d<\d\d:\d\d, .*(it/s|s/it), loss \d"
+        assert re.search(bar, text), text
+    assert "\r" not in (tmp_path / "run" / "train.log").read_text().replace("\r\n", "\n")
+
+
+def test_elsewhere_a_run_prints_its_settings_and_plain_lines(tmp_path):
+    "What was written and what the preset added, in one place; every so often a step."
+    started = begin_training(tmp_path / "run", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    text = started.communicate()[0].decode()
+    assert started.returncode == 0
+    assert text.startswith("config  preset = 'quick'\n"), text  # all of its values overruled
+    for setting in ("scenes = 16", "epochs = 2", "base_size = 32", "device = 'cpu'"):
+        assert f"\n        {setting}\n" in text
+    assert re.search(r"\n  epoch 0, step 2/4: loss \d\.\d{4}\n", text)
+    assert "it/s" not in text and "\r" not in text
 
 
 class NoDoubles(TorchDispatchMode):
