@@ -81,7 +81,7 @@ from .weights import load_weights, weights_file
 # %% ../nbs/37_train.ipynb #Run
 @dataclass(frozen=True)
 class Run:
-    "A run: its folder, and what is in it."
+    "A run: its folder, and what is in it. It can be given wherever a run folder can."
 
     folder: Path
     config: Settings
@@ -100,6 +100,14 @@ class Run:
     def __str__(self) -> str:
         "The score line."
         return str(self.scores.get("line", "no scores yet"))
+
+    def __repr__(self) -> str:
+        "The folder and the score line."
+        return f"<Run {self.folder}: {self}>"
+
+    def __fspath__(self) -> str:
+        "The path of the folder."
+        return str(self.folder)
 
     def listing(self) -> str:
         "The run's files, with their sizes."
@@ -142,10 +150,13 @@ class Job:
 def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
-    Without a task, the settings name it. Raises UserError for a mistake in the settings or the
-    data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or where the time
-    ended before there were any scores.
+    The settings are a `Config`; without a task, they name it. Raises UserError for a mistake in
+    the settings or the data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or
+    where the time ended before there were any scores.
     """
+    if not isinstance(config, Settings):
+        kind = type(config).__name__
+        raise UserError(f"settings of type {kind} are not possible: write Config(epochs=50)")
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)

@@ -101,13 +101,13 @@ from mshnet.weights import load_weights, weights_file
 #
 # ## A run
 #
-# `train` is what the runners and `mshnet train` call. It returns a `Run`, whose parts are read from the folder, so that memory and disk cannot differ. The functions below share one value, the `Job`.
+# `train` is what the runners and `mshnet train` call. It returns a `Run`, whose parts are read from the folder, so that memory and disk cannot differ. A `Run` stands for its folder wherever a path is expected, as in `evaluate(run)`. The functions below share one value, the `Job`.
 
 # %%
 #| export
 @dataclass(frozen=True)
 class Run:
-    "A run: its folder, and what is in it."
+    "A run: its folder, and what is in it. It can be given wherever a run folder can."
 
     folder: Path
     config: Settings
@@ -126,6 +126,14 @@ class Run:
     def __str__(self) -> str:
         "The score line."
         return str(self.scores.get("line", "no scores yet"))
+
+    def __repr__(self) -> str:
+        "The folder and the score line."
+        return f"<Run {self.folder}: {self}>"
+
+    def __fspath__(self) -> str:
+        "The path of the folder."
+        return str(self.folder)
 
     def listing(self) -> str:
         "The run's files, with their sizes."
@@ -170,10 +178,13 @@ class Job:
 def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
-    Without a task, the settings name it. Raises UserError for a mistake in the settings or the
-    data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or where the time
-    ended before there were any scores.
+    The settings are a `Config`; without a task, they name it. Raises UserError for a mistake in
+    the settings or the data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or
+    where the time ended before there were any scores.
     """
+    if not isinstance(config, Settings):
+        kind = type(config).__name__
+        raise UserError(f"settings of type {kind} are not possible: write Config(epochs=50)")
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)
@@ -792,6 +803,9 @@ with tempfile.TemporaryDirectory() as tmp:
     history, listing = run.history, run.listing()
     test_eq((again.ended, str(again)), (run.ended, str(run)))
     assert "nIoU" in str(run) and "<table>" in run._repr_html_()
+    test_eq((Path(run), repr(run)), (run.folder, f"<Run {run.folder}: {run}>"))
+    with expect_fail(UserError, contains="settings of type dict are not possible"):
+        train({"epochs": 3})
     with expect_fail(UserError, contains="lr 0.001 -> 0.1"):
         train(config.model_copy(update={"lr": 0.1}))
 

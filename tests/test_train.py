@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import mshnet
 from mshnet.core import Config, UserError, run_name
 from mshnet.detection import Detection
 from mshnet.device import open_device
@@ -59,6 +61,49 @@ def test_a_run_leaves_everything_a_reader_needs(whole):
     asked = "data split split_hash images targets size resize threshold rule chosen seed device"
     assert {*asked.split(), "trained_on"} <= protocol.keys()
     assert (protocol["images"], protocol["chosen"]) == (2, "epoch 2, the last")
+
+
+def test_a_run_shows_what_it_has(whole):
+    "By tab and in help: scores and history; in a shell its folder and its score line."
+    names = {name for name in dir(whole) if not name.startswith("_")}
+    assert names == {"config", "ended", "folder", "history", "listing", "scores"}
+    text = pydoc.plain(pydoc.render_doc(type(whole)))
+    assert "The score line" in text and "One entry per epoch" in text
+    assert repr(whole) == f"<Run {whole.folder}: {whole.scores['line']}>"
+
+
+def test_evaluate_and_load_take_a_run_its_folder_and_a_file(whole):
+    "The settings of the run are the defaults, as in `mshnet test`."
+    file = whole.folder / "best.pt"
+    for weights in (whole, whole.folder, str(whole.folder), file, str(file)):
+        result = evaluate(weights, device="cpu", precision="fp32")
+        assert (str(result.scores), result.protocol["size"]) == (str(whole), 32)
+        network = mshnet.load(weights)
+        assert isinstance(network, mshnet.MSHNet) and not network.training
+    assert evaluate(whole, rule="reference", device="cpu").protocol["rule"] == "reference"
+    config = whole.config.model_copy(update={"weight_path": str(file)})
+    assert evaluate(config, rule="reference").protocol["rule"] == "reference"
+    assert evaluate("pretrained", scenes=8, base_size=64, device="cpu").protocol["images"] == 2
+    with pytest.raises(UserError, match="unknown setting 'rull'; did you mean 'rule'"):
+        evaluate(whole, rull="reference")
+
+
+@pytest.mark.parametrize("weights", [3, None, [], {"a": 1}, torch.ones(2), b"best.pt"])
+def test_weights_of_a_wrong_type_are_one_line(weights):
+    "With the name of the type, whichever function gets them."
+    line = f"weights of type {type(weights).__name__} are not possible: write a run, a run folder"
+    image = torch.zeros(16, 16, dtype=torch.uint8)
+    calls = [
+        lambda: mshnet.evaluate(weights),
+        lambda: mshnet.load(weights),
+        lambda: mshnet.predict(weights, image),
+        lambda: mshnet.detect(image, weights),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match=line):
+            call()
+    with pytest.raises(UserError, match=f"settings of type {type(weights).__name__} are not"):
+        mshnet.train(weights)
 
 
 def test_a_run_killed_within_an_epoch_ends_with_the_same_weights(whole, tmp_path, monkeypatch):

@@ -73,8 +73,8 @@ from pathlib import Path
 
 import torch
 
-from mshnet.evaluate import predict
 from mshnet.model import MSHNet
+from mshnet.predict import predict
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "published.tar"
