@@ -174,7 +174,7 @@ with tempfile.TemporaryDirectory() as tmp:
     assert trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
     test_eq(evaluate(path, **config.recipe(), device="cpu").scores, again.scores)
-    test_eq(load(path).state_dict()["final.bias"], model.final.bias)
+    test_eq(load(path).state_dict()["final.bias"], model.state_dict()["final.bias"])
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
 with expect_fail(UserError, contains="weights of type list are not possible"):
     evaluate([])
