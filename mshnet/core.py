@@ -203,25 +203,36 @@ class PlaceFields(SafetyFields, MachineFields):
 class Settings(PlaceFields, OptimizerFields, TrainingFields):
     """The settings of every task; a task's own class adds its recipe and its presets.
 
-    Raises UserError, one line for all wrong settings together.
+    What is not written comes from `preset`, else from the defaults. Raises UserError, one line for
+    all wrong settings together.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
-    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are named
+    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
 
     task: str = Field(default="detect", description="what is trained")
 
     def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**values)
+            super().__init__(**self._with_preset(values))
         except ValidationError as error:
             wrong = error.errors()
             lines = [_explain(dict(e), type(self)) for e in wrong[:10]]
             if len(wrong) > 10:
                 lines.append(f"{len(wrong) - 10} more")
             raise UserError("; ".join(lines)) from None
+
+    @classmethod
+    def _with_preset(cls, written: dict[str, Any]) -> dict[str, Any]:
+        "What is written, on top of its preset; UserError if the preset is unknown."
+        preset = written.get("preset", "" if written.get("dataset_dir") else cls.first_look)
+        if preset not in ("", *cls.presets):  # of any type, from a file
+            hint = did_you_mean(preset, list(cls.presets)) if isinstance(preset, str) else ""
+            known = ", ".join(cls.presets) or "none"
+            raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
+        return {**cls.presets.get(preset, {}), **written, "preset": preset}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -235,11 +246,19 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         return value
 
     def __str__(self) -> str:
-        "The settings that differ from their defaults, one a line."
-        fields = type(self).model_fields
-        changed = [n for n in fields if getattr(self, n) != fields[n].default]
-        lines = [f"{name} = {getattr(self, name)!r}" for name in changed]
-        return "\n".join([*lines, "all other settings: the defaults"])
+        "The settings that differ from their defaults, one a line; first the preset, with its own."
+        usual, of_preset = self.defaults(), self.presets.get(self.preset, {})
+        texts = {name: f"{name} = {value!r}" for name, value in self if value != usual[name]}
+        same = [n for n in of_preset if n in texts and getattr(self, n) == of_preset[n]]
+        beside = ", ".join(texts.pop(name) for name in same)
+        first = texts.pop("preset", "")
+        lines = [f"{first} ({beside})" if beside else first, *texts.values()]
+        return "\n".join([*filter(None, lines), "all other settings: the defaults"])
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        "The default of each setting, without any preset."
+        return {name: field.default for name, field in cls.model_fields.items()}
 
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result."
@@ -252,8 +271,8 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
 
     @classmethod
     def name_defaults(cls) -> dict[str, Any]:
-        "Recipe values that leave a run's name as it is; see `run_name`."
-        return cls().recipe()
+        "Values that leave a run's name as it is; see `run_name`."
+        return cls.defaults()
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "One line for each setting that the user wrote and that has no effect, with the reason."
@@ -392,7 +411,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class Config(Settings, NetworkFields, AugmentFields, DataFields):
-    "The settings of detection with MSHNet; `configure` joins them from presets, files and flags."
+    """The settings of detection with MSHNet, checked; `mshnet train --help` explains each.
+
+    What is not written comes from `preset`. Without a preset and without `dataset_dir` the preset
+    is "quick", as on the command line; `preset="steady"` is the defaults. `configure` reads files
+    and runs too. Raises UserError, one line for all wrong settings together.
+    """
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
     first_look: ClassVar[str] = "quick"
@@ -464,7 +488,13 @@ def configure(
     file: str = "",  # a JSON file of settings, such as a run's config.json
     run: str = "",  # a run, or a file in its folder, whose settings come before both
 ) -> Any:  # a `Config`, or the settings of another task
-    "Join defaults < preset < the run's < file < written into checked settings."
+    """The settings of a run, from what its user wrote, a file and an earlier run.
+
+    `Config(...)`, to which are added: the settings of a run (its recipe and data, not its folder
+    and machine) below those of a file, below those written; values as text; names of before and
+    of guides (ALIASES, SWITCHES). A run that `resume` names counts as `run`. Warns of settings
+    without effect. Raises UserError for a mistake, or a file that cannot be read.
+    """
     flags = _translate(written)
     by_hand = {**_translate(read_settings(file)), **flags}
     of_run = settings_of(run or _resumed(by_hand))
@@ -475,14 +505,7 @@ def configure(
     values = {**of_run, **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
-    preset = values.get("preset", "")
-    if preset == "" and kind.first_look and not values.get("dataset_dir"):
-        preset = values["preset"] = kind.first_look
-    if preset not in ("", *kind.presets):  # of any type, from a file
-        hint = did_you_mean(preset, list(kind.presets)) if isinstance(preset, str) else ""
-        known = ", ".join(kind.presets) or "none"
-        raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
-    config = kind(**{**kind.presets.get(preset, {}), **values})
+    config = kind(**values)
     for text in config.unused(by_hand):
         warnings.warn(text, stacklevel=2)
     return config
@@ -570,7 +593,8 @@ def settings_from(
     "The settings of a run from its record; UserError if they are impossible."
     kind = settings_class(known.get("task", "detect"))
     values = of_first_release(dict(known))
-    return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
+    known = {name: value for name, value in values.items() if name in kind.model_fields}
+    return kind(**kind.defaults() | known)
 
 # %% ../nbs/10_core.ipynb #from_notebook
 def from_notebook(

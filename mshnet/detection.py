@@ -248,14 +248,13 @@ def store_on(device: Device, task: Task, split: Split) -> DeviceImages | None:
 def _about_images(task: Task, parts: dict[str, Split], device: Device) -> dict[str, str]:
     "The lines about the images that a run prints first, by their heading."
     counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
-    preset = f", preset {task.config.preset}" if task.config.preset else ""
     kind = parts["train"].source if task.config.dataset_dir else "synthetic scenes"
     pixels = "in their files, read when they are needed"
     if store_on(device, task, parts["train"]):
         pixels = f"on {device.name}, {pixel_bytes(parts['train']) / 1e6:.0f} MB"
     elif parts["train"].in_memory:
         pixels = "in memory"
-    return {"data": f"{kind}: {counts} images{preset}", "pixels": pixels}
+    return {"data": f"{kind}: {counts} images", "pixels": pixels}
 
 
 class _BatchIndex(NamedTuple):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TILE', 'VIDEOS', 'PICTURES', 'TABLES', 'SUMMARY', 'Detections', 'detections', 'overlay', 'Tiling', 'predict_frames',
-           'predict_frame', 'open_weights', 'find_files', 'Frame', 'frames_of', 'detect', 'find_targets', 'Writer',
-           'Summary', 'predict_files']
+           'predict_frame', 'open_weights', 'find_files', 'Frame', 'frames_of', 'detect', 'find_targets', 'predict',
+           'Writer', 'Summary', 'predict_files']
 
 # %% ../nbs/53_predict.ipynb #c-import-contextlib
 import contextlib
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
-from torch import Tensor
+from torch import Tensor, nn
 
 from .core import UserError, counted, did_you_mean, shown
 from mshnet.data import (
@@ -42,7 +42,7 @@ from mshnet.data import (
     visible,
 )
 from .device import is_out_of_memory
-from .evaluate import Detector
+from .evaluate import Detector, expect_bytes
 from .export import OnnxDetector, open_detector
 from .files import cannot_be_written, prefetch, write_json
 from .metrics import Objects, crop
@@ -243,19 +243,20 @@ _WHERE_FROM = (
 )
 
 
-def _existing(weights: str | Path) -> Path:
+def _existing(weights: str | os.PathLike[str]) -> Path:
     "The file of weights; UserError if there is none."
-    path = weights_file(str(weights) or PRETRAINED)
+    unnamed = isinstance(weights, str) and not weights
+    path = weights_file(PRETRAINED if unnamed else weights)
     if os.path.isfile(path):  # unlike Path's: False for an impossible name
         return path
     if how := reinstall(path):
         raise UserError(f"{path}: there is no such file{how}")
     what = "a folder without best.pt" if os.path.isdir(path) else "there is no such file"
-    raise UserError(f"weight_path={shown(str(weights))}: {what}; {_WHERE_FROM}")
+    raise UserError(f"weight_path={shown(os.fspath(weights))}: {what}; {_WHERE_FROM}")
 
 
 def open_weights(
-    weights: str | Path,  # a file, the folder of a run; empty: the pretrained weights
+    weights: str | os.PathLike[str],  # a run, its folder, a file; empty: the pretrained weights
     device: str = "auto",
     precision: str = "auto",
 ) -> Detector | OnnxDetector:
@@ -390,17 +391,17 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
         return frame.pixels
     try:
         picture = image if isinstance(image, Image.Image) else Image.fromarray(np.asarray(image))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
-            f"detect: {kind} {shape} is no image; give a file's name, or uint8 or uint16 [H,W] or "
+            f"{kind} {shape} is no image; give a file's name, or uint8 or uint16 [H,W] or "
             "uint8 [H,W,3]"
         ) from None
     return pixels_of(picture)
 
 
 def _detect_in(
-    pixels: np.ndarray, weights: str | Path, threshold: float | None, device: str
+    pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
 ) -> tuple[Detections, float]:
     "The detections in one image, and the threshold they are above."
     if threshold is not None and not 0 <= threshold <= 1:
@@ -413,7 +414,7 @@ def _detect_in(
 # %% ../nbs/53_predict.ipynb #detect
 def detect(
     image: Any,  # a file's name, an array or tensor [H,W] or [H,W,3], or a picture of Pillow
-    weights: str | Path = PRETRAINED,  # or a file, or the folder of a run
+    weights: str | os.PathLike[str] = PRETRAINED,  # or a run, its folder, a file
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     device: str = "auto",
 ) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
@@ -427,7 +428,7 @@ def detect(
 
 def find_targets(
     image: Any = "",  # as for `detect`; empty: a synthetic scene
-    weights: str | Path = PRETRAINED,
+    weights: str | os.PathLike[str] = PRETRAINED,
     threshold: float | None = None,
     device: str = "auto",
 ) -> Image.Image:
@@ -438,6 +439,29 @@ def find_targets(
     found, least = _detect_in(pixels, weights, threshold, device)
     print(f"{counted(len(found), 'target')} in {name}, probability above {least:.2g}")
     return overlay(pixels, found)
+
+# %% ../nbs/53_predict.ipynb #predict
+def predict(
+    weights: str | os.PathLike[str] | nn.Module,  # a run, its folder, a file, "pretrained"; a model
+    images: Any,  # an image as for `detect`, a list of them, or a tensor [B,3,H,W] uint8
+    device: str = "auto",
+    precision: str = "auto",
+) -> Any:  # float32, 0..1: an array [H,W], a list of them, or a tensor [B,1,H,W]
+    """The probability of target of each pixel of images of any size.
+
+    Raises UserError for weights and images of another type, and for files that cannot be read.
+    """
+    if isinstance(weights, nn.Module):
+        detector: Any = Detector(weights, device, precision)
+    else:
+        detector = open_weights(weights, device, precision)
+    if isinstance(images, Tensor) and images.ndim == 4:
+        expect_bytes(images)
+        found = predict_frames(detector, list(images.permute(0, 2, 3, 1).numpy(force=True)))
+        return torch.from_numpy(np.stack(found))[:, None]
+    if isinstance(images, list | tuple):
+        return [predict_frame(detector, _pixels_in(image)) for image in images]
+    return predict_frame(detector, _pixels_in(images))
 
 # %% ../nbs/53_predict.ipynb #Writer
 PICTURES = ("masks", "overlays", "probabilities")

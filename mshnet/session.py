@@ -157,12 +157,16 @@ def watched() -> bool:
 
 
 def bar(items: Iterable[Any], total: int, text: str) -> Iterable[Any]:
-    "The items, with a progress bar and the time left where it is visible."
+    "The items, with a progress bar, its rate and the time left where it is visible."
     if not watched():
         return items
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
-    return tqdm(items, total=total, desc=text, leave=False)
+    shown = tqdm(items, total=total, desc=text, leave=False)
+    if shown.ncols in (-1, 0):  # a terminal that does not report its size
+        shown.ncols, shown.nrows = 80, 24
+        shown.refresh()
+    return shown
 
 
 def note(

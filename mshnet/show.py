@@ -26,7 +26,7 @@ from .analyse import top_hat, top_hat_filter
 from .augment import collate, resize_square
 from .core import Config, UserError, read_json, settings_from
 from .data import Split, splits
-from .evaluate import predict
+from .evaluate import Detector
 from .files import cannot_be_written, write_atomic
 from .metrics import MATCH, objects
 from .run import Folder
@@ -360,7 +360,7 @@ def predict_some(
     "Predict a few images of a split, on the CPU."
     pairs = [resize_square(*split.pairs[split.names.index(name)], size) for name in names]
     batch = collate(pairs, [True] * len(pairs))
-    prob, mask = predict(weights, batch.image, "cpu"), batch.mask > 0
+    prob, mask = Detector(weights, "cpu")(batch.image), batch.mask > 0
     return batch.image.permute(0, 2, 3, 1).numpy(), prob[:, 0].numpy(), mask[:, 0].numpy()
 
 

@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -86,7 +87,7 @@ ALL_DONE = "all epochs done"  # why a finished run ended
 
 @dataclass(frozen=True)
 class Run:
-    "A run: its folder, and what is in it."
+    "A run: its folder, and what is in it. It can be given wherever a run folder can."
 
     folder: Path
     config: Settings
@@ -110,6 +111,14 @@ class Run:
     def __str__(self) -> str:
         "The score line."
         return str(self.scores.get("line", "no scores yet"))
+
+    def __repr__(self) -> str:
+        "The folder and the score line."
+        return f"<Run {self.folder}: {self}>"
+
+    def __fspath__(self) -> str:
+        "The path of the folder."
+        return str(self.folder)
 
     def listing(self) -> str:
         "The run's files, with their sizes."
@@ -166,10 +175,13 @@ class Job:
 def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
-    Without a task, the settings name it. Raises UserError for a mistake in the settings or the
-    data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or where the time
-    ended before there were any scores.
+    The settings are a `Config`; without a task, they name it. Raises UserError for a mistake in
+    the settings or the data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or
+    where the time ended before there were any scores.
     """
+    if not isinstance(config, Settings):
+        kind = type(config).__name__
+        raise UserError(f"settings of type {kind} are not possible: write Config(epochs=50)")
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)
@@ -307,7 +319,7 @@ def train_epoch(
     plan = device.ranks.shard(task.plan(split, epoch))
     losses = Losses(device, _own_total(state, device), state.step)
     batches = task.batches(device, split, plan[state.step :], epoch)
-    steps = bar(batches, len(plan) - state.step, f"epoch {epoch}")
+    steps = bar(batches, len(plan) - state.step, f"epoch {epoch}/{config.epochs - 1}")
     try:
         with profiled(config.profile) as watch, explained(device, config.batch_size):
             for batch in steps:
@@ -593,10 +605,11 @@ def _begin_session(job: Job, state: State, config: Settings, held: contextlib.Ex
 
 
 def _announce(job: Job, state: State) -> None:
-    "Print device, data and folder before a run, and how much of it is done."
-    about = job.task.about(job.parts, job.device)
-    for name, line in {"device": job.device.why, **about, "folder": job.folder.path}.items():
-        print(f"{name:8}{line}")
+    "Print settings, device, data and folder before a run, and how much of it is done."
+    lines = {"config": str(job.config), "device": job.device.why}
+    lines |= job.task.about(job.parts, job.device) | {"folder": str(job.folder.path)}
+    for name, text in lines.items():
+        print(f"{name:8}{textwrap.indent(text, ' ' * 8).lstrip()}")
     if state.epoch >= 0 or state.step:
         steps = f" and {state.step} steps" if state.step else ""
         print(f"resume  {state.epoch + 1} of {job.config.epochs} epochs{steps} are done")

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .core import UserError
+
 # %% ../nbs/33_weights.ipynb #fit_weights
 def fit_weights(
     model: nn.Module,
@@ -133,10 +135,16 @@ PRETRAINED = "pretrained"
 
 
 def weights_file(
-    weights: str | Path,  # a file, the folder of a run, or "pretrained"
+    weights: str | os.PathLike[str],  # a file, a run or its folder, or "pretrained"
 ) -> Path:
-    "The file that these weights name; it need not exist."
-    if str(weights) == PRETRAINED:
+    "The file that these weights name, which need not exist; UserError for another type."
+    if not isinstance(weights, str | os.PathLike):
+        kind = type(weights).__name__
+        raise UserError(
+            f"weights of type {kind} are not possible: write a run, a run folder, a file or "
+            f"{PRETRAINED}"
+        )
+    if os.fspath(weights) == PRETRAINED:
         return Path(str(files("mshnet") / f"{PRETRAINED}.safetensors"))
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"

@@ -36,9 +36,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 # A run has about fifty settings, from the learning rate to the folder of its results. A `Config` is one frozen value that holds all of them. Make one and look at it:
 #
 # ```python
-# >>> print(Config(epochs=3, lr=0.01))
+# >>> print(Config(dataset_dir="sirst", epochs=3, preset="a100"))
+# preset = 'a100' (batch_size = 16, lr = 0.002, precision = 'bf16')
 # epochs = 3
-# lr = 0.01
+# dataset_dir = 'sirst'
 # all other settings: the defaults
 # ```
 #
@@ -53,16 +54,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 #
 # | door | for example |
 # |---|---|
-# | notebook | `configure({"epochs": 3})`, or the variables of a runner's settings cell |
+# | Python | `Config(epochs=3)`, or the variables of a runner's settings cell |
 # | command line | `mshnet train --epochs 3` |
 # | file | `mshnet train --config mine.json` |
 # | preset | `mshnet train --preset paper` |
 #
-# `configure` joins them in one order, in which a later one overrules an earlier one:
+# A later one overrules an earlier one, in one order:
 #
 # ```
 # defaults  <  preset  <  the resumed run  <  file  <  flags or variables   ->   Config
 # ```
+#
+# `Config` itself applies the preset, so all doors give the same settings and the same run. Without a data set and without a preset it takes `quick`, the preset for a first look at synthetic scenes. `configure` reads the run and the file first.
 #
 # This page first defines the settings, then the doors, then the name that a run gets from its settings. Mistakes and damaged files come last.
 
@@ -254,7 +257,7 @@ class PlaceFields(SafetyFields, MachineFields):
 
 
 # %% [markdown]
-# `Settings` joins them. It is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once.
+# `Settings` joins them, on top of the preset. It is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once.
 #
 # The suite trains several *tasks*. `Settings` holds what every task has, and a task's own class adds the rest.
 
@@ -263,25 +266,36 @@ class PlaceFields(SafetyFields, MachineFields):
 class Settings(PlaceFields, OptimizerFields, TrainingFields):
     """The settings of every task; a task's own class adds its recipe and its presets.
 
-    Raises UserError, one line for all wrong settings together.
+    What is not written comes from `preset`, else from the defaults. Raises UserError, one line for
+    all wrong settings together.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
-    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are named
+    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
 
     task: str = Field(default="detect", description="what is trained")
 
     def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**values)
+            super().__init__(**self._with_preset(values))
         except ValidationError as error:
             wrong = error.errors()
             lines = [_explain(dict(e), type(self)) for e in wrong[:10]]
             if len(wrong) > 10:
                 lines.append(f"{len(wrong) - 10} more")
             raise UserError("; ".join(lines)) from None
+
+    @classmethod
+    def _with_preset(cls, written: dict[str, Any]) -> dict[str, Any]:
+        "What is written, on top of its preset; UserError if the preset is unknown."
+        preset = written.get("preset", "" if written.get("dataset_dir") else cls.first_look)
+        if preset not in ("", *cls.presets):  # of any type, from a file
+            hint = did_you_mean(preset, list(cls.presets)) if isinstance(preset, str) else ""
+            known = ", ".join(cls.presets) or "none"
+            raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
+        return {**cls.presets.get(preset, {}), **written, "preset": preset}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -295,11 +309,19 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         return value
 
     def __str__(self) -> str:
-        "The settings that differ from their defaults, one a line."
-        fields = type(self).model_fields
-        changed = [n for n in fields if getattr(self, n) != fields[n].default]
-        lines = [f"{name} = {getattr(self, name)!r}" for name in changed]
-        return "\n".join([*lines, "all other settings: the defaults"])
+        "The settings that differ from their defaults, one a line; first the preset, with its own."
+        usual, of_preset = self.defaults(), self.presets.get(self.preset, {})
+        texts = {name: f"{name} = {value!r}" for name, value in self if value != usual[name]}
+        same = [n for n in of_preset if n in texts and getattr(self, n) == of_preset[n]]
+        beside = ", ".join(texts.pop(name) for name in same)
+        first = texts.pop("preset", "")
+        lines = [f"{first} ({beside})" if beside else first, *texts.values()]
+        return "\n".join([*filter(None, lines), "all other settings: the defaults"])
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        "The default of each setting, without any preset."
+        return {name: field.default for name, field in cls.model_fields.items()}
 
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result."
@@ -312,8 +334,8 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
 
     @classmethod
     def name_defaults(cls) -> dict[str, Any]:
-        "Recipe values that leave a run's name as it is; see `run_name`."
-        return cls().recipe()
+        "Values that leave a run's name as it is; see `run_name`."
+        return cls.defaults()
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "One line for each setting that the user wrote and that has no effect, with the reason."
@@ -431,11 +453,11 @@ class NetworkFields(BaseModel):
 
 
 # %% [markdown]
-# A preset is a name for a few differences from the defaults.
+# A preset is a name for a few differences from the defaults. What else is written overrules it.
 #
 # - `steady` is the defaults. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be chosen. The [loss](01_loss.ipynb) and [detection](41_detection.ipynb) notebooks show why this recipe cannot die.
 # - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
-# - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs.
+# - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs. It is taken without a data set, unless a preset is written.
 # - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips.
 #
 # Runs of the first release do not record all settings; `FIRST_DEFAULTS` has the values that they used.
@@ -471,7 +493,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class Config(Settings, NetworkFields, AugmentFields, DataFields):
-    "The settings of detection with MSHNet; `configure` joins them from presets, files and flags."
+    """The settings of detection with MSHNet, checked; `mshnet train --help` explains each.
+
+    What is not written comes from `preset`. Without a preset and without `dataset_dir` the preset
+    is "quick", as on the command line; `preset="steady"` is the defaults. `configure` reads files
+    and runs too. Raises UserError, one line for all wrong settings together.
+    """
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
     first_look: ClassVar[str] = "quick"
@@ -507,8 +534,9 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 # Here is the first example again, executed. Below it are a preset and the names of the settings by group, without `task` and the paths and devices of `PlaceFields`:
 
 # %%
-print(Config(epochs=3, lr=0.01))
-print(Config(**PRESETS["quick"]))
+print(Config(dataset_dir="sirst", epochs=3, preset="a100"))
+print(Config())
+test_eq(Config(preset="steady").recipe(), Config(dataset_dir="sirst").recipe())
 recipe = (TrainingFields, OptimizerFields, DataFields, AugmentFields, NetworkFields)
 for group in (*recipe, MachineFields, SafetyFields):
     print(f"{group.__name__:16}{', '.join(group.model_fields)}")
@@ -558,7 +586,7 @@ def task_of(
 # %% [markdown]
 # ## Four doors
 #
-# `configure` joins the doors and validates the result once. `None` means "not written". Without a data set and without a preset, it takes the preset for a first look at synthetic scenes. A setting that will have no effect is reported, because its writer probably expected one.
+# `configure` is behind every door but `Config` itself. It collects what is written and hands it to the settings of the task, which validate it once. A setting that will have no effect is reported, because its writer probably expected one.
 
 # %%
 #| export
@@ -567,7 +595,13 @@ def configure(
     file: str = "",  # a JSON file of settings, such as a run's config.json
     run: str = "",  # a run, or a file in its folder, whose settings come before both
 ) -> Any:  # a `Config`, or the settings of another task
-    "Join defaults < preset < the run's < file < written into checked settings."
+    """The settings of a run, from what its user wrote, a file and an earlier run.
+
+    `Config(...)`, to which are added: the settings of a run (its recipe and data, not its folder
+    and machine) below those of a file, below those written; values as text; names of before and
+    of guides (ALIASES, SWITCHES). A run that `resume` names counts as `run`. Warns of settings
+    without effect. Raises UserError for a mistake, or a file that cannot be read.
+    """
     flags = _translate(written)
     by_hand = {**_translate(read_settings(file)), **flags}
     of_run = settings_of(run or _resumed(by_hand))
@@ -578,14 +612,7 @@ def configure(
     values = {**of_run, **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
-    preset = values.get("preset", "")
-    if preset == "" and kind.first_look and not values.get("dataset_dir"):
-        preset = values["preset"] = kind.first_look
-    if preset not in ("", *kind.presets):  # of any type, from a file
-        hint = did_you_mean(preset, list(kind.presets)) if isinstance(preset, str) else ""
-        known = ", ".join(kind.presets) or "none"
-        raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
-    config = kind(**{**kind.presets.get(preset, {}), **values})
+    config = kind(**values)
     for text in config.unused(by_hand):
         warnings.warn(text, stacklevel=2)
     return config
@@ -683,7 +710,8 @@ def settings_from(
     "The settings of a run from its record; UserError if they are impossible."
     kind = settings_class(known.get("task", "detect"))
     values = of_first_release(dict(known))
-    return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
+    known = {name: value for name, value in values.items() if name in kind.model_fields}
+    return kind(**kind.defaults() | known)
 
 
 # %% [markdown]
@@ -894,7 +922,7 @@ def refusal(**values):
 test_eq(refusal(epochz=3), "unknown setting 'epochz'; did you mean 'epochs'?")
 test_eq(one_line("a\nb\x1b[2J\ud800"), r"a\nb\x1b[2J\ud800")
 with expect_fail(UserError, contains="did you mean 'paper'?"):
-    configure({"preset": "papers"})
+    Config(preset="papers")
 with expect_fail(UserError, contains="did you mean 'detect'?"):
     settings_class("detekt")
 with expect_fail(UserError, contains="device='cpu' is written"):

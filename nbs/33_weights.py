@@ -29,6 +29,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mshnet.core import UserError
+
 
 # %% [markdown]
 # Weights of one model are published in many forms: a bare state dict, `{"state_dict": ...}`, `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in torch's old format from before zip files, as safetensors. All of them load here, by one call. And none may run code while loading, which an ordinary pickle can do.
@@ -155,10 +157,16 @@ PRETRAINED = "pretrained"
 
 
 def weights_file(
-    weights: str | Path,  # a file, the folder of a run, or "pretrained"
+    weights: str | os.PathLike[str],  # a file, a run or its folder, or "pretrained"
 ) -> Path:
-    "The file that these weights name; it need not exist."
-    if str(weights) == PRETRAINED:
+    "The file that these weights name, which need not exist; UserError for another type."
+    if not isinstance(weights, str | os.PathLike):
+        kind = type(weights).__name__
+        raise UserError(
+            f"weights of type {kind} are not possible: write a run, a run folder, a file or "
+            f"{PRETRAINED}"
+        )
+    if os.fspath(weights) == PRETRAINED:
         return Path(str(files("mshnet") / f"{PRETRAINED}.safetensors"))
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"
@@ -181,6 +189,8 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(weights_file(tmp), Path(tmp) / "best.pt")
 test_eq((weights_file("weights.tar"), reinstall("other.pt")), (Path("weights.tar"), ""))
 assert "--force-reinstall" in reinstall(weights_file("pretrained"))
+with expect_fail(UserError, contains="weights of type Tensor are not possible"):
+    weights_file(torch.ones(2))
 
 
 # %% [markdown]

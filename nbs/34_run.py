@@ -391,7 +391,7 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
 
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     "Recipe settings that would change within a run, such as lr 0.05 -> 0.1."
-    old = type(new)().recipe() | of_first_release(old)  # a missing setting had its default
+    old = new.defaults() | of_first_release(old)  # a missing setting had its default
     may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
     names = [n for n in new.recipe_names() if n not in may_differ]
     pairs = [(n, old[n], getattr(new, n)) for n in names]

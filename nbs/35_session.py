@@ -213,7 +213,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# A terminal or a notebook gets a bar with the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns.
+# A terminal or a notebook gets a bar with the rate and the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns.
 
 # %%
 #| export
@@ -227,12 +227,16 @@ def watched() -> bool:
 
 
 def bar(items: Iterable[Any], total: int, text: str) -> Iterable[Any]:
-    "The items, with a progress bar and the time left where it is visible."
+    "The items, with a progress bar, its rate and the time left where it is visible."
     if not watched():
         return items
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
-    return tqdm(items, total=total, desc=text, leave=False)
+    shown = tqdm(items, total=total, desc=text, leave=False)
+    if shown.ncols in (-1, 0):  # a terminal that does not report its size
+        shown.ncols, shown.nrows = 80, 24
+        shown.refresh()
+    return shown
 
 
 def note(

@@ -10,7 +10,6 @@
 #| hide
 from fastcore.test import expect_fail, test_close, test_eq
 
-from mshnet.core import PRESETS
 from mshnet.device import open_device
 from mshnet.task import Data, count_predictions, digits, make_task, protocol, score_split
 
@@ -348,14 +347,13 @@ def store_on(device: Device, task: Task, split: Split) -> DeviceImages | None:
 def _about_images(task: Task, parts: dict[str, Split], device: Device) -> dict[str, str]:
     "The lines about the images that a run prints first, by their heading."
     counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
-    preset = f", preset {task.config.preset}" if task.config.preset else ""
     kind = parts["train"].source if task.config.dataset_dir else "synthetic scenes"
     pixels = "in their files, read when they are needed"
     if store_on(device, task, parts["train"]):
         pixels = f"on {device.name}, {pixel_bytes(parts['train']) / 1e6:.0f} MB"
     elif parts["train"].in_memory:
         pixels = "in memory"
-    return {"data": f"{kind}: {counts} images{preset}", "pixels": pixels}
+    return {"data": f"{kind}: {counts} images", "pixels": pixels}
 
 
 class _BatchIndex(NamedTuple):
@@ -480,7 +478,7 @@ def log(*fa, phase="full"):
     return [{"epoch": i, "phase": phase, "scores": scores} for i, scores in enumerate(each)]
 
 
-paper = Config(**PRESETS["paper"])
+paper = Config(preset="paper")
 dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5)]  # once is enough
 test_eq([bool(_advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0])
 empty = [bool(_advice_if_dead(log(*[0] * n), Config(epochs=40))) for n in range(1, 8)]

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # evaluate
 #
-# > From a file of weights: its scores on a test list, with their protocol, and probabilities for images in memory.
+# > From weights: their scores on a test list, with the protocol, and the network that predicts.
 
 # %%
 #| default_exp evaluate
@@ -15,6 +15,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import copy
+import os
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +31,7 @@ from mshnet.core import (
     Settings,
     UserError,
     as_user_error,
+    configure,
     settings_class,
     settings_from,
 )
@@ -42,7 +44,7 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 
 # %% [markdown]
-# A file of weights serves two purposes. `evaluate` scores it on a test list, and `predict` gives the probability of target of each pixel of an image. Both begin with the same question: what is in the file?
+# A file of weights serves two purposes. `evaluate` scores it on a test list, and a `Detector` gives the probability of target of each pixel of an image. Both begin with the same question: what is in the file?
 #
 # ## A file of weights
 #
@@ -63,7 +65,7 @@ class Trained:
 
 
 def trained_model(
-    path: str | Path,  # a run's folder or checkpoint, or published weights
+    path: str | os.PathLike[str],  # a run, its folder or checkpoint, or published weights
     config: Settings | None = None,  # for weights that record none
 ) -> Trained:
     "A model with weights from a file; UserError if the file holds none, or they do not fit."
@@ -99,17 +101,31 @@ def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
     return model
 
 
+def load(
+    weights: str | os.PathLike[str],  # a run, its folder, a file, or "pretrained"
+) -> nn.Module:
+    "The network with these weights, on the CPU, in evaluation mode; UserError for no weights."
+    return trained_model(weights).model.eval()
+
+
 # %% [markdown]
 # ## Scoring
 #
-# `mshnet test` calls `evaluate`. It reads the test list alone, and accepts a folder without a training list. If the weights were trained on images of the list, it warns, whatever the names of the files.
+# `evaluate` does what `mshnet test` does. It takes a run, its folder, a file or `pretrained`, and settings by name; where a run has recorded its settings, these are the defaults. It reads the test list alone, and accepts a folder without a training list. If the weights were trained on images of the list, it warns, whatever the names of the files.
 
 # %%
 #| export
 def evaluate(
-    config: Settings,  # weight_path names the weights; empty: the pretrained ones
-) -> Evaluation:
-    "Score weights on the test list of a data set."
+    weights: str | os.PathLike[str] | Settings,  # a run, its folder, a file, or "pretrained";
+    # or all settings, whose weight_path names the weights
+    **settings: Any,  # as those of `Config`, such as dataset_dir; the defaults: those of the run
+) -> Evaluation:  # its `scores` and their `protocol`
+    """Score weights on the test list of a data set, as `mshnet test` does.
+
+    Without a data set the run's own is scored, or synthetic scenes. Raises UserError for a mistake
+    in the settings, data that cannot be read, and weights that do not fit.
+    """
+    config = _settings_of_test(weights, settings)
     trained = trained_model(config.weight_path or PRETRAINED, config)
     if trained.task != config.task:
         raise UserError(
@@ -138,6 +154,16 @@ def evaluate(
     return found
 
 
+def _settings_of_test(weights: Any, settings: dict[str, Any]) -> Settings:
+    "The settings of a scoring; UserError for weights of a wrong type."
+    if isinstance(weights, Settings):
+        return type(weights)(**weights.model_dump() | settings)
+    weights_file(weights)
+    path = os.fspath(weights)
+    found: Settings = configure({"weight_path": path, **settings}, run=path)
+    return found
+
+
 # %%
 config = Config(scenes=12, base_size=48, crop_size=48, batch_size=2, device="cpu", precision="fp32")
 model = make_task(config).model().eval()
@@ -147,22 +173,26 @@ with tempfile.TemporaryDirectory() as tmp:
     trained: Trained = trained_model(path)
     assert trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
+    test_eq(evaluate(path, **config.recipe(), device="cpu").scores, again.scores)
+    test_eq(load(path).state_dict()["final.bias"], model.state_dict()["final.bias"])
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
+with expect_fail(UserError, contains="weights of type list are not possible"):
+    evaluate([])
 print(again.scores, "|", again.protocol["chosen"])
 
 
 # %% [markdown]
 # ## Predicting
 #
-# `predict` takes images in memory, of any size that the network accepts, and returns one probability for each pixel. To predict more than once, keep a `Detector`: it reads the weights and moves them to the device once.
+# A `Detector` takes images in memory, of any size that the network accepts, and returns one probability for each pixel. It reads the weights and moves them to the device once. Higher up, `mshnet.predict.predict` adds files and any size.
 
 # %%
 #| export
 class OtherTask(UserError):
     "Weights of a task other than detection."
 
-    def __init__(self, weights: str | Path, task: str) -> None:
-        super().__init__(f"{weights}: weights of task {task} cannot detect targets")
+    def __init__(self, weights: str | os.PathLike[str], task: str) -> None:
+        super().__init__(f"{os.fspath(weights)}: weights of task {task} cannot detect targets")
         self.task = task
 
 
@@ -171,7 +201,7 @@ class Detector:
 
     def __init__(
         self,
-        weights: str | Path | nn.Module,  # a file, or a model
+        weights: str | os.PathLike[str] | nn.Module,  # a file, or a model
         device: str = "auto",
         precision: str = "auto",
     ) -> None:
@@ -195,7 +225,7 @@ class Detector:
         images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
         batch_size: int = 4,  # images of one pass
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
-        "Probabilities of target; ValueError unless the images have this type and shape."
+        "Probabilities of target; UserError unless the images have this type and shape."
         expect_bytes(images)
         size = -(-batch_size // self.device.world) * self.device.world
         return torch.cat([self._part(rows, size) for rows in images.split(size)])
@@ -209,14 +239,14 @@ class Detector:
 
 
 def expect_bytes(images: Tensor) -> None:
-    "ValueError unless the images are a uint8 tensor [B,3,H,W]."
+    "UserError unless the images are a uint8 tensor [B,3,H,W]."
     if not isinstance(images, Tensor):
         kind = type(images).__name__
-        raise ValueError(
+        raise UserError(
             f"predict: images are a {kind}, not a tensor; write torch.as_tensor(images)"
         )
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(
+        raise UserError(
             f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
         )
 
@@ -226,23 +256,12 @@ def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H
     return model(normalise(images), deep=deep)[1].float()
 
 
-def predict(
-    weights: str | Path | nn.Module,  # a file, or a model
-    images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
-    device: str = "auto",
-    batch_size: int = 4,
-    precision: str = "auto",
-) -> Tensor:  # [B,1,H,W] float32 probability of target, 0..1, on the CPU
-    "Probabilities of target for images in memory."
-    return Detector(weights, device, precision)(images, batch_size)
-
-
 # %%
 images = torch.randint(0, 256, (3, 3, 48, 32), dtype=torch.uint8)
-probs = predict(model, images, device="cpu")
-test_close(torch.sigmoid(logits_of(model, images, True)).detach(), probs, eps=0.05)
 detector = Detector(model, "cpu")
+probs = detector(images)
+test_close(torch.sigmoid(logits_of(model, images, True)).detach(), probs, eps=0.05)
 test_close(detector(images[2:]), probs[2:], eps=1e-2)
-with expect_fail(ValueError, contains="not uint8"):
-    predict(model, images.float())
+with expect_fail(UserError, contains="not uint8"):
+    detector(images.float())
 detector.name, detector.why, tuple(probs.shape)

@@ -31,7 +31,7 @@ from mshnet.analyse import top_hat, top_hat_filter
 from mshnet.augment import collate, resize_square
 from mshnet.core import Config, UserError, read_json, settings_from
 from mshnet.data import Split, splits
-from mshnet.evaluate import predict
+from mshnet.evaluate import Detector
 from mshnet.files import cannot_be_written, write_atomic
 from mshnet.metrics import MATCH, objects
 from mshnet.run import Folder
@@ -457,7 +457,7 @@ def predict_some(
     "Predict a few images of a split, on the CPU."
     pairs = [resize_square(*split.pairs[split.names.index(name)], size) for name in names]
     batch = collate(pairs, [True] * len(pairs))
-    prob, mask = predict(weights, batch.image, "cpu"), batch.mask > 0
+    prob, mask = Detector(weights, "cpu")(batch.image), batch.mask > 0
     return batch.image.permute(0, 2, 3, 1).numpy(), prob[:, 0].numpy(), mask[:, 0].numpy()
 
 

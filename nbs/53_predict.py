@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
-from torch import Tensor
+from torch import Tensor, nn
 
 from mshnet.core import UserError, counted, did_you_mean, shown
 from mshnet.data import (
@@ -48,7 +48,7 @@ from mshnet.data import (
     visible,
 )
 from mshnet.device import is_out_of_memory
-from mshnet.evaluate import Detector
+from mshnet.evaluate import Detector, expect_bytes
 from mshnet.export import OnnxDetector, open_detector
 from mshnet.files import cannot_be_written, prefetch, write_json
 from mshnet.metrics import Objects, crop
@@ -59,7 +59,7 @@ from mshnet.session import alone, bar, duration
 from mshnet.weights import PRETRAINED, reinstall, weights_file
 
 # %% [markdown]
-# `mshnet.evaluate.predict` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture.
+# A `Detector` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture, and `predict` returns probabilities.
 #
 # We begin with one frame: what a detection is, and how a frame of any size is predicted. Then come files, results, and damage.
 #
@@ -394,19 +394,20 @@ _WHERE_FROM = (
 )
 
 
-def _existing(weights: str | Path) -> Path:
+def _existing(weights: str | os.PathLike[str]) -> Path:
     "The file of weights; UserError if there is none."
-    path = weights_file(str(weights) or PRETRAINED)
+    unnamed = isinstance(weights, str) and not weights
+    path = weights_file(PRETRAINED if unnamed else weights)
     if os.path.isfile(path):  # unlike Path's: False for an impossible name
         return path
     if how := reinstall(path):
         raise UserError(f"{path}: there is no such file{how}")
     what = "a folder without best.pt" if os.path.isdir(path) else "there is no such file"
-    raise UserError(f"weight_path={shown(str(weights))}: {what}; {_WHERE_FROM}")
+    raise UserError(f"weight_path={shown(os.fspath(weights))}: {what}; {_WHERE_FROM}")
 
 
 def open_weights(
-    weights: str | Path,  # a file, the folder of a run; empty: the pretrained weights
+    weights: str | os.PathLike[str],  # a run, its folder, a file; empty: the pretrained weights
     device: str = "auto",
     precision: str = "auto",
 ) -> Detector | OnnxDetector:
@@ -604,17 +605,17 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
         return frame.pixels
     try:
         picture = image if isinstance(image, Image.Image) else Image.fromarray(np.asarray(image))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
-            f"detect: {kind} {shape} is no image; give a file's name, or uint8 or uint16 [H,W] or "
+            f"{kind} {shape} is no image; give a file's name, or uint8 or uint16 [H,W] or "
             "uint8 [H,W,3]"
         ) from None
     return pixels_of(picture)
 
 
 def _detect_in(
-    pixels: np.ndarray, weights: str | Path, threshold: float | None, device: str
+    pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
 ) -> tuple[Detections, float]:
     "The detections in one image, and the threshold they are above."
     if threshold is not None and not 0 <= threshold <= 1:
@@ -629,7 +630,7 @@ def _detect_in(
 #| export
 def detect(
     image: Any,  # a file's name, an array or tensor [H,W] or [H,W,3], or a picture of Pillow
-    weights: str | Path = PRETRAINED,  # or a file, or the folder of a run
+    weights: str | os.PathLike[str] = PRETRAINED,  # or a run, its folder, a file
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     device: str = "auto",
 ) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
@@ -643,7 +644,7 @@ def detect(
 
 def find_targets(
     image: Any = "",  # as for `detect`; empty: a synthetic scene
-    weights: str | Path = PRETRAINED,
+    weights: str | os.PathLike[str] = PRETRAINED,
     threshold: float | None = None,
     device: str = "auto",
 ) -> Image.Image:
@@ -663,6 +664,43 @@ with expect_fail(UserError, contains="is no image"):
 with expect_fail(UserError, contains="write a number from 0 to 1"):
     detect(sights[0], threshold=50)
 find_targets(device="cpu")
+
+
+# %% [markdown]
+# `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
+
+# %%
+#| export
+def predict(
+    weights: str | os.PathLike[str] | nn.Module,  # a run, its folder, a file, "pretrained"; a model
+    images: Any,  # an image as for `detect`, a list of them, or a tensor [B,3,H,W] uint8
+    device: str = "auto",
+    precision: str = "auto",
+) -> Any:  # float32, 0..1: an array [H,W], a list of them, or a tensor [B,1,H,W]
+    """The probability of target of each pixel of images of any size.
+
+    Raises UserError for weights and images of another type, and for files that cannot be read.
+    """
+    if isinstance(weights, nn.Module):
+        detector: Any = Detector(weights, device, precision)
+    else:
+        detector = open_weights(weights, device, precision)
+    if isinstance(images, Tensor) and images.ndim == 4:
+        expect_bytes(images)
+        found = predict_frames(detector, list(images.permute(0, 2, 3, 1).numpy(force=True)))
+        return torch.from_numpy(np.stack(found))[:, None]
+    if isinstance(images, list | tuple):
+        return [predict_frame(detector, _pixels_in(image)) for image in images]
+    return predict_frame(detector, _pixels_in(images))
+
+
+# %%
+file, grey = here / "one" / "0.png", torch.from_numpy(sights[0])
+from_file, from_array = predict(here / "run", [file, sights[0]], "cpu")
+test_eq(from_file, from_array)
+test_eq(predict(here / "run", grey.expand(1, 3, -1, -1), "cpu")[0, 0].numpy(), from_file)
+with expect_fail(UserError, contains="weights of type Tensor"):
+    predict(grey, here / "run")
 
 # %% [markdown]
 # ## What is written

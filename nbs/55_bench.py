@@ -408,10 +408,8 @@ def plain_network(bench: Bench, model: nn.Module) -> nn.Module:
 # With the same augmentation both ways have the same pixels, to the last bit, and with the same weights the same loss:
 
 # %%
-from mshnet.core import PRESETS
-
 small = {"scenes": 8, "base_size": 32, "crop_size": 32, "device": "cpu", "batch_size": 2}
-config = Config(**PRESETS["paper"] | {"precision": "auto"} | small)
+config = Config(preset="paper", precision="auto", **small)
 task, place = Detection(config), tempfile.TemporaryDirectory()
 options = Options(repeats=1, batch_sizes="2,4", images=4)
 bed = Bench(config, options, task.splits(), cpu, Path(place.name), plain)

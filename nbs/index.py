@@ -60,12 +60,11 @@
 # `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](13_fetch.ipynb); downloads are not tested).
 #
 # ```python
-# from mshnet.core import Config
+# import mshnet
 # from mshnet.explore import explore
-# from mshnet.train import train
 #
-# run = train(Config(dataset_dir="data/NUAA-SIRST"))
-# print(run)           # IoU, nIoU, F1, Pd, Fa
+# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
+# print(run)           # IoU, nIoU, F1, Pd, Fa; run.scores has the protocol too
 # explore(run.folder)  # a widget: test images, worst first, with a threshold slider
 # ```
 #

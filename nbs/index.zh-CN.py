@@ -62,12 +62,11 @@
 # `mshnet COMMAND --help` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`（见[笔记本](13_fetch.ipynb)（英文）；下载未测试）。
 #
 # ```python
-# from mshnet.core import Config
+# import mshnet
 # from mshnet.explore import explore
-# from mshnet.train import train
 #
-# run = train(Config(dataset_dir="data/NUAA-SIRST"))
-# print(run)           # IoU、nIoU、F1、Pd、Fa
+# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
+# print(run)           # IoU、nIoU、F1、Pd、Fa；run.scores 另含评测协议
 # explore(run.folder)  # 控件：测试图像，由差到好，带阈值滑块
 # ```
 #

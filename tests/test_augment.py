@@ -283,7 +283,7 @@ def real(sirst):
 @pytest.mark.parametrize(("crop", "differ"), [("resize", 2e-3), ("native", 1e-2)])
 def test_real_images_for_training(sirst, crop, differ):
     "The draws of a real epoch: a few pixels in a thousand are one grey level off."
-    split, config = real(sirst), Config(crop=crop)
+    split, config = real(sirst), Config(dataset_dir=str(sirst), crop=crop)
     for epoch in range(2):
         draws = [sample_params(config, epoch, i) for i in range(len(split))]
         check(by_products(split, draws, 256), by_pillow(split, draws, 256), differ, 1e-5)

@@ -11,7 +11,15 @@ import torch
 from conftest import make_dataset
 
 from mshnet.cli import main, parse
-from mshnet.core import PRESETS, Config, UserError, configure, from_notebook
+from mshnet.core import (
+    PRESETS,
+    Config,
+    UserError,
+    configure,
+    from_notebook,
+    run_name,
+    settings_from,
+)
 
 FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 --choose last"
 
@@ -370,6 +378,47 @@ def test_aliases_and_merging(tmp_path):
     assert (config.epochs, config.lr, config.dataset_dir) == (7, 0.3, "x")
     assert config.batch_size == PRESETS["a100"]["batch_size"]
     assert Config(**json.loads(config.model_dump_json())) == config
+
+
+@pytest.mark.parametrize(
+    ("written", "epochs"),
+    [
+        ({}, 9),  # the first look
+        ({"scenes": 24}, 9),
+        ({"scenes": 24, "base_size": 64, "epochs": 3}, 3),
+        ({"scenes": 24, "preset": "steady"}, 200),
+        ({"preset": "paper", "lr": 0.1}, 400),
+        ({"dataset_dir": "sirst"}, 200),
+        ({"dataset_dir": "sirst", "preset": "quick", "deterministic": True}, 9),
+        ({"dataset_dir": "sirst", "preset": "a100", "batch_size": 8}, 200),
+    ],
+)
+def test_every_door_gives_the_same_settings(tmp_path, written, epochs):
+    "Config, the command line, a file and a runner's variables: one recipe, one run."
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(written))
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in written.items()]
+    config = Config(**written)
+    assert config.epochs == epochs
+    cell = {"preset": "", "dataset_dir": "", "lr": None, **written}  # as a runner has it
+    doors = [configure(parse(["train", *flags])[1]), configure({}, str(file)), from_notebook(cell)]
+    for other in doors:
+        assert other == config and run_name(other) == run_name(config)
+    assert Config(**config.model_dump()) == settings_from(config.model_dump()) == config
+
+
+def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_path):
+    "A label without its settings would be another recipe; a record has its own."
+    paper = Config(preset="paper", lr=0.1, dataset_dir="sirst")
+    assert (paper.optimizer, paper.epochs, paper.lr) == ("adagrad", 400, 0.1)
+    assert "preset = 'paper' (" in str(paper) and "\nlr = 0.1\n" in str(paper)
+    with pytest.raises(UserError, match="preset='papers' is not known; did you mean 'paper'"):
+        Config(preset="papers")
+    for preset in ("quick", ""):
+        assert settings_from({"preset": preset, "lr": 0.1}).epochs == 200
+    whole = Config(preset="steady", scenes=24).model_dump() | {"preset": ""}  # of before
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    assert configure({}, str(tmp_path / "config.json")).model_dump() == whole
 
 
 def test_the_environment_sets_nothing(monkeypatch):

@@ -23,7 +23,6 @@ from skimage.measure import label, regionprops_table
 import mshnet.predict
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.evaluate import predict
 from mshnet.model import MSHNet
 from mshnet.predict import (
     Frame,
@@ -38,6 +37,7 @@ from mshnet.predict import (
     frames_of,
     open_weights,
     overlay,
+    predict,
     predict_files,
     predict_frame,
     predict_frames,

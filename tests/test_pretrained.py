@@ -94,6 +94,25 @@ def test_one_liners_take_files_arrays_tensors_and_pictures(picture):
         mshnet.detect({"a": 1}, device="cpu")
 
 
+def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture, tmp_path):
+    "The same for all of them, of any size; by a run's folder, a file, a name or a network."
+    image = np.asarray(Image.open(picture))
+    want = predict_frame(Detector("pretrained", "cpu"), image)
+    alone = mshnet.predict("pretrained", picture, device="cpu")
+    assert alone.dtype == np.float32 and np.array_equal(alone, want)
+    several = [str(picture), image, torch.from_numpy(image.copy()), Image.open(picture)]
+    for found in mshnet.predict("pretrained", several, device="cpu"):
+        assert np.array_equal(found, want)
+    small = image[:37, :50]
+    batch = torch.from_numpy(small.copy()).expand(2, 3, -1, -1)
+    of_batch = mshnet.predict(mshnet.load("pretrained"), batch, device="cpu")
+    assert of_batch.shape == (2, 1, 37, 50)
+    assert np.array_equal(of_batch[0, 0], mshnet.predict("pretrained", small, device="cpu"))
+    for wrong, said in (({"a": 1}, "dict"), (batch.float(), "float32"), (3.5, "no image")):
+        with pytest.raises(UserError, match=said):
+            mshnet.predict("pretrained", wrong, device="cpu")
+
+
 def test_predict_needs_no_weights(picture, tmp_path, capsys):
     "It names the card of the weights that it uses, and finds the target."
     out = tmp_path / "out"
@@ -207,4 +226,32 @@ def test_the_few_names_are_offered_by_tab():
     "And cost nothing before they are used: torch is loaded with the first of them."
     code = "import mshnet, sys; assert 'torch' not in sys.modules; print(dir(mshnet))"
     done = subprocess.run([sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True)
-    assert {"Config", "MSHNet", "detect", "find_targets"} <= set(eval(done.stdout)), done.stderr
+    names = "Config MSHNet detect evaluate find_targets load predict score sls_loss train"
+    assert set(eval(done.stdout)) == {*names.split(), "__version__"}, done.stderr
+    assert 8 <= len(mshnet.__doc__.splitlines()) <= 12
+    for name in names.split():
+        assert callable(getattr(mshnet, name))
+
+
+ORDERS = [
+    "import mshnet; verb = mshnet.NAME; import mshnet.NAME as module",
+    "import mshnet.NAME as module; import mshnet; verb = mshnet.NAME",
+    "from mshnet.NAME import NAME as function; from mshnet import NAME as verb; import mshnet;"
+    "module = mshnet.NAME; assert verb.NAME is function",
+]
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "predict"])
+def test_a_module_and_its_function_of_one_name_do_not_clash(name):
+    "Whatever was imported first, the name is one object: the module, which can be called."
+    check = (
+        "; import inspect, sys; assert verb is module is sys.modules['mshnet.NAME']"
+        "\nassert inspect.signature(verb) == inspect.signature(module.NAME)"
+        "\ntry: verb(*[3] * 2 if 'NAME' == 'predict' else [3])"
+        "\nexcept ValueError as error: assert 'of type int' in str(error), error"
+        "\nelse: raise AssertionError"
+    )
+    for order in ORDERS:
+        code = (order + check).replace("NAME", name)
+        done = subprocess.run([sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True)
+        assert done.returncode == 0, (code, done.stderr)

@@ -156,14 +156,15 @@ def test_parts_that_join_late_have_a_rate_of_their_own(tmp_path):
 @pytest.mark.parametrize("crop", ["native", "resize"])
 def test_a_share_of_the_crops_holds_a_target(crop):
     "All of them where that is asked for, wherever the target is; native pixels keep their size."
+    sizes = {"crop": crop, "base_size": 256, "crop_size": 64}
     gen, held = np.random.default_rng(0), 0
     for i in range(60):
         mask = np.zeros((300, 420), np.uint8)
         row, col = gen.integers(0, 295), gen.integers(0, 415)
         mask[row : row + 5, col : col + 5] = 1  # large enough for every scale
-        drawn = sample_params(Config(crop=crop, target_share=1.0, crop_size=64), 0, i)
+        drawn = sample_params(Config(**sizes, target_share=1.0), 0, i)
         assert augment(mask * np.uint8(200), mask, drawn, 64)[1].any(), (i, drawn)
-        chance = sample_params(Config(crop=crop, target_share=0.0, crop_size=64), 0, i)
+        chance = sample_params(Config(**sizes, target_share=0.0), 0, i)
         held += augment(mask * np.uint8(200), mask, chance, 64)[1].any()
         if crop == "native":
             assert 0.6 < placement(mask, drawn, 64).height / 300 < 1.7

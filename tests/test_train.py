@@ -1,8 +1,13 @@
 "The life of a run: trained, scored, killed, resumed, refused."
 
+import contextlib
 import dataclasses
 import json
 import os
+import pydoc
+import re
+import subprocess
+import sys
 import threading
 import time
 
@@ -10,6 +15,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import mshnet
 from mshnet.core import Config, UserError, run_name
 from mshnet.detection import Detection
 from mshnet.device import open_device
@@ -55,6 +61,49 @@ def test_a_run_leaves_everything_a_reader_needs(whole):
     asked = "data split split_hash images targets size resize threshold rule chosen seed device"
     assert {*asked.split(), "trained_on"} <= protocol.keys()
     assert (protocol["images"], protocol["chosen"]) == (2, "epoch 2, the last")
+
+
+def test_a_run_shows_what_it_has(whole):
+    "By tab and in help: scores and history; in a shell its folder and its score line."
+    names = {name for name in dir(whole) if not name.startswith("_")}
+    assert names == {"config", "ended", "folder", "history", "listing", "scores"}
+    text = pydoc.plain(pydoc.render_doc(type(whole)))
+    assert "The score line" in text and "One entry per epoch" in text
+    assert repr(whole) == f"<Run {whole.folder}: {whole.scores['line']}>"
+
+
+def test_evaluate_and_load_take_a_run_its_folder_and_a_file(whole):
+    "The settings of the run are the defaults, as in `mshnet test`."
+    file = whole.folder / "best.pt"
+    for weights in (whole, whole.folder, str(whole.folder), file, str(file)):
+        result = evaluate(weights, device="cpu", precision="fp32")
+        assert (str(result.scores), result.protocol["size"]) == (str(whole), 32)
+        network = mshnet.load(weights)
+        assert isinstance(network, mshnet.MSHNet) and not network.training
+    assert evaluate(whole, rule="reference", device="cpu").protocol["rule"] == "reference"
+    config = whole.config.model_copy(update={"weight_path": str(file)})
+    assert evaluate(config, rule="reference").protocol["rule"] == "reference"
+    assert evaluate("pretrained", scenes=8, base_size=64, device="cpu").protocol["images"] == 2
+    with pytest.raises(UserError, match="unknown setting 'rull'; did you mean 'rule'"):
+        evaluate(whole, rull="reference")
+
+
+@pytest.mark.parametrize("weights", [3, None, [], {"a": 1}, torch.ones(2), b"best.pt"])
+def test_weights_of_a_wrong_type_are_one_line(weights):
+    "With the name of the type, whichever function gets them."
+    line = f"weights of type {type(weights).__name__} are not possible: write a run, a run folder"
+    image = torch.zeros(16, 16, dtype=torch.uint8)
+    calls = [
+        lambda: mshnet.evaluate(weights),
+        lambda: mshnet.load(weights),
+        lambda: mshnet.predict(weights, image),
+        lambda: mshnet.detect(image, weights),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match=line):
+            call()
+    with pytest.raises(UserError, match=f"settings of type {type(weights).__name__} are not"):
+        mshnet.train(weights)
 
 
 def test_a_run_killed_within_an_epoch_ends_with_the_same_weights(whole, tmp_path, monkeypatch):
@@ -354,6 +403,43 @@ def test_the_device_is_read_at_log_lines_and_at_the_end_only():
     model = device.to_device(task.model())
     train_epoch(task, State(model, task.optimizer(model)), task.splits()["train"], device, 0)
     assert device.reads == 2 + 1  # ten steps: after 4 and 8, and the epoch's mean
+
+
+def begin_training(folder, **where):
+    "The command that trains two epochs of four steps each, in a process of its own."
+    words = "--scenes 16 --epochs 2 --base-size 32 --crop-size 32 --device cpu --log-every 2"
+    command = [sys.executable, "-m", "mshnet", "train", *words.split(), "--output-dir", folder]
+    return subprocess.Popen(command, **where)
+
+
+def test_a_terminal_shows_a_bar_with_rate_and_time_left(tmp_path):
+    "Also in epochs of few steps, and in a terminal that does not report its size."
+    pty = pytest.importorskip("pty")
+    ours, its = pty.openpty()  # it reports 0 columns
+    started = begin_training(tmp_path / "run", stdout=its, stderr=its)
+    os.close(its)
+    parts = []
+    with contextlib.suppress(OSError), contextlib.closing(os.fdopen(ours, "rb", 0)) as terminal:
+        while part := terminal.read(4096):
+            parts.append(part)
+    text = b"".join(parts).decode()
+    assert started.wait() == 0
+    for epoch in (0, 1):
+        bar = rf"epoch {epoch}/1: .* [1-4]/4 \[\d\d:\d\d<\d\d:\d\d, .*(it/s|s/it), loss \d"
+        assert re.search(bar, text), text
+    assert "\r" not in (tmp_path / "run" / "train.log").read_text().replace("\r\n", "\n")
+
+
+def test_elsewhere_a_run_prints_its_settings_and_plain_lines(tmp_path):
+    "What was written and what the preset added, in one place; every so often a step."
+    started = begin_training(tmp_path / "run", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    text = started.communicate()[0].decode()
+    assert started.returncode == 0
+    assert text.startswith("config  preset = 'quick'\n"), text  # all of its values overruled
+    for setting in ("scenes = 16", "epochs = 2", "base_size = 32", "device = 'cpu'"):
+        assert f"\n        {setting}\n" in text
+    assert re.search(r"\n  epoch 0, step 2/4: loss \d\.\d{4}\n", text)
+    assert "it/s" not in text and "\r" not in text
 
 
 class NoDoubles(TorchDispatchMode):

@@ -73,14 +73,13 @@ from pathlib import Path
 
 import torch
 
-from mshnet.evaluate import predict
-from mshnet.model import MSHNet
+import mshnet
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "published.tar"
-    weights = {f"module.{name}": value for name, value in MSHNet().state_dict().items()}
+    weights = {f"module.{name}": value for name, value in mshnet.MSHNet().state_dict().items()}
     torch.save({"state_dict": weights, "epoch": 399}, path)  # the form of a published file
-    prob = predict(path, torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
+    prob = mshnet.predict(path, torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
 prob.shape
 
 # %% [markdown]

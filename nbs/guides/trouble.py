@@ -25,6 +25,8 @@
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](local.ipynb)) |
 # | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
+# | `settings of type ... are not possible: write Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
+# | `weights of type ... are not possible: write a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
 #
 # ## The data are not found
 #
