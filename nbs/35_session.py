@@ -23,6 +23,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -33,7 +34,15 @@ import torch
 from mshnet.core import UserError, did_you_mean, shown
 from mshnet.fetch import _names_beside
 from mshnet.files import cannot_be_written, copy_file, locked
-from mshnet.places import Place, disk_errors, first_process, interactive, say, where
+from mshnet.places import (
+    Place,
+    disk_errors,
+    first_process,
+    heartbeat,
+    interactive,
+    say,
+    where,
+)
 from mshnet.run import Folder
 
 
@@ -203,12 +212,14 @@ with tempfile.TemporaryDirectory() as tmp:
     assert "aten::mm" in (Path(tmp) / "operations.txt").read_text()
     test_eq(len(list(Path(tmp).iterdir())), 2)
 
-
 # %% [markdown]
-# A terminal or a notebook gets a bar with the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns.
+# A terminal or a notebook gets a bar with the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns: a training has lines of its own, and other long loops ask for one every few seconds. Work that cannot be counted shows how long it has taken.
 
 # %%
 #| export
+_EVERY = 5.0  # seconds between two lines
+
+
 def watched() -> bool:
     "Whether a progress bar is visible: in a terminal, or a notebook with widgets."
     if not first_process():
@@ -218,13 +229,58 @@ def watched() -> bool:
     return sys.stderr.isatty()
 
 
-def bar(items: Iterable[Any], total: int, text: str) -> Iterable[Any]:
-    "The items, with a progress bar and the time left where it is visible."
+class _Lines:
+    "Items whose progress is printed as a line every few seconds; used like tqdm's bar."
+
+    def __init__(self, items: Iterable[Any], total: int, desc: str, unit: str) -> None:
+        self.items, self.total, self.desc, self.unit, self.postfix = items, total, desc, unit, ""
+
+    def __iter__(self) -> Iterator[Any]:
+        began = last = time.monotonic()
+        for count, item in enumerate(self.items, 1):
+            yield item
+            now = time.monotonic()
+            if now - last < _EVERY or not first_process():
+                continue
+            last, left = now, (now - began) / count * max(self.total - count, 0)
+            text = f"  {self.desc}: {count} of {self.total} {self.unit}{self.postfix}"
+            print(f"{text}, {duration(left)} left", file=sys.stderr, flush=True)
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        self.postfix = f", {text}"
+
+
+def bar(
+    items: Iterable[Any],
+    total: int,
+    text: str,
+    unit: str = "",  # such as "frames"; with it, lines are printed where no bar is visible
+) -> Iterable[Any]:
+    "The items, with a progress bar and the time left."
     if not watched():
-        return items
+        return _Lines(items, total, text, unit) if unit else items
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
-    return tqdm(items, total=total, desc=text, leave=False)
+    return tqdm(items, total=total, desc=text, unit=f" {unit or 'it'}", leave=False)
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    "Show while something runs how long it has taken: live where a bar is visible, else in lines."
+    if not watched():
+        line = f"  {text}: {{:.0f}} s so far"
+        with heartbeat(
+            lambda s: print(line.format(s), file=sys.stderr, flush=True), _EVERY, _EVERY
+        ):
+            yield
+        return
+    from tqdm.auto import tqdm
+
+    with (
+        tqdm(desc=text, bar_format="{desc}: {elapsed}", leave=False) as meter,
+        heartbeat(lambda _: meter.refresh(), 1.0, 1.0),
+    ):
+        yield
 
 
 def note(
@@ -251,7 +307,9 @@ def duration(seconds: float) -> str:
 
 # %%
 test_eq([duration(s) for s in (9.4, 200, 7500)], ["9 s", "3 min 20 s", "2 h 05 min"])
-test_eq(list(bar(range(3), 3, "counting")), [0, 1, 2])
+test_eq([list(bar(range(3), 3, "counting", unit)) for unit in ("", "items")], [[0, 1, 2]] * 2)
+with working("sleeping"):
+    pass
 note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 
 # %% [markdown]
