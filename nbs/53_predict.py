@@ -28,7 +28,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, cast
 
@@ -873,7 +873,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 # %%
 #| export
-class Done:
+class _Done:
     "The part of a prediction that an earlier, interrupted command has finished."
 
     def __init__(self, folder: Path | None = None) -> None:  # None: nothing
@@ -900,6 +900,8 @@ class Done:
         return (_in_table(frame.file), frame.number) not in self.frames
 
 
+# %%
+#| export
 class Writer:
     "Writes the results of frames into a folder: files of the given kinds, and tables."
 
@@ -908,15 +910,14 @@ class Writer:
         folder: Path,
         kinds: Sequence[str],
         files: Iterable[Path],
-        options: Options | None = None,
-        done: Done | None = None,
+        threshold: float = 0.5,
+        min_area: int = 1,
+        taken: Iterable[str] = (),  # names that earlier frames have
     ) -> None:
         self.folder, self.kinds = folder, [kind for kind in kinds if kind != "videos"]
-        options = options or Options()
-        self.threshold = 0.5 if options.threshold is None else options.threshold
-        self.min_area = options.min_area
+        self.threshold, self.min_area = threshold, min_area
         self.stems = Counter(file.stem.casefold() for file in files)
-        self.taken = {name.casefold() for name in (done or Done()).names}
+        self.taken = {name.casefold() for name in taken}
         self.tables: dict[str, TextIO] = {}
 
     def __enter__(self) -> "Writer":
@@ -1041,7 +1042,7 @@ def _overlays(folder: Path, file: Path, count: int) -> Iterator[Image.Image]:
 
 
 def _write_video(file: Path, pictures: Iterator[Image.Image], path: Path) -> None:
-    "Write pictures as a video of the rate of another one; nothing if there are none."
+    "Write pictures, at least one, as a video with the rate of the file that they come from."
     import av
 
     with av.open(str(file)) as source:
@@ -1128,7 +1129,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     return next(folder for folder in folders if not _held(folder, asked))
 
 
-def _resume(folder: Path) -> Done:
+def _resume(folder: Path) -> _Done:
     "What is done of an interrupted prediction; the lines of a frame that is not done are removed."
     names = {row["name"] for row in _rows(folder / "frames.csv")}
     for table, columns in TABLES.items():
@@ -1137,10 +1138,10 @@ def _resume(folder: Path) -> Done:
             for row in _rows(folder / table):
                 if row.get("name") in names or table == "skipped.csv":
                     file.write(_line(list(row.values()) if columns else row).encode())
-    return Done(folder)
+    return _Done(folder)
 
 
-def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> Done:
+def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> _Done:
     "Prepare the folder: keep what an interrupted prediction of this record has done, or nothing."
     before = Folder(folder).read_json(SUMMARY)
     again = before.get("state", "finished") != "finished"
@@ -1156,7 +1157,7 @@ def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> Done:
                 (folder / kind).rmdir()
         for name in () if again else (*TABLES, COCO):
             (folder / name).unlink(missing_ok=True)
-    return _resume(folder) if again else Done()
+    return _resume(folder) if again else _Done()
 
 
 # %%
@@ -1187,7 +1188,7 @@ class Summary:
     seconds: float = 0.0
 
     @classmethod
-    def begin(cls, folder: Path, inputs: Inputs, done: Done) -> "Summary":
+    def begin(cls, folder: Path, inputs: Inputs, done: _Done) -> "Summary":
         "Count what is done already, and print where the prediction resumes."
         found = cls(folder, len(inputs.files), len(done.frames), others=dict(inputs.others))
         found.skipped = dict(done.skipped)
@@ -1219,7 +1220,7 @@ class Summary:
         self.skipped[str(frame.file)] = frame.error
         count = len(self.skipped)
         if count <= _MOST_WARNINGS:
-            more = f" (further ones are in {SUMMARY} only)" if count == _MOST_WARNINGS else ""
+            more = " (further ones are in skipped.csv only)" if count == _MOST_WARNINGS else ""
             warnings.warn(f"{frame.file}: {frame.error}; skipped{more}", stacklevel=2)
 
     @contextlib.contextmanager
@@ -1264,6 +1265,8 @@ def _batches(
             yield batch, tiles
 
 
+# %%
+#| export
 def _predicted(
     writer: Writer,
     detector: Callable[..., Tensor],
@@ -1308,6 +1311,8 @@ def _count(
             meter.set_postfix_str(counted(summary.detections, "detection"), refresh=False)
 
 
+# %%
+#| export
 def predict_files(
     weights: str | Path,  # a file, or the folder of a run; empty: the pretrained weights
     inputs: str | Path | Sequence[str | Path],  # images, videos, folders, globs
@@ -1330,15 +1335,15 @@ def predict_files(
     asked = _asked(path, found, options, precision, recursive)
     folder = _output_folder(path, output_dir, asked)
     detector = open_weights(path, device, precision)
-    options = replace(options, threshold=detector.threshold if threshold is None else threshold)
+    least = detector.threshold if threshold is None else threshold
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
     with alone(folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         record = {"asked": asked, "save": kinds, "sha256": digest(path)}
         done = _begin(folder, kinds, record)
         left, summary = done.left(found.files), Summary.begin(folder, found, done)
-        with summary.recorded(**record, protocol=_protocol(detector, options)):
-            with Writer(folder, kinds, found.files, options, done) as writer:
+        with summary.recorded(**record, protocol=_protocol(detector, options, least)):
+            with Writer(folder, kinds, found.files, least, min_area, done.names) as writer:
                 frames = _read_ahead(left, workers, done.lacks)
                 predicted = _predicted(writer, detector, frames, options, batch_size)
                 _count(summary, predicted, len(left))
@@ -1359,7 +1364,9 @@ def _asked(
     return {"weights": os.path.abspath(weights), "inputs": places, **asked}
 
 
-def _protocol(detector: Detector | OnnxDetector, options: Options) -> dict[str, Any]:
+def _protocol(
+    detector: Detector | OnnxDetector, options: Options, threshold: float
+) -> dict[str, Any]:
     "The protocol of the detections, for summary.json."
     side = options.base_size
     size = "each frame at its own, padded by its mirror image to multiples of 16"
@@ -1369,7 +1376,7 @@ def _protocol(detector: Detector | OnnxDetector, options: Options) -> dict[str, 
         if side
         else size,
         "tile": options.tile,
-        "threshold": options.threshold,
+        "threshold": threshold,
         "min_area": options.min_area,
         "objects": "8-connected, on the whole frame",
         "16 bits": "each frame stretched from its own minimum and maximum",
