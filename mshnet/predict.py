@@ -353,7 +353,7 @@ def _folders(top: Path, seen: set[str]) -> Iterator[Path]:
     seen.add(real)
     yield top
     for path in _inside(top):
-        if path.is_dir():
+        if os.path.isdir(path):
             yield from _folders(path, seen)
 
 
@@ -385,7 +385,7 @@ def _files_of(text: str, recursive: bool) -> list[Path]:
         folders = [below for folder in folders for below in _folders(folder, seen)]
     elif any(map(_can_be_read, files)):
         folders = []  # of a glob
-    within = (path for folder in folders for path in _inside(folder) if not path.is_dir())
+    within = (path for folder in folders for path in _inside(folder) if not os.path.isdir(path))
     return [*files, *within]
 
 

@@ -229,6 +229,13 @@ def watched() -> bool:
     return sys.stderr.isatty()
 
 
+def _report(text: str) -> None:
+    "Print a line on stderr, from the first process; nothing if the terminal is gone."
+    if first_process():
+        with contextlib.suppress(OSError, ValueError):
+            print(f"  {text}", file=sys.stderr, flush=True)
+
+
 class _Lines:
     "Items whose progress is printed as a line every few seconds; used like tqdm's bar."
 
@@ -240,11 +247,11 @@ class _Lines:
         for count, item in enumerate(self.items, 1):
             yield item
             now = time.monotonic()
-            if now - last < _EVERY or not first_process():
+            if now - last < _EVERY:
                 continue
             last, left = now, (now - began) / count * max(self.total - count, 0)
-            text = f"  {self.desc}: {count} of {self.total} {self.unit}{self.postfix}"
-            print(f"{text}, {duration(left)} left", file=sys.stderr, flush=True)
+            done = f"{count} of {self.total} {self.unit}{self.postfix}"
+            _report(f"{self.desc}: {done}, {duration(left)} left")
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
         self.postfix = f", {text}"
@@ -268,10 +275,7 @@ def bar(
 def working(text: str) -> Iterator[None]:
     "Show while something runs how long it has taken: live where a bar is visible, else in lines."
     if not watched():
-        line = f"  {text}: {{:.0f}} s so far"
-        with heartbeat(
-            lambda s: print(line.format(s), file=sys.stderr, flush=True), _EVERY, _EVERY
-        ):
+        with heartbeat(lambda s: _report(f"{text}: {s:.0f} s so far"), _EVERY, _EVERY):
             yield
         return
     from tqdm.auto import tqdm

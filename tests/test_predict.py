@@ -478,7 +478,9 @@ def test_base_size_predicts_what_is_scored(weights):
     "The square that `mshnet test` scores, bit for bit; and back at the size of the frame."
     detector, frame = open_weights(weights, "cpu"), noise(80, 120)
     square = resize_square(frame, np.zeros((1, 1), np.uint8), 64)[0]
-    scored = predict(weights, torch.from_numpy(square).expand(1, 3, -1, -1), "cpu")[0, 0].numpy()
+    scored = predict(weights, torch.from_numpy(square.copy()).expand(1, 3, -1, -1), "cpu")[
+        0, 0
+    ].numpy()
     assert np.array_equal(predict_frame(detector, square, base_size=64), scored)
     whole = predict_frame(detector, frame, base_size=64)
     want = Image.fromarray(scored).resize((120, 80), Image.Resampling.BILINEAR)
