@@ -205,7 +205,7 @@ def evaluate_split(
         seen.extend(map(close_up, grey, prob, pred, mask, targets, [rule] * len(targets)))
         found[:] = _add(found, pd_fa(prob, targets, THRESHOLDS, rule))
 
-    count_predictions(count, task, model, split, device, phase)
+    count_predictions(count, task, model, split, device, phase, "batches")
     ranks = device.ranks
     tally.gather(ranks)
     histogram.join(ranks.all_gather(histogram))

@@ -45,7 +45,7 @@ from .files import write_json
 from .model import MSHNet
 from .places import run_folder
 from .run import Folder, State, environment
-from .session import duration
+from .session import duration, working
 from .show import Picture, even_steps
 from .task import Origin, predictions, score_split
 from .train import Job, beginning, judge_split, train_epoch
@@ -602,7 +602,8 @@ def largest_batch(
     with tempfile.TemporaryDirectory() as tmp:
         while batch <= images:
             own = {"batch_size": batch, "output_dir": f"{tmp}/run", "weight_path": ""}
-            rows.append({"batch": batch} | ask_child({"config": config.model_dump() | own}))
+            with working(f"batch {batch}"):
+                rows.append({"batch": batch} | ask_child({"config": config.model_dump() | own}))
             if "error" in rows[-1]:
                 break
             grows = rows[-1]["peak"] - rows[-1]["before"]
@@ -839,24 +840,28 @@ def _models(bench: Bench) -> dict[str, tuple[nn.Module, str]]:  # model on the C
     return found
 
 
+@contextlib.contextmanager
+def _step(text: str) -> Iterator[None]:
+    "Print a step before it begins, and while it runs how long it has taken."
+    print(f"  {text}", file=sys.stderr)
+    with working(text):
+        yield
+
+
 def _measure(bench: Bench, models: dict[str, tuple[nn.Module, str]]) -> dict[str, Any]:
     "Measure limits, rows, starts and projections; print each step before it begins."
-
-    def report(text: str) -> None:
-        print(f"  {text}", file=sys.stderr)
-
     starts, rows = [], []
     for batch in bench.sizes() if bench.device.kind != "xla" else ():
-        report(f"first step and memory, batch {batch}")
-        starts.append(_start_row(bench, batch))
-    report("limits of the device")
-    limits = measure_limits(bench.device)
+        with _step(f"first step and memory, batch {batch}"):
+            starts.append(_start_row(bench, batch))
+    with _step("limits of the device"):
+        limits = measure_limits(bench.device)
     for batch in bench.sizes():
-        report(f"train and its data alone, batch {batch}")
-        rows += _training_rows(bench, batch, limits)
+        with _step(f"train and its data alone, batch {batch}"):
+            rows += _training_rows(bench, batch, limits)
     for name, (model, phase) in models.items():
-        report(f"score, {name} weights")
-        rows += _scoring_rows(bench, name, model, phase, limits)
+        with _step(f"score, {name} weights"):
+            rows += _scoring_rows(bench, name, model, phase, limits)
     scored = next(row for row in rows if row["kind"] == "scores")
     return {
         "limits": asdict(limits),
@@ -891,7 +896,8 @@ def bench(
             "protocol": PROTOCOL,
         }
         models = _models(bed)
-        equality = compare(bed, models) if bed.plain else None
+        with working("compare with the plain script"):
+            equality = compare(bed, models) if bed.plain else None
         problem = difference(equality) if equality else ""
         content |= {"equality": equality, "problem": problem}
         if not problem:

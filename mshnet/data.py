@@ -106,7 +106,7 @@ def read_mask(
     return (values > 127).astype(np.uint8), done
 
 # %% ../nbs/21_data.ipynb #opened
-KINDS = ("PNG", "BMP", "JPEG", "TIFF")  # as Pillow calls them
+KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
 MOST_PIXELS = 8192 * 8192
 
 
@@ -134,7 +134,7 @@ def refuse_size(
 # %% ../nbs/21_data.ipynb #Layout
 FOLDERS = [("images", "masks"), ("IRSTD1k_Img", "IRSTD1k_Label")]
 LISTS = [("trainval.txt", "test.txt"), ("train.txt", "test.txt"), ("train.txt", "val.txt")]
-SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
+SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".gif")
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from .model import MSHNet, expect_size
 from .places import installed
 from .run import Folder
 from .scenes import scene
+from .session import working
 from .task import Origin
 from .weights import checksum, reinstall, weights_file
 
@@ -407,11 +408,13 @@ def export(
         note["reader"] = _READER.replace("NAME", json.dumps(path.name)[1:-1]).splitlines()
     draft = path.with_name(f".{os.getpid()}.{path.name}")
     try:
-        data = _onnx_bytes(trained) if format == "onnx" else safetensors_bytes(trained)
+        with working(f"write {format}"):
+            data = _onnx_bytes(trained) if format == "onnx" else safetensors_bytes(trained)
         write_atomic(draft, data)
         note["sha256"] = hashlib.sha256(data).hexdigest()
         write_json(_note_path(draft), note)
-        difference = _read_back(draft, format, trained)
+        with working(f"compare {format} with PyTorch"):
+            difference = _read_back(draft, format, trained)
         if not difference <= 1:
             raise UserError(
                 f"{path}: not kept, it differs from PyTorch by {difference:.2g} times what is "

@@ -27,13 +27,15 @@ from .core import UserError
 def replacing(
     path: Path,
     previous: Path | None = None,  # gets the old file
+    durable: bool = True,  # False: not flushed to the disk, for thousands of files
 ) -> Iterator[BinaryIO]:
     "Open a new file that replaces `path` at the end of the block, unless the block raises."
     temporary = _temporary(path)
     try:
         with open(temporary, "wb") as file:
             yield file
-            to_disk(file)
+            if durable:
+                to_disk(file)
         moved = previous if previous and path.exists() else None
         if moved:
             os.replace(path, moved)
@@ -46,7 +48,8 @@ def replacing(
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
 
 
 def to_disk(file: IO[bytes]) -> None:
@@ -74,10 +77,12 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 # %% ../nbs/11_files.ipynb #write_atomic
-def write_atomic(path: Path, content: bytes | str, previous: Path | None = None) -> None:
+def write_atomic(
+    path: Path, content: bytes | str, previous: Path | None = None, durable: bool = True
+) -> None:
     "Write a file in one step; if that fails, the old file stays and a UserError reports why."
     data = content.encode() if isinstance(content, str) else content
-    with cannot_be_written(path), replacing(path, previous) as file:
+    with cannot_be_written(path), replacing(path, previous, durable) as file:
         file.write(data)
 
 

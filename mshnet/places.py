@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'IMPORTED', 'Place', 'where', 'interactive', 'installed',
-           'first_process', 'say', 'megabytes', 'run_folder', 'program_folder', 'session_hours', 'session_seconds',
-           'wants_drive', 'mirror_folder', 'Mirror', 'copies_of', 'has_checkpoint', 'bring_back', 'is_mounted',
-           'on_drive', 'Mounted', 'mount_drive', 'disk_errors', 'foreign_errors', 'forget_stale_tpu']
+           'first_process', 'say', 'heartbeat', 'megabytes', 'run_folder', 'program_folder', 'session_hours',
+           'session_seconds', 'wants_drive', 'mirror_folder', 'Mirror', 'copies_of', 'has_checkpoint', 'bring_back',
+           'is_mounted', 'on_drive', 'Mounted', 'mount_drive', 'disk_errors', 'foreign_errors', 'forget_stale_tpu']
 
 # %% ../nbs/12_places.ipynb #c-import-contextlib
 import contextlib
@@ -107,6 +107,30 @@ def say(text: str) -> None:
     "Print a line for the user, from the first process only."
     if first_process():
         print(text, flush=True)
+
+
+@contextlib.contextmanager
+def heartbeat(
+    report: Callable[[float], object],  # called with the seconds so far
+    first: float = 5.0,  # seconds until the first call
+    every: float = 5.0,  # seconds between two calls
+) -> Iterator[None]:
+    "Report from time to time how long something has taken, while it runs."
+    done, start = threading.Event(), time.monotonic()
+
+    def speak() -> None:
+        wait = first
+        while not done.wait(wait):
+            report(time.monotonic() - start)
+            wait = every
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def megabytes(size: float) -> str:

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import os
 import re
-import threading
 import time
 import warnings
 from collections.abc import Iterator, MutableMapping
@@ -23,7 +22,7 @@ from torch import Tensor, nn, optim
 
 from .core import UserError, first_line
 from .device import Device, T, _cpu_name, each_tensor
-from .places import forget_stale_tpu, installed, where
+from .places import forget_stale_tpu, heartbeat, installed, where
 
 # %% ../nbs/31_xla.ipynb #xla
 XLA_PACKAGES = ("torch_xla", "libtpu")  # whose versions matter on a TPU
@@ -138,31 +137,7 @@ def _start_xla(num_devices: int, debug: str) -> Any:
         )
     return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
 
-# %% ../nbs/31_xla.ipynb #_heartbeat
-@contextlib.contextmanager
-def _heartbeat(
-    text: str,  # the text to print
-    first: float = 5.0,  # seconds until the first line
-    every: float = 20.0,  # seconds between two lines
-) -> Iterator[None]:
-    "Print from time to time how long something has taken, while it runs."
-    done, start = threading.Event(), time.perf_counter()
-
-    def speak() -> None:
-        wait = first
-        while not done.wait(wait):
-            print(f"  {text}: {time.perf_counter() - start:.0f} s so far", flush=True)
-            wait = every
-
-    thread = threading.Thread(target=speak, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
+# %% ../nbs/31_xla.ipynb #xla_counts
 def xla_counts() -> dict[str, float]:
     "How many programs torch_xla has compiled in this process or found in its cache on the disk."
     metrics = xla("debug.metrics")
@@ -197,7 +172,8 @@ class _Programs:
         "Watch the recorded operations run."
         count, early = self.steps.get(self.phase, 0), xla_counts()
         start = time.perf_counter()
-        slow = _heartbeat(f"compiling the {self.phase} step, which happens once")
+        text = f"  compiling the {self.phase} step, which happens once"
+        slow = heartbeat(lambda s: print(f"{text}: {s:.0f} s so far", flush=True), every=20.0)
         with slow if count < 2 else contextlib.nullcontext():
             yield
         self.steps[self.phase] = count + 1

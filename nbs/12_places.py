@@ -131,6 +131,30 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
+@contextlib.contextmanager
+def heartbeat(
+    report: Callable[[float], object],  # called with the seconds so far
+    first: float = 5.0,  # seconds until the first call
+    every: float = 5.0,  # seconds between two calls
+) -> Iterator[None]:
+    "Report from time to time how long something has taken, while it runs."
+    done, start = threading.Event(), time.monotonic()
+
+    def speak() -> None:
+        wait = first
+        while not done.wait(wait):
+            report(time.monotonic() - start)
+            wait = every
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def megabytes(size: float) -> str:
     "A number of bytes as text: in megabytes, or in kilobytes where it is less than one."
     if size < 1e6:
@@ -146,6 +170,8 @@ test_eq([interactive({name: "x"}) for name in names], [False, True, True, True])
 test_eq([first_process(e) for e in ({}, {"RANK": "0"}, {"RANK": "3"})], [True, True, False])
 test_eq([megabytes(n) for n in (512, 31_400, 2e6)], ["0.5 kB", "31 kB", "2.0 MB"])
 say(f"torch {installed('torch')}, {megabytes(14_658_415)}")
+with heartbeat(lambda seconds: print(f"{seconds:.1f} s so far"), first=0.05):
+    time.sleep(0.1)
 where({}).note
 
 

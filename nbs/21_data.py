@@ -124,11 +124,11 @@ def read_mask(
 
 
 # %% [markdown]
-# A file is opened only as PNG, BMP, JPEG or TIFF, whatever its suffix. Pillow reads forty more formats, and starts a different program for one of them. A file of a few kilobytes can hold an image of gigabytes. The limit is therefore 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
+# A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and starts a different program for one of them. A file of a few kilobytes can hold an image of gigabytes. The limit is therefore 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
 
 # %%
 #| export
-KINDS = ("PNG", "BMP", "JPEG", "TIFF")  # as Pillow calls them
+KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
 MOST_PIXELS = 8192 * 8192
 
 
@@ -176,7 +176,7 @@ mode, changes
 #| export
 FOLDERS = [("images", "masks"), ("IRSTD1k_Img", "IRSTD1k_Label")]
 LISTS = [("trainval.txt", "test.txt"), ("train.txt", "test.txt"), ("train.txt", "val.txt")]
-SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
+SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".gif")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import contextlib
 import importlib
 import os
 import re
-import threading
 import time
 import warnings
 from collections.abc import Iterator, MutableMapping
@@ -31,7 +30,7 @@ from torch import Tensor, nn, optim
 
 from mshnet.core import UserError, first_line
 from mshnet.device import Device, T, _cpu_name, each_tensor
-from mshnet.places import forget_stale_tpu, installed, where
+from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 
 # %% [markdown]
 # On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs then. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes a minute, running takes milliseconds. A step that records the same operations again finds its program compiled.
@@ -202,30 +201,6 @@ def _start_xla(num_devices: int, debug: str) -> Any:
 
 # %%
 #| export
-@contextlib.contextmanager
-def _heartbeat(
-    text: str,  # the text to print
-    first: float = 5.0,  # seconds until the first line
-    every: float = 20.0,  # seconds between two lines
-) -> Iterator[None]:
-    "Print from time to time how long something has taken, while it runs."
-    done, start = threading.Event(), time.perf_counter()
-
-    def speak() -> None:
-        wait = first
-        while not done.wait(wait):
-            print(f"  {text}: {time.perf_counter() - start:.0f} s so far", flush=True)
-            wait = every
-
-    thread = threading.Thread(target=speak, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
 def xla_counts() -> dict[str, float]:
     "How many programs torch_xla has compiled in this process or found in its cache on the disk."
     metrics = xla("debug.metrics")
@@ -260,7 +235,8 @@ class _Programs:
         "Watch the recorded operations run."
         count, early = self.steps.get(self.phase, 0), xla_counts()
         start = time.perf_counter()
-        slow = _heartbeat(f"compiling the {self.phase} step, which happens once")
+        text = f"  compiling the {self.phase} step, which happens once"
+        slow = heartbeat(lambda s: print(f"{text}: {s:.0f} s so far", flush=True), every=20.0)
         with slow if count < 2 else contextlib.nullcontext():
             yield
         self.steps[self.phase] = count + 1
@@ -456,5 +432,3 @@ if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
         Xla()
 if installed("torch_xla"):
     print(xla("version").__version__, xla_counts(), host_operations())
-with _heartbeat("waiting for a reason", first=0.02, every=0.02):
-    time.sleep(0.05)

@@ -23,6 +23,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ from mshnet.places import (
     Place,
     disk_errors,
     first_process,
+    heartbeat,
     interactive,
     megabytes,
     say,
@@ -211,12 +213,14 @@ with tempfile.TemporaryDirectory() as tmp:
     assert "aten::mm" in (Path(tmp) / "operations.txt").read_text()
     test_eq(len(list(Path(tmp).iterdir())), 2)
 
-
 # %% [markdown]
-# A terminal or a notebook gets a bar with the rate and the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns.
+# A terminal or a notebook gets a bar with the rate and the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns: a training has lines of its own, and other long loops ask for one every few seconds. Work that cannot be counted shows how long it has taken.
 
 # %%
 #| export
+_EVERY = 5.0  # seconds between two lines
+
+
 def watched() -> bool:
     "Whether a progress bar is visible: in a terminal, or a notebook with widgets."
     if not first_process():
@@ -226,17 +230,66 @@ def watched() -> bool:
     return sys.stderr.isatty()
 
 
-def bar(items: Iterable[Any], total: int, text: str) -> Iterable[Any]:
+def _report(text: str) -> None:
+    "Print a line on stderr, from the first process; nothing if the terminal is gone."
+    if first_process():
+        with contextlib.suppress(OSError, ValueError):
+            print(f"  {text}", file=sys.stderr, flush=True)
+
+
+class _Lines:
+    "Items whose progress is printed as a line every few seconds; used like tqdm's bar."
+
+    def __init__(self, items: Iterable[Any], total: int, desc: str, unit: str) -> None:
+        self.items, self.total, self.desc, self.unit, self.postfix = items, total, desc, unit, ""
+
+    def __iter__(self) -> Iterator[Any]:
+        began = last = time.monotonic()
+        for count, item in enumerate(self.items, 1):
+            yield item
+            now = time.monotonic()
+            if now - last < _EVERY:
+                continue
+            last, left = now, (now - began) / count * max(self.total - count, 0)
+            done = f"{count} of {self.total} {self.unit}{self.postfix}"
+            _report(f"{self.desc}: {done}, {duration(left)} left")
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        self.postfix = f", {text}"
+
+
+def bar(
+    items: Iterable[Any],
+    total: int,
+    text: str,
+    unit: str = "",  # such as "frames"; with it, lines are printed where no bar is visible
+) -> Iterable[Any]:
     "The items, with a progress bar, its rate and the time left where it is visible."
     if not watched():
-        return items
+        return _Lines(items, total, text, unit) if unit else items
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
-    shown = tqdm(items, total=total, desc=text, leave=False)
+    shown = tqdm(items, total=total, desc=text, unit=f" {unit or 'it'}", leave=False)
     if shown.ncols in (-1, 0):  # a terminal that does not report its size
         shown.ncols, shown.nrows = 80, 24
         shown.refresh()
     return shown
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    "Show while something runs how long it has taken: live where a bar is visible, else in lines."
+    if not watched():
+        with heartbeat(lambda s: _report(f"{text}: {s:.0f} s so far"), _EVERY, _EVERY):
+            yield
+        return
+    from tqdm.auto import tqdm
+
+    with (
+        tqdm(desc=text, bar_format="{desc}: {elapsed}", leave=False) as meter,
+        heartbeat(lambda _: meter.refresh(), 1.0, 1.0),
+    ):
+        yield
 
 
 def note(
@@ -263,7 +316,9 @@ def duration(seconds: float) -> str:
 
 # %%
 test_eq([duration(s) for s in (9.4, 200, 7500)], ["9 s", "3 min 20 s", "2 h 05 min"])
-test_eq(list(bar(range(3), 3, "counting")), [0, 1, 2])
+test_eq([list(bar(range(3), 3, "counting", unit)) for unit in ("", "items")], [[0, 1, 2]] * 2)
+with working("sleeping"):
+    pass
 note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 
 # %% [markdown]

@@ -145,7 +145,7 @@ class Task:
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: "Origin"
     ) -> "Evaluation":
         "The final scores of a split, with their protocol."
-        scores = score_split(self, model, data, device, phase)
+        scores = score_split(self, model, data, device, phase, "batches")
         whole = protocol(self, data, scores, device, origin)
         return Evaluation(scores, whole, self.config.model_dump())
 
@@ -264,6 +264,7 @@ def predictions(
     data: Any,
     device: Device,
     phase: str,  # of the training, such as "full"
+    unit: str = "",  # of progress, for `bar`
 ) -> Generator[tuple[Any, Any]]:  # the prediction and its batch; on the host
     "Predict this process's share of a split in batches of one shape, in order."
     model.eval()
@@ -271,7 +272,7 @@ def predictions(
     plan = device.ranks.shard(task.plan(data, None))
     threads = workers(device, task.config.num_workers)
     batches = prefetch(lambda rows: task.batch(data, rows, None), plan, threads)
-    for batch in bar(batches, len(plan), f"score {data.name}"):
+    for batch in bar(batches, len(plan), f"score {data.name}", unit):
         parts = zip(
             parts_of(device, device.transfer_batch(batch)), parts_of(device, batch), strict=True
         )
@@ -297,17 +298,20 @@ def count_predictions(
     data: Any,
     device: Device,
     phase: str,
+    unit: str = "",  # of progress, for `bar`
 ) -> None:
     "Call `count` with each prediction; beside an accelerator, in a thread."
-    with closing(predictions(task, model, data, device, phase)) as predicted:
+    with closing(predictions(task, model, data, device, phase, unit)) as predicted:
         for _ in prefetch(lambda pair: count(*pair), predicted, min(workers(device, -1), 1)):
             pass
 
 
-def score_split(task: Task, model: nn.Module, data: Any, device: Device, phase: str) -> Any:
+def score_split(
+    task: Task, model: nn.Module, data: Any, device: Device, phase: str, unit: str = ""
+) -> Any:
     "The scores of a split, as the task's tally returns them."
     tally = task.tally()
-    count_predictions(tally.add, task, model, data, device, phase)
+    count_predictions(tally.add, task, model, data, device, phase, unit)
     tally.gather(device.ranks)
     return tally.scores()
 

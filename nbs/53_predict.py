@@ -19,16 +19,18 @@ import csv
 import functools
 import glob
 import importlib.util
+import io
 import itertools
 import json
 import os
+import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO, cast
 
 import numpy as np
 import torch
@@ -36,6 +38,7 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
 from torch import Tensor, nn
 
+from mshnet.augment import resize_square
 from mshnet.core import UserError, counted, did_you_mean, shown
 from mshnet.data import (
     SUFFIXES,
@@ -50,7 +53,14 @@ from mshnet.data import (
 from mshnet.device import is_out_of_memory
 from mshnet.evaluate import Detector, expect_bytes
 from mshnet.export import OnnxDetector, open_detector
-from mshnet.files import cannot_be_written, prefetch, write_json
+from mshnet.files import (
+    cannot_be_written,
+    digest,
+    prefetch,
+    replacing,
+    write_atomic,
+    write_json,
+)
 from mshnet.metrics import Objects, crop
 from mshnet.places import where
 from mshnet.run import Folder, Stop, Stopped, environment
@@ -95,6 +105,14 @@ class Detections(Objects):
     box: np.ndarray  # [N,4] top, left, bottom, right; the last two are one past the last pixel
     peak: np.ndarray  # [N] highest probability
     mean: np.ndarray  # [N] mean probability
+    pixels: tuple[np.ndarray, np.ndarray]  # rows and columns of all pixels of all detections
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[dict[str, Any]]) -> "Detections":
+        "Detections from their plain values; without pixels."
+        names = ("centroid", "area", "box", "peak", "mean")
+        columns = {name: np.array([row[name] for row in rows]) for name in names}
+        return cls(**columns, pixels=(np.array([], int), np.array([], int)))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         "Each as plain values."
@@ -112,28 +130,33 @@ class Detections(Objects):
 def detections(
     prob: np.ndarray,  # [H,W], 0..1, as from `predict_frame`
     threshold: float = 0.5,
+    min_area: int = 1,  # pixels of the smallest object that is kept
 ) -> Detections:
     "The 8-connected objects of the pixels whose probability is above a threshold."
     small, row, col = crop(prob, threshold)  # most rows and columns are empty
     labels, _ = label(small > threshold, np.ones((3, 3), bool))
+    if min_area > 1:
+        labels[np.bincount(labels.ravel())[labels] < min_area] = 0
     y, x = np.nonzero(labels)
     by_object = np.argsort(labels[y, x], kind="stable")
     y, x = y[by_object], x[by_object]
     first = np.flatnonzero(np.diff(labels[y, x], prepend=0))  # pixel of each object
-    area, values, y, x = np.diff(first, append=len(y)), small[y, x], row[y], col[x]
+    area, values = np.diff(first, append=len(y)), small[y, x]
+    y, x = row[y].astype(np.int32), col[x].astype(np.int32)
     low, high = ([how.reduceat(v, first) for v in (y, x)] for how in (np.minimum, np.maximum))
-    centroid = [np.add.reduceat(v, first) / area for v in (y, x)]
+    centroid = [np.add.reduceat(v, first, dtype=float) / area for v in (y, x)]
     return Detections(
         centroid=np.stack(centroid, 1),
         area=area,
         box=np.stack([*low, *(v + 1 for v in high)], 1),
         peak=np.maximum.reduceat(values, first),
         mean=np.add.reduceat(values, first, dtype=float) / area,
+        pixels=(y, x),
     )
 
 
 # %% [markdown]
-# Pixels that touch at a corner are one object, and the box ends one past its last pixel:
+# Pixels that touch at a corner are one object, and the box ends one past its last pixel. `min_area` drops small objects:
 
 # %%
 corner = np.zeros((6, 8), np.float32)
@@ -141,6 +164,7 @@ corner[1, 2:4], corner[2, 4] = (0.6, 0.7), 0.8
 found: Detections = detections(corner)
 test_eq((len(found), found.area[0], found.box[0].tolist()), (1, 3, [1, 2, 3, 5]))
 test_close(found.mean[0], 0.7)
+test_eq(len(detections(corner, min_area=4)), 0)
 image = sights[0]
 prob = stands_out(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0].numpy()
 list(detections(prob).rows())
@@ -192,6 +216,7 @@ overlay(image, detections(prob))
 #| export
 _UNIT = 16  # the network's sides are multiples of this
 TILE = 1024  # longest side that is predicted in one piece
+_MANY = 16  # tiles of a frame whose progress is shown
 
 
 def _cut(length: int, tile: int) -> tuple[int, list[int]]:
@@ -206,10 +231,35 @@ def _cut(length: int, tile: int) -> tuple[int, list[int]]:
     return side * _UNIT, starts
 
 
-def _check_tile(tile: int) -> None:
-    "UserError for an impossible side of a tile."
-    if tile % _UNIT or not 128 <= tile <= 8192:
-        raise UserError(f"tile={tile}: write a multiple of 16, at least 128, at most 8192")
+@dataclass(frozen=True)
+class Options:
+    "How a frame becomes detections; UserError for an impossible value."
+
+    tile: int = TILE  # longest side that is predicted in one piece
+    base_size: int = 0  # side of the square that frames are resized to; 0: they keep their size
+    threshold: float | None = None  # of the probability; None: the one stored with the weights
+    min_area: int = 1  # pixels of the smallest detection
+
+    def __post_init__(self) -> None:
+        "Check the values."
+        if self.tile % _UNIT or not 128 <= self.tile <= 8192:
+            self.refuse("tile", "a multiple of 16, at least 128, at most 8192")
+        if self.base_size % _UNIT or not 0 <= self.base_size <= 4096:
+            self.refuse("base_size", "a multiple of 16, at most 4096, or 0 for each frame's own")
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            self.refuse("threshold", "a number from 0 to 1")
+        if self.min_area < 1:
+            self.refuse("min_area", "a number of pixels, at least 1")
+
+    def refuse(self, name: str, remedy: str) -> None:
+        "Raise the UserError."
+        raise UserError(f"{name}={getattr(self, name)} is not possible: write {remedy}")
+
+    def changed(self) -> dict[str, Any]:
+        "The values that differ from the defaults."
+        return {
+            name: value for name, value in vars(self).items() if value != getattr(Options, name)
+        }
 
 
 # %% [markdown]
@@ -307,7 +357,7 @@ def _probabilities(
 
 
 # %% [markdown]
-# One loop over the tiles pads, cuts, predicts and blends. A small frame is a single tile, whose weight is 1 everywhere.
+# One loop over the tiles pads, cuts, predicts and blends. A small frame is a single tile, whose weight is 1 everywhere. With `base_size`, frames are resized to one square as in `mshnet test`, predicted, and their probabilities resized back; targets then have the sizes that the network was scored at.
 
 # %%
 #| export
@@ -315,9 +365,17 @@ def predict_frames(
     detector: Callable[..., Tensor],
     frames: Sequence[np.ndarray],  # each [H,W] or [H,W,3] uint8; their tiles have one size
     tile: int = TILE,  # longest side that is predicted in one piece
+    base_size: int = 0,  # side of the square that frames are resized to; 0: they keep their size
     check: Callable[[], object] = lambda: None,  # called before each pass; may raise
 ) -> list[np.ndarray]:  # of each [H,W] float32, 0..1
     "Probabilities of target of frames of any size."
+    if base_size:
+        squares = [resize_square(pixels, np.zeros((1, 1)), base_size)[0] for pixels in frames]
+        found = predict_frames(detector, squares, base_size, check=check)
+        return [
+            np.asarray(Image.fromarray(prob).resize(pixels.shape[1::-1], Image.Resampling.BILINEAR))
+            for prob, pixels in zip(found, frames, strict=True)
+        ]
     tilings = [Tiling(pixels.shape, tile) for pixels in frames]
     padded = [tiling.pad(pixels) for tiling, pixels in zip(tilings, frames, strict=True)]
     maps = [np.zeros(tiling.padded, np.float32) for tiling in tilings]
@@ -327,7 +385,10 @@ def predict_frames(
         for place, fade in zip(tiling.places, tiling.fades, strict=True)
     ]
     size = _images_per_pass(detector)
-    for start in range(0, len(tiles), size):
+    starts: Iterable[int] = range(0, len(tiles), size)
+    if len(tiles) >= _MANY:
+        starts = bar(starts, -(-len(tiles) // size), "tiles of a frame", "passes")
+    for start in starts:
         check()
         some = tiles[start : start + size]
         images = np.stack([padded[i][place] for i, place, _ in some])
@@ -340,9 +401,10 @@ def predict_frame(
     detector: Callable[..., Tensor],
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8, of any size
     tile: int = TILE,
+    base_size: int = 0,
 ) -> np.ndarray:  # [H,W] float32, 0..1
     "Probabilities of target of one frame."
-    return predict_frames(detector, [pixels], tile)[0]
+    return predict_frames(detector, [pixels], tile, base_size)[0]
 
 
 # %%
@@ -351,6 +413,7 @@ prob = predict_frame(stands_out, image)
 one_pass = stands_out(torch.from_numpy(Tiling(image.shape).pad(image)).expand(1, 3, -1, -1))
 test_eq(prob, one_pass[0, 0, :150, :141].numpy())
 test_eq(predict_frames(stands_out, [sights[1], image])[1], prob)
+test_eq(predict_frame(stands_out, image, base_size=128).shape, image.shape)
 Image.fromarray((255 * prob).astype(np.uint8))
 
 # %% [markdown]
@@ -435,11 +498,22 @@ print(network.name, "on", network.why.split(":")[0])
 # %% [markdown]
 # ## Which files
 #
-# An input is a file, a folder or a glob. A folder means the images and videos in it, but not those in folders below, because the folder of a data set has masks below; `**` includes them. A file that is named twice is predicted once. Files are predicted in the order in which they were named.
+# An input is a file, a folder or a glob. A folder means the images and videos in it; `recursive`, or `**` in a glob, takes the folders below too. (That is no default because the folder of a data set has masks below.) Links are followed, but no folder is read twice, so a link to a folder above it does no harm. What an earlier prediction has written is never an input.
+#
+# A shell replaces `*` by whatever lies there. Files that are no image and no video are therefore counted and left out. An input that does not exist is a mistake. A file that is named twice is predicted once. Files are predicted in the order in which they were named.
 
 # %%
 #| export
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+SUMMARY = "summary.json"  # in the folder of a prediction
+
+
+class Inputs(NamedTuple):
+    "The files to predict, and how many others the inputs hold."
+
+    named: list[str]
+    files: list[Path]
+    others: Counter[str]  # by suffix
 
 
 def _can_be_read(path: Path) -> bool:
@@ -447,42 +521,97 @@ def _can_be_read(path: Path) -> bool:
     return path.suffix.lower() in (*SUFFIXES, *VIDEOS) and os.path.isfile(path)
 
 
+def _is_prediction(folder: Path) -> bool:
+    "Whether a folder holds the results of a prediction."
+    return all(os.path.isfile(folder / name) for name in (SUMMARY, "frames.csv"))
+
+
 def _inside(folder: Path) -> list[Path]:
-    "The images and videos of a folder, except hidden ones; UserError if it cannot be listed."
+    "What a folder holds, except hidden files; UserError if it cannot be listed."
     try:
-        return [path for path in visible(folder) if _can_be_read(path)]
+        return visible(folder)
     except OSError as error:
         raise UserError(f"{shown(str(folder))}: cannot be read ({error.strerror})") from None
 
 
-def _files_of(text: str) -> list[Path]:
-    "The images and videos of a file, folder or glob; UserError if there is none."
-    path = Path(os.path.expanduser(text))
+def _folders(top: Path, seen: set[str]) -> Iterator[Path]:
+    "A folder and those below it, each once, except predictions and those that cannot be listed."
+    real = os.path.realpath(top)
+    if real in seen or _is_prediction(top) or not os.access(top, os.R_OK | os.X_OK):
+        return
+    seen.add(real)
+    yield top
+    for path in _inside(top):
+        if os.path.isdir(path):
+            yield from _folders(path, seen)
+
+
+def _expand(pattern: str) -> list[str]:
+    "The names that fit a glob, where ** stands for any folders."
+    head, deep, tail = pattern.partition("**")
+    if not deep:
+        return sorted(glob.glob(pattern))
+    tops, seen = glob.glob(head) if head else ["."], set[str]()
+    folders = (folder for top in sorted(tops) for folder in _folders(Path(top), seen))
+    rest = tail.lstrip("/" + os.sep) or "*"
+    return [name for folder in folders for name in _expand(f"{glob.escape(str(folder))}/{rest}")]
+
+
+def _files_of(text: str, recursive: bool) -> list[Path]:
+    "The files of a file, folder or glob, of any kind; UserError if there is no such thing."
+    path, seen = Path(os.path.expanduser(text)), set[str]()
     if not text:
         raise UserError("an input is empty: name images, videos, folders or globs")
-    found = [path] if os.path.exists(path) else []
-    if not found and not glob.has_magic(text):
+    if os.path.lexists(path):
+        found = [path]
+    elif glob.has_magic(text):
+        found = [Path(name) for name in _expand(str(path))]
+    else:
         raise UserError(f"{shown(text)}: there is no such file or folder")
-    found = found or [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
-    files = [file for file in found if _can_be_read(file)]
-    files = files or [file for folder in found if folder.is_dir() for file in _inside(folder)]
-    if not files:
-        known = " ".join((*SUFFIXES, *VIDEOS))
-        below = [file.parent for file in sorted(path.glob("*/*")) if _can_be_read(file)]
-        hint = f"; did you mean {below[0]}?" if below else ""
-        raise UserError(f"{shown(text)}: no image and no video ({known}){hint}")
-    return files
+    folders = [path for path in found if os.path.isdir(path) and not _is_prediction(path)]
+    files = [path for path in found if not os.path.isdir(path)]
+    if recursive:
+        folders = [below for folder in folders for below in _folders(folder, seen)]
+    elif any(map(_can_be_read, files)):
+        folders = []  # of a glob
+    within = (path for folder in folders for path in _inside(folder) if not os.path.isdir(path))
+    return [*files, *within]
 
 
-def find_files(inputs: Iterable[str | Path]) -> list[Path]:
-    "The images and videos of all inputs, each once; UserError if an input has none."
-    files = [file for text in inputs for file in _files_of(str(text))]
-    if not files:
+def find_files(
+    inputs: str | Path | Iterable[str | Path],
+    recursive: bool = False,  # also the folders below
+) -> Inputs:
+    "The images and videos of all inputs, each once; UserError if there are none."
+    named = [str(text) for text in ([inputs] if isinstance(inputs, str | Path) else inputs)]
+    files: dict[str, Path] = {}
+    others: dict[str, str] = {}
+    for path in (path for text in named for path in _files_of(text, recursive)):
+        real = Path(os.path.realpath(path))
+        if not os.path.exists(path):
+            others[str(path)] = "behind a broken link"
+        elif not _can_be_read(path):
+            others[str(real)] = path.suffix.lower() or "without a suffix"
+        elif _is_prediction(real.parent) or _is_prediction(real.parent.parent):
+            others[str(real)] = "of earlier predictions"
+        else:
+            files.setdefault(str(real), path)
+    if not named:
         raise UserError("no input: name images, videos, folders or globs")
-    found: dict[str, Path] = {}
-    for file in files:
-        found.setdefault(os.path.realpath(file), file)
-    return list(found.values())
+    if not files:
+        raise UserError(_nothing_in(named, Counter(others.values())))
+    return Inputs(named, list(files.values()), Counter(others.values()))
+
+
+def _nothing_in(named: Sequence[str], others: Counter[str]) -> str:
+    "The error for inputs without an image and a video."
+    what = shown(named[0]) if len(named) == 1 else f"{len(named)} inputs"
+    top = Path(os.path.expanduser(named[0]))
+    if others["of earlier predictions"] or _is_prediction(top):
+        return f"{what}: no input but the results of an earlier prediction; name other images"
+    below = [file.parent for file in sorted(top.glob("*/*")) if _can_be_read(file)]
+    hint = f"; did you mean {below[0]}? (--recursive: all folders below)" if below else ""
+    return f"{what}: no image and no video ({' '.join((*SUFFIXES, *VIDEOS))}){hint}"
 
 
 # %%
@@ -490,16 +619,19 @@ for night in ("one", "two"):
     (here / night).mkdir()
     for number, pixels in enumerate(sights[:2]):
         Image.fromarray(pixels).save(here / night / f"{number}.png")
-test_eq(len(find_files([here / "one", f"{here}/**/0.png"])), 3)
+(here / "one" / "notes.txt").touch()
+found_files: Inputs = find_files([here / "one", f"{here}/**/0.png"])
+test_eq((len(found_files.files), found_files.others), (3, {".txt": 1}))
+test_eq(len(find_files(here, recursive=True).files), 4)
 with expect_fail(UserError, contains=f"did you mean {here / 'one'}?"):
-    find_files([here])
+    find_files(here)
 with expect_fail(UserError, contains="there is no such file"):
-    find_files(["no-such-folder"])
+    find_files("no-such-folder")
 
 # %% [markdown]
 # ### Which frames
 #
-# A file has one frame or many: the pages of a TIFF, the pictures of a video. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. 16 bits become 8 by stretching each frame from its minimum to its maximum. The usual percentile stretch looks better, but it clips the brightest hundredth of the pixels, and a small target is smaller than that. Sensors with dead or hot pixels pay the price, because these take the whole range; replace them by their neighbours first.
+# A file has one frame or many: the pages of a TIFF, the pictures of a video or of an animated GIF or WebP. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. 16 bits become 8 by stretching each frame from its minimum to its maximum. The usual percentile stretch looks better, but it clips the brightest hundredth of the pixels, and a small target is smaller than that. Sensors with dead or hot pixels pay the price, because these take the whole range; replace them by their neighbours first.
 #
 # A frame may have up to 160 million pixels; a compressed file that claims more is rejected. Videos become 8-bit. A decoder does not report that a video breaks off, so we compare with the number of pictures, or the duration, in the file's header.
 #
@@ -519,19 +651,22 @@ class Frame:
     single: bool  # the only frame of its file
     pixels: np.ndarray  # [H,W] or [H,W,3] uint8; empty after an error
     error: str = ""  # one line
+    count: int = 1  # frames of the file, by its header
 
 
-def _pages(file: Path) -> Iterator[tuple[np.ndarray, bool]]:  # pixels; whether it is the only page
+def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of pages
     "The pages of an image file. Raises one of Pillow's many errors for other files."
     with opened(file, _MOST) as image:
-        count = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+        count = 1
+        if image.format in ("TIFF", "GIF", "WEBP"):
+            count = getattr(image, "n_frames", 1)
         for page in range(count):
             image.seek(page)
             refuse_size(image, _MOST)
-            yield pixels_of(image), count == 1
+            yield pixels_of(image), count
 
 
-def _pictures(file: Path) -> Iterator[tuple[np.ndarray, bool]]:
+def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number by the header
     "The pictures of a video. Raises one of many errors for other files, and if it breaks off."
     if not importlib.util.find_spec("av"):
         raise UserError("videos need the package av; run: pip install av")
@@ -540,11 +675,12 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, bool]]:
     with av.open(str(file)) as video:
         stream, count = video.streams.video[0], 0
         seconds = (video.duration or 0) / 1_000_000
-        at_least = int(0.9 * seconds * float(stream.average_rate or 0)) - 1
+        about = seconds * float(stream.average_rate or 0)
         for picture in video.decode(stream):
-            yield one_channel(picture.to_ndarray(format="rgb24")), False
+            pixels = one_channel(picture.to_ndarray(format="rgb24"))
+            yield pixels, stream.frames or round(about)
             count += 1
-        if count < (stream.frames or at_least):
+        if count < (stream.frames or int(0.9 * about) - 1):
             raise OSError("it breaks off")
 
 
@@ -553,8 +689,9 @@ def frames_of(file: Path) -> Iterator[Frame]:  # the last one may have an error
     video = file.suffix.lower() in VIDEOS
     number, single = 0, not video
     try:
-        for pixels, single in _pictures(file) if video else _pages(file):
-            yield Frame(file, number, single, pixels)
+        for pixels, count in _pictures(file) if video else _pages(file):
+            single = count == 1 and not video
+            yield Frame(file, number, single, pixels, count=count)
             number += 1
         if not number:
             raise OSError("no frame")
@@ -566,9 +703,13 @@ def frames_of(file: Path) -> Iterator[Frame]:  # the last one may have an error
         yield Frame(file, number, single, np.zeros((0, 0), np.uint8), reason)
 
 
-def _read_ahead(files: Iterable[Path], workers: int) -> Iterator[Frame]:
-    "The frames of all files, in order; a worker reads a few ahead."
-    frames = itertools.chain.from_iterable(map(frames_of, files))
+def _read_ahead(
+    files: Iterable[Path],
+    workers: int,
+    wanted: Callable[[Frame], bool] = lambda frame: True,
+) -> Iterator[Frame]:
+    "The wanted frames of all files, in order; a worker reads a few ahead."
+    frames = filter(wanted, itertools.chain.from_iterable(map(frames_of, files)))
     read = prefetch(lambda _: next(frames, None), itertools.count(), min(workers, 1))
     yield from itertools.takewhile(lambda frame: frame is not None, read)
 
@@ -599,7 +740,7 @@ def _last_opened(file: Path, changed: int, device: str) -> Detector | OnnxDetect
 def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     "The pixels of an image file, or of an image in memory as if it were read from a file."
     if isinstance(image, str | Path):
-        frame = next(frames_of(_files_of(str(image))[0]))
+        frame = next(frames_of(find_files(image).files[0]))
         if frame.error:
             raise UserError(f"{image}: {frame.error}")
         return frame.pixels
@@ -618,8 +759,7 @@ def _detect_in(
     pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
 ) -> tuple[Detections, float]:
     "The detections in one image, and the threshold they are above."
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
+    Options(threshold=threshold)
     file = _existing(weights)
     detector = _last_opened(file, file.stat().st_mtime_ns, device)
     least = detector.threshold if threshold is None else threshold
@@ -705,45 +845,146 @@ with expect_fail(UserError, contains="weights of type Tensor"):
 # %% [markdown]
 # ## What is written
 #
-# Each frame gets a mask of 0 and 255, an overlay, and on request its probabilities as a 16-bit image, in which 32,768 and more means above 0.5. `detections.csv` and `detections.jsonl` hold the same, one line per detection, for a spreadsheet and for programs. Rows and columns count from 0 at the centre of the top-left pixel. `frames.csv` lists all frames.
+# Each frame gets a mask of 0 and 255 and an overlay. On request it gets its probabilities as a 16-bit image, in which 32,768 and more means above 0.5, and a text for YOLO's tools: a line `0 x y width height peak` per detection, in fractions of the frame. A video gets a video of its overlays. `detections.csv` and `detections.jsonl` hold the same, one line per detection, for a spreadsheet and for programs; `coco.json` holds them for COCO's tools. Rows and columns count from 0 at the centre of the top-left pixel. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
 #
 # The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do.
 #
-# A picture is written under a temporary name and renamed, and then the lines of its frame are written. An interrupted prediction leaves whole frames only.
+# A frame is done when its line is in `frames.csv`, which is written last. An interrupted prediction thus leaves whole frames, and the same command resumes after the last one. Videos of overlays and `coco.json` are made from the tables at the end.
 
 # %%
 #| export
-PICTURES = ("masks", "overlays", "probabilities")
-TABLES = {  # files and their columns
+KINDS = {  # of results, each in a folder of its name; and the suffix of the files
+    "masks": ".png",
+    "overlays": ".png",
+    "probabilities": ".png",
+    "yolo": ".txt",
+    "videos": ".mp4",
+}
+TABLES = {  # files and their columns; a frame's lines are written in this order
     "detections.csv": "file frame name object row col top left bottom right area peak mean",
     "detections.jsonl": "",  # each line has the names
+    "skipped.csv": "file frame error",
     "frames.csv": "file frame name height width tiles detections",
 }
+COCO = "coco.json"
 
 
+def _encoded(
+    kind: str,  # of KINDS, except videos
+    pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
+    prob: np.ndarray,  # [H,W]
+    found: Detections,
+) -> bytes:
+    "The content of a frame's file."
+    height, width = prob.shape
+    if kind == "yolo":
+        top, left, bottom, right = found.box.T
+        x, y, wide, high = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
+        columns = (x / width, y / height, wide / width, high / height, found.peak)
+        rows = zip(*columns, strict=True)
+        return "".join(" ".join(["0", *(f"{v:.6f}" for v in row)]) + "\n" for row in rows).encode()
+    if kind == "overlays":
+        picture = overlay(pixels, found)
+    elif kind == "masks":
+        mask = np.zeros(prob.shape, np.uint8)
+        mask[found.pixels] = 255
+        picture = Image.fromarray(mask)
+    else:
+        picture = Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
+    content = io.BytesIO()
+    picture.save(content, "PNG", compress_level=3)
+    return content.getvalue()
+
+
+def _in_table(file: Path) -> str:
+    "The name of a file as the tables have it, even if it is not valid UTF-8."
+    return str(file).encode("utf-8", "backslashreplace").decode()
+
+
+def _line(row: dict[str, Any] | Iterable[Any]) -> str:
+    "A line of a table: JSON from a dictionary, CSV from values."
+    if isinstance(row, dict):
+        return json.dumps(row) + "\n"
+    text = io.StringIO(newline="")
+    csv.writer(text).writerow(row)
+    return text.getvalue()
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    "The rows of a table; half a line at its end is left out."
+    if path.exists():
+        with open(path, encoding="utf-8", newline="\n") as file:
+            lines = (line for line in file if line.endswith("\n"))
+            yield from map(json.loads, lines) if path.suffix == ".jsonl" else csv.DictReader(lines)
+
+
+# %%
+#| export
+class _Done:
+    "The part of a prediction that an earlier, interrupted command has finished."
+
+    def __init__(self, folder: Path | None = None) -> None:  # None: nothing
+        self.frames: set[tuple[str, int]] = set()
+        self.names: set[str] = set()
+        self.skipped: dict[str, str] = {}
+        self.detections, last = 0, ""
+        for row in _rows(folder / "frames.csv") if folder else ():
+            last = row["file"]
+            self.frames.add((last, int(row["frame"])))
+            self.names.add(row["name"])
+            self.detections += int(row["detections"])
+        for row in _rows(folder / "skipped.csv") if folder else ():
+            self.skipped[row["file"]] = row["error"]
+        self.files = {file for file, _ in self.frames} - {last}  # the last one may have more
+        self.files |= set(self.skipped)
+
+    def left(self, files: Iterable[Path]) -> list[Path]:
+        "The files that are not finished."
+        return [file for file in files if _in_table(file) not in self.files]
+
+    def lacks(self, frame: Frame) -> bool:
+        "Whether a frame is not finished."
+        return (_in_table(frame.file), frame.number) not in self.frames
+
+
+# %%
+#| export
 class Writer:
-    "Writes the results of frames into a folder: pictures of the given kinds, and tables."
+    "Writes the results of frames into a folder: files of the given kinds, and tables."
 
     def __init__(
-        self, folder: Path, kinds: Sequence[str], files: Iterable[Path], threshold: float = 0.5
+        self,
+        folder: Path,
+        kinds: Sequence[str],
+        files: Iterable[Path],
+        threshold: float = 0.5,
+        min_area: int = 1,
+        taken: Iterable[str] = (),  # names that earlier frames have
     ) -> None:
-        self.folder, self.kinds, self.threshold = folder, kinds, threshold
+        self.folder, self.kinds = folder, [kind for kind in kinds if kind != "videos"]
+        self.threshold, self.min_area = threshold, min_area
         self.stems = Counter(file.stem.casefold() for file in files)
-        self.taken: set[str] = set()
-        self.tables: list[TextIO] = []
+        self.taken = {name.casefold() for name in taken}
+        self.tables: dict[str, TextIO] = {}
 
     def __enter__(self) -> "Writer":
+        how: Any = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
         with cannot_be_written(self.folder):
             for name, columns in TABLES.items():
-                how: Any = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
-                self.tables.append(open(self.folder / name, "w", **how))
-                if columns:
-                    csv.writer(self.tables[-1]).writerow(columns.split())
+                self.tables[name] = open(self.folder / name, "a", **how)
+                if columns and not self.tables[name].tell():
+                    self.tables[name].write(_line(columns.split()))
+            self.flush()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        for table in self.tables:
+        for table in self.tables.values():
             table.close()
+
+    def flush(self) -> None:
+        "Write all lines to their files."
+        for table in self.tables.values():
+            table.flush()
 
     def name(self, frame: Frame) -> str:
         "A name for the frame's files, without suffix, that no other frame has."
@@ -757,117 +998,220 @@ class Writer:
         return name
 
     def write(self, frame: Frame, prob: np.ndarray, tiles: int) -> int:
-        "Write the pictures of a frame, then its lines; return the number of detections."
-        name, found = self.name(frame), detections(prob, self.threshold)
+        "Write the files of a frame, then its lines; return the number of detections."
+        name, found = self.name(frame), detections(prob, self.threshold, self.min_area)
         for kind in self.kinds:
-            self.save(self.picture(kind, frame, prob, found), self.folder / kind / f"{name}.png")
+            path = self.folder / kind / f"{name}{KINDS[kind]}"
+            write_atomic(path, _encoded(kind, frame.pixels, prob, found), durable=False)
         head = {"file": str(frame.file), "frame": frame.number, "name": name}
         with cannot_be_written(self.folder):
             for row in found.rows():
                 place = [row["object"], *row["centroid"], *row["box"]]
                 values = [*head.values(), *place, row["area"], row["peak"], row["mean"]]
-                csv.writer(self.tables[0]).writerow(values)
-                self.tables[1].write(json.dumps(head | row) + "\n")
+                self.tables["detections.csv"].write(_line(values))
+                self.tables["detections.jsonl"].write(_line(head | row))
             counts = [*frame.pixels.shape[:2], tiles, len(found)]
-            csv.writer(self.tables[2]).writerow([*head.values(), *counts])
-            for table in self.tables:
-                table.flush()
+            self.tables["frames.csv"].write(_line([*head.values(), *counts]))
+            self.flush()
         return len(found)
 
-    def picture(self, kind: str, frame: Frame, prob: np.ndarray, found: Detections) -> Image.Image:
-        "One of PICTURES."
-        if kind == "overlays":
-            return overlay(frame.pixels, found)
-        if kind == "masks":
-            return Image.fromarray((prob > self.threshold).astype(np.uint8) * np.uint8(255))
-        return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
-
-    def save(self, picture: Image.Image, path: Path) -> None:
-        "Write a whole PNG file or none; UserError if it cannot be written."
-        temporary = path.with_name(f".{path.name}.tmp")
-        with cannot_be_written(path):
-            try:
-                picture.save(temporary, "PNG", compress_level=3)
-                os.replace(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
+    def skip(self, frame: Frame) -> None:
+        "Write the line of a file that cannot be read."
+        with cannot_be_written(self.folder):
+            self.tables["skipped.csv"].write(_line([frame.file, frame.number, frame.error]))
+            self.flush()
 
 
 # %%
 frame = Frame(here / "one" / "0.png", 0, True, image)
-with Writer(here, [], [frame.file]) as writer:
+with Writer(here / "one", [], [frame.file]) as writer:
     writer.write(frame, prob, 1)
-print((here / "detections.csv").read_text())
+print((here / "one" / "detections.csv").read_text())
+_encoded("yolo", image, prob, detections(prob)).decode()
+
+
+# %% [markdown]
+# ### At the end
+#
+# The formats of other tools need no prediction, only the tables. A video is read once more, because an encoder cannot resume in the middle of a file; a second reading costs little beside the network.
+
+# %%
+#| export
+def _results(folder: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
+    "The frames of a prediction, each with its detections, as the tables have them."
+    found = itertools.groupby(_rows(folder / "detections.jsonl"), lambda row: row["name"])
+    name, rows = next(found, ("", iter(())))
+    for frame in _rows(folder / "frames.csv"):
+        if frame["name"] != name:
+            yield frame, iter(())
+            continue
+        yield frame, rows
+        name, rows = next(found, ("", iter(())))
+
+
+def _coco_boxes(folder: Path) -> Iterator[dict[str, Any]]:
+    "The detections as COCO has them: boxes are left, top, width, height."
+    numbers = itertools.count(1)
+    for image, (_, rows) in enumerate(_results(folder), 1):
+        for row in rows:
+            top, left, bottom, right = row["box"]
+            place = {"bbox": [left, top, right - left, bottom - top], "area": row["area"]}
+            own = {"id": next(numbers), "image_id": image, "category_id": 1, "iscrowd": 0}
+            yield {**own, **place, "score": row["peak"]}
+
+
+def _write_coco(folder: Path) -> None:
+    "Write coco.json, item by item: there may be millions."
+    frames = enumerate(_rows(folder / "frames.csv"), 1)
+    images = (
+        {"id": i, "file_name": row["file"]}
+        | {name: int(row[name]) for name in ("frame", "height", "width")}
+        for i, row in frames
+    )
+    parts = {"images": images, "annotations": _coco_boxes(folder)}
+    with cannot_be_written(folder / COCO), replacing(folder / COCO) as file:
+        file.write(b'{"categories": [{"id": 1, "name": "target"}]')
+        for name, items in parts.items():
+            file.write(f', "{name}": ['.encode())
+            for i, item in enumerate(items):
+                file.write((",\n" if i else "\n").encode() + json.dumps(item).encode())
+            file.write(b"]")
+        file.write(b"}\n")
+
+
+def _overlays(folder: Path, file: Path, count: int) -> Iterator[Image.Image]:
+    "The frames of a video with their detections marked, as far as it was predicted."
+    done = ((row, found) for row, found in _results(folder) if row["file"] == _in_table(file))
+    frames = bar(frames_of(file), count, f"video of {file.name}", "frames")
+    for frame, (_, found) in zip(frames, done, strict=False):
+        if not frame.error:
+            yield overlay(frame.pixels, Detections.from_rows(list(found)))
+
+
+def _write_video(file: Path, pictures: Iterator[Image.Image], path: Path) -> None:
+    "Write pictures, at least one, as a video with the rate of the file that they come from."
+    import av
+
+    with av.open(str(file)) as source:
+        rate = source.streams.video[0].average_rate or 25
+    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+    first = next(pictures)
+    width, height = (n // 2 * 2 for n in first.size)  # as the codec requires
+    with (
+        cannot_be_written(path),
+        replacing(path, durable=False) as target,
+        av.open(target, "w", format="mp4") as made,
+    ):
+        stream: Any = made.add_stream(codec, rate=rate)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for picture in itertools.chain([first], pictures):
+            image = picture.crop((0, 0, width, height))
+            made.mux(stream.encode(av.VideoFrame.from_image(image)))
+        made.mux(stream.encode())
+
+
+def _finish(folder: Path, kinds: Sequence[str], files: Iterable[Path]) -> None:
+    "Write what is made of the tables."
+    _write_coco(folder)
+    names: dict[str, str] = {}  # of each file's first frame
+    counts = Counter[str]()
+    for row in _rows(folder / "frames.csv"):
+        names.setdefault(row["file"], row["name"])
+        counts[row["file"]] += 1
+    for file in files if "videos" in kinds else ():
+        if file.suffix.lower() in VIDEOS and (name := names.get(_in_table(file))):
+            path = folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
+            _write_video(file, _overlays(folder, file, counts[_in_table(file)]), path)
+
+
+# %%
+_finish(here / "one", [], [])
+json.loads((here / "one" / COCO).read_text())["images"]
+
 
 # %% [markdown]
 # ### The folder
 #
-# Results go into `predictions/NAME`, named after the run or the file of weights, or into the given folder. The same prediction again overwrites its own results. A folder with any other content is rejected. `summary.json` records how the results were made.
+# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds another prediction, of other inputs or settings, they go into `predictions/NAME-2`. A folder that the user names is rejected if it holds anything else. The same prediction again resumes if it was interrupted, else it overwrites its own results. `summary.json` records how the results were made; we resume only with the same weights, byte for byte.
 
 # %%
 #| export
-SUMMARY = "summary.json"
-
-
 def _kinds_to_save(save: str) -> list[str]:
-    "The kinds of pictures to write, from a list with commas; UserError for an unknown kind."
+    "The kinds of results to write, from a list with commas; UserError for an unknown kind."
     words = [word.strip() for word in save.split(",")]
     if words in (["none"], [""]):
         return []
     for word in words:
-        if word not in PICTURES:
-            hint = did_you_mean(word, list(PICTURES))
-            known = f"some of {','.join(PICTURES)}, or none"
-            raise UserError(f"save={shown(word)} is not known{hint}: write {known}")
-    return [kind for kind in PICTURES if kind in words]
+        if word not in KINDS:
+            hint = did_you_mean(word, list(KINDS))
+            raise UserError(
+                f"save={shown(word)} is not known{hint}: write some of {','.join(KINDS)}, or none"
+            )
+    return [kind for kind in KINDS if kind in words]
 
 
-def _output_folder(weights: Path, output_dir: str | Path) -> Path:
-    "The folder for results: the given one, or one that is named after the weights."
+def _held(folder: Path, asked: dict[str, Any]) -> str:
+    "What a folder holds, if it is anything but this prediction."
+    with cannot_be_written(folder):
+        found = os.listdir(folder) if os.path.lexists(folder) else []
+    names = {name for name in found if name[0] != "."}
+    strangers = sorted(names - {*KINDS, *TABLES, COCO, SUMMARY})
+    if strangers:
+        return f"{shown(strangers[0])}, which is no result"
+    same = not names or Folder(folder).read_json(SUMMARY).get("asked") == asked
+    return "" if same else "another prediction"
+
+
+def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any]) -> Path:
+    "The folder for results: the given one, or a free one that is named after the weights."
     if output_dir:
         outside_of_data(output_dir)
-        return Path(os.path.expanduser(output_dir))
+        folder = Path(os.path.expanduser(output_dir))
+        if what := _held(folder, asked):
+            raise UserError(f"output_dir={str(folder)!r}: holds {what}; write another --output-dir")
+        return folder
     in_run = weights.stem in ("best", "last", "previous")
     name = weights.resolve().parent.name if in_run else weights.stem
-    return where().runs.with_name("predictions") / name
+    top = where().runs.with_name("predictions")
+    folders = (top / (f"{name}-{i}" if i > 1 else name) for i in itertools.count(1))
+    return next(folder for folder in folders if not _held(folder, asked))
 
 
-def _check_folder(folder: Path, asked: dict[str, Any]) -> None:
-    "UserError if the folder holds anything but a prediction with these weights and inputs."
+def _resume(folder: Path) -> _Done:
+    "What is done of an interrupted prediction; the lines of a frame that is not done are removed."
+    names = {row["name"] for row in _rows(folder / "frames.csv")}
+    for table, columns in TABLES.items():
+        with cannot_be_written(folder / table), replacing(folder / table) as file:
+            file.write(_line(columns.split()).encode() if columns else b"")
+            for row in _rows(folder / table):
+                if row.get("name") in names or table == "skipped.csv":
+                    file.write(_line(list(row.values()) if columns else row).encode())
+    return _Done(folder)
+
+
+def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> _Done:
+    "Prepare the folder: keep what an interrupted prediction of this record has done, or nothing."
+    before = Folder(folder).read_json(SUMMARY)
+    again = before.get("state", "finished") != "finished"
+    again = again and all(before.get(name) == value for name, value in record.items())
     with cannot_be_written(folder):
-        names = set(os.listdir(folder)) - {".lock"} if os.path.lexists(folder) else set()
-    strangers = sorted(names - {*PICTURES, *TABLES, SUMMARY})
-    before = Folder(folder).read_json(SUMMARY).get("asked") if names else asked
-    if strangers or before != asked:
-        what = f"{shown(strangers[0])}, which is no result" if strangers else "another prediction"
-        raise UserError(f"output_dir={str(folder)!r}: holds {what}; write another --output-dir")
-
-
-def _outside(files: Sequence[Path], folder: Path) -> list[Path]:
-    "The files outside the folder of results; UserError if none is left."
-    within = os.path.join(os.path.realpath(folder), "")
-    left = [path for path in files if not os.path.realpath(path).startswith(within)]
-    if not left:
-        raise UserError("no input but what is in the output folder: name other images")
-    return left
-
-
-def _clear_folder(folder: Path, kinds: Sequence[str]) -> None:
-    "Make the folders of these kinds of pictures, and remove the pictures of an earlier prediction."
-    with cannot_be_written(folder):
-        for kind in PICTURES:
-            for path in (*(folder / kind).glob("*.png"), *(folder / kind).glob(".*.tmp")):
-                path.unlink()
+        for kind in KINDS:
+            for path in sorted((folder / kind).glob("*")):
+                if path.suffix == ".tmp" or (path.suffix == KINDS[kind] and not again):
+                    path.unlink()
             if kind in kinds:
                 (folder / kind).mkdir(parents=True, exist_ok=True)
             elif (folder / kind).is_dir():
                 (folder / kind).rmdir()
+        for name in () if again else (*TABLES, COCO):
+            (folder / name).unlink(missing_ok=True)
+    return _resume(folder) if again else _Done()
 
 
 # %%
-test_eq(_output_folder(here / "run" / "best.pt", "").parts[-2:], ("predictions", "run"))
+test_eq(_output_folder(here / "run" / "best.pt", "", {}).parts[-2:], ("predictions", "run"))
 with expect_fail(UserError, contains="which is no result"):
-    _check_folder(here / "one", {})
+    _output_folder(here, here / "two", {})
 
 # %% [markdown]
 # ## All of it
@@ -881,14 +1225,26 @@ _MOST_WARNINGS = 20  # skipped files that are printed
 
 @dataclass
 class Summary:
-    "The counts of a prediction."
+    "The counts of a prediction, those of an interrupted part before it included."
 
     folder: Path
     files: int = 0  # requested
     frames: int = 0  # predicted
     detections: int = 0
     skipped: dict[str, str] = field(default_factory=dict)  # file: why
+    others: dict[str, int] = field(default_factory=dict)  # left out, by suffix
     seconds: float = 0.0
+
+    @classmethod
+    def begin(cls, folder: Path, inputs: Inputs, done: _Done) -> "Summary":
+        "Count what is done already, and print where the prediction resumes."
+        found = cls(folder, len(inputs.files), len(done.frames), others=dict(inputs.others))
+        found.skipped = dict(done.skipped)
+        found.detections = done.detections
+        if done.frames:
+            found.seconds = float(Folder(folder).read_json(SUMMARY).get("seconds", 0))
+            print(f"resume  {folder}: {counted(found.frames, 'frame')} done", file=sys.stderr)
+        return found
 
     @property
     def status(self) -> int:
@@ -898,6 +1254,10 @@ class Summary:
     def __str__(self) -> str:
         "One line."
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
+        if self.others:
+            kinds = sorted(self.others.items(), key=lambda pair: (-pair[1], pair[0]))
+            listed = ", ".join(f"{count} {kind}" for kind, count in kinds)
+            skipped += f", {counted(sum(self.others.values()), 'other')} left out ({listed})"
         return (
             f"{counted(self.frames, 'frame')} of {counted(self.files, 'file')}{skipped}: "
             f"{counted(self.detections, 'detection')} in {duration(self.seconds)}"
@@ -908,13 +1268,13 @@ class Summary:
         self.skipped[str(frame.file)] = frame.error
         count = len(self.skipped)
         if count <= _MOST_WARNINGS:
-            more = f" (further ones are in {SUMMARY} only)" if count == _MOST_WARNINGS else ""
+            more = " (further ones are in skipped.csv only)" if count == _MOST_WARNINGS else ""
             warnings.warn(f"{frame.file}: {frame.error}; skipped{more}", stacklevel=2)
 
     @contextlib.contextmanager
     def recorded(self, **content: Any) -> Iterator[None]:
         "Record the state in the folder: running, then finished, stopped or failed."
-        began, state = time.monotonic(), "running"
+        began, state = time.monotonic() - self.seconds, "running"
 
         def record() -> None:
             self.seconds = round(time.monotonic() - began, 3)
@@ -935,13 +1295,17 @@ class Summary:
 
 # %%
 #| export
-def _batches(frames: Iterable[Frame], tile: int, size: int) -> Iterator[tuple[list[Frame], int]]:
+def _batches(
+    frames: Iterable[Frame], options: Options, size: int
+) -> Iterator[tuple[list[Frame], int]]:
     "Up to `size` consecutive frames that can be predicted together; how many tiles each has."
 
     def kind(frame: Frame) -> tuple[Any, ...]:
         if frame.error:
             return (0,)
-        tiling = Tiling(frame.pixels.shape, tile)
+        if options.base_size:
+            return 1, options.base_size, frame.pixels.ndim
+        tiling = Tiling(frame.pixels.shape, options.tile)
         return len(tiling.places), tiling.padded, frame.pixels.ndim
 
     for (tiles, *_), alike in itertools.groupby(frames, kind):
@@ -949,31 +1313,54 @@ def _batches(frames: Iterable[Frame], tile: int, size: int) -> Iterator[tuple[li
             yield batch, tiles
 
 
-def _predict_into(
+# %%
+#| export
+def _predicted(
     writer: Writer,
-    summary: Summary,
     detector: Callable[..., Tensor],
-    batches: Iterable[tuple[list[Frame], int]],
-    tile: int,
-) -> None:
-    "Predict frames and write the results, until all are done or a stop is requested."
+    frames: Iterable[Frame],
+    options: Options,
+    size: int,  # frames that are predicted together
+) -> Generator[tuple[Frame, int], None, None]:  # each frame, and how many detections it has
+    "Predict frames and write the results; Stopped after a request to stop."
     with Stop() as stop:
 
         def check() -> None:
             if stop.reason:
                 raise Stopped(stop.reason, stop.number)
 
-        for batch, tiles in batches:
+        for batch, tiles in _batches(frames, options, size):
             if batch[0].error:
                 for frame in batch:
-                    summary.skip(frame)
+                    writer.skip(frame)
+                    yield frame, 0
                 continue
-            maps = predict_frames(detector, [frame.pixels for frame in batch], tile, check)
+            pixels = [frame.pixels for frame in batch]
+            maps = predict_frames(detector, pixels, options.tile, options.base_size, check)
             for frame, prob in zip(batch, maps, strict=True):
-                summary.detections += writer.write(frame, prob, tiles)
+                yield frame, writer.write(frame, prob, tiles)
+
+
+def _count(
+    summary: Summary, predicted: Generator[tuple[Frame, int], None, None], total: int
+) -> None:
+    "Count predicted frames, and show how far the prediction is."
+    last, meter = None, cast(Any, bar(predicted, total, "predict", "frames"))
+    with contextlib.closing(predicted):
+        for frame, found in meter:
+            if frame.error:
+                summary.skip(frame)
+            else:
                 summary.frames += 1
+                summary.detections += found
+            if frame.file != last:  # the total began with one frame for each file
+                last, more = frame.file, frame.count - frame.number - 1
+                meter.total += max(more, 0)
+            meter.set_postfix_str(counted(summary.detections, "detection"), refresh=False)
 
 
+# %%
+#| export
 def predict_files(
     weights: str | Path,  # a file, or the folder of a run; empty: the pretrained weights
     inputs: str | Path | Sequence[str | Path],  # images, videos, folders, globs
@@ -981,42 +1368,64 @@ def predict_files(
     device: str = "auto",
     precision: str = "auto",
     tile: int = TILE,  # longest side that is predicted in one piece
-    save: str = "masks,overlays",  # pictures to write: some of PICTURES, or none
+    save: str = "masks,overlays,videos",  # what to write: some of KINDS, or none
     batch_size: int = 4,  # frames of one size that are predicted together; no result depends on it
     num_workers: int = -1,  # 0: no reading ahead; -1: by the device
+    base_size: int = 0,  # side of the square that frames are resized to; 0: they keep their size
+    threshold: float | None = None,  # of the probability; None: the one stored with the weights
+    min_area: int = 1,  # pixels of the smallest detection
+    recursive: bool = False,  # also the folders below an input
 ) -> Summary:
-    "Predict files, and write masks, tables and overlays."
-    _check_tile(tile)
+    "Predict files, and write masks, tables and overlays; an interrupted prediction is resumed."
+    options = Options(tile, base_size, threshold, min_area)
     kinds, path = _kinds_to_save(save), _existing(weights)
-    folder = _output_folder(path, output_dir)
-    named = [inputs] if isinstance(inputs, str | Path) else inputs
-    found = find_files(named)  # a mistyped input is reported first, whatever the folder holds
-    asked = {"weights": str(path), "inputs": [os.path.normpath(text) for text in named]}
-    _check_folder(folder, asked)
-    files = _outside(found, folder)
+    found = find_files(inputs, recursive)  # a mistyped input is reported first
+    asked = _asked(path, found, options, precision, recursive)
+    folder = _output_folder(path, output_dir, asked)
     detector = open_weights(path, device, precision)
-    summary, several = Summary(folder, len(files)), (*VIDEOS, ".tif", ".tiff")
-    total = 0 if any(file.suffix.lower() in several for file in files) else len(files)
+    least = detector.threshold if threshold is None else threshold
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
     with alone(folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
-        _clear_folder(folder, kinds)
-        with (
-            summary.recorded(asked=asked, protocol=_protocol(detector, tile)),
-            Writer(folder, kinds, files, detector.threshold) as writer,
-        ):
-            frames = bar(_read_ahead(files, workers), total, "predict")
-            _predict_into(writer, summary, detector, _batches(frames, tile, batch_size), tile)
+        record = {"asked": asked, "save": kinds, "sha256": digest(path)}
+        done = _begin(folder, kinds, record)
+        left, summary = done.left(found.files), Summary.begin(folder, found, done)
+        with summary.recorded(**record, protocol=_protocol(detector, options, least)):
+            with Writer(folder, kinds, found.files, least, min_area, done.names) as writer:
+                frames = _read_ahead(left, workers, done.lacks)
+                predicted = _predicted(writer, detector, frames, options, batch_size)
+                _count(summary, predicted, len(left))
+            _finish(folder, kinds, found.files)
     return summary
 
 
-def _protocol(detector: Detector | OnnxDetector, tile: int) -> dict[str, Any]:
+def _asked(
+    weights: Path, inputs: Inputs, options: Options, precision: str, recursive: bool
+) -> dict[str, Any]:
+    "What makes two predictions the same: weights, inputs, and settings other than the defaults."
+    asked: dict[str, Any] = options.changed()
+    if precision != "auto":
+        asked["precision"] = precision
+    if recursive:
+        asked["recursive"] = True
+    places = [os.path.abspath(os.path.expanduser(text)) for text in inputs.named]
+    return {"weights": os.path.abspath(weights), "inputs": places, **asked}
+
+
+def _protocol(
+    detector: Detector | OnnxDetector, options: Options, threshold: float
+) -> dict[str, Any]:
     "The protocol of the detections, for summary.json."
+    side = options.base_size
+    size = "each frame at its own, padded by its mirror image to multiples of 16"
     return {
         "weights": detector.name,
-        "size": "each frame at its own, padded by its mirror image to multiples of 16",
-        "tile": tile,
-        "threshold": detector.threshold,
+        "size": f"each frame resized to {side}x{side}, probabilities resized back"
+        if side
+        else size,
+        "tile": options.tile,
+        "threshold": threshold,
+        "min_area": options.min_area,
         "objects": "8-connected, on the whole frame",
         "16 bits": "each frame stretched from its own minimum and maximum",
         "environment": environment(detector.why),

@@ -48,7 +48,7 @@ from mshnet.files import write_json
 from mshnet.model import MSHNet
 from mshnet.places import run_folder
 from mshnet.run import Folder, State, environment
-from mshnet.session import duration
+from mshnet.session import duration, working
 from mshnet.show import Picture, even_steps
 from mshnet.task import Origin, predictions, score_split
 from mshnet.train import Job, beginning, judge_split, train_epoch
@@ -835,7 +835,8 @@ def largest_batch(
     with tempfile.TemporaryDirectory() as tmp:
         while batch <= images:
             own = {"batch_size": batch, "output_dir": f"{tmp}/run", "weight_path": ""}
-            rows.append({"batch": batch} | ask_child({"config": config.model_dump() | own}))
+            with working(f"batch {batch}"):
+                rows.append({"batch": batch} | ask_child({"config": config.model_dump() | own}))
             if "error" in rows[-1]:
                 break
             grows = rows[-1]["peak"] - rows[-1]["before"]
@@ -1121,24 +1122,28 @@ def _models(bench: Bench) -> dict[str, tuple[nn.Module, str]]:  # model on the C
     return found
 
 
+@contextlib.contextmanager
+def _step(text: str) -> Iterator[None]:
+    "Print a step before it begins, and while it runs how long it has taken."
+    print(f"  {text}", file=sys.stderr)
+    with working(text):
+        yield
+
+
 def _measure(bench: Bench, models: dict[str, tuple[nn.Module, str]]) -> dict[str, Any]:
     "Measure limits, rows, starts and projections; print each step before it begins."
-
-    def report(text: str) -> None:
-        print(f"  {text}", file=sys.stderr)
-
     starts, rows = [], []
     for batch in bench.sizes() if bench.device.kind != "xla" else ():
-        report(f"first step and memory, batch {batch}")
-        starts.append(_start_row(bench, batch))
-    report("limits of the device")
-    limits = measure_limits(bench.device)
+        with _step(f"first step and memory, batch {batch}"):
+            starts.append(_start_row(bench, batch))
+    with _step("limits of the device"):
+        limits = measure_limits(bench.device)
     for batch in bench.sizes():
-        report(f"train and its data alone, batch {batch}")
-        rows += _training_rows(bench, batch, limits)
+        with _step(f"train and its data alone, batch {batch}"):
+            rows += _training_rows(bench, batch, limits)
     for name, (model, phase) in models.items():
-        report(f"score, {name} weights")
-        rows += _scoring_rows(bench, name, model, phase, limits)
+        with _step(f"score, {name} weights"):
+            rows += _scoring_rows(bench, name, model, phase, limits)
     scored = next(row for row in rows if row["kind"] == "scores")
     return {
         "limits": asdict(limits),
@@ -1178,7 +1183,8 @@ def bench(
             "protocol": PROTOCOL,
         }
         models = _models(bed)
-        equality = compare(bed, models) if bed.plain else None
+        with working("compare with the plain script"):
+            equality = compare(bed, models) if bed.plain else None
         problem = difference(equality) if equality else ""
         content |= {"equality": equality, "problem": problem}
         if not problem:

@@ -192,9 +192,21 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "longest side predicted in one piece, in pixels; larger frames are cut into "
             "tiles that overlap (a multiple of 16, 128 to 8192, default 1024)",
         },
+        "base_size": {
+            "type": int,
+            "help": "resize each frame to a square of this side, as `mshnet test` does (a multiple "
+            "of 16; default: each frame keeps its size)",
+        },
+        "threshold": {
+            "type": float,
+            "help": "least probability of a detection, 0 to 1 (default: the one stored with the "
+            "weights)",
+        },
+        "min_area": {"type": int, "help": "pixels of the smallest detection (default 1)"},
+        "recursive": {"help": "also predict what lies in folders below an INPUT", **_SWITCH},
         "save": {
-            "help": "pictures to write: some of masks,overlays,probabilities (default: the first "
-            "two), or none"
+            "help": "what to write: some of masks,overlays,probabilities,yolo,videos (default: "
+            "masks,overlays,videos), or none; tables and coco.json are always written"
         },
     },
 }
@@ -202,8 +214,9 @@ _EPILOGS = {  # printed below the flags of a command
     "train": "status: 0 all epochs are done; 75 the time (--max-hours) was over before, the same "
     "command resumes; 2 a mistake or an error; 128 and the number of a signal after a signal",
     "doctor": "status: 0 all is well; 1 a warning; 2 an error, or a mistake in the flags",
-    "predict": "results: predictions/NAME, or --output-dir; no result depends on --batch-size; "
-    "status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
+    "predict": "results: predictions/NAME (NAME-2 if it holds another prediction), or "
+    "--output-dir; no result depends on --batch-size; the same command again resumes after an "
+    "interrupt; status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
 }
 
 
@@ -352,9 +365,12 @@ parse(["data", "sirst"]), parse(["train", "--lr", "0.1", "--ema=0.99"])
 # %%
 #| export
 def _note(line: str) -> None:
-    "Print a line on stderr; nothing if the terminal is gone."
+    "Print a line on stderr, above a progress bar; nothing if the terminal is gone."
     with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
+        if "tqdm" in sys.modules:
+            sys.modules["tqdm"].tqdm.write(line, file=sys.stderr)
+        else:
+            print(line, file=sys.stderr, flush=True)
 
 
 def _which_weights(config: Settings) -> str:
@@ -540,6 +556,7 @@ _RUN: dict[str, Callable[..., int]] = {
     "pack": _pack,
 }
 
+
 # %% [markdown]
 # ## One entry
 #
@@ -547,9 +564,6 @@ _RUN: dict[str, Callable[..., int]] = {
 
 # %%
 #| export
-_ENDS = {"train": STOPPED, "predict": "stopped; what is written is whole"}  # after an interrupt
-
-
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     "Print a warning as one line."
     if first_process():
@@ -577,7 +591,7 @@ def main(
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped has its signal
             if first_process():
-                _note(f"mshnet: {_ENDS.get(command, 'stopped')}")
+                _note(f"mshnet: {STOPPED if command in ('train', 'predict') else 'stopped'}")
             number = getattr(stopped, "number", 2)  # 0: the time is over
             if number:
                 return 128 + number

@@ -11,7 +11,7 @@ import speed
 import torch
 from conftest import TOP
 
-from mshnet import bench
+from mshnet import bench, session
 from mshnet.bench import YARDSTICK, Options, load_yardstick, network_cost, table
 from mshnet.cli import _OPTIONS, main, make_parser
 from mshnet.metrics import find, objects
@@ -90,10 +90,12 @@ def test_what_is_written_can_be_printed_again_and_names_no_folder(both):
     assert "2.31x" in table(earlier) and "2 h 06 min for 400" in table(earlier)
 
 
-def test_without_a_baseline_there_is_no_ratio(tmp_path, capsys):
-    "Ours alone; the cost is hours times the user's rate."
+def test_without_a_baseline_there_is_no_ratio(tmp_path, capsys, monkeypatch):
+    "Ours alone; the cost is hours times the user's rate. Each step shows that it works."
+    monkeypatch.setattr(session, "_EVERY", 0.5)
     assert run(f"{QUICK} --rate 2.5 --output-dir {tmp_path / 'out'}") == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert re.search(r"(?m)^  first step and memory, batch 2: \d+ s so far$", err)
     content = json.loads((tmp_path / "out" / "bench.json").read_text())
     cost = 2.5 * content["projections"][0]["hours"]["ours"]
     assert "ratio" not in out and f"cost at 2.5 an hour: {cost:.2f}" in out

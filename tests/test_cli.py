@@ -1,6 +1,7 @@
 "The command line: what a user's mistakes are answered with, and what the commands print."
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 import torch
 from conftest import make_dataset
 
+from mshnet import session
 from mshnet.cli import main, parse
 from mshnet.core import (
     PRESETS,
@@ -221,6 +223,22 @@ def test_a_run_packed_with_its_weights_only_is_scored_and_not_resumed(capsys, fi
     assert "not a checkpoint to resume" in refused(capsys, f"train --resume {sent / 'best.pt'}")
     (run / "best.pt").unlink()
     assert "has no best.pt yet" in refused(capsys, f"pack {run} --weights-only")
+
+
+def test_long_commands_show_that_they_work(capsys, finished, tmp_path, monkeypatch):
+    "Lines in a log; on a terminal a bar, or the time so far where nothing can be counted."
+    weights = finished / "run" / "best.pt"
+    monkeypatch.setattr(session, "_EVERY", 0.0001)
+    line = f"export --weight-path {weights} --output {tmp_path}/a.safetensors"
+    _, _, scored = call(capsys, f"test --weight-path {weights}")
+    assert re.search(r"(?m)^  score test: \d+ of \d+ batches, \d+ s left$", scored)
+    _, _, exported = call(capsys, line)
+    assert re.search(r"(?m)^  compare safetensors with PyTorch: 0 s so far$", exported)
+    monkeypatch.setattr(session, "watched", lambda: True)
+    _, _, scored = call(capsys, f"test --weight-path {weights}")
+    assert re.search(r"\rscore test: +\d+%\|", scored)
+    _, _, exported = call(capsys, line)
+    assert "\rwrite safetensors: 00:00" in exported
 
 
 def test_a_config_file_of_a_run_repeats_it(capsys, finished, tmp_path):

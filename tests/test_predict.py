@@ -1,7 +1,9 @@
 "Prediction of files: what is exact, what is written, and what bad input is answered with."
 
+import contextlib
 import csv
 import importlib.util
+import io
 import itertools
 import json
 import os
@@ -21,17 +23,20 @@ from scipy.ndimage import gaussian_filter
 from skimage.measure import label, regionprops_table
 
 import mshnet.predict
+import mshnet.session
+from mshnet.augment import resize_square
 from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.model import MSHNet
 from mshnet.predict import (
     Frame,
+    Options,
     Tiling,
     Writer,
     _batches,
     _cut,
+    _encoded,
     _fades,
-    _outside,
     detections,
     find_files,
     frames_of,
@@ -80,10 +85,11 @@ def table(path):
 
 
 def command(capsys, *words):
-    "Status, output and error lines of `mshnet predict`."
+    "Status, output and error lines of `mshnet predict`, but for its progress."
     status = main(["predict", *map(str, words)])
     printed = capsys.readouterr()
-    return status, printed.out, printed.err.splitlines()
+    err = [line for line in printed.err.splitlines() if not line.startswith("  ")]
+    return status, printed.out, err
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +180,7 @@ def test_batch_size_and_company_change_no_bit(weights, shape):
     assert all(map(np.array_equal, alone, together[::-1]))
     assert alone[0].std() > 0
     for size, want in ((1, [1, 1, 1]), (2, [2, 1]), (4, [3])):
-        sizes = [len(batch) for batch, _ in _batches(frames, 128, size)]
+        sizes = [len(batch) for batch, _ in _batches(frames, Options(tile=128), size)]
         assert sizes == (want if shape[0] <= 128 else [1, 1, 1])
     if shape[0] <= 128:  # through the other door of the library
         rgb = torch.from_numpy(frames[0].pixels).expand(1, 3, -1, -1)
@@ -305,23 +311,26 @@ def test_a_file_that_cannot_be_read_has_its_reason(tmp_path, monkeypatch):
 
 def test_inputs_are_found_once_in_order(tmp_path, monkeypatch):
     "Files, folders, globs; not hidden, not below a folder, and not in the results."
-    for name in ("b.png", "a.PNG", "._b.png", "notes.txt", "deep/c.jpg", "out/masks/b.png"):
+    files = ("b.png", "a.PNG", "._b.png", "notes.txt", "deep/c.jpg", "out/masks/b.png")
+    for name in (*files, "out/summary.json", "out/frames.csv", "other/top/d.webp"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     here = str(tmp_path)
 
-    def names(*inputs):
-        return [p.name for p in _outside(find_files(inputs), tmp_path / "out")]
+    def names(*inputs, recursive=False):
+        return [p.name for p in find_files(inputs, recursive).files]
 
     assert names(here) == ["a.PNG", "b.png"]
     assert names(f"{here}/b.png", here) == ["b.png", "a.PNG"]
-    assert names(f"{here}/**/*.*") == ["a.PNG", "b.png", "c.jpg"]
+    for inputs in ([f"{here}/**/*.*"], [f"{here}/**"]):
+        assert names(*inputs) == ["a.PNG", "b.png", "c.jpg", "d.webp"]
     assert names(f"{here}/[ab]*") == ["a.PNG", "b.png"]
     assert names(f"{here}/d*") == ["c.jpg"]  # folders, as the shell makes of it
-    with pytest.raises(UserError, match="no input but what is in the output folder"):
-        names(f"{here}/out/masks")
-    with pytest.raises(UserError, match=r"no image and no video .*; did you mean .*masks.?"):
-        names(f"{here}/out")
+    for earlier in ("out", "out/masks", "out/masks/b.png"):
+        with pytest.raises(UserError, match="no input but the results of an earlier prediction"):
+            names(f"{here}/{earlier}")
+    with pytest.raises(UserError, match=r"no image and no video .*; did you mean .*top.?"):
+        names(f"{here}/other")
     monkeypatch.setattr(Path, "iterdir", lambda folder: os.listdir(folder / "closed"))
     with pytest.raises(UserError, match="cannot be read"):
         names(here)
@@ -355,11 +364,11 @@ def test_tables_masks_and_overlays(tmp_path, weights, by_pixels):
     assert (record["state"], record["frames"], record["skipped"]) == ("finished", 2, {})
 
 
-def test_probabilities_keep_the_threshold(tmp_path):
+def test_probabilities_keep_the_threshold():
     "A value of 32,768 or more is a probability above 0.5, and nothing else is; 1 fits."
     around = np.nextafter(np.float32(0.5), np.float32([0, 0.5, 1]))
     prob = np.float32([[0, *around, 1, 1 + 1e-6]])
-    kept = Writer(tmp_path, [], []).picture("probabilities", None, prob, None)
+    kept = Image.open(io.BytesIO(_encoded("probabilities", prob, prob, None)))
     assert np.asarray(kept).tolist() == [[0, 32767, 32767, 32768, 65535, 65535]]
 
 
@@ -440,6 +449,270 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path, weights, by_pix
     assert len(by_pixels) == 2  # refused before the weights were read
 
 
+# Settings, formats, and what a folder really holds
+
+
+def test_threshold_and_smallest_area_decide_in_every_result(tmp_path, weights, by_pixels):
+    "Masks, tables and labels agree; without a threshold it is the one of the weights."
+    image = np.full((64, 64), 20, np.uint8)
+    for row, size, grey in ((4, 1, 250), (20, 2, 250), (40, 3, 150)):
+        image[row : row + size, row : row + size] = grey
+    Image.fromarray(image).save(tmp_path / "a.png")
+
+    def areas(name, **how):
+        out = tmp_path / name
+        predict_files(weights, tmp_path / "a.png", out, save="masks,yolo", **how)
+        found = [int(row["area"]) for row in table(out / "detections.csv")]
+        assert np.count_nonzero(Image.open(out / "masks" / "a.png")) == sum(found)
+        assert len((out / "yolo" / "a.txt").read_text().splitlines()) == len(found)
+        return found
+
+    assert areas("default") == [1, 4, 9]  # above 0.5
+    assert areas("strict", threshold=0.8) == [1, 4]
+    assert areas("large", min_area=4) == [4, 9]
+    record = json.loads((tmp_path / "large" / "summary.json").read_text())
+    assert (record["protocol"]["threshold"], record["protocol"]["min_area"]) == (0.5, 4)
+
+
+def test_base_size_predicts_what_is_scored(weights):
+    "The square that `mshnet test` scores, bit for bit; and back at the size of the frame."
+    detector, frame = open_weights(weights, "cpu"), noise(80, 120)
+    square = resize_square(frame, np.zeros((1, 1), np.uint8), 64)[0]
+    scored = predict(weights, torch.from_numpy(square.copy()).expand(1, 3, -1, -1), "cpu")[
+        0, 0
+    ].numpy()
+    assert np.array_equal(predict_frame(detector, square, base_size=64), scored)
+    whole = predict_frame(detector, frame, base_size=64)
+    want = Image.fromarray(scored).resize((120, 80), Image.Resampling.BILINEAR)
+    assert np.array_equal(whole, np.asarray(want))
+    assert not np.array_equal(whole, predict_frame(detector, frame))
+    frames = [Frame(Path("a"), i, False, noise(60 + i, 90)) for i in range(3)]
+    [(batch, tiles)] = _batches(frames, Options(base_size=64), 4)  # of any size, together
+    assert (len(batch), tiles) == (3, 1)
+
+
+@pytest.mark.parametrize("suffix", [".webp", ".gif"])
+def test_webp_and_gif_are_read_with_their_pictures(tmp_path, suffix):
+    "One picture is a frame like a PNG's; an animation has several."
+    grey = noise(20, 30)
+    Image.fromarray(grey).save(tmp_path / f"a{suffix}", lossless=True)
+    [frame] = frames_of(tmp_path / f"a{suffix}")
+    assert frame.single and np.array_equal(frame.pixels, grey)
+    pictures = [Image.fromarray(noise(20, 30, seed=i)) for i in range(3)]
+    more = {"save_all": True, "append_images": pictures[1:], "lossless": True, "duration": 90}
+    pictures[0].save(tmp_path / f"b{suffix}", **more)
+    frames = list(frames_of(tmp_path / f"b{suffix}"))
+    assert [(f.number, f.single, f.count) for f in frames] == [(i, False, 3) for i in range(3)]
+    assert np.array_equal(frames[2].pixels, np.asarray(pictures[2]))
+
+
+def test_what_a_shell_glob_brings_along_is_counted(
+    tmp_path, weights, by_pixels, capsys, monkeypatch
+):
+    "Texts, a broken link and an earlier prediction are no mistake, and no reason for status 1."
+    monkeypatch.chdir(put(tmp_path, ["a.png", "b.webp", "deep/c.gif"]))
+    for name in ("notes.txt", "more.txt", "README"):
+        (tmp_path / name).touch()
+    (tmp_path / "gone.png").symlink_to("nowhere.png")
+    want = "4 others left out (2 .txt, 1 behind a broken link, 1 without a suffix)"
+    for folder in ("some", "some-2"):  # the second time the shell names the first's results too
+        inputs = [*sorted(Path().glob("*")), *Path("predictions").glob("*")]
+        status, printed, err = command(capsys, *inputs, "--weight-path", weights)
+        assert (status, err) == (0, [])
+        assert f"3 frames of 3 files, {want}: " in printed
+        record = json.loads((tmp_path / "predictions" / folder / "summary.json").read_text())
+        assert record["others"][".txt"] == 2
+
+
+def test_folders_below_are_read_once_whatever_links_lead_to_them(
+    tmp_path, weights, by_pixels, capsys
+):
+    "Two loops would be 2^40 folders; the results of the first time are no input of the second."
+    put(tmp_path, ["a.png", "deep/b.png", "deep/er/c.png"])
+    (tmp_path / "deep" / "up").symlink_to(tmp_path)
+    (tmp_path / "deep" / "er" / "again").symlink_to(tmp_path)
+    (tmp_path / "self").symlink_to("self")
+    out = tmp_path / "deep" / "out"
+    words = [tmp_path, "--recursive", "--weight-path", weights, "--output-dir", out]
+    for _ in range(2):
+        status, printed, _ = command(capsys, *words)
+        assert status == 0 and "3 frames of 3 files" in printed
+    assert len(find_files(f"{tmp_path}/**/*.png").files) == 3
+
+
+def test_coco_and_yolo_hold_the_boxes_of_the_tables(tmp_path, weights, by_pixels):
+    "COCO: left, top, width, height in pixels; YOLO: centre and size in fractions."
+    image, _ = spots(90, 130)
+    put(tmp_path, ["empty.png"])
+    Image.fromarray(image * 0).save(tmp_path / "empty.png")
+    Image.fromarray(image).save(tmp_path / "some.png")
+    out = tmp_path / "out"
+    predict_files(weights, tmp_path, out, save="yolo")
+    rows, coco = table(out / "detections.csv"), json.loads((out / "coco.json").read_text())
+    assert [x["file_name"] for x in coco["images"]] == [
+        str(tmp_path / f) for f in ("empty.png", "some.png")
+    ]
+    assert len(coco["annotations"]) == len(rows) > 4
+    lines = (out / "yolo" / "some.txt").read_text().splitlines()
+    for row, found, line in zip(rows, coco["annotations"], lines, strict=True):
+        left, top, right, bottom = (int(row[k]) for k in ("left", "top", "right", "bottom"))
+        assert found["bbox"] == [left, top, right - left, bottom - top]
+        assert (found["image_id"], found["category_id"], found["area"]) == (2, 1, 9)
+        kind, x, y, width, height, peak = map(float, line.split())
+        assert (kind, x * 130, y * 90) == pytest.approx((0, left + 1.5, top + 1.5), abs=1e-3)
+        assert (width * 130, height * 90) == pytest.approx((3, 3), abs=1e-3)
+        assert peak == pytest.approx(found["score"], abs=1e-5)
+    assert (out / "yolo" / "empty.txt").read_text() == ""
+
+
+def test_a_video_gets_a_video_of_its_overlays(tmp_path, weights, by_pixels):
+    "As long as the source, at its rate, with a box around the moving target."
+    av = pytest.importorskip("av", reason="needs the extra video")
+    from imageio.v3 import imwrite
+
+    clip = np.full((12, 300, 401, 3), 20, np.uint8)
+    for i in range(12):
+        clip[i, 100:106, 20 + 20 * i : 26 + 20 * i] = 250
+    path = tmp_path / "clip.avi"
+    imwrite(path, clip, plugin="pyav", codec="ffv1", fps=5)
+    out = tmp_path / "out"
+    summary = predict_files(weights, path, out)
+    assert (summary.frames, summary.detections) == (12, 12)
+    with av.open(str(out / "videos" / "clip.mp4")) as made:
+        stream = made.streams.video[0]
+        pictures = [x.to_ndarray(format="rgb24") for x in made.decode(stream)]
+    assert (len(pictures), stream.average_rate) == (12, 5)
+    stills = [np.asarray(Image.open(out / "overlays" / f"clip_{i:05}.png")) for i in (0, 11)]
+    for still, picture in zip(stills, (pictures[0], pictures[-1]), strict=True):
+        height, width, _ = picture.shape
+        assert np.abs(still[:height, :width].astype(int) - picture).mean() < 3
+        assert (picture[..., 0].astype(int) - picture[..., 2] > 60).any(), "no orange box"
+
+
+# Interrupted, and resumed
+
+
+def results(out):
+    "The content of all results but the record."
+    files = [p for p in out.rglob("*") if p.is_file() and p.name not in ("summary.json", ".lock")]
+    return {p.relative_to(out): p.read_bytes() for p in files}
+
+
+def mixed(folder):
+    "Five images, a TIFF of six pages, a broken image."
+    put(folder, [f"{i}.png" for i in (0, 1, 2, 7, 8)], 40)
+    sheets = [Image.fromarray(noise(40, 40, seed=9 + i)) for i in range(6)]
+    sheets[0].save(folder / "4.tif", save_all=True, append_images=sheets[1:])
+    (folder / "3.png").write_bytes(b"no image")
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:.*unreadable image")
+@pytest.mark.parametrize("at", [0, 1, 3, 4, 6, 8, 10])
+@pytest.mark.parametrize("how", ["before", "torn"])
+def test_an_interrupted_prediction_resumes_at_its_frame(
+    tmp_path, weights, by_pixels, monkeypatch, at, how
+):
+    "At any frame, also within a TIFF and a table: no frame twice, the same bytes as in one go."
+    data, out = mixed(tmp_path / "data"), tmp_path / "out"
+    predict_files(weights, data, tmp_path / "whole")
+    written, write = [], Writer.write
+
+    def writes(self, frame, prob, tiles):
+        if len(written) == at and how == "before":
+            raise KeyboardInterrupt
+        written.append((frame.file.name, frame.number))
+        found = write(self, frame, prob, tiles)
+        if len(written) == at + 1 and how == "torn":  # killed while the next lines were written
+            for name in ("detections.csv", "detections.jsonl", "frames.csv"):
+                self.tables[name].write(f"{frame.file},9")
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(Writer, "write", writes)
+    with pytest.raises(KeyboardInterrupt):
+        predict_files(weights, data, out)
+    assert json.loads((out / "summary.json").read_text())["state"] == "stopped"
+    monkeypatch.setattr(Writer, "write", lambda *x: written.append(x[1]) or write(*x))
+    summary = predict_files(weights, data, out)
+    assert len(written) == 11 == summary.frames
+    assert (list(summary.skipped), summary.status) == ([str(data / "3.png")], 1)
+    assert results(out) == results(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", ["save", "threshold", "weights", "finished"])
+def test_only_the_same_prediction_is_resumed(tmp_path, weights, by_pixels, monkeypatch, change):
+    "Other kinds of results, other weights of one name, or a finished one: it begins anew."
+    put(tmp_path / "data", ["0.png", "1.png"])
+    own = tmp_path / "own.pt"
+    own.write_bytes(weights.read_bytes())
+    seen = []
+    write = Writer.write
+
+    def writes(self, frame, prob, tiles):
+        seen.append(frame.file.name)
+        if len(seen) == 2 and change != "finished":
+            raise KeyboardInterrupt
+        return write(self, frame, prob, tiles)
+
+    monkeypatch.setattr(Writer, "write", writes)
+    with contextlib.suppress(KeyboardInterrupt):
+        predict_files(own, tmp_path / "data", tmp_path / "out")
+    how = {"save": "masks"} if change == "save" else {}
+    if change == "weights":
+        own.write_bytes(weights.read_bytes() + b"x")
+    if change == "threshold":
+        with pytest.raises(UserError, match="another prediction"):
+            predict_files(own, tmp_path / "data", tmp_path / "out", threshold=0.3)
+        return
+    predict_files(own, tmp_path / "data", tmp_path / "out", **how)
+    assert seen == ["0.png", "1.png"] * 2
+
+
+def test_another_prediction_gets_a_folder_of_its_own(tmp_path, weights, by_pixels, monkeypatch):
+    "Other inputs or settings: NAME-2; the same again: its own folder; a file of the user's: kept."
+    monkeypatch.chdir(put(tmp_path, ["a.png", "b.png"]))
+
+    def folder(name, **how):
+        return predict_files(weights, name, **how).folder.as_posix()
+
+    assert folder("a.png") == "predictions/some"
+    assert folder("b.png") == "predictions/some-2"
+    assert folder("a.png", min_area=3) == "predictions/some-3"
+    (tmp_path / "predictions" / "some-4").mkdir()
+    (tmp_path / "predictions" / "some-4" / "thesis.tex").touch()
+    assert folder("b.png", recursive=True) == "predictions/some-5"
+    assert [folder("a.png"), folder("b.png")] == ["predictions/some", "predictions/some-2"]
+    assert folder(tmp_path / "a.png") == "predictions/some"  # the same file
+
+
+# How far it is
+
+
+class Terminal(io.StringIO):
+    "A terminal, as far as a program sees it."
+
+    def isatty(self):
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
+    tmp_path, weights, by_pixels, capsys, monkeypatch
+):
+    "With the frames, the detections and the time left; pages of a TIFF count."
+    data = mixed(tmp_path)
+    monkeypatch.setattr(mshnet.session, "_EVERY", 0)
+    words = [data, "--weight-path", weights, "--output-dir", tmp_path / "out"]
+    main(["predict", *map(str, words)])
+    lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("  predict: ")]
+    assert re.match(r"  predict: 1 of 7 frames, \d+ detections, \d+ s left$", lines[0])
+    assert lines[-1].startswith("  predict: 12 of 12 frames, ") and lines[-1].endswith("0 s left")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    main(["predict", *map(str, words)])
+    assert re.search(r"\rpredict: +\d+%\|.* 0/7 \[", terminal.getvalue())
+    assert "warning: " in terminal.getvalue() and "  predict: " not in terminal.getvalue()
+
+
 # Bad input, and a bad moment
 
 
@@ -470,7 +743,16 @@ MISTAKES = {
     "no hits": (["{dir}/*.bmp"], "no image and no video"),
     "format": (["{dir}/a.png", "--save", "mask"], "did you mean 'masks'?"),
     "no format": (["{dir}/a.png", "--save", "masks,gif"], "masks,overlays,probabilities"),
-    "tile": (["{dir}/a.png", "--tile", "1000"], "a multiple of 16"),
+    "tile": (
+        ["{dir}/a.png", "--tile", "1000"],
+        "tile=1000 is not possible: write a multiple of 16",
+    ),
+    "base size": (["{dir}/a.png", "--base-size", "100"], "base_size=100 is not possible"),
+    "threshold": (["{dir}/a.png", "--threshold", "50"], "write a number from 0 to 1"),
+    "not a threshold": (["{dir}/a.png", "--threshold", "nan"], "write a number from 0 to 1"),
+    "area": (["{dir}/a.png", "--min-area", "0"], "write a number of pixels, at least 1"),
+    "flag": (["{dir}/a.png", "--treshold", "0.3"], "did you mean 'threshold'?"),
+    "broken link": (["{dir}/gone.png"], "no image and no video"),
     "missing weights": (["{dir}/a.png", "--weight-path", "{dir}/x.pt"], "github.com"),
     "no weights in it": (["{dir}/a.png", "--weight-path", "{dir}/a.png"], "not a torch file"),
 }
@@ -482,6 +764,7 @@ def test_a_mistake_is_one_line_and_leaves_no_trace(tmp_path, weights, capsys, ki
     monkeypatch.chdir(put(tmp_path, ["a.png"]))
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").touch()
+    (tmp_path / "gone.png").symlink_to("nowhere.png")
     words, reason = MISTAKES[kind]
     before = sorted(tmp_path.rglob("*"))
     words = [word.format(dir=tmp_path) for word in words]
@@ -505,7 +788,7 @@ def test_ctrl_c_leaves_whole_files(tmp_path, weights):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "mshnet: stopped; what is written is whole"
+    assert err.splitlines()[-1] == "mshnet: stopped; run the same command again to resume"
     assert json.loads((out / "summary.json").read_text())["state"] == "stopped"
     done = table(out / "frames.csv")
     assert 3 <= len(done) < 200
