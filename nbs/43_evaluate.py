@@ -32,6 +32,7 @@ from mshnet.core import (
     UserError,
     as_user_error,
     configure,
+    resolve,
     settings_class,
     settings_from,
 )
@@ -184,7 +185,7 @@ print(again.scores, "|", again.protocol["chosen"])
 # %% [markdown]
 # ## Predicting
 #
-# A `Detector` takes images in memory, of any size that the network accepts, and returns one probability for each pixel. It reads the weights and moves them to the device once. Higher up, `mshnet.predict.predict` adds files and any size.
+# A `Detector` takes images in memory, of any size that the network accepts, and returns one probability for each pixel. It reads the weights and moves them to the device once. `predict` also takes files, and images of any size; [predict](53_predict.ipynb) has the details.
 
 # %%
 #| export
@@ -256,6 +257,11 @@ def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H
     return model(normalise(images), deep=deep)[1].float()
 
 
+def predict(*args: Any, **settings: Any) -> Any:
+    "The same as `mshnet.predict.predict`, which also takes files."
+    return resolve("mshnet.predict:predict")(*args, **settings)
+
+
 # %%
 images = torch.randint(0, 256, (3, 3, 48, 32), dtype=torch.uint8)
 detector = Detector(model, "cpu")
@@ -264,4 +270,5 @@ test_close(torch.sigmoid(logits_of(model, images, True)).detach(), probs, eps=0.
 test_close(detector(images[2:]), probs[2:], eps=1e-2)
 with expect_fail(UserError, contains="not uint8"):
     detector(images.float())
+test_eq(predict(model, images, "cpu").shape, probs.shape)
 detector.name, detector.why, tuple(probs.shape)
