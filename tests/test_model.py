@@ -289,7 +289,7 @@ def test_a_model_for_one_channel_refuses_weights_for_three(model, tmp_path):
     [
         (b"\n<!DOCTYPE html><html>quota exceeded</html>", "a web page: download"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-        (gzip.compress(b"run"), "an archive: unpack"),
+        (gzip.compress(b"run", mtime=0), "an archive: unpack"),
         (None, "a packed run: unpack"),
     ],
 )
