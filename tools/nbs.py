@@ -488,7 +488,7 @@ def pulled(root: Path, path: Path) -> tuple[str, str]:
 
 def test(root: Path, names: list[str]) -> int:
     "Run the lesson cells of the numbered notebooks and the guides, all or those named."
-    kinds = ("[0-9][0-9]_*.ipynb", "guides/*.ipynb")
+    kinds = ("[0-9][0-9]_*.ipynb", "*/[0-9][0-9]_*.ipynb", "guides/*.ipynb")
     chosen = sorted(p.stem for kind in kinds for p in (root / "nbs").glob(kind))
     if names:
         wanted = {Path(name).stem for name in names}
