@@ -501,8 +501,7 @@ def prepare_step(
 ) -> None:
     "Average the weights before a step, and set the step's learning rate in every group."
     if state.ema is not None:
-        decay = min(task.config.ema, (1 + step) / (10 + step))
-        average(state.ema, state.model, device.number(1 - decay))
+        average(state.ema, state.model, device.number(1 - task.decay(step)))
     factor = task.rate(step, per_epoch) / task.config.lr
     for group in state.optimizer.param_groups:
         group["lr"] = device.number(group.setdefault("initial_lr", group["lr"]) * factor)

@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 
 from mshnet.core import Settings
 
+
 # %% [markdown]
 # A run of task `eit` has the settings of every run (epochs, learning rate, device ...) and the ones of this page. Reading them needs no torch, so `mshnet train --task eit --help` answers at once.
 #
@@ -50,6 +51,13 @@ class TankFields(BaseModel):
     )
     gains: float = Field(
         default=0.02, ge=0, le=1, description="spread of the gains of simulated electrodes"
+    )
+    jitter: float = Field(
+        default=0.15,
+        ge=0,
+        le=1,
+        description="spread of the size of a training measurement (its logarithm), because contrast "
+        "and current of real tanks are known roughly",
     )
     augment: Literal["turns", "none"] = Field(
         default="turns",
@@ -116,6 +124,7 @@ _PUBLISHED: dict[str, Any] = {
     "scales": 4,
     "hints": 0,
     "augment": "none",
+    "jitter": 0.0,
     "ema_law": "paper",
     "optimizer": "adam",
     "lr": 1e-5,
@@ -144,9 +153,7 @@ class EitConfig(Settings, DiffusionFields, TankFields):
     batch_size: int = Field(
         default=32, ge=1, le=65_536, description="samples per step, over all devices"
     )
-    epochs: int = Field(
-        default=20, ge=1, le=1_000_000, description="passes over the training data"
-    )
+    epochs: int = Field(default=20, ge=1, le=1_000_000, description="passes over the training data")
     eval_every: int = Field(
         default=10, ge=1, le=1_000_000, description="epochs between two scorings"
     )

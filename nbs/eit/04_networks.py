@@ -1,7 +1,7 @@
 # %% [markdown]
 # # networks
 #
-# > Three networks that guess the picture in a tank: the published DiT at every size, the same with a hint, and a U-Net.
+# > The networks that clean a noisy picture: the published DiT at every size, a U-Net, and either of them beside a linear first guess.
 
 # %%
 #| default_exp eit.networks
@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+
 # %% [markdown]
 # A diffusion model needs one network: given a noisy picture, the amount of noise and the measured voltages, it returns the picture without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights.
 #
-# All networks here are called alike: `network(noisy, level, condition)`. The condition is a stack of small maps, of which the first is the map of the voltages (16x16).
+# All networks here are called alike: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
 #
 # ## Where a token is, and when
 #
@@ -68,6 +69,7 @@ axis.set(xlabel="token, row by row of an 8x8 grid", ylabel="channel")
 axis.set_title("columns repeat in each row; rows stay and then change")
 plt.show()
 test_eq(code[1, :32], code[9, :32])  # the same column
+
 
 # %% [markdown]
 # ## A block
@@ -186,6 +188,7 @@ nn.init.zeros_(block.adaLN_modulation[1].bias)
 test_eq(block(x, time), x)
 test_close(Norm(32)(x).norm(dim=-1), torch.full((2, 64), 32**0.5), 1e-4)
 test_eq(Attention(32, 4)(x).shape, x.shape)
+
 
 # %% [markdown]
 # ## The whole
@@ -367,7 +370,11 @@ with torch.device("meta"):
 test_eq(sum(w.numel() for w in published.parameters()), 109_719_108)
 test_eq(sum(w.numel() for w in published.parameters() if w.requires_grad), 107_621_956)
 small = DiT(size=32, patch=4, width=32, heads=4, scales=2)
-noisy, level, condition = torch.randn(2, 1, 32, 32), torch.tensor([7, 812]), torch.randn(2, 1, 16, 16)
+noisy, level, condition = (
+    torch.randn(2, 1, 32, 32),
+    torch.tensor([7, 812]),
+    torch.randn(2, 1, 16, 16),
+)
 test_eq(small(noisy, level, condition), torch.zeros(2, 1, 32, 32))
 test_eq(enlarge(condition, 2)[:, :, ::2, 1::2], condition)
 with expect_fail(ValueError, contains="size / patch must be a multiple of 4 and of 16"):
@@ -425,6 +432,7 @@ class UNet(nn.Module):
         sizes = zip([4 * width, 3 * width], [2 * width, width], strict=True)
         self.ups = nn.ModuleList([_Convs(a, b, 2 * width) for a, b in sizes])
         self.out = nn.Conv2d(width, 1, 1)
+        _zero(self.out)
 
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
         "[B,1,S,S], [B] time 0..999, [B,hints,s,s] where s divides S -> [B,1,S,S] without noise."
@@ -444,3 +452,40 @@ class UNet(nn.Module):
 unet = UNet()
 test_eq(unet(noisy, level, condition).shape, (2, 1, 32, 32))
 f"{sum(w.numel() for w in unet.parameters()):,} parameters"
+
+
+# %% [markdown]
+# ## A first guess
+#
+# A small network need not learn from nothing what a matrix does well: a linear reconstruction explains most of a tank. `Guided` multiplies the voltages by fixed matrices, shows the results to a network as further maps, and adds the network's output to the first of them. Before the first step of training it *is* the linear reconstruction. Training can only be spent on what a matrix cannot do.
+#
+# The matrices are weights that are not trained. So a checkpoint holds them, and a prediction needs neither a simulator nor the training data.
+
+# %%
+#| export
+class Guided(nn.Module):
+    "A network beside linear reconstructions; called like the network alone, with one 16x16 map."
+
+    def __init__(
+        self,
+        network: nn.Module,  # made with 1 + hints maps; its last layer starts at zero
+        guesses: Tensor,  # [hints, S * S, 256] matrices from the map to a picture; [0] is added to
+    ) -> None:
+        super().__init__()
+        self.guesses = nn.Parameter(guesses.clone(), requires_grad=False)
+        self.network = network
+
+    def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
+        "[B,1,S,S], [B] time 0..999, [B,1,16,16] -> [B,1,S,S] without noise."
+        size = noisy.shape[-1]
+        found = F.linear(condition.flatten(1), self.guesses.flatten(0, 1))
+        guess = found.view(len(noisy), -1, size, size)
+        maps = torch.cat([enlarge(condition, size // condition.shape[-1]), guess], 1)
+        picture: Tensor = guess[:, :1] + self.network(noisy, level, maps)
+        return picture
+
+
+# %%
+guided = Guided(UNet(hints=3), torch.randn(2, 32 * 32, 256) / 16)
+guess = (condition.flatten(1) @ guided.guesses[0].T).view(2, 1, 32, 32)
+test_close(guided(noisy, level, condition), guess, 1e-4)

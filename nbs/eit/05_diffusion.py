@@ -74,6 +74,7 @@ for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
 plt.show()
 test_close(noise_of(noisy, picture, kept_share()[999]), noise, 1e-4)
 
+
 # %% [markdown]
 # The network sees the noisy picture, the time and the voltages, and predicts the picture itself; the loss is the mean absolute error. (Others predict the noise. For a picture that is mostly empty, predicting it directly trains faster.)
 #
