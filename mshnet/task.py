@@ -151,6 +151,10 @@ class Task:
         counts = ", ".join(f"{len(data)} {name}" for name, data in parts.items())
         return {"data": f"{parts['train'].source}: {counts}"}
 
+    def memory(self, each: int, precision: str) -> float | None:  # None: unknown
+        "The least memory, in GB, that training takes on a device for its part of a batch."
+        return None
+
     def facts(self, data: Any) -> dict[str, Any]:
         "Facts of the training data for an epoch's log line."
         return {}

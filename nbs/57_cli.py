@@ -61,7 +61,15 @@ _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
 _SCORING += ["scenes", "on_bad_image"]
-_PREDICTING = ["task", "weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"]
+_PREDICTING = [
+    "task",
+    "weight_path",
+    "output_dir",
+    "batch_size",
+    "num_workers",
+    "device",
+    "precision",
+]
 _LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),

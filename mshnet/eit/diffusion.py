@@ -8,6 +8,7 @@ __all__ = ['STEPS', 'kept_share', 'amounts', 'mix', 'noise_of', 'times', 'sample
 # %% ../../nbs/eit/05_diffusion.ipynb #c-from-collections-abc-import-callable
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -63,7 +64,7 @@ def sample(
 ) -> Tensor:  # [B,1,S,S]
     "Pictures from noise, in as many steps as there are noises."
     noisy, path = noise[0], times(len(noise))
-    for i, (now, then) in enumerate(zip(path, path[1:], strict=False)):
+    for i, (now, then) in enumerate(pairwise(path)):
         picture = denoise(noisy, torch.full_like(noisy[:, 0, 0, 0], now)).float()
         if then < 0:
             break
@@ -77,13 +78,12 @@ def sample(
 def draw_noise(
     seed: int,
     row: int,  # index of the measurement
-    samples: int,
-    steps: int,  # K
+    count: int,  # of samples times steps
     size: int,
-) -> np.ndarray:  # [samples, K, size, size] float32
-    "The noise of all steps of a measurement's samples, the same on every machine and in every run."
+) -> np.ndarray:  # [count, size, size] float32
+    "The noise for the samples of a measurement, the same on every machine and in every run."
     numbers = np.random.default_rng([seed, row, 0xE17])
-    return numbers.standard_normal((samples, steps, size, size), dtype=np.float32)
+    return numbers.standard_normal((count, size, size), dtype=np.float32)
 
 # %% ../../nbs/eit/05_diffusion.ipynb #published_decay
 def published_decay(

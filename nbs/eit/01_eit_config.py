@@ -56,8 +56,8 @@ class TankFields(BaseModel):
         default=0.15,
         ge=0,
         le=1,
-        description="spread of the size of a training measurement (its logarithm), because contrast "
-        "and current of real tanks are known roughly",
+        description="spread of the size of a training measurement (its logarithm), because "
+        "contrast and current of real tanks are known roughly",
     )
     augment: Literal["turns", "none"] = Field(
         default="turns",
@@ -86,7 +86,7 @@ class DiffusionFields(BaseModel):
     width: int = Field(default=64, ge=8, le=1024, multiple_of=8, description="channels")
     heads: int = Field(default=4, ge=1, le=64, description="attention heads of the dit")
     scales: int = Field(
-        default=2, ge=1, le=6, description="how often the dit halves its grid of tokens"
+        default=1, ge=1, le=6, description="how often the dit halves its grid of tokens"
     )
     hints: int = Field(
         default=2,
@@ -96,7 +96,8 @@ class DiffusionFields(BaseModel):
         "weak, medium and strong regularisation",
     )
     loss: Literal["l1", "l2"] = Field(
-        default="l1", description="error of a picture: mean absolute or mean square"
+        default="l2",
+        description="error of a picture: mean absolute (l1, as published) or mean square",
     )
     ema_law: Literal["steps", "paper"] = Field(
         default="steps",
@@ -125,6 +126,7 @@ _PUBLISHED: dict[str, Any] = {
     "hints": 0,
     "augment": "none",
     "jitter": 0.0,
+    "loss": "l1",
     "ema_law": "paper",
     "optimizer": "adam",
     "lr": 1e-5,

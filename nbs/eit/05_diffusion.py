@@ -15,6 +15,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 #| export
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -100,7 +101,7 @@ def sample(
 ) -> Tensor:  # [B,1,S,S]
     "Pictures from noise, in as many steps as there are noises."
     noisy, path = noise[0], times(len(noise))
-    for i, (now, then) in enumerate(zip(path, path[1:], strict=False)):
+    for i, (now, then) in enumerate(pairwise(path)):
         picture = denoise(noisy, torch.full_like(noisy[:, 0, 0, 0], now)).float()
         if then < 0:
             break
@@ -158,18 +159,17 @@ test_close(decided.mean().item(), 0.5, 0.15)
 def draw_noise(
     seed: int,
     row: int,  # index of the measurement
-    samples: int,
-    steps: int,  # K
+    count: int,  # of samples times steps
     size: int,
-) -> np.ndarray:  # [samples, K, size, size] float32
-    "The noise of all steps of a measurement's samples, the same on every machine and in every run."
+) -> np.ndarray:  # [count, size, size] float32
+    "The noise for the samples of a measurement, the same on every machine and in every run."
     numbers = np.random.default_rng([seed, row, 0xE17])
-    return numbers.standard_normal((samples, steps, size, size), dtype=np.float32)
+    return numbers.standard_normal((count, size, size), dtype=np.float32)
 
 
 # %%
-test_eq(draw_noise(0, 7, 2, 5, 32), draw_noise(0, 7, 2, 5, 32))
-assert not np.array_equal(draw_noise(0, 7, 1, 1, 32), draw_noise(0, 8, 1, 1, 32))
+test_eq(draw_noise(0, 7, 10, 32), draw_noise(0, 7, 10, 32))
+assert not np.array_equal(draw_noise(0, 7, 1, 32), draw_noise(0, 8, 1, 32))
 
 
 # %% [markdown]
