@@ -23,7 +23,7 @@ class TankFields(BaseModel):
         "real ones: those of the folder test2017 or test2023 of dataset_dir",
     )
     tanks: int = Field(
-        default=4096, ge=8, le=1_000_000, description="simulated training tanks, without a data set"
+        default=2048, ge=8, le=1_000_000, description="simulated training tanks, without a data set"
     )
     size: int = Field(
         default=32, ge=16, le=128, multiple_of=16, description="side of the picture, pixels"
@@ -120,7 +120,13 @@ class EitConfig(Settings, DiffusionFields, TankFields):
         "small": {},
         "quick": {"tanks": 256, "epochs": 4, "width": 32},
         "baseline": {"method": "regression", "network": "unet", "width": 32, "samples": 1},
-        "paper": {**_PUBLISHED, "batch_size": 16, "epochs": 200, "eval_every": 10},
+        "paper": {
+            **_PUBLISHED,
+            "batch_size": 16,
+            "precision": "auto",
+            "epochs": 200,
+            "eval_every": 10,
+        },
         "tpu": {**_PUBLISHED, "batch_size": 64, "epochs": 200, "eval_every": 10}
         | {"precision": "bf16", "lr": 1e-4, "schedule": "cosine"},
     }
@@ -132,7 +138,7 @@ class EitConfig(Settings, DiffusionFields, TankFields):
     )
     epochs: int = Field(default=20, ge=1, le=1_000_000, description="passes over the training data")
     eval_every: int = Field(
-        default=10, ge=1, le=1_000_000, description="epochs between two scorings"
+        default=8, ge=1, le=1_000_000, description="epochs between two scorings"
     )
     ema: float = Field(
         default=0.995,
