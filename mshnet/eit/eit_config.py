@@ -136,9 +136,14 @@ class EitConfig(Settings, DiffusionFields, TankFields):
     batch_size: int = Field(
         default=32, ge=1, le=65_536, description="samples per step, over all devices"
     )
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        default="fp32",
+        description="arithmetic of the model; the small network gains nothing from less than fp32; "
+        "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
+    )
     epochs: int = Field(default=20, ge=1, le=1_000_000, description="passes over the training data")
     eval_every: int = Field(
-        default=8, ge=1, le=1_000_000, description="epochs between two scorings"
+        default=10, ge=1, le=1_000_000, description="epochs between two scorings"
     )
     ema: float = Field(
         default=0.995,
