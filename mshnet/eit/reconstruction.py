@@ -55,6 +55,8 @@ class Eit(Task):
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "Simulated tanks, or those of a folder; val where the epoch is chosen on it."
+        with torch.device("meta"):
+            self._network()  # impossible sizes are reported before any tank is simulated
         held_out = ["val"] if self.config.choose == "val" and "train" in names else []
         found = load_tanks(self.config, [*names, *held_out])
         if "train" in found and self.config.hints and not self.config.weight_path:
@@ -91,17 +93,22 @@ class Eit(Task):
     def model(self) -> nn.Module:
         "The network of the settings, with weights drawn from the seed; beside it the guesses."
         c = self.config
-        with torch.random.fork_rng(devices=[]), as_user_error():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed)
+            network = self._network()
+        if not c.hints:
+            return network
+        blank = torch.zeros(c.hints, c.size**2, 256)
+        return Guided(network, blank if self.guesses is None else self.guesses)
+
+    def _network(self) -> nn.Module:
+        "The network alone; UserError for sizes that do not fit each other."
+        c = self.config
+        with as_user_error():
             if c.network == "unet":
-                network: nn.Module = UNet(c.size, c.width, 1 + c.hints)
-            else:
-                sizes = (c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
-                network = DiT(*sizes, remember=c.size // c.patch < 64)
-            if not c.hints:
-                return network
-            blank = torch.zeros(c.hints, c.size**2, 256)
-            return Guided(network, blank if self.guesses is None else self.guesses)
+                return UNet(c.size, c.width, 1 + c.hints)
+            sizes = (c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
+            return DiT(*sizes, remember=c.size // c.patch < 64)
 
     def loss(self, model: Any, batch: EitBatch, phase: str) -> Tensor:
         "Mean error of the predicted pictures."
@@ -338,9 +345,9 @@ def draw_tank(
     figure = Figure(figsize=(1.9 * (len(rows) + 1), 2.3), layout="constrained")
     axes = figure.subplots(1, len(rows) + 1)
     for axis, (name, image) in zip(axes, rows.items(), strict=False):
-        axis.imshow(image, cmap="RdBu_r", vmin=-1, vmax=1)
+        axis.imshow(image.numpy(), cmap="RdBu_r", vmin=-1, vmax=1)
         axis.set_title(name, size=9)
-    shown = axes[-1].imshow(drawn.std(0, correction=0), cmap="viridis", vmin=0, vmax=0.5)
+    shown = axes[-1].imshow(drawn.std(0, correction=0).numpy(), cmap="viridis", vmin=0, vmax=0.5)
     axes[-1].set_title("spread", size=9)
     figure.colorbar(shown, ax=axes[-1])
     for axis in axes:
