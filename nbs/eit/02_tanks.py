@@ -87,8 +87,8 @@ class Stats:
         return cls(*found)
 
     @classmethod
-    def known(cls, which: str) -> "Stats":  # "simulated" (by this module) or "published"
-        "Statistics of training voltages, with the usual noise and gains."
+    def known(cls, which: str) -> "Stats":  # "simulated", by this library, or "published"
+        "Statistics of many training voltages, shared by values of the same distance."
         mean, std = (torch.tensor(values)[DISTANCE - 2] for values in _KNOWN[which])
         return cls(mean, std)
 
@@ -98,6 +98,10 @@ class Stats:
         mean = torch.stack([self.mean[group].mean() for group in groups])
         square = self.std**2 + (self.mean - mean) ** 2
         return Stats(mean, torch.stack([square[group].mean() for group in groups]).sqrt())
+
+    def size(self) -> Tensor:  # [208]
+        "The usual size of each voltage: the root of its mean square."
+        return (self.mean**2 + self.std**2).sqrt()
 
     def normalise(self, voltages: Tensor) -> Tensor:  # [..., 208]
         "Voltages of mean 0 and deviation 1."
