@@ -105,6 +105,10 @@ class Task:
         "The learning rate of a step of the run: warm-up and schedule."
         return learning_rate(self.config, step, per_epoch, self.config.lr)
 
+    def decay(self, step: int) -> float:
+        "The decay of the averaged weights before a step of the run: it grows up to `ema`."
+        return min(float(self.config.ema), (1 + step) / (10 + step))
+
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer that the settings name, for all weights of the model."
         groups = [{"params": list(model.parameters()), "lr": self.config.lr}]
@@ -146,6 +150,10 @@ class Task:
         "The lines on the data that are printed before a run, each with its heading."
         counts = ", ".join(f"{len(data)} {name}" for name, data in parts.items())
         return {"data": f"{parts['train'].source}: {counts}"}
+
+    def memory(self, each: int, precision: str) -> float | None:  # None: unknown
+        "The least memory, in GB, that training takes on a device for its part of a batch."
+        return None
 
     def facts(self, data: Any) -> dict[str, Any]:
         "Facts of the training data for an epoch's log line."

@@ -156,10 +156,12 @@ PRETRAINED = "pretrained"
 
 def weights_file(
     weights: str | Path,  # a file, the folder of a run, or "pretrained"
+    task: str = "detect",  # whose pretrained weights are meant
 ) -> Path:
     "The file that these weights name; it need not exist."
     if str(weights) == PRETRAINED:
-        return Path(str(files("mshnet") / f"{PRETRAINED}.safetensors"))
+        name = PRETRAINED if task == "detect" else f"{PRETRAINED}-{task}"
+        return Path(str(files("mshnet") / f"{name}.safetensors"))
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"
     return best if os.path.isfile(best) else path
@@ -167,7 +169,7 @@ def weights_file(
 
 def reinstall(path: str | Path) -> str:
     "The remedy for missing or damaged weights of the library; empty for a user's own file."
-    if Path(path) != weights_file(PRETRAINED):
+    if Path(path).parent != weights_file(PRETRAINED).parent:
         return ""
     return (
         "; it comes with mshnet: install it again (pip install --force-reinstall, in a clone "

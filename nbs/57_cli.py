@@ -61,7 +61,15 @@ _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
 _SCORING += ["scenes", "on_bad_image"]
-_PREDICTING = ["weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"]
+_PREDICTING = [
+    "task",
+    "weight_path",
+    "output_dir",
+    "batch_size",
+    "num_workers",
+    "device",
+    "precision",
+]
 _LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -89,7 +97,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "data": ("report what a data set holds and what is wrong with it", _READING),
     "doctor": (
         "check this machine, and report what is wrong and what to do about it",
-        [*_READING, *_DEVICE, *_LOOKED_AT],
+        ["task", *_READING, *_DEVICE, *_LOOKED_AT],
     ),
     "bench": (
         "measure training, scoring, data, start and memory on this device",
@@ -348,7 +356,7 @@ def _which_weights(config: Settings) -> str:
 
     if config.weight_path not in ("", PRETRAINED):
         return config.weight_path
-    return f"pretrained; their card: {weights_file(PRETRAINED).with_suffix('.md')}"
+    return f"pretrained; their card: {weights_file(PRETRAINED, config.task).with_suffix('.md')}"
 
 
 def _result_folder(name: str) -> Path:
@@ -410,11 +418,15 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
     names = ("output_dir", "device", "precision", "batch_size", "num_workers")
     settings = {name: getattr(config, name) for name in names}
+    task = config.task
     try:
-        summary = predict_files(config.weight_path, inputs, **settings, **how)
+        if task == "detect":
+            summary = predict_files(config.weight_path, inputs, **settings, **how)
     except OtherTask as other:
-        task = make_task(settings_class(other.task)())
-        summary = task.predict_files(config.weight_path, inputs, **settings, **how)
+        task = other.task
+    if task != "detect":
+        predicts = make_task(settings_class(task)()).predict_files
+        summary = predicts(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 

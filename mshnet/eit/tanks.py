@@ -362,6 +362,7 @@ def load_tanks(
             found[name] = open_folder(folder, part, config.size)
             continue
         count, seed = _OTHERS.get(name, (config.tanks, config.seed))
+        count = min(count, config.tanks)
         how = {"noise": config.noise, "gains": config.gains, "fine": name in _OTHERS}
         found[name] = simulated_tanks(name, count, seed, config.size, **how)
     return found

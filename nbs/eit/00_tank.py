@@ -186,7 +186,8 @@ class Tank:
     def _at_electrodes(self, conductances: Tensor) -> Tensor:
         "Potentials of the electrodes for each driven pair, [N,16,16]; their sum is 0."
         eye = torch.eye(ELECTRODES, dtype=conductances.dtype, device=conductances.device)
-        return torch.linalg.solve(conductances + 1, eye - eye.roll(1, 0))
+        driven = (eye - eye.roll(1, 0)).expand_as(conductances)  # alike, or 16 samples are vectors
+        return torch.linalg.solve(conductances + 1, driven)
 
     def potentials(
         self,

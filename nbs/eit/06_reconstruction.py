@@ -1,0 +1,450 @@
+# %% [markdown]
+# # reconstruction
+#
+# > Tomography as a task of the engine: batches, the loss, pictures with their spread, scores beside the yardsticks, and files of voltages.
+
+# %%
+#| default_exp eit.reconstruction
+
+# %%
+#| hide
+import matplotlib.pyplot as plt
+from fastcore.test import expect_fail, test_close, test_eq
+
+from mshnet.core import UserError, configure
+from mshnet.device import open_device
+from mshnet.task import score_split
+
+# %%
+#| export
+import glob
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mshnet.core import UserError, as_user_error, counted, resolve, settings_from
+from mshnet.device import Device, OneProcess, open_device
+from mshnet.eit.diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
+from mshnet.eit.eit_config import EitConfig
+from mshnet.eit.networks import DiT, Guided, UNet
+from mshnet.eit.tank import WAYS, correlation, tank_map
+from mshnet.eit.tanks import Stats, load_tanks, read_measurements
+from mshnet.files import cannot_be_written, write_atomic
+from mshnet.task import Evaluation, Origin, Task, Values, predictions, protocol
+from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
+
+
+# %% [markdown]
+# The engine trains, resumes, scores and exports any `Task`. This page is the task of tomography. Its parts have pages of their own: tanks, networks, diffusion, yardsticks; here they meet.
+#
+# ## A batch
+#
+# All random numbers are drawn on the host, for each sample by itself: in training the way in which the tank is turned, the noise and its amount; in scoring the noise of all steps. So a batch holds everything that its pictures depend on, and the picture of a tank is the same alone, in a batch of sixteen, and on eight devices.
+
+# %%
+#| export
+class EitBatch(NamedTuple):
+    "Voltages, the true picture, and the noise to begin with."
+
+    condition: Tensor  # [B,1,16,16] map of the normalised voltages
+    image: Tensor  # [B,1,S,S] change of the conductivity, -1 to 1
+    noise: Tensor  # [B,N,S,S] standard normal; N: 1 in training, else samples * sampling_steps
+    amounts: Tensor  # [B,2] of picture and noise in the mixture of training
+    level: Tensor  # [B] its time, 0 to 999
+    row: Tensor  # [B] index of the sample; -1: filler
+
+
+# %%
+#| export
+class Eit(Task):
+    "Electrical impedance tomography."
+
+    better = ("cc", 1)
+
+    def __init__(self, config: EitConfig) -> None:
+        super().__init__(config)
+        self.guesses: Tensor | None = None  # matrices fitted to the training data
+
+    def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
+        "Simulated tanks, or those of a folder; val where the epoch is chosen on it."
+        held_out = ["val"] if self.config.choose == "val" and "train" in names else []
+        found = load_tanks(self.config, [*names, *held_out])
+        if "train" in found and self.config.hints and not self.config.weight_path:
+            self.guesses = fit_guesses(found["train"], self.config)
+        return found
+
+    def batch(self, data: Any, rows: list[int], epoch: int | None) -> EitBatch:
+        "The batch of these tanks: turned and with a random amount of noise in training."
+        c, at = self.config, [max(row, 0) for row in rows]
+        if epoch is None:
+            pairs = [data.pair(row) for row in at]
+            count = c.samples * c.sampling_steps if c.method == "diffusion" else 1
+            drawn = [draw_noise(c.seed, row, count, c.size) for row in at]
+            level = np.zeros(len(rows), int)
+        else:
+            draws = [self.rng(row, epoch) for row in rows]
+            ways = [int(rng.integers(WAYS)) if c.augment == "turns" else 0 for rng in draws]
+            pairs = [data.pair(row, way) for row, way in zip(at, ways, strict=True)]
+            level = np.array([rng.integers(STEPS) for rng in draws])
+            scale = [float(np.exp(c.jitter * rng.standard_normal())) for rng in draws]
+            pairs = [(v * by, image) for (v, image), by in zip(pairs, scale, strict=True)]
+            shape = (1, c.size, c.size)
+            drawn = [rng.standard_normal(shape, dtype=np.float32) for rng in draws]
+        voltages, images = (torch.stack(x) for x in zip(*pairs, strict=True))
+        return EitBatch(
+            tank_map(data.stats.normalise(voltages))[:, None],
+            images[:, None],
+            torch.from_numpy(np.stack(drawn)),
+            torch.from_numpy(amounts(level)),
+            torch.from_numpy(level).float(),
+            torch.tensor(rows),
+        )
+
+    def model(self) -> nn.Module:
+        "The network of the settings, with weights drawn from the seed; beside it the guesses."
+        c = self.config
+        with torch.random.fork_rng(devices=[]), as_user_error():
+            torch.manual_seed(c.seed)
+            if c.network == "unet":
+                network: nn.Module = UNet(c.size, c.width, 1 + c.hints)
+            else:
+                sizes = (c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
+                network = DiT(*sizes, remember=c.size // c.patch < 64)
+            if not c.hints:
+                return network
+            blank = torch.zeros(c.hints, c.size**2, 256)
+            return Guided(network, blank if self.guesses is None else self.guesses)
+
+    def loss(self, model: Any, batch: EitBatch, phase: str) -> Tensor:
+        "Mean error of the predicted pictures."
+        if self.config.method == "regression":
+            noisy, level = torch.zeros_like(batch.noise), torch.zeros_like(batch.level)
+        else:
+            noisy, level = mix(batch.image, batch.noise, batch.amounts), batch.level
+        found = model(noisy, level, batch.condition).float()
+        error = F.l1_loss if self.config.loss == "l1" else F.mse_loss
+        return error(found, batch.image)
+
+    def predict(self, model: Any, batch: EitBatch, phase: str) -> Tensor:  # [B,samples,S,S]
+        "Pictures of each tank: several that were drawn, or the one of a regression."
+        c = self.config
+        if c.method == "regression":
+            noisy, level = torch.zeros_like(batch.noise), torch.zeros_like(batch.level)
+            found: Tensor = model(noisy, level, batch.condition).float()
+            return found
+        noise = batch.noise.unflatten(1, (c.samples, c.sampling_steps)).flatten(0, 1)
+        condition = batch.condition.repeat_interleave(c.samples, 0)
+        drawn = sample(lambda x, t: model(x, t, condition), list(noise[:, :, None].unbind(1)))
+        return drawn.view(-1, c.samples, c.size, c.size)
+
+    def decay(self, step: int) -> float:
+        "The decay of the averaged weights, by the engine's law or the published one."
+        if self.config.ema_law == "paper":
+            return published_decay(max(step - 1, 0))
+        return super().decay(step)
+
+    def tally(self) -> "EitTally":
+        "An empty count."
+        return EitTally()
+
+    def memory(self, each: int, precision: str) -> float | None:
+        "The least memory of a training step, in GB."
+        c = self.config
+        return training_memory(c, each, precision) if c.network == "dit" else None
+
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "EitSummary":
+        "Reconstruct measurements in files; see `predict_tanks`."
+        if mine := [name for name in ("tile", "save") if how.pop(name, None) is not None]:
+            raise UserError(f"--{mine[0]} means nothing to task eit; leave it out")
+        how.pop("num_workers", None)
+        return predict_tanks(weights, inputs, **how)
+
+    def report(self, folder: Path) -> None:
+        "Draw some tanks of the test part into a run's folder."
+        draw_tanks(folder, folder / "figures", self.config)
+
+    def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
+        "The task, how many tanks, and the side of the scored pictures."
+        return super().protocol(data, scores) | {"size": self.config.size}
+
+
+# %% [markdown]
+# The linear guesses are ridge regressions from voltages to pictures, fitted to the training data, each tank turned in a few ways. A weak penalty gives sharp and noisy pictures, a strong one smooth ones. The network adds its output to the first, of medium strength.
+
+# %%
+#| export
+_PENALTIES = (0.01, 1.0, 0.0003)  # of a normalised voltage's variance
+
+
+def fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size, 256]
+    "Matrices from the map of the voltages to pictures, by ridge regression."
+    count = min(len(data), 8192)
+    square, product = torch.zeros(256, 256).double(), torch.zeros(256, config.size**2).double()
+    turns = 2 if config.augment == "turns" else 1
+    for turn in range(turns):
+        ways = np.random.default_rng([config.seed, turn]).integers(WAYS, size=count) * (turns - 1)
+        for start in range(0, count, 512):
+            rows = range(start, min(start + 512, count))
+            pairs = [data.pair(i, int(ways[i])) for i in rows]
+            voltages, images = (torch.stack(x) for x in zip(*pairs, strict=True))
+            x = tank_map(data.stats.normalise(voltages)).flatten(1).double()
+            square, product = square + x.T @ x, product + x.T @ images.flatten(1).double()
+    made = [
+        torch.linalg.solve(square + penalty * turns * count * torch.eye(256).double(), product)
+        for penalty in _PENALTIES[: config.hints]
+    ]
+    return torch.stack(made).mT.float().contiguous()
+
+
+# %% [markdown]
+# ## Scores
+#
+# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth over the whole square, comes first. A real tank is never used for anything else than its score.
+
+# %%
+#| export
+def score_pictures(
+    drawn: Tensor,  # [B,samples,S,S]
+    truth: Tensor,  # [B,S,S]
+) -> dict[str, Tensor]:  # each [B]
+    "The scores of each tank."
+    mean = drawn.mean(1)
+    error = (mean - truth).square().mean((1, 2)).sqrt()
+    return {"cc": correlation(mean.flatten(1), truth.flatten(1)), "rmse": error}
+
+
+class EitTally:
+    "Scores of each tank, by its row."
+
+    def __init__(self) -> None:
+        self.tanks: dict[int, dict[str, float]] = {}
+
+    def add(self, drawn: Tensor, batch: EitBatch) -> None:
+        "Count a batch, without its filler."
+        found = score_pictures(drawn, batch.image[:, 0])
+        for i, row in enumerate(batch.row.tolist()):
+            if row >= 0:
+                self.tanks[row] = {name: float(values[i]) for name, values in found.items()}
+
+    def gather(self, ranks: OneProcess) -> None:
+        "Join the tanks of all processes."
+        joined = {row: each for part in ranks.all_gather(self.tanks) for row, each in part.items()}
+        self.tanks = dict(sorted(joined.items()))
+
+    def scores(self) -> Values:
+        "The mean of each score over the tanks that have it."
+        names = next(iter(self.tanks.values()))
+        each = {name: [tank[name] for tank in self.tanks.values()] for name in names}
+        return Values({name: float(np.nanmean(values)) for name, values in each.items()})
+
+
+# %% [markdown]
+# ## Files of voltages
+#
+# `mshnet predict --task eit` reads measurements, without pictures, and writes what it reconstructs: a picture of each (mean and spread), one table, and one npz with all arrays. All files are read before the first is predicted, so a file that is wrong stops the command before it has written anything.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class _Alone:
+    "Measurements of one file as a part of a data set, with empty pictures."
+
+    voltages: Tensor  # [N,208]
+    names: list[str]
+    size: int
+    name: str = "predict"
+    stats: Stats = field(default_factory=lambda: Stats.known("published"))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def pair(self, index: int) -> tuple[Tensor, Tensor]:
+        "A measurement and an empty picture."
+        return self.voltages[index], torch.zeros(self.size, self.size)
+
+
+@dataclass(frozen=True)
+class EitSummary:
+    "What a prediction wrote."
+
+    folder: Path
+    files: int
+    tanks: int
+    status = 0
+
+    def __str__(self) -> str:
+        "One line."
+        return f"{counted(self.tanks, 'tank')} of {counted(self.files, 'file')}"
+
+
+def open_weights(
+    weights: str | Path,  # a file, a run, or empty: the pretrained ones
+    usual: EitConfig,  # for weights that record no settings, such as published ones
+) -> tuple[Eit, nn.Module]:
+    "The task that weights were trained for, and the network with them; UserError if they misfit."
+    path = weights_file(weights or PRETRAINED, "eit")
+    with as_user_error():
+        content = read_file(path)
+    recorded = content.get("config") if isinstance(content, dict) else None
+    config = settings_from(recorded) if recorded else usual
+    if config.task != "eit":
+        raise UserError(f"{path}: weights of task {config.task} reconstruct no tank")
+    task = Eit(config)
+    model = task.model()
+    with as_user_error():
+        load_weights(model, path, content)
+    return task, model
+
+
+def predict_tanks(
+    weights: str | Path,  # a file, a run, or empty: the pretrained ones
+    inputs: Sequence[str | Path],  # npz, csv or txt files, folders of them, globs
+    output_dir: str | Path = "",  # empty: predictions/ and the name of the weights
+    device: str = "auto",
+    precision: str = "auto",
+    batch_size: int = 32,  # no result depends on it
+) -> EitSummary:
+    "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
+    files = _measured_files(inputs)
+    read = [read_measurements(file) for file in files]
+    task, model = open_weights(weights, EitConfig())
+    folder = Path(output_dir or Path("predictions") / (Path(weights).name or "pretrained-eit"))
+    on = open_device(device, precision)
+    model, found = on.to_device(model), dict[str, Tensor]()
+    with cannot_be_written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for file, part in zip(files, read, strict=True):
+        if part.note:
+            warnings.warn(part.note, stacklevel=2)
+        size = min(batch_size, len(part.names))
+        one = Eit(task.config.model_copy(update={"batch_size": -(-size // on.world) * on.world}))
+        data = _Alone(part.voltages, part.names, task.config.size)
+        drawn = torch.cat([x for x, _ in predictions(one, model, data, on, "full")])
+        for name, pictures in zip(part.names, drawn, strict=False):  # without filler
+            name = name if name not in found else f"{file.parent.name}_{name}"
+            found[name] = pictures
+            resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")
+    _write_tables(folder, found)
+    return EitSummary(folder, len(files), len(found))
+
+
+def _measured_files(inputs: Sequence[str | Path]) -> list[Path]:
+    "The files of measurements that these words name; UserError if there are none."
+    found: list[Path] = []
+    for text in map(str, inputs):
+        path = Path(text).expanduser()
+        inside = [p for p in sorted(path.glob("*")) if p.suffix in (".npz", ".csv", ".txt")]
+        there = inside if path.is_dir() else [path] if path.exists() else []
+        there = there or [Path(name) for name in sorted(glob.glob(str(path)))]
+        if not there or (path.is_dir() and not inside):
+            raise UserError(f"{text}: no file of voltages (npz, csv or txt) is there")
+        found += there
+    if not found:
+        raise UserError("predict: name a file of 208 voltages (npz, csv or txt), or a folder")
+    return found
+
+
+def _write_tables(folder: Path, found: dict[str, Tensor]) -> None:
+    "Write tanks.npz (names, mean, spread) and tanks.csv."
+    pictures = torch.stack(list(found.values()))
+    spread = pictures.std(1, correction=0)
+    buffer, mean = io.BytesIO(), pictures.mean(1)
+    np.savez(buffer, names=np.array(list(found)), mean=mean.numpy(), spread=spread.numpy())
+    write_atomic(folder / "tanks.npz", buffer.getvalue())
+    lines = ["name,least,most,share_resistive,share_conductive,mean_spread"]
+    for name, image, width in zip(found, mean, spread, strict=True):
+        values = (image.min(), image.max(), (image < -0.5).float().mean())
+        values += ((image > 0.5).float().mean(), width.mean())
+        lines.append(",".join([name, *(f"{float(value):.4f}" for value in values)]))
+    write_atomic(folder / "tanks.csv", "\n".join(lines) + "\n")
+
+
+# %% [markdown]
+# A picture of a tank shows what was drawn: the mean, the spread, and where there is one, the truth and the yardsticks.
+
+# %%
+#| export
+def draw_tank(
+    title: str,
+    drawn: Tensor,  # [samples,S,S]
+    others: dict[str, Tensor] | None = None,  # pictures [S,S] to show before it, by their titles
+) -> Figure:
+    "A row of pictures: the others, the mean and the spread."
+    rows = {**(others or {}), "mean": drawn.mean(0)}
+    figure = Figure(figsize=(1.9 * (len(rows) + 1), 2.3), layout="constrained")
+    axes = figure.subplots(1, len(rows) + 1)
+    for axis, (name, image) in zip(axes, rows.items(), strict=False):
+        axis.imshow(image, cmap="RdBu_r", vmin=-1, vmax=1)
+        axis.set_title(name, size=9)
+    shown = axes[-1].imshow(drawn.std(0, correction=0), cmap="viridis", vmin=0, vmax=0.5)
+    axes[-1].set_title("spread", size=9)
+    figure.colorbar(shown, ax=axes[-1])
+    for axis in axes:
+        axis.axis("off")
+    figure.suptitle(title, size=9)
+    return figure
+
+
+def draw_tanks(
+    weights: str | Path,  # a file, or the folder of a run
+    folder: Path,  # in which the pictures are written, one of each tank
+    config: EitConfig,  # names the tanks: its data and dataset_dir
+    most: int = 8,
+) -> None:
+    "Draw tanks of the test part: truth, classical reconstruction, mean and spread."
+    task, model = open_weights(weights, config)
+    data = load_tanks(config, ["test"])["test"]
+    rows = np.unique(np.linspace(0, len(data) - 1, min(most, len(data))).astype(int)).tolist()
+    batch = task.batch(data, rows, None)
+    with torch.no_grad():
+        drawn = task.predict(model.eval(), batch, "full")
+    for row, pictures, image in zip(rows, drawn, batch.image[:, 0], strict=True):
+        figure = draw_tank(data.names[row], pictures, {"truth": image})
+        resolve("mshnet.show:save_picture")(figure, folder / f"{data.names[row]}.png")
+
+
+# %% [markdown]
+# ## Memory
+#
+# How large a batch fits is computed before it is tried. Weights take four bytes each, five times over: the weight, its gradient, two averages of Adam, and the averaged weight. A block keeps about 20 values of each channel and token for its backward pass. On the largest grid of the published size a block keeps its input alone and is computed twice. Where attention is not fused (XLA), the scores of every pair of tokens are written down for each head, and there the guide of the published code promised batches that cannot fit: 16 heads with 4,096 x 4,096 scores take 1.07 GB in 32 bits for each sample and block.
+
+# %%
+#| export
+_KEPT = 22  # values that a block keeps of each channel and token
+
+
+def training_memory(
+    config: EitConfig,
+    each: int,  # samples on one device
+    precision: str = "fp32",
+    fused: bool = True,  # False: scores of attention are written down, as XLA does
+) -> float:  # GB
+    "The least memory of a training step of the DiT on one device."
+    c, value = config, 4 if precision == "fp32" else 2
+    with torch.device("meta"):
+        model = DiT(c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
+    weights = 4 * sum(w.numel() for w in model.parameters()) * (5 if c.ema else 4)
+    grids = [(c.size // c.patch) ** 2 // 4**k for k in range(c.scales + 1)]
+    seen = {n: 4 if n > grids[-1] else 3 for n in grids}  # global blocks of each grid, down and up
+    seen[grids[0]] = 2
+    windows = grids[0] // 16
+    again = c.size // c.patch >= 64  # blocks of the largest grid are computed twice
+    kept = sum(
+        _KEPT * n * c.width * count for n, count in seen.items() if not again or n < grids[0]
+    )
+    kept += (1 if again else _KEPT) * grids[0] * c.width * (4 if not again else 6)
+    kept += _KEPT * grids[0] * c.width if again else 0
+    scores = 0
+    if not fused:
+        scores = c.heads * sum(2 * n * n * count for n, count in seen.items() if n < grids[0])
+        scores += c.heads * (2 * grids[0] ** 2 * (1 if again else 2) + 8 * grids[0] * windows)
+    return (weights + each * value * (kept + scores)) / 1e9
