@@ -29,13 +29,13 @@ class TankFields(BaseModel):
         default=32, ge=16, le=128, multiple_of=16, description="side of the picture, pixels"
     )
     noise: float = Field(
-        default=0.01,
+        default=0.02,
         ge=0,
         le=1,
         description="noise of simulated voltages, as a fraction of the size of a measurement",
     )
     gains: float = Field(
-        default=0.02, ge=0, le=1, description="spread of the gains of simulated electrodes"
+        default=0.07, ge=0, le=1, description="spread of the gains of simulated electrodes"
     )
     jitter: float = Field(
         default=0.15,

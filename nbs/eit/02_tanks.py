@@ -56,8 +56,8 @@ from mshnet.weights import read_file
 #| export
 _KNOWN: dict[str, tuple[list[float], list[float]]] = {  # mean and deviation at distance 2 to 8
     "simulated": (
-        [1.22e-06, 2.072e-06, 1.921e-06, 1.673e-06, 1.489e-06, 1.384e-06, 1.351e-06],
-        [2.981e-05, 2.012e-05, 1.389e-05, 1.047e-05, 8.642e-06, 7.751e-06, 7.498e-06],
+        [1.217e-06, 2.069e-06, 1.917e-06, 1.671e-06, 1.489e-06, 1.384e-06, 1.352e-06],
+        [2.990e-05, 2.020e-05, 1.394e-05, 1.052e-05, 8.686e-06, 7.797e-06, 7.549e-06],
     ),
     "published": (
         [5.911e-06, 4.880e-06, 3.433e-06, 2.498e-06, 1.958e-06, 1.680e-06, 1.595e-06],
@@ -87,8 +87,8 @@ class Stats:
         return cls(*found)
 
     @classmethod
-    def known(cls, which: str) -> "Stats":  # "simulated" (by this module) or "published"
-        "Statistics of training voltages, with the usual noise and gains."
+    def known(cls, which: str) -> "Stats":  # "simulated", by this library, or "published"
+        "Statistics of many training voltages, shared by values of the same distance."
         mean, std = (torch.tensor(values)[DISTANCE - 2] for values in _KNOWN[which])
         return cls(mean, std)
 
@@ -98,6 +98,10 @@ class Stats:
         mean = torch.stack([self.mean[group].mean() for group in groups])
         square = self.std**2 + (self.mean - mean) ** 2
         return Stats(mean, torch.stack([square[group].mean() for group in groups]).sqrt())
+
+    def size(self) -> Tensor:  # [208]
+        "The usual size of each voltage: the root of its mean square."
+        return (self.mean**2 + self.std**2).sqrt()
 
     def normalise(self, voltages: Tensor) -> Tensor:  # [..., 208]
         "Voltages of mean 0 and deviation 1."
