@@ -11,14 +11,13 @@
 import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
-from mshnet.core import UserError, configure
-from mshnet.device import open_device
-from mshnet.task import score_split
+from mshnet.core import configure
 
 # %%
 #| export
 import glob
 import io
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,10 +35,11 @@ from mshnet.device import Device, OneProcess, open_device
 from mshnet.eit.diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.networks import DiT, Guided, UNet
-from mshnet.eit.tank import WAYS, correlation, tank_map
+from mshnet.eit.tank import WAYS, tank_map
 from mshnet.eit.tanks import Stats, load_tanks, read_measurements
+from mshnet.eit.yardsticks import calibration, score_images, yardsticks
 from mshnet.files import cannot_be_written, write_atomic
-from mshnet.task import Evaluation, Origin, Task, Values, predictions, protocol
+from mshnet.task import Evaluation, Origin, Task, Values, predictions, protocol, score_split
 from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 
@@ -179,6 +179,15 @@ class Eit(Task):
         "Draw some tanks of the test part into a run's folder."
         draw_tanks(folder, folder / "figures", self.config)
 
+    def evaluate(
+        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
+    ) -> Evaluation:
+        "The final scores, beside those of the classical methods."
+        scores = score_split(self, model, data, device, phase)
+        scores |= device.ranks.rank_zero(lambda: classical_scores(data, self.config.size))
+        whole = protocol(self, data, scores, device, origin)
+        return Evaluation(scores, whole, self.config.model_dump())
+
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many tanks, and the side of the scored pictures."
         return super().protocol(data, scores) | {"size": self.config.size}
@@ -215,18 +224,18 @@ def fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size,
 # %% [markdown]
 # ## Scores
 #
-# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth over the whole square, comes first. A real tank is never used for anything else than its score.
+# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth, comes first. The spread is judged too: how often the truth lies within it. The final scores hold those of the classical methods for the same tanks, because a number without them says nothing. A real tank is never used for anything else than its score.
 
 # %%
 #| export
-def score_pictures(
-    drawn: Tensor,  # [B,samples,S,S]
-    truth: Tensor,  # [B,S,S]
-) -> dict[str, Tensor]:  # each [B]
-    "The scores of each tank."
-    mean = drawn.mean(1)
-    error = (mean - truth).square().mean((1, 2)).sqrt()
-    return {"cc": correlation(mean.flatten(1), truth.flatten(1)), "rmse": error}
+class EitScores(Values):
+    "Mean scores of all tanks by name, and those of classical methods as `ridge_cc` and so on."
+
+    def __str__(self) -> str:
+        "The score line: the first two, and the correlation that other methods reach."
+        own = str(Values({name: self[name] for name in ("cc", "rmse")}))
+        others = [f"{m} {self[f'{m}_cc']:.3f}" for m in _METHODS if f"{m}_cc" in self]
+        return f"{own}  ({', '.join(others)})" if others else own
 
 
 class EitTally:
@@ -237,21 +246,53 @@ class EitTally:
 
     def add(self, drawn: Tensor, batch: EitBatch) -> None:
         "Count a batch, without its filler."
-        found = score_pictures(drawn, batch.image[:, 0])
+        mean, spread, truth = drawn.mean(1), drawn.std(1, correction=0), batch.image[:, 0]
+        found = score_images(mean, truth)
         for i, row in enumerate(batch.row.tolist()):
-            if row >= 0:
-                self.tanks[row] = {name: float(values[i]) for name, values in found.items()}
+            if row < 0:
+                continue
+            self.tanks[row] = {name: float(values[i]) for name, values in found.items()}
+            if drawn.shape[1] > 1:
+                one = slice(i, i + 1)
+                self.tanks[row] |= calibration(mean[one], spread[one], truth[one])
 
     def gather(self, ranks: OneProcess) -> None:
         "Join the tanks of all processes."
         joined = {row: each for part in ranks.all_gather(self.tanks) for row, each in part.items()}
         self.tanks = dict(sorted(joined.items()))
 
-    def scores(self) -> Values:
-        "The mean of each score over the tanks that have it."
+    def scores(self) -> EitScores:
+        "The mean of each score over the tanks for which it is defined."
         names = next(iter(self.tanks.values()))
-        each = {name: [tank[name] for tank in self.tanks.values()] for name in names}
-        return Values({name: float(np.nanmean(values)) for name, values in each.items()})
+        return EitScores(
+            {name: _mean([tank[name] for tank in self.tanks.values()]) for name in names}
+        )
+
+
+def _mean(values: Sequence[float]) -> float:
+    "The mean without NaN; NaN of nothing."
+    there = [value for value in values if not math.isnan(value)]
+    return sum(there) / len(there) if there else math.nan
+
+
+_METHODS = ("ridge", "tikhonov", "gauss_newton")
+_MOST = 100  # tanks for which classical methods are computed; Gauss-Newton takes its time
+
+
+def classical_scores(data: Any, size: int) -> dict[str, float]:
+    "CC and RMSE of the classical methods on these tanks; RMSE of the empty picture."
+    if len(data) > _MOST:
+        return {}
+    truth = torch.stack([data.pair(i)[1] for i in range(len(data))])
+    made = yardsticks(data.voltages, data.stats, size)
+    table = {method: score_images(made[method], truth) for method in (*_METHODS, "empty")}
+    found = {
+        f"{method}_{name}": _mean(scores[name].tolist())
+        for method, scores in table.items()
+        for name in ("cc", "rmse")
+    }
+    found.pop("empty_cc")
+    return found
 
 
 # %% [markdown]
@@ -414,8 +455,10 @@ def draw_tanks(
     batch = task.batch(data, rows, None)
     with torch.no_grad():
         drawn = task.predict(model.eval(), batch, "full")
-    for row, pictures, image in zip(rows, drawn, batch.image[:, 0], strict=True):
-        figure = draw_tank(data.names[row], pictures, {"truth": image})
+    made = yardsticks(data.voltages[rows], data.stats, config.size)
+    for i, row in enumerate(rows):
+        others = {"truth": batch.image[i, 0]} | {name: made[name][i] for name in _METHODS}
+        figure = draw_tank(data.names[row], drawn[i], others)
         resolve("mshnet.show:save_picture")(figure, folder / f"{data.names[row]}.png")
 
 
