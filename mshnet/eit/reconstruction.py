@@ -53,7 +53,7 @@ class Eit(Task):
 
     def __init__(self, config: EitConfig) -> None:
         super().__init__(config)
-        self.guesses: Tensor | None = None  # matrices fitted to the training data
+        self.train: Any = None  # the training data, to which the guesses are fitted
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "Simulated tanks, or those of a folder; val where the epoch is chosen on it."
@@ -61,8 +61,7 @@ class Eit(Task):
             self._network()  # impossible sizes are reported before any tank is simulated
         held_out = ["val"] if self.config.choose == "val" and "train" in names else []
         found = load_tanks(self.config, [*names, *held_out])
-        if "train" in found and self.config.hints and not self.config.weight_path:
-            self.guesses = fit_guesses(found["train"], self.config)
+        self.train = found.get("train")
         return found
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> EitBatch:
@@ -100,8 +99,9 @@ class Eit(Task):
             network = self._network()
         if not c.hints:
             return network
-        blank = torch.zeros(c.hints, c.size**2, 256)
-        return Guided(network, blank if self.guesses is None else self.guesses)
+        if self.train is None:  # the matrices will be loaded
+            return Guided(network, torch.zeros(c.hints, c.size**2, 256))
+        return Guided(network, fit_guesses(self.train, c))
 
     def _network(self) -> nn.Module:
         "The network alone; UserError for sizes that do not fit each other."
@@ -382,10 +382,11 @@ def draw_tank(
     title: str,
     drawn: Tensor,  # [samples,S,S]
     others: dict[str, Tensor] | None = None,  # pictures [S,S] to show before it, by their titles
-) -> Figure:
+    on: Any = None,  # a part of a larger figure; None: a new one
+) -> Any:  # the figure
     "A row of pictures: the others, the mean and the spread."
     rows = {**(others or {}), "mean": drawn.mean(0)}
-    figure = Figure(figsize=(1.9 * (len(rows) + 1), 2.3), layout="constrained")
+    figure = on or Figure(figsize=(1.9 * (len(rows) + 1), 2.3), layout="constrained")
     axes = figure.subplots(1, len(rows) + 1)
     for axis, (name, image) in zip(axes, rows.items(), strict=False):
         axis.imshow(image.numpy(), cmap="RdBu_r", vmin=-1, vmax=1)
@@ -401,11 +402,11 @@ def draw_tank(
 
 def draw_tanks(
     weights: str | Path,  # a file, or the folder of a run
-    folder: Path,  # in which the pictures are written, one of each tank
+    folder: Path,  # in which the pictures are written, one of each tank and gallery.png of all
     config: EitConfig,  # names the tanks: its data and dataset_dir
-    most: int = 8,
+    most: int = 6,
 ) -> None:
-    "Draw tanks of the test part: truth, classical reconstruction, mean and spread."
+    "Draw tanks of the test part: truth, classical reconstructions, mean and spread."
     task, model = open_weights(weights, config)
     data = load_tanks(config, ["test"])["test"]
     rows = np.unique(np.linspace(0, len(data) - 1, min(most, len(data))).astype(int)).tolist()
@@ -413,10 +414,14 @@ def draw_tanks(
     with torch.no_grad():
         drawn = task.predict(model.eval(), batch, "full")
     made = yardsticks(data.voltages[rows], data.stats, config.size)
-    for i, row in enumerate(rows):
+    save = resolve("mshnet.show:save_picture")
+    sheet = Figure(figsize=(11.4, 2.3 * len(rows)), layout="constrained")
+    parts = sheet.subfigures(len(rows), 1, squeeze=False)[:, 0]
+    for i, (row, part) in enumerate(zip(rows, parts, strict=True)):
         others = {"truth": batch.image[i, 0]} | {name: made[name][i] for name in _METHODS}
-        figure = draw_tank(data.names[row], drawn[i], others)
-        resolve("mshnet.show:save_picture")(figure, folder / f"{data.names[row]}.png")
+        save(draw_tank(data.names[row], drawn[i], others), folder / f"{data.names[row]}.png")
+        draw_tank(data.names[row], drawn[i], others, part)
+    save(sheet, folder / "gallery.png")
 
 # %% ../../nbs/eit/06_reconstruction.ipynb #training_memory
 _KEPT = 22  # values that a block keeps of each channel and token
