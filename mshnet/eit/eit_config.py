@@ -118,7 +118,7 @@ class EitConfig(Settings, DiffusionFields, TankFields):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
-        "quick": {"tanks": 256, "epochs": 4, "width": 32},
+        "quick": {"tanks": 256, "epochs": 4, "width": 32, "eval_every": 4},
         "baseline": {"method": "regression", "network": "unet", "width": 32, "samples": 1},
         "paper": {
             **_PUBLISHED,
@@ -141,9 +141,9 @@ class EitConfig(Settings, DiffusionFields, TankFields):
         description="arithmetic of the model; the small network gains nothing from less than fp32; "
         "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
     )
-    epochs: int = Field(default=20, ge=1, le=1_000_000, description="passes over the training data")
+    epochs: int = Field(default=12, ge=1, le=1_000_000, description="passes over the training data")
     eval_every: int = Field(
-        default=10, ge=1, le=1_000_000, description="epochs between two scorings"
+        default=6, ge=1, le=1_000_000, description="epochs between two scorings"
     )
     ema: float = Field(
         default=0.995,

@@ -305,7 +305,7 @@ def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
 
 # %% ../../nbs/eit/02_tanks.ipynb #open_folder
 _CHECKED = 32  # samples of a part that are compared with physics
-_OTHERS = {"val": (256, 2**31), "test": (256, 2**31 + 1)}  # simulated tanks, and their seed
+_OTHERS = {"val": (64, 2**31), "test": (64, 2**31 + 1)}  # simulated tanks, and their seed
 
 
 def open_folder(

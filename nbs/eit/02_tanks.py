@@ -388,7 +388,7 @@ with expect_fail(UserError, contains="in another order"):
 # %%
 #| export
 _CHECKED = 32  # samples of a part that are compared with physics
-_OTHERS = {"val": (256, 2**31), "test": (256, 2**31 + 1)}  # simulated tanks, and their seed
+_OTHERS = {"val": (64, 2**31), "test": (64, 2**31 + 1)}  # simulated tanks, and their seed
 
 
 def open_folder(

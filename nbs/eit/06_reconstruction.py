@@ -8,17 +8,17 @@
 
 # %%
 #| hide
-import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_close, test_eq
+import tempfile
 
-from mshnet.core import UserError, configure
-from mshnet.device import open_device
-from mshnet.task import score_split
+from fastcore.test import test_close, test_eq
+
+from mshnet.core import configure
 
 # %%
 #| export
 import glob
 import io
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,10 +36,11 @@ from mshnet.device import Device, OneProcess, open_device
 from mshnet.eit.diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.networks import DiT, Guided, UNet
-from mshnet.eit.tank import WAYS, correlation, tank_map
+from mshnet.eit.tank import WAYS, tank_map
 from mshnet.eit.tanks import Stats, load_tanks, read_measurements
+from mshnet.eit.yardsticks import calibration, score_images, yardsticks
 from mshnet.files import cannot_be_written, write_atomic
-from mshnet.task import Evaluation, Origin, Task, Values, predictions, protocol
+from mshnet.task import Evaluation, Origin, Task, Values, predictions, protocol, score_split
 from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 
@@ -76,6 +77,8 @@ class Eit(Task):
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "Simulated tanks, or those of a folder; val where the epoch is chosen on it."
+        with torch.device("meta"):
+            self._network()  # impossible sizes are reported before any tank is simulated
         held_out = ["val"] if self.config.choose == "val" and "train" in names else []
         found = load_tanks(self.config, [*names, *held_out])
         if "train" in found and self.config.hints and not self.config.weight_path:
@@ -112,17 +115,22 @@ class Eit(Task):
     def model(self) -> nn.Module:
         "The network of the settings, with weights drawn from the seed; beside it the guesses."
         c = self.config
-        with torch.random.fork_rng(devices=[]), as_user_error():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed)
+            network = self._network()
+        if not c.hints:
+            return network
+        blank = torch.zeros(c.hints, c.size**2, 256)
+        return Guided(network, blank if self.guesses is None else self.guesses)
+
+    def _network(self) -> nn.Module:
+        "The network alone; UserError for sizes that do not fit each other."
+        c = self.config
+        with as_user_error():
             if c.network == "unet":
-                network: nn.Module = UNet(c.size, c.width, 1 + c.hints)
-            else:
-                sizes = (c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
-                network = DiT(*sizes, remember=c.size // c.patch < 64)
-            if not c.hints:
-                return network
-            blank = torch.zeros(c.hints, c.size**2, 256)
-            return Guided(network, blank if self.guesses is None else self.guesses)
+                return UNet(c.size, c.width, 1 + c.hints)
+            sizes = (c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
+            return DiT(*sizes, remember=c.size // c.patch < 64)
 
     def loss(self, model: Any, batch: EitBatch, phase: str) -> Tensor:
         "Mean error of the predicted pictures."
@@ -172,6 +180,15 @@ class Eit(Task):
         "Draw some tanks of the test part into a run's folder."
         draw_tanks(folder, folder / "figures", self.config)
 
+    def evaluate(
+        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
+    ) -> Evaluation:
+        "The final scores, beside those of the classical methods."
+        scores = score_split(self, model, data, device, phase)
+        scores |= device.ranks.rank_zero(lambda: _classical_scores(data, self.config.size))
+        whole = protocol(self, data, scores, device, origin)
+        return Evaluation(scores, whole, self.config.model_dump())
+
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many tanks, and the side of the scored pictures."
         return super().protocol(data, scores) | {"size": self.config.size}
@@ -206,20 +223,38 @@ def fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size,
 
 
 # %% [markdown]
+# A tiny network on sixteen tanks. Its first guess is the ridge regression, and a fresh network adds nothing to it, so all samples of a tank are alike and the scores are those of ridge regression. (The tanks are as few as the pixels are coarse; a real run has 2,048.)
+
+# %%
+few = {"tanks": 16, "size": 16, "patch": 2, "width": 16, "batch_size": 8, "samples": 3}
+config = configure({"task": "eit", "device": "cpu", **few})
+task, device = Eit(config), open_device("cpu", "fp32")
+parts = task.splits()
+model, batch = task.model(), task.batch(parts["test"], [0, 1, 2, 3, -1], None)
+assert isinstance(batch, EitBatch)
+drawn = task.predict(model, batch, "full").detach()
+test_eq(drawn.shape, (5, 3, 16, 16))
+test_close(drawn[:, 0], drawn[:, 1], 1e-5)
+loss = task.loss(model, task.batch(parts["train"], [0, 1], 0), "full")
+test_eq(fit_guesses(parts["train"], config).shape, (2, 256, 256))
+loss
+
+
+# %% [markdown]
 # ## Scores
 #
-# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth over the whole square, comes first. A real tank is never used for anything else than its score.
+# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth, comes first. The spread is judged too: how often the truth lies within it. The final scores hold those of the classical methods for the same tanks, because a number without them says nothing. A real tank is never used for anything else than its score.
 
 # %%
 #| export
-def score_pictures(
-    drawn: Tensor,  # [B,samples,S,S]
-    truth: Tensor,  # [B,S,S]
-) -> dict[str, Tensor]:  # each [B]
-    "The scores of each tank."
-    mean = drawn.mean(1)
-    error = (mean - truth).square().mean((1, 2)).sqrt()
-    return {"cc": correlation(mean.flatten(1), truth.flatten(1)), "rmse": error}
+class EitScores(Values):
+    "Mean scores of all tanks by name, and those of classical methods as `ridge_cc` and so on."
+
+    def __str__(self) -> str:
+        "The score line: the first two, and the correlation that other methods reach."
+        own = str(Values({name: self[name] for name in ("cc", "rmse")}))
+        others = [f"{m} {self[f'{m}_cc']:.3f}" for m in _METHODS if f"{m}_cc" in self]
+        return f"{own}  ({', '.join(others)})" if others else own
 
 
 class EitTally:
@@ -230,21 +265,62 @@ class EitTally:
 
     def add(self, drawn: Tensor, batch: EitBatch) -> None:
         "Count a batch, without its filler."
-        found = score_pictures(drawn, batch.image[:, 0])
+        mean, spread, truth = drawn.mean(1), drawn.std(1, correction=0), batch.image[:, 0]
+        found = score_images(mean, truth)
         for i, row in enumerate(batch.row.tolist()):
-            if row >= 0:
-                self.tanks[row] = {name: float(values[i]) for name, values in found.items()}
+            if row < 0:
+                continue
+            self.tanks[row] = {name: float(values[i]) for name, values in found.items()}
+            if drawn.shape[1] > 1:
+                one = slice(i, i + 1)
+                self.tanks[row] |= calibration(mean[one], spread[one], truth[one])
 
     def gather(self, ranks: OneProcess) -> None:
         "Join the tanks of all processes."
         joined = {row: each for part in ranks.all_gather(self.tanks) for row, each in part.items()}
         self.tanks = dict(sorted(joined.items()))
 
-    def scores(self) -> Values:
-        "The mean of each score over the tanks that have it."
+    def scores(self) -> EitScores:
+        "The mean of each score over the tanks for which it is defined."
         names = next(iter(self.tanks.values()))
-        each = {name: [tank[name] for tank in self.tanks.values()] for name in names}
-        return Values({name: float(np.nanmean(values)) for name, values in each.items()})
+        return EitScores(
+            {name: _mean([tank[name] for tank in self.tanks.values()]) for name in names}
+        )
+
+
+def _mean(values: Sequence[float]) -> float:
+    "The mean without NaN; NaN of nothing."
+    there = [value for value in values if not math.isnan(value)]
+    return sum(there) / len(there) if there else math.nan
+
+
+_METHODS = ("ridge", "tikhonov", "gauss_newton")
+_MOST = 100  # tanks for which classical methods are computed; Gauss-Newton takes its time
+
+
+def _classical_scores(data: Any, size: int) -> dict[str, float]:
+    "CC and RMSE of the classical methods on these tanks; RMSE of the empty picture."
+    if len(data) > _MOST:
+        return {}
+    truth = torch.stack([data.pair(i)[1] for i in range(len(data))])
+    made = yardsticks(data.voltages, data.stats, size)
+    table = {method: score_images(made[method], truth) for method in (*_METHODS, "empty")}
+    found = {
+        f"{method}_{name}": _mean(scores[name].tolist())
+        for method, scores in table.items()
+        for name in ("cc", "rmse")
+    }
+    found.pop("empty_cc")
+    return found
+
+
+# %%
+tally = EitTally()
+tally.add(drawn, batch)
+test_eq(list(tally.tanks), [0, 1, 2, 3])  # without the filler
+assert isinstance(tally.scores(), EitScores)
+evaluation = task.evaluate(model, parts["test"], device, "full", Origin("untrained"))
+print(evaluation.scores)
 
 
 # %% [markdown]
@@ -383,9 +459,9 @@ def draw_tank(
     figure = Figure(figsize=(1.9 * (len(rows) + 1), 2.3), layout="constrained")
     axes = figure.subplots(1, len(rows) + 1)
     for axis, (name, image) in zip(axes, rows.items(), strict=False):
-        axis.imshow(image, cmap="RdBu_r", vmin=-1, vmax=1)
+        axis.imshow(image.numpy(), cmap="RdBu_r", vmin=-1, vmax=1)
         axis.set_title(name, size=9)
-    shown = axes[-1].imshow(drawn.std(0, correction=0), cmap="viridis", vmin=0, vmax=0.5)
+    shown = axes[-1].imshow(drawn.std(0, correction=0).numpy(), cmap="viridis", vmin=0, vmax=0.5)
     axes[-1].set_title("spread", size=9)
     figure.colorbar(shown, ax=axes[-1])
     for axis in axes:
@@ -407,10 +483,24 @@ def draw_tanks(
     batch = task.batch(data, rows, None)
     with torch.no_grad():
         drawn = task.predict(model.eval(), batch, "full")
-    for row, pictures, image in zip(rows, drawn, batch.image[:, 0], strict=True):
-        figure = draw_tank(data.names[row], pictures, {"truth": image})
+    made = yardsticks(data.voltages[rows], data.stats, config.size)
+    for i, row in enumerate(rows):
+        others = {"truth": batch.image[i, 0]} | {name: made[name][i] for name in _METHODS}
+        figure = draw_tank(data.names[row], drawn[i], others)
         resolve("mshnet.show:save_picture")(figure, folder / f"{data.names[row]}.png")
 
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    torch.save({"model": model.state_dict(), "config": config.model_dump()}, f"{tmp}/mine.pt")
+    np.savetxt(f"{tmp}/one.csv", parts["test"].voltages[:1], delimiter=",")
+    summary: EitSummary = predict_tanks(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
+    test_eq(str(summary), "1 tank of 1 file")
+    print((summary.folder / "tanks.csv").read_text())
+    draw_tanks(f"{tmp}/mine.pt", Path(tmp), config, most=1)
+    _, again = open_weights(f"{tmp}/mine.pt", config)
+picture, others = batch.image[0, 0], yardsticks(parts["test"].voltages[:1], parts["test"].stats, 16)
+draw_tank("one tank", drawn[0], {"truth": picture, "ridge": others["ridge"][0]})
 
 # %% [markdown]
 # ## Memory
@@ -448,3 +538,16 @@ def training_memory(
         scores = c.heads * sum(2 * n * n * count for n, count in seen.items() if n < grids[0])
         scores += c.heads * (2 * grids[0] ** 2 * (1 if again else 2) + 8 * grids[0] * windows)
     return (weights + each * value * (kept + scores)) / 1e9
+
+
+# %% [markdown]
+# The published network fits into a chip of 16 GB with a few samples where attention is fused. Where it is not, blocks on the second largest grids dominate, and smaller parts of a batch are needed: `--micro-batch` adds up the gradients of parts on a CPU or a GPU, so `--global-batch-size 64` stays what it says.
+
+# %%
+paper = configure({"task": "eit", "preset": "paper"})
+for samples in (1, 2, 4, 8, 16):
+    sizes = [training_memory(paper, samples, "bf16", fused) for fused in (True, False)]
+    print(
+        f"{samples:3} samples a chip: {sizes[0]:5.1f} GB, with scores written down {sizes[1]:5.1f}"
+    )
+assert training_memory(paper, 1) < 4.5
