@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCORES', 'Linear', 'ridge', 'jacobian', 'inside', 'gauss_newton', 'tikhonov', 'yardsticks', 'score_images',
-           'calibration']
+           'calibration', 'write_tanks']
 
 # %% ../../nbs/eit/03_yardsticks.ipynb #c-import-math
 import math
@@ -210,3 +210,31 @@ def calibration(
     error, spread = ((x.double().cpu())[:, within] for x in ((mean - truth).abs(), spread))
     found = {f"within_{k}": (error <= k * spread).double().mean().item() for k in (1, 2)}
     return found | {"spread_cc": correlation(spread, error).nanmean().item()}
+
+# %% ../../nbs/eit/03_yardsticks.ipynb #write_tanks
+def write_tanks(
+    folder: Path,
+    counts: dict[str, int],  # samples of each part: train, val, test
+    seed: int = 0,
+    **how: float,  # as for `simulate`: noise, gains
+) -> int:  # files that were written; others were there
+    "Write simulated tanks in the published layout; UserError if the folder holds something else."
+    record = {"simulated": {"seed": seed, "size": PUBLISHED_SIZE, **how}}
+    there = read_record(folder / "simulated.json")
+    if there != record and (there or any(folder.glob("*"))):
+        raise UserError(f"{folder}: holds other data; write a new or empty folder")
+    with cannot_be_written(folder):
+        for part in counts:
+            (folder / PARTS[part]).mkdir(parents=True, exist_ok=True)
+    write_json(folder / "simulated.json", record)
+    written = 0
+    for number, part in enumerate(("train", "val", "test")):
+        for first in range(0, counts.get(part, 0), 64):
+            rows = range(first, min(first + 64, counts[part]))
+            files = {i: folder / PARTS[part] / f"{i:06d}.npz" for i in rows}
+            if not all(file.exists() for file in files.values()):
+                written += _write_part(files, seed * 3 + number, part != "train", how)
+    train = sorted((folder / PARTS["train"]).glob("*.npz"))
+    if train:
+        Stats.of(torch.stack([checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
+    return written

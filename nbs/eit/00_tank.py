@@ -242,13 +242,15 @@ ones = torch.ones(1, len(mesh.triangles), dtype=torch.float64)
 test_close(tank.voltages(2 * ones), tank.voltages(ones) / 2)
 u = tank.potentials(ones)[0, :, 0]
 plt.figure(figsize=(5, 5))
-plt.tricontour(cols, rows, mesh.triangles, u, 40)
+level = np.geomspace(0.02, 1.2, 16)  # from line to line the potential grows by a third
+plt.tricontour(cols, rows, mesh.triangles, u, [*-level[::-1], 0, *level])
+plt.plot(cols[:64], rows[:64], "k", lw=0.5)
 plt.plot(cols[mesh.electrodes], rows[mesh.electrodes], "o")
 plt.gca().invert_yaxis()
 plt.axis("equal")
 
 # %% [markdown]
-# The lines join places of equal potential. They crowd around the two electrodes that carry the current: there the tank is seen sharply, and in its middle hardly at all. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
+# The lines join places of equal potential. From one line to the next the potential grows by a third, and still most lines crowd around the two electrodes that carry the current. The tank is seen sharply there and hardly at all in its middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
 #
 # ## Things in the tank
 #
@@ -370,15 +372,16 @@ def measure_images(
 
 
 # %% [markdown]
-# The map of one measurement. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are neighbours. Things that conduct lower the voltages, so they are blue or red by their kind:
+# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are neighbours. A thing that conducts lowers most of the voltages, one that does not conduct raises them:
 
 # %%
 voltages = measure(shapes)
 figure, axes = plt.subplots(1, 2, figsize=(7, 3))
 axes[0].imshow(images[0], cmap="RdBu_r", vmin=-1, vmax=1)
-shown = axes[1].imshow(tank_map(voltages)[0], cmap="PuOr")
+shown = axes[1].imshow(tank_map(voltages)[0], cmap="PuOr", vmin=-0.015, vmax=0.015)
 axes[1].set(xlabel="sensed pair", ylabel="driven pair")
 plt.colorbar(shown)
+plt.tight_layout()
 
 # %% [markdown]
 # ## Samples

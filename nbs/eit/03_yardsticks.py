@@ -303,3 +303,38 @@ errors = torch.randn(50, 32, 32, generator=torch.Generator().manual_seed(0))
 honest = calibration(errors, torch.ones_like(errors), torch.zeros_like(errors))
 test_close([honest["within_1"], honest["within_2"]], [0.683, 0.954], 0.01)
 honest
+
+
+# %% [markdown]
+# ## A data set on disk
+#
+# `write_tanks` writes simulated tanks in the published layout, with `TR` and `xs_gn` by the methods above. Other people's scripts read it, and so does `mshnet train --task eit --dataset-dir`. Sample i depends on the seed and on i alone. An interrupted command continues where it stopped, because a file is whole or absent and what is there is not made again.
+
+# %%
+#| export
+def write_tanks(
+    folder: Path,
+    counts: dict[str, int],  # samples of each part: train, val, test
+    seed: int = 0,
+    **how: float,  # as for `simulate`: noise, gains
+) -> int:  # files that were written; others were there
+    "Write simulated tanks in the published layout; UserError if the folder holds something else."
+    record = {"simulated": {"seed": seed, "size": PUBLISHED_SIZE, **how}}
+    there = read_record(folder / "simulated.json")
+    if there != record and (there or any(folder.glob("*"))):
+        raise UserError(f"{folder}: holds other data; write a new or empty folder")
+    with cannot_be_written(folder):
+        for part in counts:
+            (folder / PARTS[part]).mkdir(parents=True, exist_ok=True)
+    write_json(folder / "simulated.json", record)
+    written = 0
+    for number, part in enumerate(("train", "val", "test")):
+        for first in range(0, counts.get(part, 0), 64):
+            rows = range(first, min(first + 64, counts[part]))
+            files = {i: folder / PARTS[part] / f"{i:06d}.npz" for i in rows}
+            if not all(file.exists() for file in files.values()):
+                written += _write_part(files, seed * 3 + number, part != "train", how)
+    train = sorted((folder / PARTS["train"]).glob("*.npz"))
+    if train:
+        Stats.of(torch.stack([checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
+    return written
