@@ -10,6 +10,7 @@ __all__ = ['SCORES', 'Linear', 'ridge', 'jacobian', 'inside', 'gauss_newton', 't
 import math
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch

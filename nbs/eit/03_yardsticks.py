@@ -16,6 +16,7 @@ from fastcore.test import test_close
 import math
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
