@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from .core import Config, UserError, counted, one_line, read_text
+from .core import Config, UserError, counted, one_line, read_text, resolve
 from .fetch import find_dataset
 from .files import free_memory, prefetch
 from .metrics import objects
@@ -699,6 +699,9 @@ def report(
     config: Config,
 ) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
     "Counts, sizes, modes and target areas of a data set, and every problem in it."
+    if config.task != "detect":
+        found = resolve("mshnet.task:make_task")(config).splits().values()
+        return "\n".join(f"{part.source}: {len(part)} {part.name}" for part in found), True
     parts, findings = load(config)
     lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
     lines += [line for split in parts.values() for line in _describe(split)]

@@ -273,7 +273,8 @@ def _least(config: Any, images: int, precision: str) -> float | None:  # GB; Non
     "The least memory that training takes, by the task."
     if config.task == "detect":
         return needed(images, config.crop_size, precision)
-    return make_task(config).memory(images, precision)  # type: ignore[no-any-return]
+    memory = make_task(config).memory
+    return memory(images, precision) if memory else None
 
 
 def _memory(checkup: _Checkup) -> _Finding:

@@ -35,6 +35,16 @@ from .files import prefetch, write_json
 from .places import installed
 from .session import bar
 
+# %% ../nbs/36_task.ipynb #_usual_decay
+def _usual_decay(task: Any, step: int) -> float:
+    "The decay of the averaged weights before a step of the run: it grows up to `ema`."
+    return min(float(task.config.ema), (1 + step) / (10 + step))
+
+
+def _lacks(task: Any, what: str) -> LookupError:
+    "The error of a task without one of the six."
+    return LookupError(f"{type(task).__name__} does not define its {what}")
+
 # %% ../nbs/36_task.ipynb #Task
 class Task:
     """A problem to train on. A subclass writes splits, batch, model, loss, predict and tally.
@@ -44,38 +54,36 @@ class Task:
     """
 
     better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
+    decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
+    memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
 
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
 
-    def lacks(self, what: str) -> LookupError:
-        "The error of a task without one of the six."
-        return LookupError(f"{type(self).__name__} does not define its {what}")
-
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "The data, each a `Data`: the parts that are asked for, and val where `choose` is val."
-        raise self.lacks("data")
+        raise _lacks(self, "data")
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
         "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
-        raise self.lacks("batch")
+        raise _lacks(self, "batch")
 
     def model(self) -> nn.Module:
         "A model with the starting weights of the seed, on the CPU."
-        raise self.lacks("model")
+        raise _lacks(self, "model")
 
     def loss(self, model: Any, batch: Any, phase: str) -> Tensor | dict[str, Tensor]:
         "Mean loss of a batch, or named parts of it, computed by `model(...)` itself."
-        raise self.lacks("loss")
+        raise _lacks(self, "loss")
 
     def predict(self, model: Any, batch: Any, phase: str) -> Any:
         "The prediction: a tensor on the device, or tensors in a tuple, list or dictionary."
-        raise self.lacks("prediction")
+        raise _lacks(self, "prediction")
 
     def tally(self) -> Any:
         """An empty count: `add(prediction, batch)` on the host, `gather(ranks)` takes in the counts
         of the other processes, `scores()` returns `Values` or an object with `as_dict()`."""
-        raise self.lacks("tally")
+        raise _lacks(self, "tally")
 
     def rng(self, row: int, epoch: int | None) -> np.random.Generator:
         "Random numbers of a sample, the same in every scoring and new in every epoch."
@@ -104,10 +112,6 @@ class Task:
     def rate(self, step: int, per_epoch: int) -> float:
         "The learning rate of a step of the run: warm-up and schedule."
         return learning_rate(self.config, step, per_epoch, self.config.lr)
-
-    def decay(self, step: int) -> float:
-        "The decay of the averaged weights before a step of the run: it grows up to `ema`."
-        return min(float(self.config.ema), (1 + step) / (10 + step))
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer that the settings name, for all weights of the model."
@@ -150,10 +154,6 @@ class Task:
         "The lines on the data that are printed before a run, each with its heading."
         counts = ", ".join(f"{len(data)} {name}" for name, data in parts.items())
         return {"data": f"{parts['train'].source}: {counts}"}
-
-    def memory(self, each: int, precision: str) -> float | None:  # None: unknown
-        "The least memory, in GB, that training takes on a device for its part of a batch."
-        return None
 
     def facts(self, data: Any) -> dict[str, Any]:
         "Facts of the training data for an epoch's log line."

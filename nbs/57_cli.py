@@ -60,7 +60,7 @@ from mshnet.places import first_process
 _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
-_SCORING += ["scenes", "on_bad_image"]
+_SCORING += ["scenes", "on_bad_image", "data", "tanks", "sampling_steps", "samples"]
 _PREDICTING = [
     "task",
     "weight_path",

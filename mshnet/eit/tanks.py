@@ -12,7 +12,7 @@ import hashlib
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,7 @@ class SimulatedTanks:
         return voltages[0], render_images(shapes, self.size)[0]
 
 
+@lru_cache(maxsize=4)  # a run and its pictures look at the same ones
 def simulated_tanks(
     name: str,  # "train", "val" or "test"
     count: int,

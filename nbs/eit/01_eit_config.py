@@ -29,7 +29,7 @@ from mshnet.core import Settings
 
 # %%
 #| export
-class TankFields(BaseModel):
+class _TankFields(BaseModel):
     "Recipe settings of the tanks."
 
     data: Literal["simulated", "uef2017", "ktc2023"] = Field(
@@ -71,7 +71,7 @@ class TankFields(BaseModel):
 
 # %%
 #| export
-class DiffusionFields(BaseModel):
+class _DiffusionFields(BaseModel):
     "Recipe settings of the network and the diffusion."
 
     method: Literal["diffusion", "regression"] = Field(
@@ -138,7 +138,7 @@ _PUBLISHED: dict[str, Any] = {
 }
 
 
-class EitConfig(Settings, DiffusionFields, TankFields):
+class EitConfig(Settings, _DiffusionFields, _TankFields):
     "The settings of tomography; `configure` joins them from presets, files and flags."
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {

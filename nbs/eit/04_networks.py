@@ -47,7 +47,7 @@ def positions(side: int, width: int) -> Tensor:  # [1, side * side, width]
     return torch.cat([columns, rows], 2).reshape(1, side * side, width)
 
 
-class NoiseLevel(nn.Module):
+class _NoiseLevel(nn.Module):
     "A vector for the amount of noise, which is a time of the diffusion, 0 to 999."
 
     def __init__(self, width: int) -> None:
@@ -292,7 +292,7 @@ class DiT(nn.Module):
         self.pos_embed = nn.Parameter(positions(grid, width), requires_grad=False)
         self.x_embedder = nn.Module()
         self.x_embedder.proj = nn.Conv2d(1 + hints, width, patch, patch)
-        self.t_embedder = NoiseLevel(width)
+        self.t_embedder = _NoiseLevel(width)
         self.blocks: Any = nn.Module()
         for name in ("swinIn1", "swinIn2", "swinOut1", "swinOut2"):
             self.blocks.add_module(name, window())
@@ -425,7 +425,7 @@ class UNet(nn.Module):
     def __init__(self, size: int = 32, width: int = 32, hints: int = 1) -> None:
         super().__init__()
         self.size = size
-        self.t_embedder = NoiseLevel(2 * width)
+        self.t_embedder = _NoiseLevel(2 * width)
         widths = [width, 2 * width, 2 * width]
         sizes = zip([1 + hints, *widths[:2]], widths, strict=True)
         self.downs = nn.ModuleList([_Convs(a, b, 2 * width) for a, b in sizes])

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from conftest import SHARED
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook
@@ -189,6 +190,23 @@ def test_commands_read_and_write_tanks(run, files, tmp_path, capsys):
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "eit", "--device", "cpu"]) in (0, 1)
     assert "estimated" in capsys.readouterr().out
+
+
+def test_real_tanks_are_scored_beside_classical_methods(run, tmp_path, capsys):
+    "All 22 or 25 of a folder, with the published scales; the pictures of files alone are the same."
+    tanks = SHARED / "data" / "eit-tank"
+    if not tanks.is_dir():
+        pytest.skip("needs data/eit-tank; set MSHNET_SHARED")
+    words = ["test", "--weight-path", str(run.folder), "--device", "cpu", "--data"]
+    assert main([*words, "uef2017"]) == 2
+    assert "data=uef2017 needs dataset_dir" in capsys.readouterr().err
+    out = ["--dataset-dir", str(tanks), "--output-dir", str(tmp_path / "scores")]
+    assert main([*words, "uef2017", *out]) == 0
+    found = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    assert found["protocol"]["samples"] == 22 and found["protocol"]["data"].endswith("test2017")
+    scores = found["scores"]
+    assert scores["ridge_cc"] > 0.6 and 0.1 < scores["empty_rmse"] < 0.3
+    assert np.isfinite([scores["cc"], scores["within_1"], scores["spread_cc"]]).all()
 
 
 def test_the_result_does_not_depend_on_other_files(run, files, tmp_path):
