@@ -159,6 +159,15 @@ class Task:
         "Facts of the training data for an epoch's log line."
         return {}
 
+    def describe_data(self) -> tuple[str, bool]:  # text of several lines; whether it can be used
+        "What the data set holds and what is wrong with it, as `mshnet data` prints it."
+        parts = self.splits()
+        return "\n".join(f"{k}: {len(v)} of {v.source}" for k, v in parts.items()), True
+
+    def write_data(self, folder: Path) -> str:  # one line
+        "Write a simulated data set; UserError from a task that has none to write."
+        raise UserError(f"write={str(folder)!r} is not possible: task {self.config.task} has none")
+
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
         raise UserError(

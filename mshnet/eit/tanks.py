@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PARTS', 'SCALES', 'Stats', 'SimulatedTanks', 'simulated_tanks', 'read_npz', 'checked_voltages', 'FolderTanks',
            'resize_images', 'check_order', 'check_orientation', 'check_level', 'open_folder', 'load_tanks',
-           'Measurements', 'read_measurements']
+           'describe_folder', 'Measurements', 'read_measurements']
 
 # %% ../../nbs/eit/02_tanks.ipynb #c-import-hashlib
 import hashlib
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core import UserError, first_line, read_text, shown
+from ..core import UserError, counted, first_line, read_text, shown
 from mshnet.eit.tank import (
     DISTANCE,
     VALUES,
@@ -315,6 +315,8 @@ def open_folder(
     size: int,  # of a picture
 ) -> FolderTanks:
     "Open a part of a data set; UserError if it is missing, or cannot be right."
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder")
     there = folder / PARTS[part]
     files = tuple(sorted(there.glob("*.npz")))
     if not files:
@@ -325,12 +327,17 @@ def open_folder(
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
     name = part if part in ("train", "val") else "test"
     found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
-    pairs = [found.pair(i) for i in range(0, len(files), -(-len(files) // _CHECKED))]
-    voltages, images = (torch.stack(x) for x in zip(*pairs, strict=True))
+    voltages, images = _a_few(found)
     check_order(voltages, there)
     check_level(voltages, found.stats, there)
     check_orientation(voltages, images, there)
     return found
+
+
+def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], pictures [N,S,S]
+    "Samples from all over a part."
+    pairs = [tanks.pair(i) for i in range(0, len(tanks), -(-len(tanks) // _CHECKED))]
+    return [torch.stack(x) for x in zip(*pairs, strict=True)]
 
 
 def _stats_of(folder: Path, part: str) -> Stats:
@@ -367,6 +374,19 @@ def load_tanks(
         how = {"noise": config.noise, "gains": config.gains, "fine": name in _OTHERS}
         found[name] = simulated_tanks(name, count, seed, config.size, **how)
     return found
+
+
+def describe_folder(
+    folder: Path,
+) -> str:  # a line for each part
+    "The parts of a data set, and how well their voltages agree with the physics of their pictures."
+    parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
+    lines = []
+    for part in parts or ["train"]:
+        found = open_folder(folder, part, 64)
+        fit = orientation(*_a_few(found))[:, 0].nanmedian()
+        lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
+    return "\n".join([*lines, "correlation: of voltages with those computed of the pictures"])
 
 # %% ../../nbs/eit/02_tanks.ipynb #Measurements
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@
 __all__ = ['SCORES', 'Linear', 'ridge', 'jacobian', 'inside', 'gauss_newton', 'tikhonov', 'yardsticks', 'score_images',
            'calibration', 'write_tanks']
 
-# %% ../../nbs/eit/03_yardsticks.ipynb #c-import-math
+# %% ../../nbs/eit/03_yardsticks.ipynb #c-import-io
+import io
 import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from skimage.metrics import structural_similarity
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core import UserError, read_record
 from mshnet.eit.tank import (
     UNIT,
     VALUES,
@@ -32,7 +35,17 @@ from mshnet.eit.tank import (
     turn_shapes,
     turn_voltages,
 )
-from .tanks import Stats, resize_images, simulated_tanks
+from mshnet.eit.tanks import (
+    PARTS,
+    Stats,
+    checked_voltages,
+    describe_folder,
+    read_npz,
+    resize_images,
+    simulated_tanks,
+)
+from ..files import cannot_be_written, write_atomic, write_json
+from ..session import bar
 
 # %% ../../nbs/eit/03_yardsticks.ipynb #Linear
 @dataclass(frozen=True)
@@ -121,7 +134,7 @@ def gauss_newton(
     stats: Stats,  # of such voltages
     size: int,  # of the pictures
     smooth: bool = True,  # False: independent pixels
-    weight: float = 0.1,  # of the squared unknowns
+    weight: float = 0.03,  # of the squared unknowns
     steps: int = _STEPS,
 ) -> Tensor:  # [N,size,size] float32
     "Pictures whose computed voltages fit the measured ones."
@@ -213,6 +226,9 @@ def calibration(
     return found | {"spread_cc": correlation(spread, error).nanmean().item()}
 
 # %% ../../nbs/eit/03_yardsticks.ipynb #write_tanks
+_SIZE = 128  # of a published picture
+
+
 def write_tanks(
     folder: Path,
     counts: dict[str, int],  # samples of each part: train, val, test
@@ -220,22 +236,35 @@ def write_tanks(
     **how: float,  # as for `simulate`: noise, gains
 ) -> int:  # files that were written; others were there
     "Write simulated tanks in the published layout; UserError if the folder holds something else."
-    record = {"simulated": {"seed": seed, "size": PUBLISHED_SIZE, **how}}
-    there = read_record(folder / "simulated.json")
-    if there != record and (there or any(folder.glob("*"))):
-        raise UserError(f"{folder}: holds other data; write a new or empty folder")
+    record = {"simulated tanks": {"seed": seed, **how}}
+    there = read_record(folder / "tanks.json")
+    if there != record and folder.exists() and (there or any(folder.iterdir())):
+        raise UserError(f"{folder}: holds other data; write a new or an empty folder")
     with cannot_be_written(folder):
         for part in counts:
             (folder / PARTS[part]).mkdir(parents=True, exist_ok=True)
-    write_json(folder / "simulated.json", record)
-    written = 0
-    for number, part in enumerate(("train", "val", "test")):
-        for first in range(0, counts.get(part, 0), 64):
-            rows = range(first, min(first + 64, counts[part]))
-            files = {i: folder / PARTS[part] / f"{i:06d}.npz" for i in rows}
-            if not all(file.exists() for file in files.values()):
-                written += _write_part(files, seed * 3 + number, part != "train", how)
+    write_json(folder / "tanks.json", record)
+    written, blocks = 0, [(p, i) for p, n in counts.items() for i in range(0, n, 32)]
+    for part, first in bar(blocks, len(blocks), "write"):
+        rows = range(first, min(first + 32, counts[part]))
+        files = [folder / PARTS[part] / f"{row:06d}.npz" for row in rows]
+        if not all(file.exists() for file in files):
+            number = 3 * seed + ("train", "val", "test").index(part)
+            _write_files(files, number, fine=part != "train", first=first, **how)
+            written += len(files)
     train = sorted((folder / PARTS["train"]).glob("*.npz"))
     if train:
         Stats.of(torch.stack([checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
     return written
+
+
+def _write_files(files: list[Path], seed: int, **how: Any) -> None:
+    "Simulate the samples of these files, and write them."
+    voltages, images = simulate(len(files), seed, _SIZE, **how)
+    stats = Stats.known("simulated")
+    classical = tikhonov(voltages, stats, _SIZE), gauss_newton(voltages, stats, _SIZE)
+    for file, ys, *pictures in zip(files, voltages, images, *classical, strict=True):
+        names = ("xs", "TR", "xs_gn")
+        content = io.BytesIO()
+        np.savez(content, ys=ys[:, None], **dict(zip(names, pictures, strict=True)))
+        write_atomic(file, content.getvalue())

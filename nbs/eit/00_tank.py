@@ -302,7 +302,8 @@ def render_images(
     "Draw things as pictures; a pixel that an edge crosses has a value in between."
     at = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     points = torch.cartesian_prod(at, at)
-    return render(shapes, points, 1 / size).unflatten(1, (size, size)).float()
+    drawn = [render(part, points, 1 / size).float() for part in shapes.split(32)]
+    return torch.cat(drawn).unflatten(1, (size, size))
 
 
 # %%
@@ -349,8 +350,8 @@ def measure(
 ) -> Tensor:  # [N,208] float64: with the things minus plain water, without noise
     "Voltage differences of tanks with these things."
     tank, points, water = standard_tank(fine)
-    found = conductivity(render(shapes, points, _EDGE)).unflatten(1, (-1, 4)).mean(2)
-    return tank.voltages(found) - water
+    drawn = (conductivity(render(part, points, _EDGE)) for part in shapes.split(32))
+    return torch.cat([tank.voltages(x.unflatten(1, (-1, 4)).mean(2)) for x in drawn]) - water
 
 
 def triangle_means(
@@ -402,16 +403,16 @@ def simulate(
     fine: bool = False,  # on the mesh of test data
     noise: float = 0.02,  # standard deviation, as a fraction of the voltages' root mean square
     gains: float = 0.07,  # standard deviation of the gain of each driven and each sensed pair
+    first: int = 0,  # index of the first sample
 ) -> tuple[Tensor, Tensor]:  # voltages [N,208], pictures [N,size,size], both float32
     "Simulated measurements with the pictures they were measured of."
-    shapes = sample_shapes(count, seed)
-    clean = torch.cat([measure(part, fine) for part in shapes.split(256)])
-    return disturb(clean, seed, noise, gains), render_images(shapes, size)
+    shapes = sample_shapes(count, seed, first)
+    return disturb(measure(shapes, fine), seed, noise, gains, first), render_images(shapes, size)
 
 
-def sample_shapes(count: int, seed: int) -> Tensor:  # [N,3,7]
-    "The things in each simulated tank of a seed."
-    drawn = [draw_shapes(np.random.default_rng([seed, i])) for i in range(count)]
+def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
+    "The things in the simulated tanks of a seed, from the first index on."
+    drawn = [draw_shapes(np.random.default_rng([seed, first + i])) for i in range(count)]
     return torch.tensor(np.stack(drawn))
 
 
@@ -420,9 +421,12 @@ def disturb(
     seed: int,
     noise: float,
     gains: float,
+    first: int = 0,  # index of the first sample
 ) -> Tensor:  # [N,208] float32, in the published unit
     "Voltages as an imperfect instrument reads them."
-    drawn = [np.random.default_rng([seed, i, 1]).normal(size=240) for i in range(len(clean))]
+    drawn = [
+        np.random.default_rng([seed, first + i, 1]).normal(size=240) for i in range(len(clean))
+    ]
     drift = torch.tensor(np.stack(drawn))
     gain = (1 + gains * drift[:, :16, None]) * (1 + gains * drift[:, None, 16:32])
     level = clean.square().mean(1, keepdim=True).sqrt()
@@ -432,7 +436,7 @@ def disturb(
 # %%
 voltages, images = simulate(3, seed=0)
 test_eq((voltages.shape, images.shape), ((3, 208), (3, 32, 32)))
-test_eq(simulate(1, seed=0)[0], voltages[:1])
+test_eq(simulate(2, seed=0, first=1)[0], voltages[1:])
 other = simulate(3, seed=0, fine=True)[0]
 np.corrcoef(voltages[0], other[0])[0, 1]  # two meshes, the same faults
 

@@ -37,8 +37,8 @@ from mshnet.eit.diffusion import STEPS, amounts, draw_noise, mix, published_deca
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.networks import DiT, Guided, UNet
 from mshnet.eit.tank import WAYS, tank_map
-from mshnet.eit.tanks import Stats, load_tanks, read_measurements
-from mshnet.eit.yardsticks import calibration, score_images, yardsticks
+from mshnet.eit.tanks import Stats, describe_folder, load_tanks, read_measurements
+from mshnet.eit.yardsticks import calibration, score_images, write_tanks, yardsticks
 from mshnet.files import cannot_be_written, write_atomic
 from mshnet.task import Evaluation, Origin, Task, Values, predictions, protocol, score_split
 from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
@@ -184,6 +184,18 @@ class Eit(Task):
     def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
         "The least memory of a training step, in GB."
         return training_memory(self.config, each, precision)
+
+    def describe_data(self) -> tuple[str, bool]:
+        "The parts of a folder, compared with physics; of a simulation, their sizes."
+        if not self.config.dataset_dir:
+            return super().describe_data()
+        return describe_folder(Path(self.config.dataset_dir).expanduser()), True
+
+    def write_data(self, folder: Path) -> str:
+        "Write simulated tanks: as many for training as `tanks`, 256 for validation and for test."
+        c, counts = self.config, {"train": self.config.tanks, "val": 256, "test": 256}
+        written = write_tanks(folder, counts, c.seed, noise=c.noise, gains=c.gains)
+        return f"{folder}: {written} files written, {sum(counts.values()) - written} were there"
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "EitSummary":
         "Reconstruct measurements in files; see `predict_tanks`."
