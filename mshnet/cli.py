@@ -76,10 +76,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "find targets in images and videos: masks, tables, pictures with the detections marked",
         _PREDICTING,
     ),
-    "data": (
-        "report what a data set holds and what is wrong with it",
-        ["task", *_READING, "data", "tanks", "noise", "gains"],
-    ),
+    "data": ("report what a data set holds and what is wrong with it", _READING),
     "doctor": (
         "check this machine, and report what is wrong and what to do about it",
         ["task", *_READING, *_DEVICE, *_LOOKED_AT],
@@ -108,11 +105,6 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
 }
 _SWITCH = {"action": "store_const", "const": True}
 _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "data": {
-        "write": {
-            "help": "folder to write a simulated data set to, in the layout that is read (task eit)"
-        }
-    },
     "doctor": {
         "json": {
             "help": "print one JSON object with the worst level and all lines, and nothing else",
@@ -364,7 +356,7 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
     names = ("output_dir", "device", "precision", "batch_size", "num_workers")
     settings = {name: getattr(config, name) for name in names}
-    task = config.task
+    task: str = config.task
     if task == "detect" and config.weight_path:  # of the run that they lie in
         task = settings_of(config.weight_path).get("task", task)
         task = task if task in TASKS else config.task
@@ -380,15 +372,11 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     return summary.status
 
 # %% ../nbs/57_cli.ipynb #_data
-def _data(config: Settings, write: str = "") -> int:
-    "Print the data report, or write simulated data; status 2 if the data cannot be used."
-    from mshnet.task import make_task
+def _data(config: Config) -> int:
+    "Print the data report; status 2 if the data cannot be used."
+    from mshnet.data import report
 
-    task = make_task(config)
-    if write:
-        print(task.write_data(Path(write).expanduser()))
-        return 0
-    text, usable = task.describe_data()
+    text, usable = report(config)
     print(text)
     return 0 if usable else 2
 

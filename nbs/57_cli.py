@@ -426,7 +426,7 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
     names = ("output_dir", "device", "precision", "batch_size", "num_workers")
     settings = {name: getattr(config, name) for name in names}
-    task = config.task
+    task: str = config.task
     if task == "detect" and config.weight_path:  # of the run that they lie in
         task = settings_of(config.weight_path).get("task", task)
         task = task if task in TASKS else config.task

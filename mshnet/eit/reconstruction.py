@@ -400,8 +400,8 @@ def _write_tables(folder: Path, found: dict[str, Tensor]) -> None:
     write_atomic(folder / "tanks.npz", buffer.getvalue())
     lines = ["name,least,most,share_resistive,share_conductive,mean_spread"]
     for name, image, width in zip(found, mean, spread, strict=True):
-        values = (image.min(), image.max(), (image < -0.5).float().mean())
-        values += ((image > 0.5).float().mean(), width.mean())
+        shares = [(image < -0.5).float().mean(), (image > 0.5).float().mean()]
+        values = [image.min(), image.max(), *shares, width.mean()]
         lines.append(",".join([name, *(f"{float(value):.4f}" for value in values)]))
     write_atomic(folder / "tanks.csv", "\n".join(lines) + "\n")
 

@@ -290,7 +290,7 @@ class DiT(nn.Module):
             return DiTBlock(width, Attention(width, heads))
 
         self.pos_embed = nn.Parameter(positions(grid, width), requires_grad=False)
-        self.x_embedder = nn.Module()
+        self.x_embedder: Any = nn.Module()
         self.x_embedder.proj = nn.Conv2d(1 + hints, width, patch, patch)
         self.t_embedder = _NoiseLevel(width)
         self.blocks: Any = nn.Module()

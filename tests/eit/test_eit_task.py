@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from mshnet.eit.tank import simulate
 from mshnet.run import Folder, load
 from mshnet.task import make_task
 from mshnet.train import train
+from mshnet.weights import weights_file
 
 TINY = {"tanks": 16, "size": 16, "patch": 2, "scales": 1, "width": 16, "heads": 2, "hints": 1}
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "samples": 2, "sampling_steps": 2}
@@ -90,6 +92,7 @@ SCRIPT = """
 import json, sys
 from mshnet.eit.eit_config import EitConfig
 from mshnet.train import train
+from mshnet.weights import weights_file
 train(EitConfig(**json.loads(sys.argv[1])))
 """
 
@@ -255,3 +258,26 @@ def test_memory_is_computed():
     one, two = training_memory(paper, 1), training_memory(paper, 2)
     assert 2.1 < one < two < 5
     assert training_memory(paper, 4, fused=False) > 16
+
+
+# The weights in the box
+
+
+def test_the_pretrained_weights_reconstruct_better_than_the_classical_methods(capsys):
+    "On simulated tanks of the other mesh; the file is small and names no folder."
+    assert weights_file("pretrained", "eit").stat().st_size < 8e6
+    words = ["--task", "eit", "--device", "cpu", "--samples", "1", "--tanks", "12"]
+    assert main(["test", *words]) == 0
+    said = capsys.readouterr().out
+    line = re.search(r"cc (\S+)  rmse \S+  \(ridge (\S+), tikhonov (\S+), gauss_newton", said)
+    ours, ridge, _ = map(float, line.groups())
+    assert ours > ridge + 0.03
+    assert "pretrained-eit.md" in said and weights_file("pretrained", "eit").with_suffix(".md").exists()
+
+
+def test_predict_takes_the_pretrained_weights(files, tmp_path, monkeypatch, capsys):
+    "With nothing named but the task and the file."
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", "--task", "eit", "--device", "cpu", str(files / "one.npz")]) == 0
+    assert "results  predictions/pretrained-eit" in capsys.readouterr().out
+    assert np.load("predictions/pretrained-eit/tanks.npz")["mean"].shape == (1, 32, 32)
