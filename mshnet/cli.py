@@ -76,7 +76,10 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "find targets in images and videos: masks, tables, pictures with the detections marked",
         _PREDICTING,
     ),
-    "data": ("report what a data set holds and what is wrong with it", _READING),
+    "data": (
+        "report what a data set holds and what is wrong with it",
+        ["task", *_READING, "data", "tanks", "noise", "gains"],
+    ),
     "doctor": (
         "check this machine, and report what is wrong and what to do about it",
         ["task", *_READING, *_DEVICE, *_LOOKED_AT],
@@ -105,6 +108,11 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
 }
 _SWITCH = {"action": "store_const", "const": True}
 _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "data": {
+        "write": {
+            "help": "folder to write a simulated data set to, in the layout that is read (task eit)"
+        }
+    },
     "doctor": {
         "json": {
             "help": "print one JSON object with the worst level and all lines, and nothing else",
@@ -372,11 +380,15 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     return summary.status
 
 # %% ../nbs/57_cli.ipynb #_data
-def _data(config: Config) -> int:
-    "Print the data report; status 2 if the data cannot be used."
-    from mshnet.data import report
+def _data(config: Settings, write: str = "") -> int:
+    "Print the data report, or write simulated data; status 2 if the data cannot be used."
+    from mshnet.task import make_task
 
-    text, usable = report(config)
+    task = make_task(config)
+    if write:
+        print(task.write_data(Path(write).expanduser()))
+        return 0
+    text, usable = task.describe_data()
     print(text)
     return 0 if usable else 2
 

@@ -272,7 +272,10 @@ def test_the_pretrained_weights_reconstruct_better_than_the_classical_methods(ca
     line = re.search(r"cc (\S+)  rmse \S+  \(ridge (\S+), tikhonov (\S+), gauss_newton", said)
     ours, ridge, _ = map(float, line.groups())
     assert ours > ridge + 0.03
-    assert "pretrained-eit.md" in said and weights_file("pretrained", "eit").with_suffix(".md").exists()
+    assert (
+        "pretrained-eit.md" in said
+        and weights_file("pretrained", "eit").with_suffix(".md").exists()
+    )
 
 
 def test_predict_takes_the_pretrained_weights(files, tmp_path, monkeypatch, capsys):
