@@ -134,7 +134,7 @@ def gauss_newton(
     stats: Stats,  # of such voltages
     size: int,  # of the pictures
     smooth: bool = True,  # False: independent pixels
-    weight: float = 0.03,  # of the squared unknowns
+    weight: float = 0.1,  # of the squared unknowns
     steps: int = _STEPS,
 ) -> Tensor:  # [N,size,size] float32
     "Pictures whose computed voltages fit the measured ones."
