@@ -121,7 +121,7 @@ def _between(count: int, fewer: int, shift: float) -> np.ndarray:
 
 
 # %%
-mesh = ring_mesh()
+mesh: Mesh = ring_mesh()
 print(len(mesh.nodes), len(mesh.triangles))
 rows, cols = mesh.nodes.T
 plt.figure(figsize=(5, 5))
@@ -310,6 +310,7 @@ def render_images(
 shapes = torch.tensor(np.stack([draw_shapes(np.random.default_rng(seed)) for seed in range(8)]))
 images = render_images(shapes, 128)
 assert images.abs().max() == 1 and images[:, 0].abs().max() == 0
+test_eq(render(shapes, torch.tensor([[0.0, 2.0]]), 0.1).abs().max(), 0)  # outside
 figure, axes = plt.subplots(1, 8, figsize=(12, 1.6))
 for axis, image in zip(axes, images, strict=True):
     axis.imshow(image, cmap="RdBu_r", vmin=-1, vmax=1)
@@ -376,6 +377,7 @@ def measure_images(
 # Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are neighbours. A thing that conducts lowers most of the voltages, one that does not conduct raises them:
 
 # %%
+test_close(conductivity(torch.tensor([-1.0, 0.0, 1.0])), torch.tensor([0.05, 1, 3]))
 voltages = measure(shapes)
 figure, axes = plt.subplots(1, 2, figsize=(7, 3))
 axes[0].imshow(images[0], cmap="RdBu_r", vmin=-1, vmax=1)
@@ -437,6 +439,8 @@ def disturb(
 voltages, images = simulate(3, seed=0)
 test_eq((voltages.shape, images.shape), ((3, 208), (3, 32, 32)))
 test_eq(simulate(2, seed=0, first=1)[0], voltages[1:])
+clean = measure(sample_shapes(3, seed=0))
+test_eq(disturb(clean, 0, noise=0, gains=0), (UNIT * clean).float())
 other = simulate(3, seed=0, fine=True)[0]
 np.corrcoef(voltages[0], other[0])[0, 1]  # two meshes, the same faults
 
@@ -534,6 +538,7 @@ def correlation(
 
 # %%
 voltages, images = simulate(1, seed=3, size=128, fine=True)
+test_eq(measure_images(images).shape, voltages.shape)
 found = orientation(turn_voltages(voltages, torch.tensor([5])), images)
 test_eq(int(found.argmax()), 5)
 plt.figure(figsize=(6, 2))

@@ -276,7 +276,13 @@ def _ssim_map(image: Tensor, truth: Tensor) -> Tensor:
 # %%
 test = simulated_tanks("test", 12, seed=5, size=32, fine=True)
 truth = torch.stack([test.pair(i)[1] for i in range(12)])
+matrix: Linear = ridge(32)
+test_eq(matrix.matrix.shape, (32 * 32, 208))
 found = yardsticks(test.voltages, test.stats, 32)
+for method in (tikhonov, gauss_newton):
+    made = method(test.voltages[:2], test.stats, 32)
+    test_close(made, found[method.__name__][:2], 1e-4)
+assert not made[:, ~inside(32)].any()
 table = {name: score_images(made, truth) for name, made in found.items()}
 for name, scores in table.items():
     print(f"{name:13}" + "  ".join(f"{k} {v.nanmean():6.3f}" for k, v in scores.items()))
