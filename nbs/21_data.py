@@ -913,8 +913,8 @@ def report(
 ) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
     "Counts, sizes, modes and target areas of a data set, and every problem in it."
     if config.task != "detect":
-        found = resolve("mshnet.task:make_task")(config).splits().values()
-        return "\n".join(f"{part.source}: {len(part)} {part.name}" for part in found), True
+        described: tuple[str, bool] = resolve("mshnet.task:make_task")(config).describe_data()
+        return described
     parts, findings = load(config)
     lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
     lines += [line for split in parts.values() for line in _describe(split)]

@@ -59,6 +59,17 @@ def _usual_decay(task: Any, step: int) -> float:
     return min(float(task.config.ema), (1 + step) / (10 + step))
 
 
+def _describe_data(task: Any) -> tuple[str, bool]:  # several lines; whether it can be used
+    "What the data set holds and what is wrong with it, as `mshnet data` prints it."
+    parts = task.splits()
+    return "\n".join(f"{k}: {len(v)} of {v.source}" for k, v in parts.items()), True
+
+
+def _write_no_data(task: Any, folder: Path) -> str:  # one line on what was written
+    "Write a simulated data set; UserError from a task that has none to write."
+    raise UserError(f"write={str(folder)!r} is not possible: task {task.config.task} has none")
+
+
 def _lacks(task: Any, what: str) -> LookupError:
     "The error of a task without one of the six."
     return LookupError(f"{type(task).__name__} does not define its {what}")
@@ -74,6 +85,7 @@ class Task:
     """
 
     better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
+    describe_data, write_data = _describe_data, _write_no_data  # for `mshnet data`
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
 
@@ -178,15 +190,6 @@ class Task:
     def facts(self, data: Any) -> dict[str, Any]:
         "Facts of the training data for an epoch's log line."
         return {}
-
-    def describe_data(self) -> tuple[str, bool]:  # text of several lines; whether it can be used
-        "What the data set holds and what is wrong with it, as `mshnet data` prints it."
-        parts = self.splits()
-        return "\n".join(f"{k}: {len(v)} of {v.source}" for k, v in parts.items()), True
-
-    def write_data(self, folder: Path) -> str:  # one line
-        "Write a simulated data set; UserError from a task that has none to write."
-        raise UserError(f"write={str(folder)!r} is not possible: task {self.config.task} has none")
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
