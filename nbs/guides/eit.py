@@ -105,9 +105,9 @@
 #
 # | method | UEF CC | UEF RMSE | KTC CC | KTC RMSE |
 # |---|---|---|---|---|
-# | the empty picture | - | 0.240 | - | 0.278 |
+# | the empty picture | - | 0.240 | - | 0.280 |
 # | ridge regression | 0.759 | 0.167 | 0.775 | 0.186 |
-# | Tikhonov | 0.751 | 0.163 | 0.737 | 0.196 |
+# | Tikhonov | 0.751 | 0.163 | 0.737 | 0.201 |
 # | Gauss-Newton | 0.782 | 0.152 | 0.782 | 0.174 |
 # | the small preset, seed 0 | 0.816 | 0.137 | 0.787 | 0.171 |
 # | the small preset, seed 1 | 0.817 | 0.137 | 0.797 | 0.167 |
