@@ -42,8 +42,16 @@ from .places import first_process
 _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
-_SCORING += ["scenes", "on_bad_image"]
-_PREDICTING = ["weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"]
+_SCORING += ["scenes", "on_bad_image", "data", "tanks", "sampling_steps", "samples"]
+_PREDICTING = [
+    "task",
+    "weight_path",
+    "output_dir",
+    "batch_size",
+    "num_workers",
+    "device",
+    "precision",
+]
 _LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -68,10 +76,13 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         "find targets in images and videos: masks, tables, pictures with the detections marked",
         _PREDICTING,
     ),
-    "data": ("report what a data set holds and what is wrong with it", [*_READING, "seed"]),
+    "data": (
+        "report what a data set holds and what is wrong with it",
+        ["task", *_READING, "seed", "data", "tanks", "noise", "gains"],
+    ),
     "doctor": (
         "check this machine, and report what is wrong and what to do about it",
-        [*_READING, *_DEVICE, *_LOOKED_AT],
+        ["task", *_READING, *_DEVICE, *_LOOKED_AT],
     ),
     "bench": (
         "measure training, scoring, data, start and memory on this device",
@@ -103,7 +114,10 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "write train.txt and test.txt for a data set without lists: this part of the "
             "images, between 0 and 1, is for training (by image, stratified by the number of "
             "targets, shuffled by --seed)",
-        }
+        },
+        "write": {
+            "help": "folder to write a simulated data set to, in the layout that is read (task eit)"
+        },
     },
     "doctor": {
         "json": {
@@ -322,7 +336,7 @@ def _which_weights(config: Settings) -> str:
 
     if config.weight_path not in ("", PRETRAINED):
         return config.weight_path
-    return f"pretrained; their card: {weights_file(PRETRAINED).with_suffix('.md')}"
+    return f"pretrained; their card: {weights_file(PRETRAINED, config.task).with_suffix('.md')}"
 
 
 def _result_folder(name: str) -> Path:
@@ -387,22 +401,36 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
     names = ("output_dir", "device", "precision", "batch_size", "num_workers")
     settings = {name: getattr(config, name) for name in names}
+    task: str = config.task
+    if task == "detect" and config.weight_path:  # of the run that they lie in
+        task = settings_of(config.weight_path).get("task", task)
+        task = task if task in TASKS else config.task
     try:
-        summary = predict_files(config.weight_path, inputs, **settings, **how)
+        if task == "detect":
+            summary = predict_files(config.weight_path, inputs, **settings, **how)
     except OtherTask as other:
-        task = make_task(settings_class(other.task)())
-        summary = task.predict_files(config.weight_path, inputs, **settings, **how)
+        task = other.task
+    if task != "detect":
+        predicts = make_task(settings_class(task)()).predict_files
+        summary = predicts(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
 # %% ../nbs/57_cli.ipynb #_data
-def _data(config: Config, split: float | None = None) -> int:
-    "Print the data report, after writing lists if asked; status 2 if the data cannot be used."
-    from mshnet.data import report, write_lists
+def _data(config: Any, split: float | None = None, write: str = "") -> int:
+    "Print the data report, after writing lists or simulated data if asked; status 2 if unusable."
+    from mshnet.data import write_lists
+    from mshnet.task import make_task
 
+    task = make_task(config)
+    if write:
+        print(task.write_data(Path(write).expanduser()))
+        return 0
     if split is not None:
+        if config.task != "detect":
+            raise UserError(f"split={split} is not possible for task {config.task}: leave it out")
         print(write_lists(config, split))
-    text, usable = report(config)
+    text, usable = task.describe_data()
     print(text)
     return 0 if usable else 2
 

@@ -87,7 +87,7 @@ class Scored:
         "The weights that were scored."
         own = self.folder / "best.pt"
         named = str(self.details.settings.get("weight_path", ""))
-        return own if os.path.exists(own) or not named else weights_file(named)
+        return own if os.path.exists(own) or not named else weights_file(named, self.task)
 
     @property
     def recipe(self) -> dict[str, Any]:

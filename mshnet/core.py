@@ -450,6 +450,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 # %% ../nbs/10_core.ipynb #resolve
 TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
     "detect": ("mshnet.core:Config", "mshnet.detection:Detection"),
+    "eit": ("mshnet.eit.eit_config:EitConfig", "mshnet.eit.reconstruction:Eit"),
 }
 
 
@@ -521,11 +522,15 @@ RETIRED = {
     "mode": "is retired: write `mshnet train` or `mshnet test`",
     "multi_gpus": "is retired: write --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
+    "ckpt_every": "is retired: a checkpoint is written after every epoch",
 }
 ALIASES = {
     "data_path": "dataset_dir",
     "global_batch_size": "batch_size",
     "num_cores": "num_devices",
+    "global_seed": "seed",
+    "results_dir": "output_dir",
+    "samplingsteps": "sampling_steps",
 }
 SWITCHES = {"use_tpu": ("device", "xla")}  # the setting and its value when the switch is on
 

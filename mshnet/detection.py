@@ -29,7 +29,15 @@ from mshnet.augment import (
 )
 from .core import Config, UserError, did_you_mean, resolve, shown
 from .cpu import use_cpu_passes
-from .data import Split, complete, hash_of_all, image_digests, listed_names, splits
+from mshnet.data import (
+    Split,
+    complete,
+    hash_of_all,
+    image_digests,
+    listed_names,
+    report,
+    splits,
+)
 from .device import Device, OneProcess, make_optimizer, workers
 from .files import prefetch
 from .loss import mshnet_loss
@@ -213,6 +221,10 @@ class Detection(Task):
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
         "Images, and where their pixels lie."
         return _about_images(self, parts, device)
+
+    def describe_data(self) -> tuple[str, bool]:
+        "The data report."
+        return report(self.config)
 
     def facts(self, data: Split) -> dict[str, Any]:
         "Unreadable images, which other images replaced."

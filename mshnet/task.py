@@ -35,6 +35,27 @@ from .files import prefetch, write_json
 from .places import installed
 from .session import bar
 
+# %% ../nbs/36_task.ipynb #_usual_decay
+def _usual_decay(task: Any, step: int) -> float:
+    "The decay of the averaged weights before a step of the run: it grows up to `ema`."
+    return min(float(task.config.ema), (1 + step) / (10 + step))
+
+
+def _describe_data(task: Any) -> tuple[str, bool]:  # several lines; whether it can be used
+    "What the data set holds and what is wrong with it, as `mshnet data` prints it."
+    parts = task.splits()
+    return "\n".join(f"{k}: {len(v)} of {v.source}" for k, v in parts.items()), True
+
+
+def _write_no_data(task: Any, folder: Path) -> str:  # one line on what was written
+    "Write a simulated data set; UserError from a task that has none to write."
+    raise UserError(f"write={str(folder)!r} is not possible: task {task.config.task} has none")
+
+
+def _lacks(task: Any, what: str) -> LookupError:
+    "The error of a task without one of the six."
+    return LookupError(f"{type(task).__name__} does not define its {what}")
+
 # %% ../nbs/36_task.ipynb #Task
 class Task:
     """A problem to train on. A subclass writes splits, batch, model, loss, predict and tally.
@@ -44,38 +65,37 @@ class Task:
     """
 
     better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
+    describe_data, write_data = _describe_data, _write_no_data  # for `mshnet data`
+    decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
+    memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
 
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
 
-    def lacks(self, what: str) -> LookupError:
-        "The error of a task without one of the six."
-        return LookupError(f"{type(self).__name__} does not define its {what}")
-
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "The data, each a `Data`: the parts that are asked for, and val where `choose` is val."
-        raise self.lacks("data")
+        raise _lacks(self, "data")
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
         "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
-        raise self.lacks("batch")
+        raise _lacks(self, "batch")
 
     def model(self) -> nn.Module:
         "A model with the starting weights of the seed, on the CPU."
-        raise self.lacks("model")
+        raise _lacks(self, "model")
 
     def loss(self, model: Any, batch: Any, phase: str) -> Tensor | dict[str, Tensor]:
         "Mean loss of a batch, or named parts of it, computed by `model(...)` itself."
-        raise self.lacks("loss")
+        raise _lacks(self, "loss")
 
     def predict(self, model: Any, batch: Any, phase: str) -> Any:
         "The prediction: a tensor on the device, or tensors in a tuple, list or dictionary."
-        raise self.lacks("prediction")
+        raise _lacks(self, "prediction")
 
     def tally(self) -> Any:
         """An empty count: `add(prediction, batch)` on the host, `gather(ranks)` takes in the counts
         of the other processes, `scores()` returns `Values` or an object with `as_dict()`."""
-        raise self.lacks("tally")
+        raise _lacks(self, "tally")
 
     def rng(self, row: int, epoch: int | None) -> np.random.Generator:
         "Random numbers of a sample, the same in every scoring and new in every epoch."

@@ -464,8 +464,7 @@ def prepare_step(
 ) -> None:
     "Average the weights before a step, and set the step's learning rate in every group."
     if state.ema is not None:
-        decay = min(task.config.ema, (1 + step) / (10 + step))
-        average(state.ema, state.model, device.number(1 - decay))
+        average(state.ema, state.model, device.number(1 - task.decay(step)))
     factor = task.rate(step, per_epoch) / task.config.lr
     for group in state.optimizer.param_groups:
         group["lr"] = device.number(group.setdefault("initial_lr", group["lr"]) * factor)
@@ -564,7 +563,7 @@ def beginning(job: Job) -> State:
     if old:
         restore(state, old)
     elif config.weight_path:
-        file = weights_file(config.weight_path)
+        file = weights_file(config.weight_path, config.task)
         with as_user_error():
             content = load_weights(model, file)
             if ema is not None:
@@ -578,7 +577,7 @@ def beginning(job: Job) -> State:
 def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str]:
     "Facts that a resumed run must repeat besides its recipe: data, starting weights, precision."
     same = task.identity(parts)
-    start = weights_file(task.config.weight_path)
+    start = weights_file(task.config.weight_path, task.config.task)
     if task.config.weight_path and start.is_file():
         same["starting weights"] = digest(start)[:12]
     return same | {"precision": device.precision}

@@ -158,6 +158,7 @@ PRETRAINED = "pretrained"
 
 def weights_file(
     weights: str | os.PathLike[str],  # a file, a run or its folder, or "pretrained"
+    task: str = "detect",  # whose pretrained weights are meant
 ) -> Path:
     "The file that these weights name, which need not exist; UserError for another type."
     if not isinstance(weights, str | os.PathLike):
@@ -167,7 +168,8 @@ def weights_file(
             f"{PRETRAINED}"
         )
     if os.fspath(weights) == PRETRAINED:
-        return Path(str(files("mshnet") / f"{PRETRAINED}.safetensors"))
+        name = PRETRAINED if task == "detect" else f"{PRETRAINED}-{task}"
+        return Path(str(files("mshnet") / f"{name}.safetensors"))
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"
     return best if os.path.isfile(best) else path
@@ -175,7 +177,7 @@ def weights_file(
 
 def reinstall(path: str | Path) -> str:
     "The remedy for missing or damaged weights of the library; empty for a user's own file."
-    if Path(path) != weights_file(PRETRAINED):
+    if Path(path).parent != weights_file(PRETRAINED).parent:
         return ""
     return (
         "; it comes with mshnet: install it again (pip install --force-reinstall, in a clone "

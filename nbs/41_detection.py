@@ -38,7 +38,15 @@ from mshnet.augment import (
 )
 from mshnet.core import Config, UserError, did_you_mean, resolve, shown
 from mshnet.cpu import use_cpu_passes
-from mshnet.data import Split, complete, hash_of_all, image_digests, listed_names, splits
+from mshnet.data import (
+    Split,
+    complete,
+    hash_of_all,
+    image_digests,
+    listed_names,
+    report,
+    splits,
+)
 from mshnet.device import Device, OneProcess, make_optimizer, workers
 from mshnet.files import prefetch
 from mshnet.loss import mshnet_loss
@@ -269,6 +277,10 @@ class Detection(Task):
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
         "Images, and where their pixels lie."
         return _about_images(self, parts, device)
+
+    def describe_data(self) -> tuple[str, bool]:
+        "The data report."
+        return report(self.config)
 
     def facts(self, data: Split) -> dict[str, Any]:
         "Unreadable images, which other images replaced."

@@ -70,7 +70,7 @@ def trained_model(
     config: Settings | None = None,  # for weights that record none
 ) -> Trained:
     "A model with weights from a file; UserError if the file holds none, or they do not fit."
-    path = weights_file(path)
+    path = weights_file(path, config.task if config else "detect")
     with as_user_error():
         content = read_file(path)
     if not isinstance(content, dict) or not content.get("best"):

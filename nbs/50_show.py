@@ -16,8 +16,9 @@ from fastcore.test import expect_fail, test_eq
 #| export
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -29,12 +30,13 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from mshnet.analyse import top_hat, top_hat_filter
 from mshnet.augment import collate, resize_square
-from mshnet.core import Config, UserError, read_json, settings_from
+from mshnet.core import TASKS, Config, Settings, UserError, read_json, settings_from, settings_of
 from mshnet.data import Split, splits
 from mshnet.evaluate import Detector
 from mshnet.files import cannot_be_written, write_atomic
 from mshnet.metrics import MATCH, objects
 from mshnet.run import Folder
+from mshnet.task import make_task
 
 # %% [markdown]
 # A table of scores hides what a picture shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the pictures of a finished run, and each of them can be drawn alone.
@@ -50,6 +52,29 @@ config = Config(
     scenes=16, base_size=64, crop_size=64, choose="last", device="cpu", epochs=4, warm_epoch=0
 )
 run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
+
+# %% [markdown]
+# The pictures of this page are of detection. A run of another task has pictures of its own, which its `report` draws into the same folder. A runner that is started with another task calls the same functions: the gallery is then that task's, and the others return a line.
+
+# %%
+#| export
+Drawn = TypeVar("Drawn", bound=Callable[..., Any])
+
+
+def of_detection(draw: Drawn) -> Drawn:
+    "A function of a run's folder, or of settings, that is for detection; else one line."
+
+    @wraps(draw)
+    def drawn(of: Any, *args: Any, **more: Any) -> Any:
+        task = of.task if isinstance(of, Settings) else settings_of(str(of)).get("task", "detect")
+        if task == "detect" or task not in TASKS:
+            return draw(of, *args, **more)
+        if draw.__name__ != "gallery":
+            return f"{draw.__name__}: is for task detect; the gallery shows the pictures of {task}"
+        make_task(run_config(of)).report(Path(of))
+        return Picture(Path(of) / "figures" / "gallery.png")
+
+    return drawn  # type: ignore[return-value]
 
 
 # %% [markdown]
@@ -162,7 +187,10 @@ def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]])
     scored = [e for e in history if "scores" in e]
     epochs = np.array([e["epoch"] for e in scored])
     at = slice(None) if len(scored) <= _FEW else None
-    for i, (key, label) in enumerate({"iou": "IoU", "niou": "nIoU", "pd": "Pd"}.items()):
+    shown = {"iou": "IoU", "niou": "nIoU", "pd": "Pd"}
+    if scored and "iou" not in scored[-1]["scores"]:  # of another task
+        shown = {name: name for name in list(scored[-1]["scores"])[:3]}
+    for i, (key, label) in enumerate(shown.items() if scored else ()):
         found = np.array([e["scores"][key] for e in scored], float)
         draw_line(below, epochs, found, i, label, at)
     below.set(xlabel="epoch", ylim=(-0.05, 1.05))
@@ -334,6 +362,7 @@ def draw_trade_off(
         axes.set(xlabel="recall of target pixels", ylabel="precision")
 
 
+@of_detection
 def trade_offs(
     folder: Path,  # of a run
 ) -> Picture:
@@ -469,6 +498,7 @@ def _graded(folder: Path, count: int) -> list[ImageRecord]:
     return [ranked[i] for i in even_steps(len(ranked), count)]
 
 
+@of_detection
 def gallery(
     folder: Path,  # of a run
     count: int = 5,
@@ -506,6 +536,7 @@ gallery(run.folder)
 
 # %%
 #| export
+@of_detection
 def samples(
     config: Config,
     folder: Path,  # of a run
@@ -524,6 +555,7 @@ def samples(
     return save_picture(figure, folder / "figures" / "samples.png")
 
 
+@of_detection
 def beside_top_hat(
     folder: Path,  # of a run
     count: int = 4,

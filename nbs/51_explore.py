@@ -67,6 +67,7 @@ from mshnet.show import (
     _legend,
     _panel,
     even_steps,
+    of_detection,
     png,
     predict_some,
     read_details,
@@ -397,6 +398,7 @@ def movable() -> bool:
     return "ipykernel" in sys.modules and watched()
 
 
+@of_detection
 def explore(
     weights: str | Path,  # a run's folder, or a file of weights
     images: str | Path | Split = "test",  # "test", "val", "train": of the run's data; or a folder
@@ -537,6 +539,8 @@ class Watch:
         if not last.exists():
             raise UserError("no checkpoint yet: the first epoch writes the first one")
         config = run_config(self.folder)
+        if config.task != "detect":
+            raise UserError(f"the pictures of task {config.task} are drawn at the end of the run")
         self.split = self.split or _part_of(config, judge_split(config))
         names = [self.split.names[i] for i in even_steps(len(self.split), self.count)]
         return names, predict_some(last, self.split, names, config.base_size), config.rule

@@ -25,15 +25,17 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils import collect_env
 
-from mshnet.core import Config, UserError, counted, first_line
+from mshnet.core import Config, Settings, UserError, counted, first_line
 from mshnet.data import report
 from mshnet.device import Cores, Device, open_device
 from mshnet.places import installed, mirror_folder, run_folder, session_hours, where
 from mshnet.run import PACKAGES
+from mshnet.task import make_task
 from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 
 # %% [markdown]
@@ -111,7 +113,7 @@ def _find_nvidia(timeout: float = 5.0) -> tuple[list[str], str]:
 class _Checkup:
     "The settings of a run, and the device that it would use."
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Any) -> None:  # the settings of any task
         self.config = config
         self.device: Device | None = None
         self.problem = ""  # why there is no device
@@ -371,6 +373,14 @@ def needed(images: int, side: int, precision: str) -> float:  # GB
     return (_FIXED + images * side**2 * _KEPT[precision]) / 2**30
 
 
+def _least(config: Any, images: int, precision: str) -> float | None:  # GB; None: unknown
+    "The least memory that training takes, by the task."
+    if config.task == "detect":
+        return needed(images, config.crop_size, precision)
+    memory = make_task(config).memory
+    return memory(images, precision) if memory else None
+
+
 def _memory(checkup: _Checkup) -> _Finding:
     "Whether the devices can share a batch, and whether it fits into the memory that is free."
     config, device = checkup.config, checkup.device
@@ -380,7 +390,9 @@ def _memory(checkup: _Checkup) -> _Finding:
         return "warning", f"{text}; write a multiple of {world}"
     each = math.ceil(min(config.micro_batch or config.batch_size, config.batch_size) / world)
     precision = device.precision if device else config.precision.replace("auto", "fp32")
-    least = needed(each, config.crop_size, precision)
+    least = _least(config, each, precision)
+    if least is None:
+        return "ok", f"what a batch of task {config.task} takes is not known"
     need = f"a batch of {each} takes {least:.1f} to {2 * least:.1f} GB (estimated)"
     free = device.free() / 2**30 if device else math.inf
     if math.isinf(free):
@@ -389,7 +401,7 @@ def _memory(checkup: _Checkup) -> _Finding:
     text = f"{free:.1f} GB free{'' if on_host else ' on each device'}; {need}"
     if free >= 2 * least:
         return "ok", text
-    fit = [n for n in range(1, each) if 2 * needed(n, config.crop_size, precision) < free]
+    fit = [n for n in range(1, each) if 2 * (_least(config, n, precision) or 0) < free]
     less = f"write --batch-size {fit[-1] * world}" if fit else "use a smaller --crop-size"
     return "error" if free < least else "warning", f"{text}; {less}, or free some"
 
@@ -442,8 +454,12 @@ def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
     if not config.dataset_dir:
-        return "ok", "synthetic scenes (no dataset_dir)"
+        what = "synthetic scenes" if config.task == "detect" else f"{config.synthetic_name} data"
+        return "ok", f"{what} (no dataset_dir)"
     try:
+        if config.task != "detect":
+            [data] = make_task(config).splits(["test"]).values()
+            return "ok", f"{data.source}: {len(data)} {data.name}"
         text, usable = report(config)
     except UserError as error:
         return "error", str(error)
@@ -507,7 +523,7 @@ _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {
 }
 
 
-def doctor(config: Config) -> Report:
+def doctor(config: Settings) -> Report:
     "Run all checks of this machine, for these settings."
     checkup, lines = _Checkup(config), []
     for subject, check in _CHECKS.items():

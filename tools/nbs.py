@@ -194,7 +194,7 @@ def notebooks(root: Path) -> dict[str, Notebook]:
     made = {}
     for path in sources(root):
         name = relative(path, root)
-        if name == RUNNER:
+        if re.fullmatch(r"nbs/run/\w+\.py", name):  # a runner, made by the variants
             continue
         nb = read(path)
         target = relative(path.with_suffix(".ipynb"), root)
@@ -225,13 +225,14 @@ def runners(root: Path) -> dict[str, Notebook]:
 
 def variant(root: Path, name: str, spec: dict[str, Any]) -> Notebook:
     "The runner for one place: its title and machine, its defaults, its tagged cells."
-    unknown = set(spec) - {"title", "parameters", "metadata"}
+    unknown = set(spec) - {"source", "title", "parameters", "metadata"}
     if unknown:
-        known = "title, parameters and metadata"
+        known = "source, title, parameters and metadata"
         raise Mistake(f"{VARIANTS}: unknown table [{name}.{min(unknown)}]; there are {known}")
-    nb = read(root / RUNNER)
+    source = spec.get("source", RUNNER)
+    nb = read(root / source)
     nb.cells = [c for c in nb.cells if not places(c) or name in places(c)]
-    fill_cells(nb, {**settings(root), "name": name, **spec.get("title", {})}, RUNNER)
+    fill_cells(nb, {**settings(root), "name": name, **spec.get("title", {})}, source)
     for key, value in spec.get("parameters", {}).items():
         if not any(set_default(c, key, value) for c in nb.cells if "parameters" in tags(c)):
             line = f"{key} = {literal(value)}"
@@ -498,7 +499,7 @@ def pulled(root: Path, path: Path) -> tuple[str, str]:
 
 def test(root: Path, names: list[str]) -> int:
     "Run the lesson cells of the numbered notebooks and the guides, all or those named."
-    kinds = ("[0-9][0-9]_*.ipynb", "guides/*.ipynb")
+    kinds = ("[0-9][0-9]_*.ipynb", "*/[0-9][0-9]_*.ipynb", "guides/*.ipynb")
     chosen = sorted(p.stem for kind in kinds for p in (root / "nbs").glob(kind))
     if names:
         wanted = {Path(name).stem for name in names}

@@ -1,0 +1,204 @@
+# %% [markdown]
+# # eit_config
+#
+# > The settings of tomography: the tanks, the network, the diffusion, and named recipes.
+
+# %%
+#| default_exp eit.eit_config
+
+# %%
+#| hide
+from fastcore.test import expect_fail, test_eq
+
+from mshnet.core import UserError, configure, run_name
+
+# %%
+#| export
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from mshnet.core import Settings
+
+
+# %% [markdown]
+# A run of task `eit` has the settings of every run (epochs, learning rate, device ...) and the ones of this page. Reading them needs no torch, so `mshnet train --task eit --help` answers at once.
+#
+# The first group is about the tanks. Without a data set we simulate them: random objects, the voltages that physics gives them, then the faults of a real instrument.
+
+# %%
+#| export
+class _TankFields(BaseModel):
+    "Recipe settings of the tanks."
+
+    data: Literal["simulated", "uef2017", "ktc2023"] = Field(
+        default="simulated",
+        description="tanks that are scored: simulated ones (or the test part of a data set), or "
+        "real ones: those of the folder test2017 or test2023 of dataset_dir",
+    )
+    tanks: int = Field(
+        default=2048, ge=8, le=1_000_000, description="simulated training tanks, without a data set"
+    )
+    size: int = Field(
+        default=32, ge=16, le=128, multiple_of=16, description="side of the picture, pixels"
+    )
+    noise: float = Field(
+        default=0.02,
+        ge=0,
+        le=1,
+        description="noise of simulated voltages, as a fraction of the size of a measurement",
+    )
+    gains: float = Field(
+        default=0.07, ge=0, le=1, description="spread of the gains of simulated electrodes"
+    )
+    jitter: float = Field(
+        default=0.15,
+        ge=0,
+        le=1,
+        description="spread of the size of a training measurement (its logarithm), because "
+        "contrast and current of real tanks are known roughly",
+    )
+    augment: Literal["turns", "none"] = Field(
+        default="turns",
+        description="turns: a training tank is turned and mirrored at random, in all 32 ways that "
+        "the electrodes allow",
+    )
+
+
+# %% [markdown]
+# The second group is the model. `method` decides what it is trained for: a picture from noise and voltages (diffusion), or a picture from voltages alone (regression, the baseline). `hints` are classical reconstructions that the network gets beside the map of the voltages.
+
+# %%
+#| export
+class _DiffusionFields(BaseModel):
+    "Recipe settings of the network and the diffusion."
+
+    method: Literal["diffusion", "regression"] = Field(
+        default="diffusion",
+        description="diffusion: pictures are drawn, with a mean and a spread; regression: one "
+        "picture is predicted",
+    )
+    network: Literal["dit", "unet"] = Field(
+        default="dit", description="the transformer of CDEIT, or a U-Net of convolutions"
+    )
+    patch: int = Field(default=4, ge=1, le=16, description="side of a token of the dit, pixels")
+    width: int = Field(default=64, ge=8, le=1024, multiple_of=8, description="channels")
+    heads: int = Field(default=4, ge=1, le=64, description="attention heads of the dit")
+    scales: int = Field(
+        default=1, ge=1, le=6, description="how often the dit halves its grid of tokens"
+    )
+    hints: int = Field(
+        default=2,
+        ge=0,
+        le=3,
+        description="classical reconstructions that the network sees beside the voltages: of "
+        "weak, medium and strong regularisation",
+    )
+    loss: Literal["l1", "l2"] = Field(
+        default="l2",
+        description="error of a picture: mean absolute (l1, as published) or mean square",
+    )
+    ema_law: Literal["steps", "paper"] = Field(
+        default="steps",
+        description="how averaged weights begin: with a decay that grows in every step, or as "
+        "published: copied for 100 steps, then averaged in every tenth step",
+    )
+    sampling_steps: int = Field(
+        default=5, ge=1, le=1000, description="steps from noise to a picture"
+    )
+    samples: int = Field(
+        default=4, ge=1, le=64, description="pictures drawn of a measurement; their mean is scored"
+    )
+
+
+# %% [markdown]
+# The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. Its 200,000 steps are epochs of a size that depends on the data, so write `--epochs` for yours.
+
+# %%
+#| export
+_PUBLISHED: dict[str, Any] = {
+    "size": 128,
+    "patch": 2,
+    "width": 512,
+    "heads": 16,
+    "scales": 4,
+    "hints": 0,
+    "augment": "none",
+    "jitter": 0.0,
+    "loss": "l1",
+    "ema_law": "paper",
+    "optimizer": "adam",
+    "lr": 1e-5,
+    "schedule": "constant",
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+    "ema": 0.995,
+    "samples": 1,
+}
+
+
+class EitConfig(Settings, _DiffusionFields, _TankFields):
+    "The settings of tomography; `configure` joins them from presets, files and flags."
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "small": {},
+        "quick": {"tanks": 256, "epochs": 4, "width": 32, "eval_every": 4},
+        "baseline": {"method": "regression", "network": "unet", "width": 32, "samples": 1},
+        "paper": {
+            **_PUBLISHED,
+            "batch_size": 16,
+            "precision": "auto",
+            "epochs": 200,
+            "eval_every": 10,
+        },
+        "tpu": {**_PUBLISHED, "batch_size": 64, "epochs": 200, "eval_every": 10}
+        | {"precision": "bf16", "lr": 1e-4, "schedule": "cosine"},
+    }
+    synthetic_name: ClassVar[str] = "simulated"
+
+    task: Literal["eit"] = Field(default="eit", description="what is trained")
+    batch_size: int = Field(
+        default=32, ge=1, le=65_536, description="samples per step, over all devices"
+    )
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        default="fp32",
+        description="arithmetic of the model; the small network gains nothing from less than fp32; "
+        "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
+    )
+    epochs: int = Field(default=12, ge=1, le=1_000_000, description="passes over the training data")
+    eval_every: int = Field(
+        default=6, ge=1, le=1_000_000, description="epochs between two scorings"
+    )
+    ema: float = Field(
+        default=0.995,
+        ge=0,
+        lt=1,
+        description="decay of the averaged weights in a step (exponential moving average), which "
+        "are scored and kept; 0: none",
+    )
+
+    def unused(self, written: Mapping[str, Any]) -> list[str]:
+        "Settings without effect."
+        lines = super().unused(written)
+        simulated = [n for n in ("tanks", "noise", "gains") if n in written and self.dataset_dir]
+        lines += [f"{name} is not used with a dataset_dir" for name in simulated]
+        if self.method == "regression":
+            names = [n for n in ("sampling_steps", "samples", "loss") if n in written]
+            lines += [f"{n} is not used with method=regression" for n in names if n != "loss"]
+        if self.network == "unet":
+            names = [n for n in ("patch", "heads", "scales") if n in written]
+            lines += [f"{name} is not used with network=unet" for name in names]
+        return lines
+
+
+# %% [markdown]
+# A setting that is impossible is one line, as everywhere. The flags of the guide that came with the published code have a meaning here too: `--global-batch-size` is `--batch-size`, `--data-path` is `--dataset-dir`, `--samplingsteps` is `--sampling-steps`.
+
+# %%
+config = configure({"task": "eit", "global_batch_size": 64, "samplingsteps": 10})
+test_eq((config.batch_size, config.sampling_steps, config.size), (64, 10, 32))
+test_eq(configure({"task": "eit", "preset": "paper"}).width, 512)
+with expect_fail(UserError, contains="sampling_steps=2000 is not possible: write a whole number"):
+    configure({"task": "eit", "sampling_steps": 2000})
+run_name(EitConfig())

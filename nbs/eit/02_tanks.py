@@ -1,0 +1,572 @@
+# %% [markdown]
+# # tanks
+#
+# > Where measurements come from: simulated in memory, files in the published layout, recordings of real tanks.
+
+# %%
+#| default_exp eit.tanks
+
+# %%
+#| hide
+import tempfile
+
+import matplotlib.pyplot as plt
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+import hashlib
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mshnet.core import UserError, counted, first_line, read_text, shown
+from mshnet.eit.tank import (
+    DISTANCE,
+    VALUES,
+    correlation,
+    orientation,
+    render_images,
+    sample_shapes,
+    simulate,
+    tank_map,
+    turn_images,
+    turn_shapes,
+    turn_voltages,
+)
+from mshnet.task import digits
+from mshnet.weights import read_file
+
+# %% [markdown]
+# ## Voltages of one size
+#
+# A pair beside the driven one reads thirty times the voltage of the pair opposite. A network wants all its inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation; the tank's symmetry says they are equal anyway.
+#
+# Simulated and recorded voltages are normalised by different statistics: the simulated ones by their own, the recorded ones by those that were published with them. This corrects differences between the simulators, and needs no true picture of a recorded tank.
+
+# %%
+#| export
+_KNOWN: dict[str, tuple[list[float], list[float]]] = {  # mean and deviation at distance 2 to 8
+    "simulated": (
+        [1.217e-06, 2.069e-06, 1.917e-06, 1.671e-06, 1.489e-06, 1.384e-06, 1.352e-06],
+        [2.990e-05, 2.020e-05, 1.394e-05, 1.052e-05, 8.686e-06, 7.797e-06, 7.549e-06],
+    ),
+    "published": (
+        [5.911e-06, 4.880e-06, 3.433e-06, 2.498e-06, 1.958e-06, 1.680e-06, 1.595e-06],
+        [3.475e-05, 2.160e-05, 1.388e-05, 9.983e-06, 7.995e-06, 7.043e-06, 6.756e-06],
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Stats:
+    "Mean and standard deviation of each of the 208 voltages."
+
+    mean: Tensor  # [208]
+    std: Tensor  # [208], above 0
+
+    @classmethod
+    def of(cls, voltages: Tensor) -> "Stats":  # [N,208]
+        "The statistics of these voltages, shared by values of the same distance."
+        return cls(voltages.mean(0), voltages.std(0, correction=0)).pooled()
+
+    @classmethod
+    def read(cls, folder: Path) -> "Stats":
+        "The statistics in mean.pth and std.pth, each [1,16,13]; UserError if they cannot be used."
+        found = [_read_tensor(folder / f"{name}.pth") for name in ("mean", "std")]
+        if not (found[1] > 0).all():
+            raise UserError(f"{folder / 'std.pth'}: a standard deviation is not above 0")
+        return cls(*found)
+
+    @classmethod
+    def known(cls, which: str) -> "Stats":  # "simulated", by this library, or "published"
+        "Statistics of many training voltages, shared by values of the same distance."
+        mean, std = (torch.tensor(values)[DISTANCE - 2] for values in _KNOWN[which])
+        return cls(mean, std)
+
+    def pooled(self) -> "Stats":
+        "Shared by values of the same distance, so that they fit a turned tank too."
+        groups = [torch.tensor(d == DISTANCE) for d in DISTANCE]
+        mean = torch.stack([self.mean[group].mean() for group in groups])
+        square = self.std**2 + (self.mean - mean) ** 2
+        return Stats(mean, torch.stack([square[group].mean() for group in groups]).sqrt())
+
+    def size(self) -> Tensor:  # [208]
+        "The usual size of each voltage: the root of its mean square."
+        return (self.mean**2 + self.std**2).sqrt()
+
+    def normalise(self, voltages: Tensor) -> Tensor:  # [..., 208]
+        "Voltages of mean 0 and deviation 1."
+        return (voltages - self.mean.to(voltages)) / self.std.to(voltages)
+
+    def save(self, folder: Path) -> None:
+        "Write mean.pth and std.pth."
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            with open(folder / f"{name}.pth", "wb") as file:
+                torch.save(value.view(1, 16, 13).float(), file)
+
+
+def _read_tensor(path: Path) -> Tensor:  # [208]
+    "The 208 numbers of a torch file; UserError if it holds something else, or would run code."
+    try:
+        found = read_file(path)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if not isinstance(found, Tensor) or found.numel() != VALUES or not found.isfinite().all():
+        raise UserError(f"{path}: not a tensor of 1x16x13 numbers")
+    return found.flatten().float()
+
+
+# %%
+voltages, _ = simulate(100, seed=0)
+stats = Stats.of(voltages)
+test_close(stats.normalise(voltages).square().mean(), 1.0, 1e-4)
+turned = turn_voltages(voltages, torch.full((100,), 7))
+test_close(Stats.of(turned).std, stats.std, 1e-9)
+with tempfile.TemporaryDirectory() as tmp:
+    stats.save(Path(tmp))
+    test_close(Stats.read(Path(tmp)).std, stats.std, 1e-9)
+
+
+# %% [markdown]
+# ## Simulated tanks
+#
+# Nothing has to be downloaded: without a data set we simulate one in memory. It keeps the things themselves instead of their pictures. A picture is drawn when it is needed, at any size and turned in any of the 32 ways, with edges as sharp as those of the original.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class SimulatedTanks:
+    "Simulated measurements, in memory."
+
+    name: str  # "train", "val" or "test"
+    voltages: Tensor  # [N,208] float32
+    shapes: Tensor  # [N,3,7]
+    size: int  # of a picture
+    source: str = "simulated tanks"
+    stats: Stats = field(default_factory=lambda: Stats.known("simulated"))
+
+    @property
+    def names(self) -> Sequence[str]:
+        "Name of each sample."
+        return [f"{self.name}_{i}" for i in range(len(self))]
+
+    @cached_property
+    def hash(self) -> str:
+        "Digits that stand for the voltages and the things."
+        parts = (x.numpy().tobytes() for x in (self.voltages, self.shapes.float()))
+        return digits([hashlib.sha256(part).hexdigest() for part in parts])
+
+    def __len__(self) -> int:
+        "Number of samples."
+        return len(self.voltages)
+
+    def pair(
+        self,
+        index: int,
+        way: int = 0,  # of the 32 ways to look at a tank
+    ) -> tuple[Tensor, Tensor]:  # voltages [208], picture [size,size]; float32
+        "A sample."
+        ways = torch.tensor([way])
+        shapes = turn_shapes(self.shapes[index : index + 1], ways)
+        voltages = turn_voltages(self.voltages[index : index + 1], ways)
+        return voltages[0], render_images(shapes, self.size)[0]
+
+
+@lru_cache(maxsize=4)  # a run and its pictures look at the same ones
+def simulated_tanks(
+    name: str,  # "train", "val" or "test"
+    count: int,
+    seed: int,
+    size: int,
+    **how: Any,  # as for `simulate`: fine, noise, gains
+) -> SimulatedTanks:
+    "Simulate a part of a data set."
+    voltages, _ = simulate(count, seed, size, **how)
+    return SimulatedTanks(name, voltages, sample_shapes(count, seed), size)
+
+
+# %%
+train: SimulatedTanks = simulated_tanks("train", 20, seed=0, size=32)
+figure, axes = plt.subplots(1, 8, figsize=(12, 1.6))
+for way, axis in enumerate(axes):
+    axis.imshow(train.pair(2, 4 * way)[1], cmap="RdBu_r", vmin=-1, vmax=1)
+    axis.set_title(f"way {4 * way}")
+    axis.axis("off")
+test_eq(train.pair(2)[1].shape, (32, 32))
+
+# %% [markdown]
+# ## Files
+#
+# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true picture of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations.
+#
+# A data set may be larger than the memory, so a sample is read when it is needed. A file is from somebody else: an npz may hold pickles, which can run code, so we read arrays of numbers only. What is wrong with a file is reported in one line with its name.
+
+# %%
+#| export
+PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
+PARTS |= {"ktc2023": "test2023"}  # a part's name and its folder
+SCALES = {"test2017": 1040.856, "test2023": 1978.0, "test2024": 3.022e7}  # published; else 1
+
+
+def read_npz(
+    path: Path,
+    names: Sequence[str] = ("ys", "xs"),
+) -> dict[str, np.ndarray]:
+    "Arrays of an npz file; UserError if one is missing, or is no array of numbers."
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = [name for name in names if name not in file]
+            if missing:
+                there = ", ".join(file.files[:8])
+                raise UserError(f"{path}: holds no {missing[0]!r} (there are {there})")
+            return {name: file[name] for name in names}
+    except UserError:
+        raise
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        reason = first_line(error)
+        if "pickle" in reason.lower():
+            reason = "refused, it would run code when loaded"
+        raise UserError(f"{path}: not a readable npz file of numbers ({reason})") from None
+
+
+def checked_voltages(
+    values: np.ndarray,  # one measurement, of any shape
+    where: object,  # the file, for the error line
+) -> Tensor:  # [208] float32
+    "The voltages of one measurement; UserError if it is none."
+    if values.size != VALUES:
+        raise UserError(
+            f"{where}: {values.size} voltages; a measurement of 16 electrodes has {VALUES} "
+            "(16 driven pairs, 13 sensed pairs each)"
+        )
+    if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+        raise UserError(f"{where}: a voltage is NaN, infinite or not a number")
+    return torch.from_numpy(values.astype(np.float32).reshape(VALUES))
+
+
+@dataclass(frozen=True)
+class FolderTanks:
+    "A part of a data set in npz files, read when they are needed."
+
+    name: str
+    files: tuple[Path, ...]
+    stats: Stats
+    size: int  # of a picture
+    scale: float  # by which the recorded voltages are divided
+
+    @property
+    def source(self) -> str:
+        "Name of the data set."
+        return f"{self.files[0].parent.parent.resolve().name}/{self.files[0].parent.name}"
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        "Name of each sample."
+        return [file.stem for file in self.files]
+
+    @cached_property
+    def hash(self) -> str:
+        "Digits that stand for the names and the sizes of the files."
+        return digits([f"{file.name} {file.stat().st_size}" for file in self.files])
+
+    @cached_property
+    def voltages(self) -> Tensor:
+        "All voltages, [N,208] float32; a million samples take 830 MB."
+        return torch.stack([self._voltages(f, read_npz(f, ["ys"])) for f in self.files])
+
+    def __len__(self) -> int:
+        "Number of samples."
+        return len(self.files)
+
+    def _voltages(self, file: Path, found: dict[str, np.ndarray]) -> Tensor:
+        "The voltages in a file, in the unit of the simulations."
+        return checked_voltages(found["ys"], file) / self.scale
+
+    def pair(
+        self,
+        index: int,
+        way: int = 0,  # of the 32 ways to look at a tank
+    ) -> tuple[Tensor, Tensor]:  # voltages [208], picture [size,size]; float32
+        "A sample."
+        file, ways = self.files[index], torch.tensor([way])
+        found = read_npz(file)
+        voltages, xs = self._voltages(file, found), found["xs"]
+        if xs.ndim != 2 or len(set(xs.shape)) != 1 or not np.isfinite(xs).all():
+            raise UserError(f"{file}: xs has shape {xs.shape}, not a square of numbers")
+        image = torch.from_numpy(xs.astype(np.float32)).clamp(-1, 1)[None]
+        image = resize_images(turn_images(image, ways) if way else image, self.size)
+        return turn_voltages(voltages[None], ways)[0], image[0]
+
+
+def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,size]
+    "Pictures of another size: means over areas if smaller, bilinear if larger."
+    if images.shape[-1] == size:
+        return images
+    if size < images.shape[-1]:
+        return F.interpolate(images[:, None], size=(size, size), mode="area")[:, 0]
+    return F.interpolate(images[:, None], size=(size, size), mode="bilinear")[:, 0]
+
+
+# %% [markdown]
+# ## Is this really such a measurement?
+#
+# Three mistakes produce pictures without an error, and physics finds all of them:
+#
+# - *Another order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is not symmetric has its numbers in another order.
+# - *Another first electrode.* The `orientation` test of the tank page compares the voltages with those of the true pictures, in all 32 ways.
+# - *Statistics of another set*, or voltages in another unit: normalised values are then far from 1.
+
+# %%
+#| export
+_SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
+_MARGIN = 0.05  # by which another orientation must fit better
+_LEVELS = 30.0  # times that normalised voltages may be larger or smaller than 1
+
+
+def check_order(voltages: Tensor, where: object) -> None:  # [N,208]
+    "Raise UserError if driven and sensed pairs cannot be exchanged, as they can in any tank."
+    shown = tank_map(voltages.double())
+    symmetry = correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
+    if symmetry < _SYMMETRY:
+        raise UserError(
+            f"{where}: the 208 voltages are in another order (exchanging driven and sensed pairs "
+            f"changes them: correlation {symmetry:.2f}); write those of driven pair 0 first, and "
+            "of each driven pair the sensed pairs 0 to 15 without the three that carry current"
+        )
+
+
+def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
+    "Raise UserError if measurements [N,208] fit their pictures [N,H,H] better turned or mirrored."
+    fit = orientation(voltages, images).nanmean(0)
+    way = int(fit.argmax())
+    if fit[way] > fit[0] + _MARGIN:
+        mirrored = "mirrored, then " if way >= 16 else ""
+        raise UserError(
+            f"{where}: the electrodes are counted in another order: the voltages fit the pictures "
+            f"if the tank is {mirrored}turned by {way % 16} electrodes (correlation {fit[way]:.2f} "
+            f"instead of {fit[0]:.2f}); electrode 0 is at the bottom, 4 at the right"
+        )
+
+
+def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
+    "Raise UserError if voltages [N,208] are not of the size that their statistics promise."
+    level = float(stats.normalise(voltages).square().mean(1).sqrt().median())
+    if not 1 / _LEVELS < level < _LEVELS:
+        raise UserError(
+            f"{where}: the voltages are {level:.3g} times what mean.pth and std.pth promise: these "
+            "are the statistics of another set, or the voltages have another unit"
+        )
+
+
+# %%
+test = simulated_tanks("test", 8, seed=1, size=64, fine=True)
+images = torch.stack([test.pair(i)[1] for i in range(8)])
+way = torch.full((8,), 20)
+with expect_fail(UserError, contains="mirrored, then turned by 4 electrodes"):
+    check_orientation(turn_voltages(test.voltages, way), images, "mine")
+with expect_fail(UserError, contains="statistics of another set"):
+    check_level(test.voltages * 1040, test.stats, "mine")
+order = torch.cat([torch.arange(13 * r, 13 * r + 13).roll(-max(r - 1, 0)) for r in range(16)])
+with expect_fail(UserError, contains="in another order"):
+    check_order(test.voltages[:, order], "mine")
+
+# %% [markdown]
+# ## The data of a run
+#
+# `load_tanks` makes the parts that a run needs. Parts that a folder lacks are simulated. A folder with nothing but recordings is enough to train on simulations and to score on real tanks. Simulated tanks for validation and test come from the finer mesh and are the same for every run.
+#
+# `open_folder` opens one part of a folder, and compares a few of its samples with physics.
+
+# %%
+#| export
+_CHECKED = 32  # samples of a part that are compared with physics
+_OTHERS = {"val": (64, 2**31), "test": (64, 2**31 + 1)}  # simulated tanks, and their seed
+
+
+def open_folder(
+    folder: Path,
+    part: str,  # a key of PARTS
+    size: int,  # of a picture
+) -> FolderTanks:
+    "Open a part of a data set; UserError if it is missing, or cannot be right."
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder")
+    there = folder / PARTS[part]
+    files = tuple(sorted(there.glob("*.npz")))
+    if not files:
+        others = [d.name for d in sorted(folder.glob("*")) if any(d.glob("*.npz"))]
+        hint = f"there are {', '.join(others)}" if others else "none of its folders has any"
+        if folder.name in PARTS.values():
+            hint = f"write the folder around it: {folder.parent}"
+        raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
+    name = part if part in ("train", "val") else "test"
+    found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
+    voltages, images = _a_few(found)
+    check_order(voltages, there)
+    check_level(voltages, found.stats, there)
+    check_orientation(voltages, images, there)
+    return found
+
+
+def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], pictures [N,S,S]
+    "Samples from all over a part."
+    pairs = [tanks.pair(i) for i in range(0, len(tanks), -(-len(tanks) // _CHECKED))]
+    return [torch.stack(x) for x in zip(*pairs, strict=True)]
+
+
+def _stats_of(folder: Path, part: str) -> Stats:
+    "The statistics of a part: of its files, of its training part, or the published ones."
+    if (folder / "mean.pth").exists() or (folder / "std.pth").exists():
+        return Stats.read(folder)
+    files = tuple(sorted((folder / PARTS["train"]).glob("*.npz")))
+    if not files or PARTS[part] in SCALES:
+        return Stats.known("published")
+    return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
+
+
+def load_tanks(
+    config: Any,  # an EitConfig
+    names: Sequence[str],  # of train, val and test
+) -> dict[str, SimulatedTanks | FolderTanks]:
+    "The parts of a run's data: from its folder where that has them, else simulated."
+    folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
+    if real and not config.dataset_dir:
+        raise UserError(
+            f"data={config.data} needs dataset_dir: write the folder that has {PARTS[config.data]}"
+        )
+    if config.dataset_dir and not any(folder.glob("*/*.npz")):
+        open_folder(folder, config.data if real else "train", config.size)
+    found: dict[str, SimulatedTanks | FolderTanks] = {}
+    for name in names:
+        part = config.data if name == "test" and real else name
+        has_train = config.dataset_dir and (folder / PARTS["train"]).is_dir()
+        if has_train or (name == "test" and real):
+            found[name] = open_folder(folder, part, config.size)
+            continue
+        count, seed = _OTHERS.get(name, (config.tanks, config.seed))
+        count = min(count, config.tanks)
+        how = {"noise": config.noise, "gains": config.gains, "fine": name in _OTHERS}
+        found[name] = simulated_tanks(name, count, seed, config.size, **how)
+    return found
+
+
+def describe_folder(
+    folder: Path,
+) -> str:  # a line for each part
+    "The parts of a data set, and how well their voltages agree with the physics of their pictures."
+    parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
+    lines = []
+    for part in parts or ["train"]:
+        found = open_folder(folder, part, 64)
+        fit = orientation(*_a_few(found))[:, 0].nanmedian()
+        lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
+    return "\n".join([*lines, "correlation: of voltages with those computed of the pictures"])
+
+
+# %% [markdown]
+# A folder in the published layout, with a file that holds a pickle. A pickle is a program; it is not run:
+
+# %%
+class Evil:
+    "Asks the loader to print; it could as well ask to delete."
+
+    def __reduce__(self):
+        return print, ("code ran",)
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Path(tmp) / "mine"
+    (folder / "test").mkdir(parents=True)
+    train.stats.save(folder)
+    for i in range(8):
+        ys, xs = test.pair(i)
+        np.savez(folder / f"test/{i}.npz", ys=ys[:, None], xs=xs)
+    opened: FolderTanks = open_folder(folder, "test", 32)
+    test_eq((len(opened), opened.source, opened.pair(3)[1].shape), (8, "mine/test", (32, 32)))
+    test_close(opened.voltages, test.voltages)
+    with expect_fail(UserError, contains="there are test"):
+        open_folder(folder, "train", 32)
+    np.savez(folder / "test/0.npz", ys=np.array([Evil()]), xs=0)
+    with expect_fail(UserError, contains="it would run code"):
+        opened.pair(0)
+    np.savez(folder / "test/0.npz", ys=np.zeros(207), xs=0)
+    with expect_fail(UserError, contains="207 voltages"):
+        opened.pair(0)
+
+
+# %% [markdown]
+# ## Measurements alone
+#
+# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement a row. The unit of another instrument is unknown. If a file's voltages are far from the size of the simulated ones, we divide them by one factor that makes them alike, and report it.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Measurements:
+    "Voltages of a file, without pictures."
+
+    names: list[str]
+    voltages: Tensor  # [N,208] float32
+    note: str  # one line on the unit; empty: as recorded
+
+
+def read_measurements(path: Path) -> Measurements:
+    "The measurements in an npz, CSV or text file; UserError if a row is not 208 numbers."
+    if path.suffix == ".npz":
+        values = read_npz(path, ["ys"])["ys"]
+        values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
+        rows = [values] if values.ndim == 1 else list(values)
+    else:
+        rows = _table(path)
+        if rows and all(len(row) == 1 for row in rows):  # a column
+            rows = [np.concatenate(rows)]
+    names = [path.stem] if len(rows) == 1 else [f"{path.stem}_{i}" for i in range(len(rows))]
+    if not rows:
+        raise UserError(f"{path}: holds no voltages")
+    found = [checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
+    voltages = torch.stack(found) / SCALES.get(path.resolve().parent.name, 1.0)
+    check_order(voltages, path)
+    level = Stats.known("published").normalise(voltages).square().mean().sqrt()
+    if 0.2 < level < 5 or not level > 0:
+        return Measurements(names, voltages, "")
+    note = f"{path}: voltages divided by {level:.3g}, to the size of the simulated ones"
+    return Measurements(names, voltages / level, note)
+
+
+def _table(path: Path) -> list[np.ndarray]:
+    "The rows of numbers in a text; commas, semicolons, tabs or spaces between them."
+    rows = []
+    for number, line in enumerate(read_text(path, "table of voltages").splitlines()):
+        words = line.replace(",", " ").replace(";", " ").split()
+        try:
+            row = np.array([float(word) for word in words])
+        except ValueError:
+            if number:
+                where = f"{path}, line {number + 1}"
+                raise UserError(f"{where}: {shown(line[:80])} is no row of numbers") from None
+            continue  # names of columns
+        if len(row):
+            rows.append(row)
+    return rows
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    table = Path(tmp) / "mine.csv"
+    np.savetxt(table, 1000 * test.voltages[:2], delimiter=",")
+    read: Measurements = read_measurements(table)
+    test_eq((read.names, read.voltages.shape), (["mine_0", "mine_1"], (2, 208)))
+    test_close(correlation(read.voltages, test.voltages[:2]), torch.ones(2), 1e-5)
+    table.write_text(",".join(["0.1"] * 207))
+    with expect_fail(UserError, contains="207 voltages"):
+        read_measurements(table)
+print(read.note)

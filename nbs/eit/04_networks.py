@@ -1,0 +1,491 @@
+# %% [markdown]
+# # networks
+#
+# > The networks that clean a noisy picture: the published DiT at every size, a U-Net, and either of them beside a linear first guess.
+
+# %%
+#| default_exp eit.networks
+
+# %%
+#| hide
+import matplotlib.pyplot as plt
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+# %% [markdown]
+# A diffusion model needs one network: given a noisy picture, the amount of noise and the measured voltages, it returns the picture without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights.
+#
+# All networks here are called alike: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
+#
+# ## Where a token is, and when
+#
+# A transformer sees a set of tokens, without places. So each token gets a code of its column and of its row: sines and cosines of falling frequency. The code is fixed. The amount of noise is coded in the same manner, cosines first.
+
+# %%
+#| export
+def _waves(places: Tensor, count: int, step: int) -> Tensor:
+    "Angles [len(places), count] of frequencies that fall from 1 towards 1/10,000."
+    frequency = torch.exp(-math.log(10_000) * torch.arange(count, device=places.device) / step)
+    return places.float()[:, None] * frequency
+
+
+def positions(side: int, width: int) -> Tensor:  # [1, side * side, width]
+    "Codes of the places of a square grid, row by row: half of the channels for columns, then rows."
+    angles = _waves(torch.arange(side).double(), width // 4, width // 4).double()
+    code = torch.cat([angles.sin(), angles.cos()], 1).float()  # [side, width / 2]
+    rows, columns = code[:, None].expand(-1, side, -1), code[None].expand(side, -1, -1)
+    return torch.cat([columns, rows], 2).reshape(1, side * side, width)
+
+
+class _NoiseLevel(nn.Module):
+    "A vector for the amount of noise, which is a time of the diffusion, 0 to 999."
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, level: Tensor) -> Tensor:  # [B] -> [B, width]
+        "The vectors of these times."
+        angles = _waves(level, 128, 128)
+        found: Tensor = self.mlp(torch.cat([angles.cos(), angles.sin()], 1))
+        return found
+
+
+# %%
+code = positions(8, 64)[0]
+figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
+axis.imshow(code.T, cmap="RdBu", aspect="auto")
+axis.set(xlabel="token, row by row of an 8x8 grid", ylabel="channel")
+axis.set_title("columns repeat in each row; rows stay and then change")
+plt.show()
+test_eq(code[1, :32], code[9, :32])  # the same column
+
+
+# %% [markdown]
+# ## A block
+#
+# A block is attention, then a small network for each token. The time enters through its normalisation alone: it shifts, scales and gates both parts. The gates start at zero, so a fresh block passes its input on unchanged (adaLN-Zero, Peebles and Xie, arXiv:2212.09748).
+
+# %%
+#| export
+class Norm(nn.Module):
+    "Every token scaled to the length sqrt(width), times a weight for each channel."
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.g = nn.Parameter(torch.ones(1, 1, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B,N,width]"
+        return F.normalize(x, dim=-1) * x.shape[-1] ** 0.5 * self.g
+
+
+class Attention(nn.Module):
+    "Every token looks at every other one, with several heads."
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        "[B,N,width]; the bias [heads,N,N] is added to the scores."
+        b, n, width = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        bias = bias if bias is None else bias.to(q.dtype)
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        out: Tensor = self.proj(found.transpose(1, 2).reshape(b, n, width))
+        return out
+
+
+class _Biased(Attention):
+    "Attention with a learnt bias for the distance of two tokens of a square window."
+
+    relative_position_index: Tensor
+
+    def __init__(self, width: int, heads: int, side: int) -> None:
+        super().__init__(width, heads)
+        table = torch.randn((2 * side - 1) ** 2, heads) * 0.02
+        self.relative_position_bias_table = nn.Parameter(table)
+        place = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"))
+        apart = place.flatten(1)[:, :, None] - place.flatten(1)[:, None] + side - 1
+        self.register_buffer("relative_position_index", apart[0] * (2 * side - 1) + apart[1])
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        "[B,N,width]"
+        n = x.shape[1]
+        found = self.relative_position_bias_table[self.relative_position_index.flatten()]
+        return super().forward(x, found.view(n, n, -1).permute(2, 0, 1))
+
+
+class WindowAttention(nn.Module):
+    "Attention within 4x4 square windows of the grid, which are not shifted."
+
+    def __init__(self, width: int, heads: int, grid: int) -> None:
+        super().__init__()
+        self.side = grid // 4
+        self.attn = _Biased(width, heads, self.side)
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B, grid * grid, width]"
+        b, _, width = x.shape
+        cut = x.view(b, 4, self.side, 4, self.side, width).transpose(2, 3)
+        found = self.attn(cut.reshape(b * 16, self.side**2, width))
+        joined: Tensor = found.view(b, 4, 4, self.side, self.side, width).transpose(2, 3)
+        return joined.reshape(x.shape)
+
+
+# %%
+#| export
+class _Mlp(nn.Module):
+    "Two layers for each token."
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B,N,width]"
+        found: Tensor = self.fc2(F.silu(self.fc1(x)))
+        return found
+
+
+class DiTBlock(nn.Module):
+    "Attention and a network for each token, both under the control of the time."
+
+    def __init__(self, width: int, attention: nn.Module) -> None:
+        super().__init__()
+        self.norm1, self.attn = Norm(width), attention
+        self.norm2, self.mlp = Norm(width), _Mlp(width)
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        "[B,N,width], [B,width]"
+        parts = self.adaLN_modulation(time)[:, None].chunk(6, 2)
+        shift, scale, gate, shift2, scale2, gate2 = parts
+        x = x + gate * self.attn(self.norm1(x) * (1 + scale) + shift)
+        return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
+
+
+# %% [markdown]
+# The gates of a fresh block are set to zero by `DiT` below. Here we do it by hand, and the block changes nothing:
+
+# %%
+x, time = torch.randn(2, 64, 32), torch.randn(2, 32)
+block = DiTBlock(32, WindowAttention(32, 4, 8))
+nn.init.zeros_(block.adaLN_modulation[1].weight)
+nn.init.zeros_(block.adaLN_modulation[1].bias)
+test_eq(block(x, time).detach(), x)
+test_close(Norm(32)(x).norm(dim=-1).detach(), torch.full((2, 64), 32**0.5), 1e-4)
+test_eq(Attention(32, 4)(x).shape, x.shape)
+
+
+# %% [markdown]
+# ## The whole
+#
+# Patches become tokens. Two blocks look within windows. Then the grid is halved several times (four tokens merge into one) with two blocks at each size, and doubled again; each doubled grid is joined with the one of its size on the way down. Two more blocks within windows, and each token becomes a patch of the picture.
+#
+# The largest grids need the most memory. Scores of 64x64 tokens with 16 heads take 1.07 GB for each sample and block, if they are written down. `scaled_dot_product_attention` does not write them down on a CPU or a GPU. With `remember=False` a block also forgets its inner values in the forward pass and computes them again in the backward pass (checkpointing).
+
+# %%
+#| export
+class _Merge(nn.Module):
+    "Four neighbouring tokens into one."
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.reduction = nn.Linear(4 * width, width, bias=False)
+        self.norm = nn.LayerNorm(4 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B, side * side, width] -> a quarter of the tokens"
+        b, n, width = x.shape
+        half = math.isqrt(n) // 2
+        cut = x.view(b, half, 2, half, 2, width).permute(0, 1, 3, 4, 2, 5)
+        found: Tensor = self.reduction(self.norm(cut.reshape(b, half * half, 4 * width)))
+        return found
+
+
+def enlarge(x: Tensor, times: int) -> Tensor:
+    "Maps [B,C,H,W] with each value `times` times in both directions."
+    return x.repeat_interleave(times, 2).repeat_interleave(times, 3)
+
+
+class _Double(nn.Module):
+    "Tokens of a grid of twice the side: the nearest one, through a 1x1 convolution."
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.add_module("2", nn.Conv2d(width, width, 1))  # third of four in the published model
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B, side * side, width] -> four times the tokens"
+        b, n, width = x.shape
+        side = math.isqrt(n)
+        grid = enlarge(x.transpose(1, 2).reshape(b, width, side, side), 2)
+        found: Tensor = self.get_submodule("2")(grid)
+        return found.flatten(2).transpose(1, 2)
+
+
+class _Final(nn.Module):
+    "Tokens to patches of the picture."
+
+    def __init__(self, width: int, patch: int) -> None:
+        super().__init__()
+        self.norm_final = Norm(width)
+        self.linear = nn.Linear(width, patch * patch)
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        "[B,N,width] -> [B,N,patch * patch]"
+        shift, scale = self.adaLN_modulation(time)[:, None].chunk(2, 2)
+        found: Tensor = self.linear(self.norm_final(x) * (1 + scale) + shift)
+        return found
+
+
+# %%
+#| export
+class DiT(nn.Module):
+    """The denoiser of CDEIT, at any size: `dit(noisy, level, condition) -> picture`.
+
+    `size` is the side of the picture; it is cut into patches, and `size / patch` must be a
+    multiple of 4 and of `2**scales`. The published network is `DiT()`. With `hints` the condition
+    has that many maps; each is enlarged to the size of the picture. ValueError for a size that
+    the grid does not fit. Source: arXiv:2412.16979 and shuaikaishi/CDEIT 8f485b4.
+    """
+
+    def __init__(
+        self,
+        size: int = 128,
+        patch: int = 2,
+        width: int = 512,
+        heads: int = 16,
+        scales: int = 4,
+        hints: int = 1,
+        remember: bool = True,  # False: blocks of the largest grid are computed twice
+    ) -> None:
+        super().__init__()
+        grid = size // patch
+        if size % patch or grid % 4 or grid % 2**scales or width % heads or width % 4:
+            raise ValueError(
+                f"DiT: size={size}, patch={patch}, scales={scales}, width={width}, heads={heads}: "
+                f"size / patch must be a multiple of 4 and of {2**scales}, width of heads and of 4"
+            )
+        self.size, self.patch, self.grid, self.remember = size, patch, grid, remember
+
+        def window() -> DiTBlock:
+            return DiTBlock(width, WindowAttention(width, heads, grid))
+
+        def whole() -> DiTBlock:
+            return DiTBlock(width, Attention(width, heads))
+
+        self.pos_embed = nn.Parameter(positions(grid, width), requires_grad=False)
+        self.x_embedder: Any = nn.Module()
+        self.x_embedder.proj = nn.Conv2d(1 + hints, width, patch, patch)
+        self.t_embedder = _NoiseLevel(width)
+        self.blocks: Any = nn.Module()
+        for name in ("swinIn1", "swinIn2", "swinOut1", "swinOut2"):
+            self.blocks.add_module(name, window())
+        downs = [nn.ModuleList([_Merge(width), whole(), whole()]) for _ in range(scales)]
+        joins = [nn.Linear(2 * width, width) for _ in range(scales)]
+        ups = [nn.ModuleList([_Double(width), join, whole(), whole()]) for join in joins]
+        self.blocks.downs, self.blocks.ups = nn.ModuleList(downs), nn.ModuleList(ups)
+        self.blocks.mid = whole()
+        self.final_layer = _Final(width, patch)
+        self.apply(_start)
+
+    def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
+        "[B,1,S,S], [B] time 0..999, [B,hints,s,s] where s divides S -> [B,1,S,S] without noise."
+        parts, kept = self.blocks, []
+        condition = enlarge(condition, self.size // condition.shape[-1])
+        x = self.x_embedder.proj(torch.cat([noisy, condition], 1)).flatten(2).transpose(1, 2)
+        x, time = x + self.pos_embed, self.t_embedder(level)
+        for block in (parts.swinIn1, parts.swinIn2):
+            x = self._run(block, x, time)
+        for merge, *blocks in parts.downs:
+            kept.append(x)
+            x = merge(x)
+            for block in blocks:
+                x = self._run(block, x, time)
+        x = self._run(parts.mid, x, time)
+        for double, join, *blocks in parts.ups:
+            x = join(torch.cat([double(x), kept.pop()], 2))
+            for block in blocks:
+                x = self._run(block, x, time)
+        for block in (parts.swinOut1, parts.swinOut2):
+            x = self._run(block, x, time)
+        return self._picture(self.final_layer(x, time))
+
+    def _run(self, block: nn.Module, x: Tensor, time: Tensor) -> Tensor:
+        "A block; on the largest grid of a network that does not remember, computed twice."
+        if self.remember or not torch.is_grad_enabled() or x.shape[1] < self.grid**2:
+            found: Tensor = block(x, time)
+            return found
+        again: Tensor = checkpoint(block, x, time, use_reentrant=False, preserve_rng_state=False)
+        return again
+
+    def _picture(self, x: Tensor) -> Tensor:
+        "Patches [B,N,patch * patch] side by side: [B,1,S,S]."
+        b, side, p = x.shape[0], self.grid, self.patch
+        return x.view(b, side, side, p, p).transpose(2, 3).reshape(b, 1, self.size, self.size)
+
+
+def _start(layer: nn.Module) -> None:
+    "The published starting weights, from the random numbers of torch; modulation starts at zero."
+    if isinstance(layer, nn.Linear):
+        nn.init.xavier_uniform_(layer.weight)
+    if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    if isinstance(layer, nn.Conv2d):
+        nn.init.kaiming_normal_(layer.weight)
+    for name, part in layer.named_children():
+        if name == "adaLN_modulation":
+            part.apply(_zero)
+    if isinstance(layer, _Final):
+        _zero(layer.linear)
+
+
+def _zero(layer: nn.Module) -> None:
+    "Set a layer's weights to zero."
+    for weight in layer.parameters():
+        nn.init.zeros_(weight)
+
+
+# %% [markdown]
+# The published size has the published number of parameters, of which the fixed codes of places are not trained. (The meta device makes it without its half gigabyte.) A fresh network predicts an empty tank, because its last layer starts at zero.
+
+# %%
+with torch.device("meta"):
+    published = DiT()
+test_eq(sum(w.numel() for w in published.parameters()), 109_719_108)
+test_eq(sum(w.numel() for w in published.parameters() if w.requires_grad), 107_621_956)
+small = DiT(size=32, patch=4, width=32, heads=4, scales=2)
+noisy, level, condition = (
+    torch.randn(2, 1, 32, 32),
+    torch.tensor([7, 812]),
+    torch.randn(2, 1, 16, 16),
+)
+test_eq(small(noisy, level, condition).detach(), torch.zeros(2, 1, 32, 32))
+test_eq(enlarge(condition, 2)[:, :, ::2, 1::2], condition)
+with expect_fail(ValueError, contains="size / patch must be a multiple of 4 and of 16"):
+    DiT(size=32, patch=4)
+
+# %% [markdown]
+# A network that does not remember computes the same gradients:
+
+# %%
+nn.init.normal_(small.final_layer.linear.weight)
+gradients = []
+for small.remember in (True, False):
+    small.zero_grad()
+    small(noisy, level, condition).square().mean().backward()
+    gradients.append(small.x_embedder.proj.weight.grad.clone())
+test_close(*gradients)
+
+
+# %% [markdown]
+# ## A U-Net
+#
+# The common network for pictures, with convolutions in place of attention. It is called like the DiT. Trained to predict the picture directly from the condition (without noise), it is the baseline that a diffusion model must be measured by.
+
+# %%
+#| export
+class _Convs(nn.Module):
+    "Two convolutions with a shortcut; the time scales and shifts the channels between them."
+
+    def __init__(self, before: int, width: int, time: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, width, 3, padding=1)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.norm1, self.norm2 = nn.GroupNorm(8, width), nn.GroupNorm(8, width)
+        self.time = nn.Linear(time, 2 * width)
+        self.shortcut = nn.Conv2d(before, width, 1)
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        "[B,before,H,W], [B,time] -> [B,width,H,W]"
+        scale, shift = self.time(F.silu(time))[:, :, None, None].chunk(2, 1)
+        found = F.silu(self.norm1(self.conv1(x)) * (1 + scale) + shift)
+        out: Tensor = F.silu(self.norm2(self.conv2(found))) + self.shortcut(x)
+        return out
+
+
+class UNet(nn.Module):
+    "A U-Net of three scales, called like the DiT: `unet(noisy, level, condition) -> picture`."
+
+    def __init__(self, size: int = 32, width: int = 32, hints: int = 1) -> None:
+        super().__init__()
+        self.size = size
+        self.t_embedder = _NoiseLevel(2 * width)
+        widths = [width, 2 * width, 2 * width]
+        sizes = zip([1 + hints, *widths[:2]], widths, strict=True)
+        self.downs = nn.ModuleList([_Convs(a, b, 2 * width) for a, b in sizes])
+        sizes = zip([4 * width, 3 * width], [2 * width, width], strict=True)
+        self.ups = nn.ModuleList([_Convs(a, b, 2 * width) for a, b in sizes])
+        self.out = nn.Conv2d(width, 1, 1)
+        _zero(self.out)
+
+    def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
+        "[B,1,S,S], [B] time 0..999, [B,hints,s,s] where s divides S -> [B,1,S,S] without noise."
+        condition = enlarge(condition, self.size // condition.shape[-1])
+        x, time, kept = torch.cat([noisy, condition], 1), self.t_embedder(level), []
+        for i, block in enumerate(self.downs):
+            x = block(F.avg_pool2d(x, 2) if i else x, time)
+            kept.append(x)
+        x = kept.pop()
+        for block in self.ups:
+            x = block(torch.cat([enlarge(x, 2), kept.pop()], 1), time)
+        found: Tensor = self.out(x)
+        return found
+
+
+# %%
+unet = UNet()
+test_eq(unet(noisy, level, condition).shape, (2, 1, 32, 32))
+f"{sum(w.numel() for w in unet.parameters()):,} parameters"
+
+
+# %% [markdown]
+# ## A first guess
+#
+# A small network need not learn from nothing what a matrix does well: a linear reconstruction explains most of a tank. `Guided` multiplies the voltages by fixed matrices, shows the results to a network as further maps, and adds the network's output to the first of them. Before the first step of training it *is* the linear reconstruction. Training can only be spent on what a matrix cannot do.
+#
+# The matrices are weights that are not trained. So a checkpoint holds them, and a prediction needs neither a simulator nor the training data.
+
+# %%
+#| export
+class Guided(nn.Module):
+    "A network beside linear reconstructions; called like the network alone, with one 16x16 map."
+
+    def __init__(
+        self,
+        network: nn.Module,  # made with 1 + hints maps; its last layer starts at zero
+        guesses: Tensor,  # [hints, S * S, 256] matrices from the map to a picture; [0] is added to
+    ) -> None:
+        super().__init__()
+        self.guesses = nn.Parameter(guesses.clone(), requires_grad=False)
+        self.network = network
+
+    def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
+        "[B,1,S,S], [B] time 0..999, [B,1,16,16] -> [B,1,S,S] without noise."
+        size = noisy.shape[-1]
+        found = F.linear(condition.flatten(1), self.guesses.flatten(0, 1))
+        guess = found.view(len(noisy), -1, size, size)
+        maps = torch.cat([enlarge(condition, size // condition.shape[-1]), guess], 1)
+        picture: Tensor = guess[:, :1] + self.network(noisy, level, maps)
+        return picture
+
+
+# %%
+guided = Guided(UNet(hints=3), torch.randn(2, 32 * 32, 256) / 16)
+guess = (condition.flatten(1) @ guided.guesses[0].T).view(2, 1, 32, 32)
+test_close(guided(noisy, level, condition).detach(), guess.detach(), 1e-4)

@@ -1,0 +1,199 @@
+# %% [markdown]
+# # diffusion
+#
+# > Turn noise into pictures that fit a measurement: the noise of training, the few steps of sampling, and the spread of what comes out.
+
+# %%
+#| default_exp eit.diffusion
+
+# %%
+#| hide
+import matplotlib.pyplot as plt
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# %% [markdown]
+# 208 voltages do not determine a picture: many tanks give the same measurement within its noise. A network trained to predict the picture returns the mean of all of them. A diffusion model returns one of them, and another one when it is asked again. Their mean is a reconstruction. Their spread shows where the measurement says little.
+#
+# ## Adding noise
+#
+# In training, a picture is mixed with noise at a random time out of 1,000: `sqrt(kept) * picture + sqrt(1 - kept) * noise`. The share that is kept falls from 0.9999 to 0.00004. The published schedule is linear (Ho et al., arXiv:2006.11239).
+
+# %%
+#| export
+STEPS = 1000  # of the diffusion
+
+
+@cache
+def kept_share() -> np.ndarray:  # [1000] float64
+    "The share of a picture's variance that is left at each time."
+    found: np.ndarray = np.cumprod(1 - np.linspace(1e-4, 0.02, STEPS))
+    found.setflags(write=False)
+    return found
+
+
+def amounts(level: np.ndarray) -> np.ndarray:  # [B] times -> [B,2] float32
+    "How much of the picture and of the noise is in the mixture, at each of these times."
+    kept = kept_share()[level]
+    return np.stack([kept**0.5, (1 - kept) ** 0.5], 1).astype(np.float32)
+
+
+def mix(
+    picture: Tensor,  # [B,1,S,S]
+    noise: Tensor,  # [B,1,S,S] standard normal
+    amounts: Tensor,  # [B,2] of the picture and of the noise, from `amounts`
+) -> Tensor:  # [B,1,S,S]
+    "The noisy picture."
+    of_picture, of_noise = amounts.view(-1, 2, 1, 1, 1).unbind(1)
+    return of_picture * picture + of_noise * noise
+
+
+def noise_of(noisy: Tensor, picture: Tensor, kept: float) -> Tensor:
+    "The noise in a noisy picture, if this is the picture without it: `mix` solved for the noise."
+    found: Tensor = (noisy - kept**0.5 * picture) / (1 - kept) ** 0.5
+    return found
+
+
+# %%
+picture, noise = torch.zeros(1, 1, 32, 32), torch.randn(1, 1, 32, 32)
+picture[:, :, 8:16, 12:20] = 1
+figure, axes = plt.subplots(1, 6, figsize=(8, 1.8), layout="constrained")
+for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
+    noisy = mix(picture, noise, torch.tensor(amounts(np.array([time]))))
+    axis.imshow(noisy[0, 0], cmap="RdBu", vmin=-2, vmax=2)
+    axis.set_title(f"time {time}\n{kept_share()[time]:.0%} is kept", size=8)
+    axis.axis("off")
+plt.show()
+test_close(noise_of(noisy, picture, kept_share()[999]), noise, 1e-4)
+
+
+# %% [markdown]
+# The network sees the noisy picture, the time and the voltages, and predicts the picture itself; the loss is the mean absolute error. (Others predict the noise. For a picture that is mostly empty, predicting it directly trains faster.)
+#
+# ## A few steps back
+#
+# Sampling begins with pure noise. In each step the network predicts the picture, and a smaller amount of noise is added to the prediction. Part of it is the noise that was there and part of it is new. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
+
+# %%
+#| export
+def times(
+    steps: int,  # K, 1 to 1000
+) -> list[int]:  # K falling times and -1, which stands for the prediction itself
+    "The times of sampling in K steps; ValueError unless K is possible."
+    if not 1 <= steps <= STEPS:
+        raise ValueError(f"sampling in {steps} steps of {STEPS}: write 1 to {STEPS}")
+    return [STEPS * i // steps - 1 for i in range(steps, -1, -1)]
+
+
+def sample(
+    denoise: Callable[[Tensor, Tensor], Tensor],  # (noisy [B,1,S,S], time [B]) -> picture
+    noise: Sequence[Tensor],  # K of [B,1,S,S], standard normal: the first begins, others are added
+    eta: float = 1.0,  # 0: no noise is added, the first decides everything
+) -> Tensor:  # [B,1,S,S]
+    "Pictures from noise, in as many steps as there are noises."
+    noisy, path = noise[0], times(len(noise))
+    for i, (now, then) in enumerate(pairwise(path)):
+        picture = denoise(noisy, torch.full_like(noisy[:, 0, 0, 0], now)).float()
+        if then < 0:
+            break
+        a, b = kept_share()[now], kept_share()[then]
+        fresh = eta**2 * (1 - a / b) * (1 - b) / (1 - a)  # variance of the new noise
+        old = float((1 - b - fresh) ** 0.5) * noise_of(noisy, picture, float(a))
+        noisy = float(b**0.5) * picture + old + float(fresh**0.5) * noise[i + 1]
+    return picture
+
+
+# %%
+test_eq(times(5), [999, 799, 599, 399, 199, -1])
+with expect_fail(ValueError, contains="write 1 to 1000"):
+    times(1001)
+
+# %% [markdown]
+# We can watch the sampler without a network. Suppose that only two pictures exist, one with a square on the left and one with a square on the right, and nothing was measured. Then the best prediction is known: the mean of both, weighted by how well each explains the noisy picture. The sampler decides for one of them, and half of the samples show each:
+
+# %%
+left, right = torch.zeros(2, 1, 1, 8, 8)
+left[..., 3:5, 1:3], right[..., 3:5, 5:7] = 1, 1
+
+
+def perfect(noisy, time):
+    "The expected picture, from Bayes' rule."
+    kept = torch.tensor(kept_share())[time.long()].float().view(-1, 1, 1, 1)
+    errors = [(noisy - kept.sqrt() * x).square().sum((1, 2, 3)) for x in (left, right)]
+    weight = torch.softmax(-torch.stack(errors, 1) / 2 / (1 - kept[:, 0, 0]), 1)
+    return weight[:, :1, None, None] * left + weight[:, 1:, None, None] * right
+
+
+generator = torch.Generator().manual_seed(0)
+draws = sample(perfect, list(torch.randn(10, 200, 1, 8, 8, generator=generator)))
+decided = draws[:, 0, 3:5, 5:7].mean((1, 2))
+figure, axes = plt.subplots(1, 8, figsize=(8, 1.6), layout="constrained")
+titles = [*["sample"] * 6, "mean", "spread"]
+for axis, x, title in zip(axes, [*draws[:6], draws.mean(0), draws.std(0)], titles, strict=True):
+    axis.imshow(x[0], cmap="RdBu", vmin=-1, vmax=1)
+    axis.set_title(title, size=8)
+    axis.axis("off")
+plt.show()
+assert ((decided < 0.1) | (decided > 0.9)).float().mean() > 0.9
+test_close(decided.mean().item(), 0.5, 0.15)
+
+
+# %% [markdown]
+# The mean of the samples shows two half squares, as a regression network would. The spread says that each of them is in doubt.
+#
+# ## The same noise everywhere
+#
+# A result must not depend on the batch size or the number of devices. So noise is made on the host, for each sample by itself, from the seed and the sample's index. It travels with the batch.
+
+# %%
+#| export
+def draw_noise(
+    seed: int,
+    row: int,  # index of the measurement
+    count: int,  # of samples times steps
+    size: int,
+) -> np.ndarray:  # [count, size, size] float32
+    "The noise for the samples of a measurement, the same on every machine and in every run."
+    numbers = np.random.default_rng([seed, row, 0xE17])
+    return numbers.standard_normal((count, size, size), dtype=np.float32)
+
+
+# %%
+test_eq(draw_noise(0, 7, 10, 32), draw_noise(0, 7, 10, 32))
+assert not np.array_equal(draw_noise(0, 7, 1, 32), draw_noise(0, 8, 1, 32))
+
+
+# %% [markdown]
+# ## The average of the weights
+#
+# The published model is an average of the weights of training. Its options read "0.995, every 10 steps", but the package behind them (ema-pytorch 0.8.3) has defaults of its own. It only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. The engine's own law is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
+
+# %%
+#| export
+def published_decay(
+    call: int,  # from 0, one after each step of training
+) -> float:  # 0: the weights are copied; 1: the average stays as it is
+    "The decay of CDEIT's averaged weights."
+    if call <= 100 or call % 10:
+        return 0.0 if call % 10 == 0 else 1.0
+    return min(0.995, 1 - (call - 99) ** (-2 / 3))
+
+
+# %%
+calls = range(0, 4000, 10)
+figure, axis = plt.subplots(figsize=(7, 2.4), layout="constrained")
+axis.plot(calls, [published_decay(n) for n in calls], label="published, every tenth step")
+axis.plot(calls, [min(0.995, (1 + n) / (10 + n)) for n in calls], label="the engine's, every step")
+axis.set(xlabel="step", ylabel="decay", ylim=(0, 1.02))
+axis.legend()
+plt.show()
+test_eq(min(n for n in calls if published_decay(n) == 0.995), 2930)

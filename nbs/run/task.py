@@ -1,0 +1,127 @@
+# %% [markdown]
+# # {{title}} / {{chinese}}
+#
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb)
+#
+# {{what}} It runs on {{place}}. Without a data set it simulates one, so it can be run from top to bottom as it is.
+#
+# ## 1. Install / 安装
+#
+# This installs only what is missing. It never replaces a preinstalled torch, torch_xla, numpy or IPython.
+
+# %% tags=["install"]
+import glob
+import importlib
+import importlib.metadata
+import subprocess
+
+# From a wheel that is attached on Kaggle, else from the repository
+if not list(importlib.metadata.distributions(name="mshnet")):
+    _source = max(
+        glob.glob("/kaggle/input/*/mshnet-*.whl"),
+        default="mshnet @ git+https://github.com/{{repo}}@{{branch}}",
+    )
+    if "/your-username/" in _source:
+        raise ModuleNotFoundError(
+            "mshnet has no address yet: its owner writes `user` in settings.ini, runs make build "
+            "and pushes; then open this notebook from there"
+        )
+    subprocess.run(
+        "pip list --format=freeze | grep -iE '^(torch|torchvision|torch.xla|numpy|ipython)=' "
+        "> kept.txt; "
+        f"pip install --quiet -c kept.txt '{_source}'",
+        shell=True,
+        check=True,
+    )
+    importlib.invalidate_caches()
+
+# %% [markdown]
+# ## 2. Settings / 设置
+#
+# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `mshnet train --task {{task}} --help` shows all settings of the task, and each can be added or given to papermill, which then prints `Passed unknown parameter` because it knows this cell only. `None` and `""` mean not set. The next cell rejects a name that is no setting before any time is spent.
+
+# %% tags=["parameters"]
+task = ""  # what is trained
+preset = ""  # named settings of the task, or "" for its defaults
+dataset_dir = ""  # folder of a data set, or "" for a simulated one
+epochs = None  # passes over the training data
+batch_size = None  # samples per step, over all devices
+lr = None  # learning rate
+choose = None  # which epoch is kept: last, val or test
+device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
+num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
+output_dir = ""  # folder of the run, or "" for one named after the recipe
+mirror_dir = ""  # folder to which the run is copied meanwhile; "drive": Google Drive, in Colab
+max_hours = None  # hours after which it stops by itself, all written; None: by the place
+
+# %%
+from mshnet.core import from_notebook
+
+config = from_notebook(globals())
+print(config)
+
+# %% [markdown]
+# ## 3. The machine / 机器
+#
+# The doctor reports what this machine is, what it can do, and whether anything is wrong with it or with the data.
+
+# %%
+from mshnet.doctor import doctor
+
+print(doctor(config))
+
+# %% [markdown]
+# ## 4. Train / 训练
+#
+# Training prints one line per epoch. If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
+
+# %%
+from mshnet.train import train
+
+run = train(config)
+
+# %% [markdown]
+# ## 5. Scores / 评测结果
+#
+# The scores come with everything that is needed to compare them, and with those of classical methods on the same data.
+
+# %%
+run
+
+# %% [markdown]
+# ## 6. Pictures / 图片
+#
+# How it learned:
+
+# %%
+from mshnet.show import gallery, learning_curves
+
+learning_curves(run.folder)
+
+# %% [markdown]
+# Samples of the test data, {{gallery}}:
+
+# %%
+gallery(run.folder)
+
+# %% [markdown]
+# ## 7. Take the run along / 带走结果
+#
+# Colab and Kaggle delete their disk with the session. There this cell puts the run into one file, which Colab's browser offers for download and Kaggle shows in the panel Output. Your own disk keeps the run.
+
+# %%
+from mshnet.session import take_along
+
+print(take_along(run.folder))
+
+# %% [markdown]
+# ## 8. Where everything lies / 文件在哪里
+#
+# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. `mshnet pack` makes one file of the whole run.
+
+# %%
+from mshnet.train import keep_copies
+
+print(run.listing())
+print(keep_copies(config))
+print(run)

@@ -1,0 +1,45 @@
+"One step of training at the published size, and the memory that it takes."
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import copy, json, resource, time
+from mshnet.core import configure
+from mshnet.device import open_device
+from mshnet.eit.reconstruction import Eit, training_memory
+from mshnet.eit.tanks import simulated_tanks
+from mshnet.run import State
+from mshnet.train import Losses, prepare_step, train_step
+
+config = configure({"task": "eit", "preset": "paper", "batch_size": 1, "tanks": 8, "device": "cpu"})
+task, device = Eit(config), open_device("cpu", "fp32")
+data = simulated_tanks("train", 8, seed=0, size=128)
+start = task.model()
+ema, model = copy.deepcopy(start), device.to_device(start)
+state = State(model, task.optimizer(model), device.scaler, ema)
+losses, began = Losses(device), time.perf_counter()
+for step in range(2):  # the second has Adam's averages from the beginning
+    prepare_step(task, state, device, step, 8)
+    train_step(task, model, task.batch(data, [step], 0), "full", state.optimizer, device, losses)
+print(json.dumps({
+    "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+    "predicted_gb": training_memory(config, 1),
+    "seconds_a_step": (time.perf_counter() - began) / 2,
+    "losses": losses.mean(),
+}))
+"""
+
+
+@pytest.mark.nightly
+def test_a_step_at_the_published_size_fits_into_4500_megabytes():
+    "107,621,956 trained weights, with Adam and averaged weights; batch 1, without 16 bits."
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(found)
+    assert found["peak_gb"] < 4.5
+    assert found["predicted_gb"] == pytest.approx(found["peak_gb"], rel=0.3)

@@ -1,0 +1,179 @@
+"The published network, diffusion and averaging, number by number."
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED
+
+from mshnet.eit.diffusion import (
+    amounts,
+    kept_share,
+    mix,
+    noise_of,
+    published_decay,
+    sample,
+    times,
+)
+from mshnet.eit.networks import DiT
+
+GOLDEN = SHARED / "golden" / "eit"
+if not GOLDEN.is_dir():
+    pytest.skip("needs golden/eit; set MSHNET_SHARED", allow_module_level=True)
+
+
+def arr(tag, shape, scale=1.0):
+    "The numbers that the golden files are made of."
+    rng = np.random.RandomState((zlib.crc32(tag.encode()) + 1) % 2**32)
+    return torch.from_numpy((rng.standard_normal(shape) * scale).astype(np.float32))
+
+
+def golden(name):
+    "The arrays of a golden file."
+    return {key: torch.from_numpy(value) for key, value in np.load(GOLDEN / name).items()}
+
+
+def filled(model):
+    "A model with the weights of the golden files."
+    for key, value in model.state_dict().items():
+        if key == "pos_embed" or key.endswith("relative_position_index"):
+            continue
+        if key.endswith("relative_position_bias_table"):
+            new = arr(key, value.shape, 0.2)
+        elif key.endswith((".g", "norm.weight")):
+            new = 1 + arr(key, value.shape, 0.1)
+        elif value.ndim >= 2:
+            new = arr(key, value.shape, 0.5 / np.sqrt(np.prod(value.shape[1:])))
+        else:
+            new = arr(key, value.shape, 0.05)
+        value.copy_(new)
+    return model
+
+
+@pytest.fixture(scope="module")
+def small():
+    "The published network at a small size."
+    return filled(DiT(size=32, patch=2, width=64, heads=16, scales=4))
+
+
+def close(found, wanted, most=3e-6):
+    "Equal up to rounding."
+    assert (found.detach() - wanted).abs().max() < most
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("small", (32, 2, 64, 16, 4)), ("full", ())])
+def test_names_shapes_and_order_are_the_published_ones(name, sizes):
+    "So published weights load."
+    with torch.device("meta"):
+        model = DiT(*sizes)
+    own = [[k, list(v.shape), str(v.dtype).split(".")[1]] for k, v in model.state_dict().items()]
+    assert own == json.loads((GOLDEN / f"state_dict_{name}.json").read_text())
+
+
+def test_each_part_of_the_small_network(small):
+    "From the patches to the picture, the loss and all gradients."
+    want, seen, blocks = golden("model_small.npz"), {}, small.blocks
+    parts = {"time": small.t_embedder, "win1": blocks.swinIn1, "merge1": blocks.downs[0][0]}
+    parts |= {"down1": blocks.downs[0][2], "mid": blocks.mid, "up1": blocks.ups[0][0]}
+    parts |= {"join1": blocks.ups[0][1], "win4": blocks.swinOut2, "final": small.final_layer}
+    for name, part in parts.items():
+        key = "mid" if name == "mid" else f"mid_{name}"
+        part.register_forward_hook(lambda _, __, out, key=key: seen.update({key: out}))
+    out = small(want["x"], want["t"], want["y"])
+    for key, value in seen.items():
+        close(value, want[key])
+    close(out, want["out"])
+    close(small.pos_embed, want["pos_embed"], 1e-6)
+    loss = (out - arr("x0", (2, 1, 32, 32))).abs().mean()
+    loss.backward()
+    assert loss.item() == pytest.approx(want["loss"].item(), rel=1e-6)
+    names = json.loads((GOLDEN / "parameters_small.json").read_text())
+    found = [small.get_parameter(name).grad.norm().item() for name in names]
+    assert found == pytest.approx(want["grad_norms"].tolist(), rel=1e-5)
+    small.zero_grad()
+
+
+def test_a_forgetful_network_has_the_same_gradients(small):
+    "Blocks that are computed twice save memory and change nothing."
+    want = golden("model_small.npz")
+    grads = []
+    for small.remember in (True, False):
+        small(want["x"], want["t"], want["y"]).square().mean().backward()
+        grads.append(_grads(small))
+    small.remember = True
+    assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
+
+
+def _grads(model):
+    "All gradients, which are then forgotten."
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    return found
+
+
+@pytest.mark.nightly
+def test_the_network_at_its_published_size():
+    "109,719,108 parameters, one picture."
+    want, model = golden("model_full.npz"), filled(DiT())
+    assert sum(p.numel() for p in model.parameters()) == want["params"] == 109_719_108
+    with torch.no_grad():
+        out = model(arr("x_full", (1, 1, 128, 128)), want["t"], arr("y_full", (1, 1, 16, 16)))
+    close(out, want["out"], 2e-5)
+
+
+def test_noise_times_and_loss(small):
+    "The schedule, the mixture and its inverse, the loss of training."
+    want = golden("diffusion.npz")
+    assert np.abs(kept_share() - want["alphas_cumprod"].numpy()).max() < 1e-15
+    for steps in (1, 2, 3, 5, 7, 10, 50, 1000):
+        assert times(steps) == want[f"times_K{steps}"].tolist()
+    noisy = mix(want["x0"], want["noise"], torch.from_numpy(amounts(want["t"].numpy())))
+    close(noisy, want["q_sample"], 1e-6)
+    for i in (1, 2):
+        kept = float(kept_share()[want["t"][i]])
+        close(noise_of(noisy[i], want["x0"][i], kept), want["noise"][i], 1e-5)
+    with torch.no_grad():
+        out = small(noisy[:2], want["t"][:2], golden("model_small.npz")["y"])
+    assert (out - want["x0"][:2]).abs().mean().item() == pytest.approx(
+        want["training_loss"].item(), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 10])
+def test_the_sampler(small, steps):
+    "Pictures of the small network, drawn in 1, 2, 5 and 10 steps."
+    y = golden("model_small.npz")["y"]
+    noise = [arr(f"draw{i}", (2, 1, 32, 32)) for i in range(steps)]
+    with torch.no_grad():
+        found = sample(lambda noisy, level: small(noisy, level, y), noise)
+    close(found, golden("diffusion.npz")[f"sample_K{steps}"])
+
+
+def test_the_sampler_is_ddim_of_diffusers(small):
+    "An oracle that knows nothing of this project."
+    diffusers = pytest.importorskip("diffusers")
+    y = golden("model_small.npz")["y"]
+    plan = diffusers.DDIMScheduler(
+        beta_start=1e-4, beta_end=0.02, prediction_type="sample", timestep_spacing="trailing",
+        clip_sample=False, set_alpha_to_one=True,
+    )  # fmt: skip
+    plan.set_timesteps(5)
+    noise = [arr(f"draw{i}", (2, 1, 32, 32)) for i in range(6)]
+    x = noise[0]
+    with torch.no_grad():
+        for i, time in enumerate(plan.timesteps):
+            out = small(x, time.expand(2), y)
+            x = plan.step(out, time, x, eta=1.0, variance_noise=noise[i + 1]).prev_sample
+        found = sample(lambda noisy, level: small(noisy, level, y), noise[:5])
+    close(found, x)
+
+
+def test_the_published_average_of_weights():
+    "Copied until call 100, then averaged in every tenth."
+    want, average = golden("ema.npz"), 0.0
+    for call, weight in enumerate(want["weight"].tolist()):
+        decay = published_decay(call)
+        average = decay * average + (1 - decay) * weight
+        assert average == pytest.approx(want["ema"][call].item(), abs=1e-6)

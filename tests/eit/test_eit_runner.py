@@ -1,0 +1,48 @@
+"The runner of tomography, and the runners of other places with its task, under papermill."
+
+import json
+import sys
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from test_runners import RUNNERS, execute
+
+SMALL = {"tanks": 16, "size": 16, "patch": 2, "width": 16, "epochs": 2, "batch_size": 8}
+SMALL |= {"samples": 2, "sampling_steps": 2, "device": "cpu"}
+
+
+def check(notebook, run):
+    "It ends with the score line; the gallery and the curves are pictures."
+    printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+    scores = json.loads((run / "scores.json").read_text())
+    assert printed.splitlines()[-1] == scores["line"]
+    assert scores["protocol"]["task"] == "eit" and "ridge_cc" in scores["scores"]
+    for name in ("gallery(", "learning_curves("):
+        [cell] = [c for c in notebook.cells if c.source.startswith(name) or f"\n{name}" in c.source]
+        assert any("image/png" in o.get("data", {}) for o in cell.outputs), name
+    assert (run / "figures" / "gallery.png").exists()
+
+
+def test_the_runner_runs_headless(tmp_path):
+    "From top to bottom, on simulated tanks."
+    check(*execute("eit", tmp_path, **SMALL))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["local", "kaggle_tpu"])
+def test_other_runners_take_the_task(tmp_path, name):
+    "With task=eit; the device of a Kaggle TPU is replaced, as there is none here."
+    settings = {"task": "eit", "preset": "", **SMALL}
+    check(*execute(name, tmp_path, **settings))
+
+
+def test_its_parameters_name_the_task():
+    "So nothing else must be written."
+    notebook = nbformat.read(RUNNERS / "eit.ipynb", 4)
+    [cell] = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    assert 'task = "eit"' in cell.source
+    assert papermill.inspect_notebook(str(RUNNERS / "eit.ipynb"))["task"]["default"] == '"eit"'

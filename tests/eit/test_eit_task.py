@@ -1,0 +1,286 @@
+"Tomography as a task: it trains, resumes, is shared by processes, and predicts files."
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED
+
+from mshnet.cli import main
+from mshnet.core import UserError, configure, from_notebook
+from mshnet.eit.eit_config import EitConfig
+from mshnet.eit.reconstruction import Eit, open_weights, training_memory
+from mshnet.eit.tank import simulate
+from mshnet.run import Folder, load
+from mshnet.task import make_task
+from mshnet.train import train
+from mshnet.weights import weights_file
+
+TINY = {"tanks": 16, "size": 16, "patch": 2, "scales": 1, "width": 16, "heads": 2, "hints": 1}
+TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "samples": 2, "sampling_steps": 2}
+TINY |= {"device": "cpu", "precision": "fp32", "log_every": 1000}
+
+
+def tiny(**more):
+    "The settings of a short run."
+    return EitConfig(**TINY | more)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    "A finished run."
+    return train(tiny(output_dir=str(tmp_path_factory.mktemp("eit") / "run")))
+
+
+@pytest.fixture
+def files(tmp_path):
+    "Three measurements: one in an npz file, two in a table."
+    voltages, _ = simulate(3, seed=5)
+    np.savez(tmp_path / "one.npz", ys=voltages[0, :, None].numpy())
+    np.savetxt(tmp_path / "two.csv", voltages[1:].numpy(), delimiter=",")
+    return tmp_path
+
+
+def weights(run):
+    "The averaged weights of a run's checkpoint."
+    return load(run.folder / "last.pt")["model"]
+
+
+def test_a_run_is_scored_with_its_protocol(run):
+    "The loss falls, CC comes first, the line is the one of the file."
+    history, scores = run.history, run.scores
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert next(iter(scores["scores"])) == "cc" and str(run).startswith("cc 0.")
+    protocol = scores["protocol"]
+    assert (protocol["task"], protocol["samples"], protocol["size"]) == ("eit", 16, 16)
+
+
+@pytest.mark.parametrize("more", [{"method": "regression", "network": "unet", "width": 8}])
+def test_the_baseline_trains(tmp_path, more):
+    "A U-Net that predicts one picture."
+    found = train(tiny(**more, output_dir=str(tmp_path / "run")))
+    assert found.history[-1]["loss"] < found.history[0]["loss"]
+    assert found.scores["scores"]["cc"] > 0.3  # it begins as a ridge regression
+
+
+def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
+    "Within an epoch."
+    config, steps = tiny(output_dir=str(tmp_path / "run")), []
+
+    class Interrupted(Eit):
+        def loss(self, model, batch, phase):
+            steps.append(phase)
+            if len(steps) == 3:  # the first step of the second epoch
+                os.kill(os.getpid(), 15)
+            return super().loss(model, batch, phase)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, Interrupted(config))
+    again = train(config)
+    assert weights(again).keys() == weights(run).keys()
+    assert all(torch.equal(value, weights(run)[key]) for key, value in weights(again).items())
+    assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
+    assert again.scores["scores"] == run.scores["scores"]
+
+
+SCRIPT = """
+import json, sys
+from mshnet.eit.eit_config import EitConfig
+from mshnet.train import train
+from mshnet.weights import weights_file
+train(EitConfig(**json.loads(sys.argv[1])))
+"""
+
+
+def test_two_processes_are_one(run, tmp_path):
+    "The same losses and scores, up to rounding."
+    (tmp_path / "script.py").write_text(SCRIPT)
+    settings = json.dumps(TINY | {"output_dir": str(tmp_path / "run")})
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = [sys.executable, *started, str(tmp_path / "script.py"), settings]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    two = Folder(tmp_path / "run")
+    have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
+    assert have == pytest.approx(want, rel=1e-4)
+    have, want = two.read_json("scores.json")["scores"], run.scores["scores"]
+    assert have == pytest.approx(want, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 7, 16])
+def test_a_picture_does_not_depend_on_its_batch(run, size):
+    "Its noise comes from the seed and its row."
+    task, model = open_weights(run.folder, run.config)
+    test = task.splits(["test"])["test"]
+    model.eval()
+
+    def pictures(count):
+        one = Eit(run.config.model_copy(update={"batch_size": count}))
+        with torch.no_grad():
+            parts = [
+                one.predict(model, one.batch(test, rows, None), "full")
+                for rows in one.plan(test, None)
+            ]
+        return torch.cat(parts)[: len(test)]
+
+    assert (pictures(size) - pictures(16)).abs().max() < 1e-5
+
+
+def test_samples_differ_and_a_regression_has_no_spread(run):
+    "Several pictures of one tank."
+    task, model = open_weights(run.folder, run.config)
+    batch = task.batch(task.splits(["test"])["test"], [3], None)
+    with torch.no_grad():
+        drawn = task.predict(model, batch, "full")
+    assert drawn.shape == (1, 2, 16, 16) and (drawn[0, 0] - drawn[0, 1]).abs().max() > 1e-3
+
+
+def test_the_averages_of_the_preset_paper_are_the_published_ones():
+    "Its law replaces that of the engine; the other settings are the article's."
+    paper = make_task(configure({"task": "eit", "preset": "paper"}))
+    assert [paper.decay(step) for step in (1, 11, 12)] == [0.0, 0.0, 1.0]
+    assert paper.decay(10_001) == 0.995
+    assert make_task(tiny()).decay(0) == 0.1
+    assert (paper.config.width, paper.config.size, paper.config.lr) == (512, 128, 1e-5)
+
+
+def test_published_weights_load(tmp_path):
+    "A bare state dict with the published names, which records nothing."
+    config = tiny(hints=0)
+    torch.save({"model": make_task(config).model().state_dict()}, tmp_path / "published.pt")
+    _, model = open_weights(tmp_path / "published.pt", config)
+    assert "blocks.swinIn1.attn.attn.relative_position_bias_table" in model.state_dict()
+
+
+# Commands
+
+
+def test_flags_of_the_old_guide_have_a_meaning(capsys):
+    "Or an answer with today's."
+    old = {"task": "eit", "global_batch_size": 64, "samplingsteps": 10, "global_seed": 3}
+    config = from_notebook({**old, "data_path": "", "results_dir": "x"})
+    assert (config.batch_size, config.sampling_steps, config.seed) == (64, 10, 3)
+    assert config.output_dir == "x"
+    for flag, answer in {"--ckpt-every": "after every epoch", "--mode": "mshnet test"}.items():
+        assert main(["train", "--task", "eit", flag, "5"]) == 2
+        assert answer in capsys.readouterr().err
+    assert main(["train", "--task", "eit", "--sampling-steps", "2000"]) == 2
+    assert "sampling_steps='2000' is not possible: write a whole number" in capsys.readouterr().err
+    assert main(["train", "--task", "eit", "--size", "32", "--patch", "5"]) == 2
+    assert "must be a multiple of 4" in capsys.readouterr().err
+
+
+def test_commands_read_and_write_tanks(run, files, tmp_path, capsys):
+    "train's weights in test, predict, export, compare; status 2 for what cannot be."
+    assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(run)
+    out = tmp_path / "out"
+    words = ["--weight-path", str(run.folder), "--output-dir", str(out), "--device", "cpu"]
+    assert main(["predict", *words, str(files / "one.npz"), str(files / "two.csv")]) == 0
+    assert "3 tanks of 2 files" in capsys.readouterr().out
+    arrays = np.load(out / "tanks.npz")
+    assert arrays["names"].tolist() == ["one", "two_0", "two_1"]
+    assert arrays["mean"].shape == arrays["spread"].shape == (3, 16, 16)
+    assert {p.name for p in out.glob("*.png")} == {"one.png", "two_0.png", "two_1.png"}
+    assert (out / "tanks.csv").read_text().count("\n") == 4
+    assert main(["export", "--weight-path", str(run.folder), "--format", "safetensors"]) == 0
+    assert main(["compare", str(run.folder)]) == 0
+    assert main(["doctor", "--task", "eit", "--device", "cpu"]) in (0, 1)
+    assert "estimated" in capsys.readouterr().out
+
+
+def test_real_tanks_are_scored_beside_classical_methods(run, tmp_path, capsys):
+    "All 22 or 25 of a folder, with the published scales; the pictures of files alone are the same."
+    tanks = SHARED / "data" / "eit-tank"
+    if not tanks.is_dir():
+        pytest.skip("needs data/eit-tank; set MSHNET_SHARED")
+    words = ["test", "--weight-path", str(run.folder), "--device", "cpu", "--data"]
+    assert main([*words, "uef2017"]) == 2
+    assert "data=uef2017 needs dataset_dir" in capsys.readouterr().err
+    out = ["--dataset-dir", str(tanks), "--output-dir", str(tmp_path / "scores")]
+    assert main([*words, "uef2017", *out]) == 0
+    found = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    assert found["protocol"]["samples"] == 22 and found["protocol"]["data"].endswith("test2017")
+    scores = found["scores"]
+    assert scores["ridge_cc"] > 0.6 and 0.1 < scores["empty_rmse"] < 0.3
+    assert np.isfinite([scores["cc"], scores["within_1"], scores["spread_cc"]]).all()
+
+
+def test_the_result_does_not_depend_on_other_files(run, files, tmp_path):
+    "Nor on the size of a batch."
+    means = []
+    for name, words in {"a": ["two.csv"], "b": ["one.npz", "two.csv"]}.items():
+        task = make_task(run.config)
+        paths = [str(files / word) for word in words]
+        task.predict_files(str(run.folder), paths, output_dir=str(tmp_path / name), device="cpu")
+        means.append(np.load(tmp_path / name / "tanks.npz")["mean"][-2:])
+    assert np.abs(means[0] - means[1]).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("short.csv", ",".join(["0.1"] * 207), "207 voltages"),
+        ("nan.csv", ",".join(["nan"] * 208), "NaN"),
+        ("words.csv", "1,2\nfish,4\n", "no row of numbers"),
+    ],
+)
+def test_bad_files_are_one_line_and_nothing_is_written(run, tmp_path, name, content, line, capsys):
+    "Before the first file is predicted."
+    (tmp_path / name).write_text(content)
+    out = tmp_path / "out"
+    words = ["--weight-path", str(run.folder), "--output-dir", str(out)]
+    assert main(["predict", *words, str(tmp_path / name)]) == 2
+    said = capsys.readouterr().err
+    assert line in said and len(said.splitlines()) == 1 and not out.exists()
+    assert main(["predict", *words, str(tmp_path / "nothing")]) == 2
+
+
+def test_a_batch_that_devices_do_not_divide_names_the_nearest(run):
+    "As for every task."
+    with pytest.raises(UserError, match="write 62 or 64"):
+        from mshnet.device import check_batch, open_device
+
+        device = open_device("cpu", "fp32")
+        device.world = 2
+        check_batch(device, 63)
+
+
+def test_memory_is_computed():
+    "More for a larger batch; scores that are written down do not fit."
+    paper = configure({"task": "eit", "preset": "paper"})
+    one, two = training_memory(paper, 1), training_memory(paper, 2)
+    assert 2.1 < one < two < 5
+    assert training_memory(paper, 4, fused=False) > 16
+
+
+# The weights in the box
+
+
+def test_the_pretrained_weights_reconstruct_better_than_the_classical_methods(capsys):
+    "On simulated tanks of the other mesh; the file is small and names no folder."
+    assert weights_file("pretrained", "eit").stat().st_size < 8e6
+    words = ["--task", "eit", "--device", "cpu", "--samples", "1", "--tanks", "12"]
+    assert main(["test", *words]) == 0
+    said = capsys.readouterr().out
+    line = re.search(r"cc (\S+)  rmse \S+  \(ridge (\S+), tikhonov (\S+), gauss_newton", said)
+    ours, ridge, _ = map(float, line.groups())
+    assert ours > ridge + 0.03
+    assert (
+        "pretrained-eit.md" in said
+        and weights_file("pretrained", "eit").with_suffix(".md").exists()
+    )
+
+
+def test_predict_takes_the_pretrained_weights(files, tmp_path, monkeypatch, capsys):
+    "With nothing named but the task and the file."
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", "--task", "eit", "--device", "cpu", str(files / "one.npz")]) == 0
+    assert "results  predictions/pretrained-eit" in capsys.readouterr().out
+    assert np.load("predictions/pretrained-eit/tanks.npz")["mean"].shape == (1, 32, 32)

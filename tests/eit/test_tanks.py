@@ -1,0 +1,333 @@
+"Data of tomography: what is simulated, read, written, and refused."
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED
+
+from mshnet.cli import main
+from mshnet.core import UserError
+from mshnet.eit.eit_config import EitConfig
+from mshnet.eit.tank import DISTANCE, WAYS, render_images, simulate, turn_voltages
+from mshnet.eit.tanks import (
+    Stats,
+    check_order,
+    describe_folder,
+    load_tanks,
+    open_folder,
+    read_measurements,
+    simulated_tanks,
+)
+from mshnet.eit.yardsticks import write_tanks
+
+
+class Evil:
+    "A pickle that would leave a trace."
+
+    def __reduce__(self):
+        return exec, ("import builtins; builtins.code_ran = True",)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    "A data set as the command writes it."
+    folder = tmp_path_factory.mktemp("eit") / "set"
+    write_tanks(folder, {"train": 6, "val": 4, "test": 4})
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, written):
+    "A copy of it, to spoil."
+    for file in written.rglob("*.*"):
+        there = tmp_path / "set" / file.relative_to(written)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(file.read_bytes())
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def real():
+    "The folder of the real tanks."
+    if not (SHARED / "data" / "eit-tank").is_dir():
+        pytest.skip("needs data/eit-tank; set MSHNET_SHARED to the folder that holds data/")
+    return SHARED / "data" / "eit-tank"
+
+
+def spoil(file, **arrays):
+    "Write other arrays into a file."
+    with np.load(file) as found:
+        np.savez(file, **{**found, **arrays})
+
+
+def test_known_statistics_are_those_of_the_simulation():
+    "The numbers in the library, against 300 tanks that it simulates."
+    known, found = Stats.known("simulated"), Stats.of(simulate(300, 11, 8)[0])
+    assert (found.std / known.std - 1).abs().max() < 0.1
+    assert ((found.mean - known.mean) / known.std).abs().max() < 0.1
+
+
+def test_published_statistics_are_in_the_library(real):
+    "Pooled over equal distances: seven numbers each."
+    read, known = Stats.read(real).pooled(), Stats.known("published")
+    assert (read.std / known.std - 1).abs().max() < 1e-3
+    assert ((read.mean - known.mean) / known.std).abs().max() < 1e-3
+
+
+def test_turning_keeps_pooled_statistics():
+    "Normalising and turning may be exchanged, in all 32 ways."
+    voltages, _ = simulate(4, 0, 8)
+    stats = Stats.of(voltages)
+    for way in range(WAYS):
+        ways = torch.full((4,), way)
+        one = stats.normalise(turn_voltages(voltages, ways))
+        assert torch.equal(one, turn_voltages(stats.normalise(voltages), ways))
+    assert len({(float(m), float(s)) for m, s in zip(stats.mean, stats.std, strict=True)}) == 7
+    again = stats.pooled()
+    torch.testing.assert_close(again.std, stats.std)
+
+
+def test_a_written_set_is_read_back(written):
+    "Voltages and pictures are those of the simulation, by seed and index."
+    tanks = open_folder(written, "train", 128)
+    voltages, images = simulate(6, 0, 128)
+    torch.testing.assert_close(tanks.voltages, voltages)
+    for i in range(6):
+        ys, xs = tanks.pair(i)
+        assert torch.equal(ys, voltages[i]) and torch.equal(xs, images[i])
+    with np.load(written / "train/000000.npz") as file:
+        shapes = {name: (file[name].shape, file[name].dtype.name) for name in file}
+    picture = ((128, 128), "float32")
+    assert shapes == {"ys": ((208, 1), "float32"), "xs": picture, "TR": picture, "xs_gn": picture}
+    torch.testing.assert_close(Stats.read(written).std, Stats.of(voltages).std)
+    mean = torch.load(written / "mean.pth", weights_only=True)
+    assert (mean.shape, mean.dtype) == ((1, 16, 13), torch.float32)
+    assert "train: 6 tanks, correlation 0.9" in describe_folder(written)
+
+
+def test_an_interrupted_writing_continues(folder, monkeypatch):
+    "To the same bytes; another seed is refused, and nothing is overwritten."
+    before = {file: file.read_bytes() for file in folder.rglob("*.npz")}
+    for name in ("train/000002.npz", "test/000001.npz"):
+        (folder / name).unlink()
+    counts = {"train": 6, "val": 4, "test": 4}
+    assert write_tanks(folder, counts) == 10  # the blocks of both
+    assert {file: file.read_bytes() for file in folder.rglob("*.npz")} == before
+    assert write_tanks(folder, counts) == 0
+    for seed, place in ((1, folder), (0, folder / "train")):
+        with pytest.raises(UserError, match="holds other data"):
+            write_tanks(place, counts, seed=seed)
+
+
+def test_the_command_writes_and_reports(tmp_path, capsys, monkeypatch):
+    "`mshnet data --task eit`, as a user types it."
+    monkeypatch.setattr("mshnet.eit.reconstruction.write_tanks", lambda *a, **k: 3)
+    assert main(["data", "--task", "eit", "--write", str(tmp_path / "new"), "--tanks", "8"]) == 0
+    assert "3 files written" in capsys.readouterr().out
+    assert main(["data", "--write", str(tmp_path / "new")]) == 2
+    assert "task detect has none" in capsys.readouterr().err
+    assert main(["data", "--task", "eit", str(tmp_path / "missing")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_turned_pairs_fit_each_other(written):
+    "Voltages and picture turn together, from files and from drawn things."
+    files, drawn = open_folder(written, "test", 64), simulated_tanks("test", 4, 2, 64, fine=True)
+    assert torch.equal(files.voltages, drawn.voltages)  # seed 0, part test: seed 2
+    for way in (3, 8, 21):
+        (v1, x1), (v2, x2) = files.pair(1, way), drawn.pair(1, way)
+        assert torch.equal(v1, v2) and float((x1 - x2).abs().mean()) < 0.01
+        assert float((x1 - files.pair(1)[1]).abs().mean()) > 0.01
+    want = render_images(drawn.shapes[1:2], 64)[0]
+    assert torch.equal(drawn.pair(1)[1], want)
+
+
+def test_parts_of_a_run(written, real, tmp_path):
+    "Simulated, from a folder, or recordings; training and test are never the same tanks."
+    found = load_tanks(EitConfig(tanks=70, size=32), ["train", "val", "test"])
+    assert [len(v) for v in found.values()] == [70, 64, 64]
+    assert len({v.hash for v in found.values()}) == 3
+    other = load_tanks(EitConfig(tanks=70, seed=5), ["train", "test"])
+    assert other["test"].hash == found["test"].hash != other["train"].hash != found["train"].hash
+    mine = load_tanks(EitConfig(dataset_dir=str(written)), ["train", "val", "test"])
+    assert [v.source for v in mine.values()] == ["set/train", "set/valid", "set/test"]
+    both = load_tanks(EitConfig(dataset_dir=str(real), data="ktc2023", tanks=8), ["train", "test"])
+    assert (both["train"].source, len(both["test"])) == ("simulated tanks", 25)
+    with pytest.raises(UserError, match="data=uef2017 needs dataset_dir"):
+        load_tanks(EitConfig(data="uef2017"), ["test"])
+    with pytest.raises(UserError, match=r"has no folder test2017 .*there are test, train, valid"):
+        load_tanks(EitConfig(data="uef2017", dataset_dir=str(written)), ["test"])
+    with pytest.raises(UserError, match="write the folder around it"):
+        load_tanks(EitConfig(dataset_dir=str(written / "train")), ["train"])
+
+
+def test_the_fingerprint_changes_with_the_files(folder):
+    "A file more, a name or a size; the folder may move."
+    before = open_folder(folder, "test", 32).hash
+    moved = folder.rename(folder.with_name("moved"))
+    assert open_folder(moved, "test", 32).hash == before
+    (moved / "test/000000.npz").rename(moved / "test/9.npz")
+    assert open_folder(moved, "test", 32).hash != before
+
+
+def turned_order():
+    "For each driven pair, the sensed pairs from the driven one on, as some instruments write them."
+    return torch.cat([torch.arange(13 * r, 13 * r + 13).roll(-max(r - 1, 0)) for r in range(16)])
+
+
+def spoiled(how, folder):
+    "Spoil the test part of a data set, and the words of the line that says so."
+    files = sorted((folder / "test").glob("*.npz"))
+    ys = [np.load(file)["ys"] for file in files]
+    one = {
+        "207": (np.zeros(207), "207 voltages; a measurement of 16 electrodes has 208"),
+        "nan": (np.full((208, 1), np.nan), "NaN, infinite or not a number"),
+        "text": (np.array(["1"] * 208), "NaN, infinite or not a number"),
+        "pickle": (np.array([Evil()], dtype=object), "it would run code"),
+    }
+    if how in one:
+        spoil(files[0], ys=one[how][0])
+        return f"{files[0].name}: .*{one[how][1]}"
+    if how == "no ys":
+        np.savez(files[0], xs=0)
+        return "holds no 'ys' .there are xs"
+    if how == "xs":
+        spoil(files[0], xs=np.zeros((128, 64)))
+        return "not a square of numbers"
+    if how == "broken":
+        files[0].write_bytes(files[0].read_bytes()[:1000])
+        return "not a readable npz file"
+    changes = {
+        "turned": (
+            lambda y: turn_voltages(torch.tensor(y).T, torch.tensor([5])).T.numpy(),
+            "counted in another order: .*turned by 5 electrodes",
+        ),
+        "mirrored": (
+            lambda y: turn_voltages(torch.tensor(y).T, torch.tensor([18])).T.numpy(),
+            "mirrored, then turned by 2 electrodes",
+        ),
+        "order": (lambda y: y[turned_order().numpy()], "208 voltages are in another order"),
+        "unit": (
+            lambda y: 1040 * y,
+            "statistics of another set, or the voltages have another unit",
+        ),
+    }
+    change, words = changes[how]
+    for file, y in zip(files, ys, strict=True):
+        spoil(file, ys=change(y))
+    return words
+
+
+BAD = [
+    "207",
+    "nan",
+    "text",
+    "pickle",
+    "no ys",
+    "xs",
+    "broken",
+    "turned",
+    "mirrored",
+    "order",
+    "unit",
+]
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_bad_data_is_one_line(how, folder, capsys):
+    "From the command: status 2, one line, the file's name, nothing run and nothing written."
+    words = spoiled(how, folder)
+    with pytest.raises(UserError, match=words):
+        _ = open_folder(folder, "test", 32).voltages
+    out = folder.parent / "run"
+    asked = ["train", "--task", "eit", "--dataset-dir", str(folder), "--output-dir", str(out)]
+    assert main([*asked, "--device", "cpu", "--epochs", "1"]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert not hasattr(__import__("builtins"), "code_ran")
+    assert not list(out.glob("*.pt"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (torch.zeros(1, 16, 13), "a standard deviation is not above 0"),
+        (torch.ones(1, 16, 12), "not a tensor of 1x16x13 numbers"),
+        ({"std": 1}, "not a tensor of 1x16x13 numbers"),
+        (Evil(), "it would run code"),
+        (None, "there is no such file"),
+    ],
+)
+def test_bad_statistics_are_one_line(content, words, folder):
+    "std.pth that is not what it should be."
+    (folder / "std.pth").unlink()
+    if content is not None:
+        torch.save(content, folder / "std.pth")
+    with pytest.raises(UserError, match=words):
+        open_folder(folder, "test", 32)
+
+
+def test_real_tanks_are_read_as_published(real):
+    "Divided by their factor, clipped, checked, and normalised by the published numbers."
+    tanks = open_folder(real, "ktc2023", 128)
+    assert (tanks.name, len(tanks), tanks.names[0]) == ("test", 25, "0_1")
+    with np.load(tanks.files[0]) as file:
+        ys, xs = file["ys"][:, 0], file["xs"]
+    voltages, image = tanks.pair(0)
+    torch.testing.assert_close(voltages, torch.tensor(ys / 1978))
+    assert np.abs(xs).max() > 1 >= float(image.abs().max())
+    golden = SHARED / "golden/eit/eim.npz"
+    if golden.exists():
+        from mshnet.eit.tank import tank_map
+
+        uef = open_folder(real, "uef2017", 32)
+        at = uef.names.index("2_2")
+        made = tank_map(uef.stats.normalise(uef.voltages[at]))
+        want = torch.tensor(np.load(golden)["eim_test2017_2_2"][0])
+        torch.testing.assert_close(made, want, atol=1e-5, rtol=1e-5)
+
+
+def test_measurements_alone(tmp_path):
+    "npz of one or many, tables with commas, semicolons or tabs, a row, a column, a heading."
+    voltages = simulate(3, 4, 8)[0]
+    np.savez(tmp_path / "one.npz", ys=voltages[0][:, None])
+    np.savez(tmp_path / "many.npz", ys=voltages[:, :, None])
+    for name, sign in (("a.csv", ","), ("b.csv", ";"), ("c.txt", "\t"), ("d.txt", " ")):
+        np.savetxt(tmp_path / name, voltages, delimiter=sign)
+        torch.testing.assert_close(read_measurements(tmp_path / name).voltages, voltages)
+    np.savetxt(tmp_path / "column.csv", voltages[0])
+    heading = ",".join(f"v{i}" for i in range(208))
+    np.savetxt(tmp_path / "head.csv", voltages, delimiter=",", header=heading, comments="")
+    for name, count in (("one.npz", 1), ("many.npz", 3), ("column.csv", 1), ("head.csv", 3)):
+        found = read_measurements(tmp_path / name)
+        torch.testing.assert_close(found.voltages, voltages[:count])
+        assert len(found.names) == count and not found.note
+    np.savetxt(tmp_path / "unit.csv", 1e4 * voltages, delimiter=",")
+    found = read_measurements(tmp_path / "unit.csv")
+    assert "divided by" in found.note and 0.2 < float(found.voltages.norm() / voltages.norm()) < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (",".join(["1"] * 207), "row 0: 207 voltages"),
+        (",".join(["1"] * 207 + ["nan"]), "NaN, infinite"),
+        ("1,2\n3,x,4\n", "line 2: '3,x,4' is no row of numbers"),
+        ("", "holds no voltages"),
+        ("\0\xff" * 10, "holds no voltages|not a readable"),
+    ],
+)
+def test_bad_tables_are_one_line(text, words, tmp_path):
+    "The file, the row, and what is wrong."
+    (tmp_path / "mine.csv").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=words):
+        read_measurements(tmp_path / "mine.csv")
+
+
+def test_recordings_are_in_the_right_order(real):
+    "Every one of 47 tanks passes; none does with its numbers in another order."
+    for part in ("uef2017", "ktc2023"):
+        for voltages in open_folder(real, part, 32).voltages:
+            check_order(voltages[None], "tank")
+            with pytest.raises(UserError, match="in another order"):
+                check_order(voltages[None, turned_order()], "tank")
+    assert sorted(set(DISTANCE.tolist())) == [2, 3, 4, 5, 6, 7, 8]
