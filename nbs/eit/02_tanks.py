@@ -195,7 +195,7 @@ def simulated_tanks(
 
 
 # %%
-train = simulated_tanks("train", 20, seed=0, size=32)
+train: SimulatedTanks = simulated_tanks("train", 20, seed=0, size=32)
 figure, axes = plt.subplots(1, 8, figsize=(12, 1.6))
 for way, axis in enumerate(axes):
     axis.imshow(train.pair(2, 4 * way)[1], cmap="RdBu_r", vmin=-1, vmax=1)
@@ -490,7 +490,7 @@ with tempfile.TemporaryDirectory() as tmp:
     for i in range(8):
         ys, xs = test.pair(i)
         np.savez(folder / f"test/{i}.npz", ys=ys[:, None], xs=xs)
-    opened = open_folder(folder, "test", 32)
+    opened: FolderTanks = open_folder(folder, "test", 32)
     test_eq((len(opened), opened.source, opened.pair(3)[1].shape), (8, "mine/test", (32, 32)))
     test_close(opened.voltages, test.voltages)
     with expect_fail(UserError, contains="there are test"):
@@ -563,7 +563,7 @@ def _table(path: Path) -> list[np.ndarray]:
 with tempfile.TemporaryDirectory() as tmp:
     table = Path(tmp) / "mine.csv"
     np.savetxt(table, 1000 * test.voltages[:2], delimiter=",")
-    read = read_measurements(table)
+    read: Measurements = read_measurements(table)
     test_eq((read.names, read.voltages.shape), (["mine_0", "mine_1"], (2, 208)))
     test_close(correlation(read.voltages, test.voltages[:2]), torch.ones(2), 1e-5)
     table.write_text(",".join(["0.1"] * 207))
