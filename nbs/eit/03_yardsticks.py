@@ -111,13 +111,13 @@ def ridge(
 
 
 # %% [markdown]
-# A row of the matrix shows how the voltages vote for one pixel. For a pixel at the wall few of them matter. For the one in the middle all do, each a little:
+# A row of the matrix shows how the voltages vote for one pixel. For a pixel near the wall few of them matter. For the one in the middle all do, each a little:
 
 # %%
 linear: Linear = ridge(32)
 figure, axes = plt.subplots(1, 2, figsize=(5, 2.4))
-for axis, row, name in zip(axes, (30, 16), ("at the wall", "in the middle"), strict=True):
-    axis.imshow(tank_map(linear.matrix[32 * row + 16]), cmap="PuOr", vmin=-0.15, vmax=0.15)
+for axis, row, name in zip(axes, (27, 16), ("near the wall", "in the middle"), strict=True):
+    axis.imshow(tank_map(linear.matrix[32 * row + 16]), cmap="PuOr", vmin=-0.08, vmax=0.08)
     axis.set_title(name)
 
 
