@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['ELECTRODES', 'VALUES', 'DISTANCE', 'UNIT', 'WAYS', 'pairs', 'tank_map', 'Mesh', 'ring_mesh', 'Tank', 'draw_shapes',
            'render', 'render_images', 'conductivity', 'standard_tank', 'measure', 'triangle_means', 'measure_images',
-           'simulate', 'sample_shapes', 'disturb', 'turn_voltages', 'turn_images', 'turn_shapes', 'orientation',
-           'correlation']
+           'simulate', 'sample_shapes', 'turn_voltages', 'turn_images', 'turn_shapes', 'orientation', 'correlation']
 
 # %% ../../nbs/eit/00_tank.ipynb #c-import-math
 import math
@@ -294,7 +293,7 @@ def simulate(
 ) -> tuple[Tensor, Tensor]:  # voltages [N,208], pictures [N,size,size], both float32
     "Simulated measurements with the pictures they were measured of."
     shapes = sample_shapes(count, seed, first)
-    return disturb(measure(shapes, fine), seed, noise, gains, first), render_images(shapes, size)
+    return _disturb(measure(shapes, fine), seed, noise, gains, first), render_images(shapes, size)
 
 
 def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
@@ -303,7 +302,7 @@ def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
     return torch.tensor(np.stack(drawn))
 
 
-def disturb(
+def _disturb(
     clean: Tensor,  # [N,208] as `measure` returns it
     seed: int,
     noise: float,

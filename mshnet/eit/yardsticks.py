@@ -31,6 +31,7 @@ from mshnet.eit.tank import (
     sample_shapes,
     simulate,
     standard_tank,
+    tank_map,
     triangle_means,
     turn_shapes,
     turn_voltages,

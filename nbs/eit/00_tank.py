@@ -379,6 +379,10 @@ def measure_images(
 # %%
 test_close(conductivity(torch.tensor([-1.0, 0.0, 1.0])), torch.tensor([0.05, 1, 3]))
 voltages = measure(shapes)
+seen = measure_images(images)  # of the same things as pictures, on the finer mesh
+assert (seen - voltages).norm() < 0.1 * voltages.norm()
+centre = render(shapes, torch.zeros(1, 2).double(), edge=0.01)  # what lies in the middle
+assert 0.05 <= conductivity(centre).min() <= conductivity(centre).max() <= 3
 figure, axes = plt.subplots(1, 2, figsize=(7, 3))
 axes[0].imshow(images[0], cmap="RdBu_r", vmin=-1, vmax=1)
 shown = axes[1].imshow(tank_map(voltages)[0], cmap="PuOr", vmin=-0.015, vmax=0.015)
@@ -409,7 +413,7 @@ def simulate(
 ) -> tuple[Tensor, Tensor]:  # voltages [N,208], pictures [N,size,size], both float32
     "Simulated measurements with the pictures they were measured of."
     shapes = sample_shapes(count, seed, first)
-    return disturb(measure(shapes, fine), seed, noise, gains, first), render_images(shapes, size)
+    return _disturb(measure(shapes, fine), seed, noise, gains, first), render_images(shapes, size)
 
 
 def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
@@ -418,7 +422,7 @@ def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
     return torch.tensor(np.stack(drawn))
 
 
-def disturb(
+def _disturb(
     clean: Tensor,  # [N,208] as `measure` returns it
     seed: int,
     noise: float,

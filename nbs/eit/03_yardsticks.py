@@ -39,6 +39,7 @@ from mshnet.eit.tank import (
     sample_shapes,
     simulate,
     standard_tank,
+    tank_map,
     triangle_means,
     turn_shapes,
     turn_voltages,
@@ -107,6 +108,17 @@ def ridge(
     inner, outer = _moments(size)
     found = torch.linalg.solve(inner + weight * torch.eye(209), outer).float().T
     return Linear(found[:, :-1].contiguous(), found[:, -1].contiguous(), size)
+
+
+# %% [markdown]
+# A row of the matrix shows how the voltages vote for one pixel. For a pixel near the wall few of them matter. For the one in the middle all do, each a little:
+
+# %%
+linear: Linear = ridge(32)
+figure, axes = plt.subplots(1, 2, figsize=(5, 2.4))
+for axis, row, name in zip(axes, (27, 16), ("near the wall", "in the middle"), strict=True):
+    axis.imshow(tank_map(linear.matrix[32 * row + 16]), cmap="PuOr", vmin=-0.08, vmax=0.08)
+    axis.set_title(name)
 
 
 # %% [markdown]
@@ -230,6 +242,22 @@ def yardsticks(
 
 
 # %% [markdown]
+# On one tank, Gauss-Newton's steps sharpen what Tikhonov begins. Both pictures end at the wall:
+
+# %%
+test = simulated_tanks("test", 12, seed=5, size=32, fine=True)
+shown = [test.pair(1)[1], tikhonov(test.voltages[1:2], test.stats, 32)[0]]
+shown += [gauss_newton(test.voltages[1:2], test.stats, 32, steps=n)[0] for n in (1, 2, 3)]
+assert not any(image[~inside(32)].any() for image in shown)
+figure, axes = plt.subplots(1, 5, figsize=(9, 2))
+for axis, image, name in zip(
+    axes, shown, ["truth", "Tikhonov", "one", "two", "three"], strict=True
+):
+    axis.imshow(image, cmap="RdBu_r", vmin=-1, vmax=1)
+    axis.set_title(name)
+    axis.axis("off")
+
+# %% [markdown]
 # ## Scores
 #
 # **CC**, the correlation of the pixels with the truth, comes first: it asks for the right shape at the right place. **RMSE** also asks for the right strength. **Dice** is counted for conductive and resistive things apart, where picture and truth exceed 0.5. **PSNR** has the fixed peak 2, the range of the pictures. (The published script takes each picture's own maximum, which differs from tank to tank.)
@@ -274,7 +302,6 @@ def _ssim_map(image: Tensor, truth: Tensor) -> Tensor:
 
 
 # %%
-test = simulated_tanks("test", 12, seed=5, size=32, fine=True)
 truth = torch.stack([test.pair(i)[1] for i in range(12)])
 matrix: Linear = ridge(32)
 test_eq(matrix.matrix.shape, (32 * 32, 208))
