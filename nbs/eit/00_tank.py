@@ -444,7 +444,7 @@ voltages, images = simulate(3, seed=0)
 test_eq((voltages.shape, images.shape), ((3, 208), (3, 32, 32)))
 test_eq(simulate(2, seed=0, first=1)[0], voltages[1:])
 clean = measure(sample_shapes(3, seed=0))
-test_eq(disturb(clean, 0, noise=0, gains=0), (UNIT * clean).float())
+test_eq(_disturb(clean, 0, noise=0, gains=0), (UNIT * clean).float())
 other = simulate(3, seed=0, fine=True)[0]
 np.corrcoef(voltages[0], other[0])[0, 1]  # two meshes, the same faults
 
