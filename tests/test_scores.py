@@ -32,6 +32,19 @@ def test_seeds_of_one_recipe_are_a_row(tmp_path):
     assert "0.900 | 0.500" not in text
 
 
+def test_other_tasks_have_their_own_scores(tmp_path):
+    "A section for each recipe, with the mean of every score; no row among detection's."
+    for seed, accuracy in ((0, 0.9), (1, 0.95)):
+        folder = tmp_path / f"digits-seed{seed}"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"task": "events", "seed": seed}))
+        scores = {"scores": {"accuracy": accuracy, "spikes": 4000.5}}
+        (folder / "scores.json").write_text(json.dumps(scores))
+    assert groups(tmp_path) == {}
+    text = page(tmp_path)
+    assert "| seed | accuracy | spikes |" in text and "| mean | 0.925 | 4000 |" in text
+
+
 def test_the_page_is_that_of_the_runs():
     "`make build` was called after the last run was added."
     written = (TOP / "results" / "SCORES.md").read_text(encoding="utf-8")

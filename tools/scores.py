@@ -55,11 +55,16 @@ def read_run(folder: Path) -> dict[str, Any] | None:  # None: stopped before its
     return {"epochs": last + 1, "seed": config["seed"], "late": late_mean, **scores[last]}
 
 
+def task_of(config: Path) -> str:
+    "The task of a run."
+    return str(json.loads(config.read_text()).get("task", "detect"))
+
+
 def groups(results: Path) -> dict[str, list[dict[str, Any]]]:
     "Finished runs by the name that they share, in the order of their seeds."
     found = defaultdict(list)
     for config in sorted(results.glob("**/*-seed*/config.json")):
-        if run := read_run(config.parent):
+        if task_of(config) == "detect" and (run := read_run(config.parent)):
             name = config.parent.relative_to(results).as_posix().rsplit("-seed", 1)[0]
             found[name].append(run)
     return {name: sorted(runs, key=lambda run: run["seed"]) for name, runs in found.items()}
@@ -76,6 +81,29 @@ def summary(name: str, runs: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def others(results: Path) -> list[str]:
+    """A section for each recipe of another task and each scored data set (scores-NAME.json).
+
+    Its scores seed by seed, and their means.
+    """
+    found = defaultdict(list)
+    for config in sorted(results.glob("**/*-seed*/config.json")):
+        if task_of(config) == "detect":
+            continue
+        name = config.parent.relative_to(results).as_posix().rsplit("-seed", 1)[0]
+        seed = json.loads(config.read_text())["seed"]
+        for file in sorted(config.parent.glob("scores*.json")):
+            title = f"{name}{file.stem.removeprefix('scores').replace('-', ': ', 1)}"
+            found[title].append((seed, json.loads(file.read_text())["scores"]))
+    parts = []
+    for name, runs in found.items():
+        names = list(runs[0][1])
+        rows = [[str(seed), *(f"{each[k]:.4g}" for k in names)] for seed, each in sorted(runs)]
+        means = [f"{mean(each[k] for _, each in runs):.4g}" for k in names]
+        parts += [f"## {name}", markdown_table(["seed", *names], [*rows, ["mean", *means]])]
+    return parts
+
+
 def page(results: Path) -> str:
     "The page of all runs."
     found = groups(results)
@@ -84,7 +112,7 @@ def page(results: Path) -> str:
         late = ["" if run["late"] is None else f"{run['late']:.3f}" for run in runs]
         rows = [[str(r["seed"]), *cells(r), last] for r, last in zip(runs, late, strict=True)]
         parts += [f"## {name}", markdown_table(["seed", *HEADINGS, "last third"], rows)]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return "\n\n".join(part.strip() for part in [*parts, *others(results)]) + "\n"
 
 
 def main() -> int:
