@@ -263,6 +263,8 @@ def test_long_commands_show_that_they_work(capsys, finished, tmp_path, monkeypat
     assert re.search(r"(?m)^  score test: \d+ of \d+ batches, \d+ s left$", scored)
     _, _, exported = call(capsys, line)
     assert re.search(r"(?m)^  compare safetensors with PyTorch: 0 s so far$", exported)
+    _, _, packed = call(capsys, f"pack {finished / 'run'} --output {tmp_path}/run.zip")
+    assert re.search(r"(?m)^  pack run: 0 s so far$", packed)
     monkeypatch.setattr(session, "watched", lambda: True)
     _, _, scored = call(capsys, f"test --weight-path {weights}")
     assert re.search(r"\rscore test: +\d+%\|", scored)
