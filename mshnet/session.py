@@ -268,6 +268,7 @@ def pack(
     with (
         disk_errors(f"{path}: cannot be written"),
         tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
+        working(f"pack {name}"),
     ):
         shutil.copytree(run, f"{tmp}/{name}", ignore=_left_out, copy_function=_copy_if_there)
         if weights_only:

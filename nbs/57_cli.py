@@ -324,7 +324,7 @@ print(shown.getvalue()[:900])
 # %% [markdown]
 # The flags depend on the task. We look for the task first: in the words, in the file of settings, in the run that is resumed or scored.
 #
-# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, and for a retired flag its replacement. A flag of a different command has an error of its own.
+# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, and for a retired flag its replacement. A flag of a different command has an error of its own. `data` takes its folder without a flag, and `train` does not: for a folder or weights without a flag the error has the flag.
 
 # %%
 #| export
@@ -337,6 +337,16 @@ def _settings_of_words(words: Sequence[str]) -> type[Settings]:
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
     run = asked.resume or (asked.weight_path if "test" in words[:1] else "")
     return settings_class(task_of(written, settings_of(run)))
+
+
+def _one_too_many(word: str, command: str, written: dict[str, Any]) -> str:
+    "The error of a word without a flag; a data set and weights get theirs."
+    weights = word.endswith(".pt") or os.path.exists(os.path.join(word, "config.json"))
+    name = "weight_path" if weights else "dataset_dir"
+    flags = flags_of(command, Config) if command not in _ARGUMENTS else []
+    fits = name in flags and name not in written and os.path.exists(word)
+    remedy = f"write --{name.replace('_', '-')} {word}" if fits else f"see mshnet {command} --help"
+    return f"{word!r} is one word too many; {remedy}"
 
 
 def parse(
@@ -354,7 +364,7 @@ def parse(
     if rest:
         flag, name = rest[0], rest[0].lstrip("-").split("=")[0].replace("-", "_")
         if not flag.startswith("-"):
-            raise UserError(f"{flag!r} is one word too many; see mshnet {command} --help")
+            raise UserError(_one_too_many(flag, command, written))
         if name in settings.model_fields:
             raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
         known = [*_OPTIONS.get(command, {}), *flags_of(command, settings)]
@@ -480,7 +490,7 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
 
 
 # %% [markdown]
-# The next four commands report. The status of `data`, `doctor` and `bench` gives the result to a script. `compare` reads the files of runs. It needs neither their data nor a device, except for the pictures of the worst images.
+# The next four commands report. The status of `data`, `doctor` and `bench` gives the result to a script. `compare` reads the files of runs. It needs neither their data nor a device, except for the pictures of the worst images. A pattern such as `runs/NUAA-SIRST-*` also fits packed runs and runs that still train, so `compare` skips what has no scores where two others have them.
 
 # %%
 #| export
@@ -527,12 +537,25 @@ def _bench(config: Config, **how: Any) -> int:
     return 1 if content["problem"] else 0
 
 
+def _scored(runs: list[str]) -> list[str]:
+    "The runs with scores, if there are two; then a warning names the others that exist."
+    without = [
+        run
+        for run in runs
+        if os.path.exists(run) and not os.path.exists(os.path.join(run, "scores.json"))
+    ]
+    if not without or len(runs) - len(without) < 2:
+        return runs
+    warnings.warn(f"skipped, without scores: {', '.join(without)}", stacklevel=2)
+    return [run for run in runs if run not in without]
+
+
 def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write the comparison if an output is given."
     from mshnet.compare import compare, keep_comparison, output_place
 
     place = output_place(output) if output else None
-    found = compare(runs, anyway)
+    found = compare(_scored(runs), anyway)
     print(found)
     for line in keep_comparison(found, place) if place else ():
         _note(line)
@@ -588,14 +611,21 @@ _RUN: dict[str, Callable[..., int]] = {
 # %% [markdown]
 # ## One entry
 #
-# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each; several processes print a warning once. `mshnet test` on a checkpoint of a run takes the settings of that run as defaults: its sizes and its data.
+# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each. A warning is printed once, also where several processes read the same data, or training and its pictures do. `mshnet test` on a checkpoint of a run takes the settings of that run as defaults: its sizes and its data.
 
 # %%
 #| export
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    "Print a warning as one line."
-    if first_process():
-        _note(f"warning: {message}")
+def _warnings_once() -> Callable[..., None]:
+    "A function that prints a warning as one line, unless it has printed that line before."
+    printed: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        line = f"warning: {message}"
+        if first_process() and line not in printed:
+            printed.add(line)
+            _note(line)
+
+    return show
 
 
 def main(
@@ -603,7 +633,7 @@ def main(
 ) -> int:  # 0, 1 a bad finding, 2 a mistake or an error, 75 time over, 128 + number of a signal
     "Run a command."
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _warnings_once()
         command = ""
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)

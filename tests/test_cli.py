@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import warnings
 
 import pytest
 import torch
 from conftest import make_dataset
 
 from mshnet import session
-from mshnet.cli import main, parse
+from mshnet.cli import _RUN, main, parse
 from mshnet.core import (
     PRESETS,
     Config,
@@ -74,13 +75,41 @@ def refused(capsys, line):
         ("compare --any run", "did you mean 'anyway'?"),
         ("trian", "invalid choice"),
         ("data no/such/folder", "there is no such folder"),
-        ("data a b", "one word too many"),
+        ("data a b", "one word too many; see mshnet data --help"),
+        ("train nowhere", "one word too many; see mshnet train --help"),
         ("train --config nothing.json", "not a readable JSON file"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_remedy(capsys, line, said):
     "No traceback, status 2, what to write instead."
     assert said in refused(capsys, line)
+
+
+def test_a_folder_or_weights_without_a_flag_get_theirs(capsys, tmp_path):
+    "As `mshnet data DIR` takes them; not where the flag is written, and a pattern fits two."
+    data, run, file = tmp_path / "set", tmp_path / "run", tmp_path / "best.pt"
+    for folder in (data, run):
+        folder.mkdir()
+    (run / "config.json").touch()
+    file.touch()
+    assert refused(capsys, f"train {data}").endswith(f"write --dataset-dir {data}")
+    assert refused(capsys, f"test {run}").endswith(f"write --weight-path {run}")
+    assert refused(capsys, f"export {file}").endswith(f"write --weight-path {file}")
+    two = refused(capsys, f"export --weight-path {run} {file}")
+    assert two.endswith("see mshnet export --help")
+
+
+def test_a_warning_is_printed_once(capsys, monkeypatch):
+    "Training and its pictures read the same data; different warnings are all printed."
+
+    def command(config):
+        for text in ("masks", "masks", "lists"):
+            warnings.warn(text, stacklevel=2)
+        return 0
+
+    monkeypatch.setitem(_RUN, "doctor", command)
+    for _ in range(2):  # each command prints its own
+        assert call(capsys, "doctor")[2] == "warning: masks\nwarning: lists\n"
 
 
 NO_SETTINGS = {
@@ -234,6 +263,8 @@ def test_long_commands_show_that_they_work(capsys, finished, tmp_path, monkeypat
     assert re.search(r"(?m)^  score test: \d+ of \d+ batches, \d+ s left$", scored)
     _, _, exported = call(capsys, line)
     assert re.search(r"(?m)^  compare safetensors with PyTorch: 0 s so far$", exported)
+    _, _, packed = call(capsys, f"pack {finished / 'run'} --output {tmp_path}/run.zip")
+    assert re.search(r"(?m)^  pack run: 0 s so far$", packed)
     monkeypatch.setattr(session, "watched", lambda: True)
     _, _, scored = call(capsys, f"test --weight-path {weights}")
     assert re.search(r"\rscore test: +\d+%\|", scored)

@@ -84,6 +84,18 @@ def refused(capsys, *words):
     return err
 
 
+def test_a_pattern_may_fit_what_has_no_scores(copies, capsys):
+    "A packed run and one that trains are skipped where two have scores; a wrong name never is."
+    (copies / "seed0.tar.gz").touch()
+    (copies / "seed2").mkdir()
+    (copies / "seed2" / "config.json").write_text("{}")
+    status, out, err = call(capsys, *sorted(copies.iterdir()))
+    assert status == 0 and "seed0" in out and "seed1" in out
+    assert f"skipped, without scores: {copies / 'seed0.tar.gz'}, {copies / 'seed2'}" in err
+    assert "train it first" in refused(capsys, copies / "seed0", copies / "seed2")
+    assert "no such folder" in refused(capsys, *copies.glob("seed[01]"), copies / "nowhere")
+
+
 def test_two_runs_make_a_table_with_their_mean(copies, capsys):
     "Runs that differ in their seed alone have a mean and a deviation; one run has none."
     folders = [copies / "seed0", copies / "seed1"]

@@ -104,6 +104,13 @@ def test_an_unknown_layout_is_refused_with_those_that_are_known(tmp_path):
     assert "has no images/ and masks/ or IRSTD1k_Img/ and IRSTD1k_Label/" in line
 
 
+def test_the_folder_of_the_images_is_refused_with_that_of_the_data(folder, tmp_path):
+    "The masks lie beside it; where they do not, there is nothing to propose."
+    assert refusal(folder / "images").endswith(f"did you mean {folder}?")
+    (tmp_path / "alone" / "images").mkdir(parents=True)
+    assert "did you mean" not in refusal(tmp_path / "alone" / "images")
+
+
 def test_a_folder_one_level_too_high_is_refused_with_the_right_one(folder):
     "Archives often hold one folder more than expected."
     assert f"did you mean {folder}?" in refusal(folder.parent)

@@ -437,6 +437,11 @@ def test_results_name_no_machine_person_or_absolute_path():
     assert [bad for k, v in results().items() for bad in private(k, v, people())] == []
 
 
+def test_what_a_user_puts_into_a_clone_is_not_committed():
+    "Data sets, predictions and runs lie where the guides say, and a copy is pushed whole."
+    assert {"/data/", "/predictions/", "runs/"} <= set((ROOT / ".gitignore").read_text().split())
+
+
 def test_the_site_lists_every_notebook_in_order():
     "A page that no menu names is not found."
     listed = (ROOT / "_quarto.yml").read_text(encoding="utf-8")  # guides: in the order of use

@@ -65,7 +65,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The last lines project a whole training from measured steps.
+# The last lines project the paper's 400 epochs from measured steps. The default 200 take half of that.
 #
 # ## 7. The real run
 #

@@ -19,7 +19,7 @@
 # | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
 # | `...=... is not possible: write ...` | the value is outside its range, which the line names |
 # | `... is retired: write ...` | a flag of the official script; the line names the flag of today |
-# | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name |
+# | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name. Or a data set or weights without their flag: write it as the line says |
 # | papermill prints "Passed unknown parameter" | the setting is not listed in the notebook's settings cell. It counts nevertheless; a name that is no setting stops the next cell |
 # | the first cell of a runner stops: mshnet has no address yet | nobody has published this copy. Its owner writes `user` in `settings.ini`, runs `make build` and pushes ([CONTRIBUTING](../../CONTRIBUTING.md)); on Kaggle an attached wheel also works |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](local.ipynb)) |
@@ -92,7 +92,7 @@
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
 # | status 75 | the hours of the session were over before the last epoch: run the same again |
-# | `stopped  ...; nothing is lost. Resume with the same command, or here` | no fault: somebody stopped the run, or the hours of the session were over |
+# | `stopped  ...; nothing is lost. Resume with the same command, or with` | no fault: somebody stopped the run, or the hours of the session were over |
 #
 # ## Google Drive and mirrors
 #
