@@ -71,15 +71,15 @@ def _expand(pattern: str) -> list[str]:
 
 def _files_of(text: str, recursive: bool) -> list[Path]:
     "The files of a file, folder or glob, of any kind; UserError if there is no such thing."
-    path, seen = os.path.expanduser(text), set[str]()
+    path, seen = Path(os.path.expanduser(text)), set[str]()
     if not text:
         raise UserError("an input is empty: name images, videos, folders or globs")
     if not os.path.lexists(path) and not glob.has_magic(text):
         raise UserError(f"{shown(text)}: there is no such file or folder")
-    found = [Path(name) for name in ([path] if os.path.lexists(path) else _expand(path))]
-    files = [path for path in found if not os.path.isdir(path)]
-    folders = [path for path in found if os.path.isdir(path) and not _is_prediction(path)]
     try:
+        found = [path] if os.path.lexists(path) else list(map(Path, _expand(str(path))))
+        files = [path for path in found if not os.path.isdir(path)]
+        folders = [path for path in found if os.path.isdir(path) and not _is_prediction(path)]
         if recursive:
             folders = [below for folder in folders for below in _folders(folder, seen)]
         elif any(map(_can_be_read, files)):
@@ -117,12 +117,11 @@ def find_files(
 
 def _nothing_in(inputs: Inputs) -> str:
     "The error for inputs without an image and a video."
-    if not inputs.named:
+    named = inputs.named
+    if not named:
         return "no input: name images, videos, folders or globs"
-    first, *more = inputs.named
-    what, top = shown(first), Path(os.path.expanduser(first))
-    if more:
-        what = f"{len(inputs.named)} inputs"
+    what = shown(named[0]) if len(named) == 1 else f"{len(named)} inputs"
+    top = Path(os.path.expanduser(named[0]))
     if inputs.others["of earlier predictions"] or _is_prediction(top):
         return f"{what}: no input but the results of an earlier prediction; name other images"
     below = [file.parent for file in sorted(top.glob("*/*")) if _can_be_read(file)]

@@ -54,7 +54,7 @@ from mshnet.weights import PRETRAINED, reinstall, weights_file
 # %% [markdown]
 # A `Detector` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture, and `predict` returns probabilities.
 #
-# We begin with one frame: what a detection is, and how a frame of any size is predicted. Then come files, results, and damage.
+# [Frames](23_frames.ipynb) finds the files that are named, and reads them. Here we begin with one frame: what a detection is, and how a frame of any size is predicted. Then come results, and what happens when a prediction is interrupted.
 #
 # Training takes minutes, so on this page a classical filter stands in for the network. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
 
