@@ -17,8 +17,6 @@ from fastcore.test import expect_fail, test_close, test_eq
 import contextlib
 import csv
 import functools
-import glob
-import importlib.util
 import io
 import itertools
 import json
@@ -27,10 +25,10 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -40,27 +38,12 @@ from torch import Tensor, nn
 
 from mshnet.augment import resize_square
 from mshnet.core import UserError, counted, did_you_mean, shown
-from mshnet.data import (
-    SUFFIXES,
-    one_channel,
-    opened,
-    outside_of_data,
-    pixels_of,
-    refuse_size,
-    trouble,
-    visible,
-)
+from mshnet.data import outside_of_data, pixels_of
 from mshnet.device import is_out_of_memory
 from mshnet.evaluate import Detector, expect_bytes
 from mshnet.export import OnnxDetector, open_detector
-from mshnet.files import (
-    cannot_be_written,
-    digest,
-    prefetch,
-    replacing,
-    write_atomic,
-    write_json,
-)
+from mshnet.files import cannot_be_written, digest, replacing, write_atomic, write_json
+from mshnet.frames import SUMMARY, VIDEOS, Frame, Inputs, find_files, frames_of, read_frames
 from mshnet.metrics import Objects, crop
 from mshnet.places import where
 from mshnet.run import Folder, Stop, Stopped, environment
@@ -71,7 +54,7 @@ from mshnet.weights import PRETRAINED, reinstall, weights_file
 # %% [markdown]
 # A `Detector` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture, and `predict` returns probabilities.
 #
-# We begin with one frame: what a detection is, and how a frame of any size is predicted. Then come files, results, and damage.
+# [Frames](23_frames.ipynb) finds the files that are named, and reads them. Here we begin with one frame: what a detection is, and how a frame of any size is predicted. Then come results, and what happens when a prediction is interrupted.
 #
 # Training takes minutes, so on this page a classical filter stands in for the network. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
 
@@ -210,7 +193,7 @@ overlay(image, detections(prob))
 #
 # The network takes sides that are multiples of 16. We predict a frame at its own size: we pad it at the right and below with its mirror image, and cut the padding off again. (Training scores frames resized to one square, which is different; see the protocol of a score.)
 #
-# If a side is longer than `tile` pixels, we cut the frame into tiles that overlap by at least an eighth. All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the network's poolings do.
+# If a side is longer than `tile` pixels, we cut the frame into tiles that overlap by at least an eighth. All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the network's poolings do. A side of 1,000 pixels fits into one piece, with 8 pixels of padding. One of 10,000 becomes 12 tiles.
 
 # %%
 #| export
@@ -243,31 +226,16 @@ class Options:
     def __post_init__(self) -> None:
         "Check the values."
         if self.tile % _UNIT or not 128 <= self.tile <= 8192:
-            self.refuse("tile", "a multiple of 16, at least 128, at most 8192")
+            self._refuse("tile", "a multiple of 16, at least 128, at most 8192")
         if self.base_size % _UNIT or not 0 <= self.base_size <= 4096:
-            self.refuse("base_size", "a multiple of 16, at most 4096, or 0 for each frame's own")
+            self._refuse("base_size", "a multiple of 16, at most 4096, or 0 for each frame's own")
         if self.threshold is not None and not 0 <= self.threshold <= 1:
-            self.refuse("threshold", "a number from 0 to 1")
+            self._refuse("threshold", "a number from 0 to 1")
         if self.min_area < 1:
-            self.refuse("min_area", "a number of pixels, at least 1")
+            self._refuse("min_area", "a number of pixels, at least 1")
 
-    def refuse(self, name: str, remedy: str) -> None:
-        "Raise the UserError."
+    def _refuse(self, name: str, remedy: str) -> None:
         raise UserError(f"{name}={getattr(self, name)} is not possible: write {remedy}")
-
-    def changed(self) -> dict[str, Any]:
-        "The values that differ from the defaults."
-        return {
-            name: value for name, value in vars(self).items() if value != getattr(Options, name)
-        }
-
-
-# %% [markdown]
-# A side of 1,000 pixels fits into one piece, with 8 pixels of padding. One of 10,000 becomes 12 tiles:
-
-# %%
-test_eq(_cut(1000, 1024), (1008, [0]))
-_cut(10_000, 1024)
 
 
 # %% [markdown]
@@ -298,8 +266,8 @@ class Tiling:
         height, width = (starts[-1] + side for side, starts in cuts)
         self.padded = height, width
         rows, cols = ([slice(x, x + side) for x in starts] for side, starts in cuts)
-        self.places = list(itertools.product(rows, cols))
-        self.fades = list(itertools.product(*(_fades(*cut) for cut in cuts)))
+        fades = itertools.product(*(_fades(*cut) for cut in cuts))
+        self.tiles = list(zip(itertools.product(rows, cols), fades, strict=True))
 
     def pad(self, pixels: np.ndarray) -> np.ndarray:  # [H,W] or [H,W,3]
         "The frame with its mirror image at the right and below."
@@ -312,9 +280,9 @@ class Tiling:
 
 # %%
 tiling = Tiling((200, 200), 128)
-weights = [np.outer(down, across) for down, across in tiling.fades]
+weights = [np.outer(*fade) for _, fade in tiling.tiles]
 total = np.zeros(tiling.padded)
-for place, weight in zip(tiling.places, weights, strict=True):
+for (place, _), weight in zip(tiling.tiles, weights, strict=True):
     total[place] += weight
 test_close(total, 1, eps=1e-6)
 test_eq(tiling.pad(np.zeros((200, 200, 3))).shape, (208, 208, 3))
@@ -379,11 +347,7 @@ def predict_frames(
     tilings = [Tiling(pixels.shape, tile) for pixels in frames]
     padded = [tiling.pad(pixels) for tiling, pixels in zip(tilings, frames, strict=True)]
     maps = [np.zeros(tiling.padded, np.float32) for tiling in tilings]
-    tiles = [
-        (i, place, fade)
-        for i, tiling in enumerate(tilings)
-        for place, fade in zip(tiling.places, tiling.fades, strict=True)
-    ]
+    tiles = [(i, *tile) for i, tiling in enumerate(tilings) for tile in tiling.tiles]
     size = _images_per_pass(detector)
     starts: Iterable[int] = range(0, len(tiles), size)
     if len(tiles) >= _MANY:
@@ -419,18 +383,8 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # %% [markdown]
 # ### What tiles and padding change
 #
-# The network's channel attention takes the mean and the maximum of its whole input. A target thus gets different weights in a tile than in the frame, and different ones beside padding. The filter on this page also depends on its whole input, and shows the effect. In our second scene the upper two of four tiles are more even than the frame, and a detection there grows. The lower two are less even, and the three large detections there shrink:
-
-# %%
-whole, tiled = (predict_frame(stands_out, sights[1][:150, :141], tile) for tile in (160, 128))
-print(f"mean difference of a probability: {np.abs(tiled - whole).mean():.2g}")
-print(f"pixels above 0.5: {(whole > 0.5).sum()} in one pass, {(tiled > 0.5).sum()} in tiles")
-for way, seen in (("in one pass", detections(whole)), ("in tiles", detections(tiled))):
-    rows = [round(row) for row, _ in seen.centroid]
-    large = sorted((row, int(area)) for row, area in zip(rows, seen.area, strict=True) if area > 9)
-    print(f"row and area of the large detections {way}: {large}")
-
-# %% [markdown]
+# The network's channel attention takes the mean and the maximum of its whole input. A target thus gets different weights in a tile than in the frame, and different ones beside padding.
+#
 # We measured trained networks on frames that fit into one pass ([script and results](../results/predict-tiles)):
 #
 # | frames | weights | tile | mean difference of a probability | detections in one pass | lost | gained |
@@ -479,255 +433,27 @@ def open_weights(
 
 
 # %% [markdown]
-# An untrained network is enough for an example. A frame has the same probabilities alone and with others:
+# An untrained network is enough for an example. We also write the files that the next examples read.
 
 # %%
 from mshnet.model import MSHNet
 
 place = tempfile.TemporaryDirectory()
 here = Path(place.name)
-(here / "run").mkdir()
+for name in ("run", "one", "two"):
+    (here / name).mkdir()
+for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
+    Image.fromarray(sights[int(name[4])]).save(here / name)
+(here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
 torch.save({"state_dict": MSHNet().state_dict()}, here / "run" / "best.pt")
 network = open_weights(here / "run", "cpu")
-together = predict_frames(network, [image, sights[1]], 128)
-test_eq(together[0], predict_frame(network, image, 128))
-with expect_fail(UserError, contains="there is no such file"):
-    open_weights("runs/none/best.pt")
 print(network.name, "on", network.why.split(":")[0])
-
-# %% [markdown]
-# ## Which files
-#
-# An input is a file, a folder or a glob. A folder means the images and videos in it; `recursive`, or `**` in a glob, takes the folders below too. (That is no default because the folder of a data set has masks below.) Links are followed, but no folder is read twice, so a link to a folder above it does no harm. What an earlier prediction has written is never an input.
-#
-# A shell replaces `*` by whatever lies there. Files that are no image and no video are therefore counted and left out. An input that does not exist is a mistake. A file that is named twice is predicted once. Files are predicted in the order in which they were named.
-
-# %%
-#| export
-VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
-SUMMARY = "summary.json"  # in the folder of a prediction
-
-
-class Inputs(NamedTuple):
-    "The files to predict, and how many others the inputs hold."
-
-    named: list[str]
-    files: list[Path]
-    others: Counter[str]  # by suffix
-
-
-def _can_be_read(path: Path) -> bool:
-    "Whether this is a file with the suffix of an image or a video."
-    return path.suffix.lower() in (*SUFFIXES, *VIDEOS) and os.path.isfile(path)
-
-
-def _is_prediction(folder: Path) -> bool:
-    "Whether a folder holds the results of a prediction."
-    return all(os.path.isfile(folder / name) for name in (SUMMARY, "frames.csv"))
-
-
-def _inside(folder: Path) -> list[Path]:
-    "What a folder holds, except hidden files; UserError if it cannot be listed."
-    try:
-        return visible(folder)
-    except OSError as error:
-        raise UserError(f"{shown(str(folder))}: cannot be read ({error.strerror})") from None
-
-
-def _folders(top: Path, seen: set[str]) -> Iterator[Path]:
-    "A folder and those below it, each once, except predictions and those that cannot be listed."
-    real = os.path.realpath(top)
-    if real in seen or _is_prediction(top) or not os.access(top, os.R_OK | os.X_OK):
-        return
-    seen.add(real)
-    yield top
-    for path in _inside(top):
-        if os.path.isdir(path):
-            yield from _folders(path, seen)
-
-
-def _expand(pattern: str) -> list[str]:
-    "The names that fit a glob, where ** stands for any folders."
-    head, deep, tail = pattern.partition("**")
-    if not deep:
-        return sorted(glob.glob(pattern))
-    tops, seen = glob.glob(head) if head else ["."], set[str]()
-    folders = (folder for top in sorted(tops) for folder in _folders(Path(top), seen))
-    rest = tail.lstrip("/" + os.sep) or "*"
-    return [name for folder in folders for name in _expand(f"{glob.escape(str(folder))}/{rest}")]
-
-
-def _files_of(text: str, recursive: bool) -> list[Path]:
-    "The files of a file, folder or glob, of any kind; UserError if there is no such thing."
-    path, seen = Path(os.path.expanduser(text)), set[str]()
-    if not text:
-        raise UserError("an input is empty: name images, videos, folders or globs")
-    if os.path.lexists(path):
-        found = [path]
-    elif glob.has_magic(text):
-        found = [Path(name) for name in _expand(str(path))]
-    else:
-        raise UserError(f"{shown(text)}: there is no such file or folder")
-    folders = [path for path in found if os.path.isdir(path) and not _is_prediction(path)]
-    files = [path for path in found if not os.path.isdir(path)]
-    if recursive:
-        folders = [below for folder in folders for below in _folders(folder, seen)]
-    elif any(map(_can_be_read, files)):
-        folders = []  # of a glob
-    within = (path for folder in folders for path in _inside(folder) if not os.path.isdir(path))
-    return [*files, *within]
-
-
-def find_files(
-    inputs: str | Path | Iterable[str | Path],
-    recursive: bool = False,  # also the folders below
-) -> Inputs:
-    "The images and videos of all inputs, each once; UserError if there are none."
-    named = [str(text) for text in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-    files: dict[str, Path] = {}
-    others: dict[str, str] = {}
-    for path in (path for text in named for path in _files_of(text, recursive)):
-        real = Path(os.path.realpath(path))
-        if not os.path.exists(path):
-            others[str(path)] = "behind a broken link"
-        elif not _can_be_read(path):
-            others[str(real)] = path.suffix.lower() or "without a suffix"
-        elif _is_prediction(real.parent) or _is_prediction(real.parent.parent):
-            others[str(real)] = "of earlier predictions"
-        else:
-            files.setdefault(str(real), path)
-    if not named:
-        raise UserError("no input: name images, videos, folders or globs")
-    if not files:
-        raise UserError(_nothing_in(named, Counter(others.values())))
-    return Inputs(named, list(files.values()), Counter(others.values()))
-
-
-def _nothing_in(named: Sequence[str], others: Counter[str]) -> str:
-    "The error for inputs without an image and a video."
-    what = shown(named[0]) if len(named) == 1 else f"{len(named)} inputs"
-    top = Path(os.path.expanduser(named[0]))
-    if others["of earlier predictions"] or _is_prediction(top):
-        return f"{what}: no input but the results of an earlier prediction; name other images"
-    below = [file.parent for file in sorted(top.glob("*/*")) if _can_be_read(file)]
-    hint = f"; did you mean {below[0]}? (--recursive: all folders below)" if below else ""
-    return f"{what}: no image and no video ({' '.join((*SUFFIXES, *VIDEOS))}){hint}"
-
-
-# %%
-for night in ("one", "two"):
-    (here / night).mkdir()
-    for number, pixels in enumerate(sights[:2]):
-        Image.fromarray(pixels).save(here / night / f"{number}.png")
-(here / "one" / "notes.txt").touch()
-found_files: Inputs = find_files([here / "one", f"{here}/**/0.png"])
-test_eq((len(found_files.files), found_files.others), (3, {".txt": 1}))
-test_eq(len(find_files(here, recursive=True).files), 4)
-with expect_fail(UserError, contains=f"did you mean {here / 'one'}?"):
-    find_files(here)
-with expect_fail(UserError, contains="there is no such file"):
-    find_files("no-such-folder")
-
-# %% [markdown]
-# ### Which frames
-#
-# A file has one frame or many: the pages of a TIFF, the pictures of a video or of an animated GIF or WebP. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. 16 bits become 8 by stretching each frame from its minimum to its maximum. The usual percentile stretch looks better, but it clips the brightest hundredth of the pixels, and a small target is smaller than that. Sensors with dead or hot pixels pay the price, because these take the whole range; replace them by their neighbours first.
-#
-# A frame may have up to 160 million pixels; a compressed file that claims more is rejected. Videos become 8-bit. A decoder does not report that a video breaks off, so we compare with the number of pictures, or the duration, in the file's header.
-#
-# A damaged file is skipped, and the next one is read. If a file breaks off, the frames before the break count.
-
-# %%
-#| export
-_MOST = 160_000_000  # pixels of a frame; Pillow's own limit is a little higher
-
-
-@dataclass(frozen=True)
-class Frame:
-    "One frame of a file, or the error in its place."
-
-    file: Path
-    number: int  # within its file, from 0
-    single: bool  # the only frame of its file
-    pixels: np.ndarray  # [H,W] or [H,W,3] uint8; empty after an error
-    error: str = ""  # one line
-    count: int = 1  # frames of the file, by its header
-
-
-def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of pages
-    "The pages of an image file. Raises one of Pillow's many errors for other files."
-    with opened(file, _MOST) as image:
-        count = 1
-        if image.format in ("TIFF", "GIF", "WEBP"):
-            count = getattr(image, "n_frames", 1)
-        for page in range(count):
-            image.seek(page)
-            refuse_size(image, _MOST)
-            yield pixels_of(image), count
-
-
-def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number by the header
-    "The pictures of a video. Raises one of many errors for other files, and if it breaks off."
-    if not importlib.util.find_spec("av"):
-        raise UserError("videos need the package av; run: pip install av")
-    import av
-
-    with av.open(str(file)) as video:
-        stream, count = video.streams.video[0], 0
-        seconds = (video.duration or 0) / 1_000_000
-        about = seconds * float(stream.average_rate or 0)
-        for picture in video.decode(stream):
-            pixels = one_channel(picture.to_ndarray(format="rgb24"))
-            yield pixels, stream.frames or round(about)
-            count += 1
-        if count < (stream.frames or int(0.9 * about) - 1):
-            raise OSError("it breaks off")
-
-
-def frames_of(file: Path) -> Iterator[Frame]:  # the last one may have an error
-    "The frames of a file, one after the other."
-    video = file.suffix.lower() in VIDEOS
-    number, single = 0, not video
-    try:
-        for pixels, count in _pictures(file) if video else _pages(file):
-            single = count == 1 and not video
-            yield Frame(file, number, single, pixels, count=count)
-            number += 1
-        if not number:
-            raise OSError("no frame")
-    except Exception as error:  # decoders raise many kinds for damaged bytes
-        what = trouble(error, "video" if video else "image", _MOST)
-        reason = str(error) if isinstance(error, UserError) else what
-        if number:
-            reason = f"{reason}, from frame {number}"
-        yield Frame(file, number, single, np.zeros((0, 0), np.uint8), reason)
-
-
-def _read_ahead(
-    files: Iterable[Path],
-    workers: int,
-    wanted: Callable[[Frame], bool] = lambda frame: True,
-) -> Iterator[Frame]:
-    "The wanted frames of all files, in order; a worker reads a few ahead."
-    frames = filter(wanted, itertools.chain.from_iterable(map(frames_of, files)))
-    read = prefetch(lambda _: next(frames, None), itertools.count(), min(workers, 1))
-    yield from itertools.takewhile(lambda frame: frame is not None, read)
-
-
-# %%
-stack = [Image.fromarray(pixels.astype(np.uint16) * 100) for pixels in sights]
-stack[0].save(here / "stack.tif", save_all=True, append_images=stack[1:])
-(here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
-read = list(_read_ahead([here / "broken.png", here / "stack.tif"], 1))
-test_eq([f.number for f in read], [0, 0, 1, 2, 3])
-test_eq((read[1].pixels.dtype, read[1].pixels.max()), (np.uint8, 255))
-print(next(frames_of(here / "broken.png")).error)
 
 
 # %% [markdown]
 # ## One picture, one line
 #
-# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked, for the first cell of a notebook. Without an image it takes a synthetic scene, because no real infrared picture with free terms was available. The detector stays in memory for the next call.
+# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked, for the first cell of a notebook. Without an image it takes a synthetic scene, because no real infrared picture with free terms was available. The detector stays in memory for the next call. `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
 
 # %%
 #| export
@@ -766,8 +492,6 @@ def _detect_in(
     return detections(predict_frame(detector, pixels), least), least
 
 
-# %%
-#| export
 def detect(
     image: Any,  # a file's name, an array or tensor [H,W] or [H,W,3], or a picture of Pillow
     weights: str | os.PathLike[str] = PRETRAINED,  # or a run, its folder, a file
@@ -797,20 +521,6 @@ def find_targets(
     return overlay(pixels, found)
 
 
-# %%
-test_eq(detect(sights[0], device="cpu"), detect(here / "one" / "0.png", device="cpu"))
-with expect_fail(UserError, contains="is no image"):
-    detect(torch.zeros(1, 3, 8, 8))
-with expect_fail(UserError, contains="write a number from 0 to 1"):
-    detect(sights[0], threshold=50)
-find_targets(device="cpu")
-
-
-# %% [markdown]
-# `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
-
-# %%
-#| export
 def predict(
     weights: str | os.PathLike[str] | nn.Module,  # a run, its folder, a file, "pretrained"; a model
     images: Any,  # an image as for `detect`, a list of them, or a tensor [B,3,H,W] uint8
@@ -836,11 +546,13 @@ def predict(
 
 # %%
 file, grey = here / "one" / "0.png", torch.from_numpy(sights[0])
-from_file, from_array = predict(here / "run", [file, sights[0]], "cpu")
+test_eq(detect(grey, device="cpu"), detect(file, device="cpu"))
+from_file, from_array = predict(here / "run", [file, grey], "cpu")
 test_eq(from_file, from_array)
 test_eq(predict(here / "run", grey.expand(1, 3, -1, -1), "cpu")[0, 0].numpy(), from_file)
 with expect_fail(UserError, contains="weights of type Tensor"):
     predict(grey, here / "run")
+find_targets(device="cpu")
 
 # %% [markdown]
 # ## What is written
@@ -849,7 +561,7 @@ with expect_fail(UserError, contains="weights of type Tensor"):
 #
 # The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do.
 #
-# A frame is done when its line is in `frames.csv`, which is written last. An interrupted prediction thus leaves whole frames, and the same command resumes after the last one. Videos of overlays and `coco.json` are made from the tables at the end.
+# A frame is done when its line is in `frames.csv`, which is written last. An interrupted prediction thus leaves whole frames. The same command opens the tables again, removes the lines of a frame that is not done, and resumes after the last one that is.
 
 # %%
 #| export
@@ -860,13 +572,14 @@ KINDS = {  # of results, each in a folder of its name; and the suffix of the fil
     "yolo": ".txt",
     "videos": ".mp4",
 }
-TABLES = {  # files and their columns; a frame's lines are written in this order
-    "detections.csv": "file frame name object row col top left bottom right area peak mean",
+TABLES = {  # files and their heads; a frame's lines are written in this order
+    "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean\r\n",
     "detections.jsonl": "",  # each line has the names
-    "skipped.csv": "file frame error",
-    "frames.csv": "file frame name height width tiles detections",
+    "skipped.csv": "file,frame,error\r\n",
+    "frames.csv": "file,frame,name,height,width,tiles,detections\r\n",
 }
 COCO = "coco.json"
+_MOST_WARNINGS = 20  # skipped files that are printed
 
 
 def _encoded(
@@ -901,12 +614,13 @@ def _in_table(file: Path) -> str:
     return str(file).encode("utf-8", "backslashreplace").decode()
 
 
-def _line(row: dict[str, Any] | Iterable[Any]) -> str:
-    "A line of a table: JSON from a dictionary, CSV from values."
-    if isinstance(row, dict):
+def _line(table: str, row: dict[str, Any]) -> str:
+    "A line of a table: JSON, or CSV in which each number of a list has a column."
+    if table.endswith(".jsonl"):
         return json.dumps(row) + "\n"
     text = io.StringIO(newline="")
-    csv.writer(text).writerow(row)
+    columns = (value if isinstance(value, list) else [value] for value in row.values())
+    csv.writer(text).writerow(itertools.chain.from_iterable(columns))
     return text.getvalue()
 
 
@@ -915,36 +629,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
         with open(path, encoding="utf-8", newline="\n") as file:
             lines = (line for line in file if line.endswith("\n"))
-            yield from map(json.loads, lines) if path.suffix == ".jsonl" else csv.DictReader(lines)
-
-
-# %%
-#| export
-class _Done:
-    "The part of a prediction that an earlier, interrupted command has finished."
-
-    def __init__(self, folder: Path | None = None) -> None:  # None: nothing
-        self.frames: set[tuple[str, int]] = set()
-        self.names: set[str] = set()
-        self.skipped: dict[str, str] = {}
-        self.detections, last = 0, ""
-        for row in _rows(folder / "frames.csv") if folder else ():
-            last = row["file"]
-            self.frames.add((last, int(row["frame"])))
-            self.names.add(row["name"])
-            self.detections += int(row["detections"])
-        for row in _rows(folder / "skipped.csv") if folder else ():
-            self.skipped[row["file"]] = row["error"]
-        self.files = {file for file, _ in self.frames} - {last}  # the last one may have more
-        self.files |= set(self.skipped)
-
-    def left(self, files: Iterable[Path]) -> list[Path]:
-        "The files that are not finished."
-        return [file for file in files if _in_table(file) not in self.files]
-
-    def lacks(self, frame: Frame) -> bool:
-        "Whether a frame is not finished."
-        return (_in_table(frame.file), frame.number) not in self.frames
+            rows = map(json.loads, lines) if path.suffix == ".jsonl" else csv.DictReader(lines)
+            yield from (row for row in rows if None not in row.values())
 
 
 # %%
@@ -959,32 +645,42 @@ class Writer:
         files: Iterable[Path],
         threshold: float = 0.5,
         min_area: int = 1,
-        taken: Iterable[str] = (),  # names that earlier frames have
     ) -> None:
         self.folder, self.kinds = folder, [kind for kind in kinds if kind != "videos"]
         self.threshold, self.min_area = threshold, min_area
         self.stems = Counter(file.stem.casefold() for file in files)
-        self.taken = {name.casefold() for name in taken}
         self.tables: dict[str, TextIO] = {}
+        frames = list(_rows(folder / "frames.csv"))  # of an interrupted prediction
+        self.taken = {row["name"].casefold() for row in frames}
+        self.done = {(row["file"], int(row["frame"])): int(row["detections"]) for row in frames}
+        self.skipped = {row["file"]: row["error"] for row in _rows(folder / "skipped.csv")}
 
     def __enter__(self) -> "Writer":
         how: Any = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
-        with cannot_be_written(self.folder):
-            for name, columns in TABLES.items():
-                self.tables[name] = open(self.folder / name, "a", **how)
-                if columns and not self.tables[name].tell():
-                    self.tables[name].write(_line(columns.split()))
-            self.flush()
+        for table, head in TABLES.items():
+            path = self.folder / table
+            with cannot_be_written(path):
+                with replacing(path) as file:
+                    file.write(head.encode())
+                    for row in _rows(path):
+                        if "name" not in row or row["name"].casefold() in self.taken:
+                            file.write(_line(table, row).encode())
+                self.tables[table] = open(path, "a", **how)
         return self
 
     def __exit__(self, *_: Any) -> None:
         for table in self.tables.values():
             table.close()
 
-    def flush(self) -> None:
-        "Write all lines to their files."
-        for table in self.tables.values():
-            table.flush()
+    def left(self, files: Iterable[Path]) -> list[Path]:
+        "The files that are not finished; the last one that was begun may have more frames."
+        begun = dict.fromkeys(file for file, _ in self.done)
+        finished = {*list(begun)[:-1], *self.skipped}
+        return [file for file in files if _in_table(file) not in finished]
+
+    def lacks(self, frame: Frame) -> bool:
+        "Whether a frame is not finished."
+        return (_in_table(frame.file), frame.number) not in self.done
 
     def name(self, frame: Frame) -> str:
         "A name for the frame's files, without suffix, that no other frame has."
@@ -997,6 +693,13 @@ class Writer:
         self.taken.add(name.casefold())
         return name
 
+    def _append(self, *lines: tuple[str, dict[str, Any]]) -> None:
+        with cannot_be_written(self.folder):
+            for table, row in lines:
+                self.tables[table].write(_line(table, row))
+            for file in self.tables.values():
+                file.flush()
+
     def write(self, frame: Frame, prob: np.ndarray, tiles: int) -> int:
         "Write the files of a frame, then its lines; return the number of detections."
         name, found = self.name(frame), detections(prob, self.threshold, self.min_area)
@@ -1004,22 +707,23 @@ class Writer:
             path = self.folder / kind / f"{name}{KINDS[kind]}"
             write_atomic(path, _encoded(kind, frame.pixels, prob, found), durable=False)
         head = {"file": str(frame.file), "frame": frame.number, "name": name}
-        with cannot_be_written(self.folder):
-            for row in found.rows():
-                place = [row["object"], *row["centroid"], *row["box"]]
-                values = [*head.values(), *place, row["area"], row["peak"], row["mean"]]
-                self.tables["detections.csv"].write(_line(values))
-                self.tables["detections.jsonl"].write(_line(head | row))
-            counts = [*frame.pixels.shape[:2], tiles, len(found)]
-            self.tables["frames.csv"].write(_line([*head.values(), *counts]))
-            self.flush()
+        height, width = prob.shape
+        counts = {"height": height, "width": width, "tiles": tiles, "detections": len(found)}
+        tables = ("detections.csv", "detections.jsonl")
+        lines = [(table, head | row) for row in found.rows() for table in tables]
+        self._append(*lines, ("frames.csv", head | counts))
+        self.done[_in_table(frame.file), frame.number] = len(found)
         return len(found)
 
     def skip(self, frame: Frame) -> None:
-        "Write the line of a file that cannot be read."
-        with cannot_be_written(self.folder):
-            self.tables["skipped.csv"].write(_line([frame.file, frame.number, frame.error]))
-            self.flush()
+        "Write the line of a file that cannot be read, and warn."
+        row = {"file": frame.file, "frame": frame.number, "error": frame.error}
+        self._append(("skipped.csv", row))
+        self.skipped[str(frame.file)] = frame.error
+        count = len(self.skipped)
+        if count <= _MOST_WARNINGS:
+            more = " (further ones are in skipped.csv only)" if count == _MOST_WARNINGS else ""
+            warnings.warn(f"{frame.file}: {frame.error}; skipped{more}", stacklevel=2)
 
 
 # %%
@@ -1031,61 +735,50 @@ _encoded("yolo", image, prob, detections(prob)).decode()
 
 
 # %% [markdown]
-# ### At the end
-#
-# The formats of other tools need no prediction, only the tables. A video is read once more, because an encoder cannot resume in the middle of a file; a second reading costs little beside the network.
+# `coco.json` and the videos need no prediction, only the tables, so they are made at the end. A video is read once more, because an encoder cannot resume in the middle of a file; a second reading costs little beside the network.
 
 # %%
 #| export
-def _results(folder: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    "The frames of a prediction, each with its detections, as the tables have them."
-    found = itertools.groupby(_rows(folder / "detections.jsonl"), lambda row: row["name"])
-    name, rows = next(found, ("", iter(())))
-    for frame in _rows(folder / "frames.csv"):
-        if frame["name"] != name:
-            yield frame, iter(())
-            continue
-        yield frame, rows
-        name, rows = next(found, ("", iter(())))
-
-
-def _coco_boxes(folder: Path) -> Iterator[dict[str, Any]]:
-    "The detections as COCO has them: boxes are left, top, width, height."
-    numbers = itertools.count(1)
-    for image, (_, rows) in enumerate(_results(folder), 1):
-        for row in rows:
-            top, left, bottom, right = row["box"]
-            place = {"bbox": [left, top, right - left, bottom - top], "area": row["area"]}
-            own = {"id": next(numbers), "image_id": image, "category_id": 1, "iscrowd": 0}
-            yield {**own, **place, "score": row["peak"]}
-
-
 def _write_coco(folder: Path) -> None:
     "Write coco.json, item by item: there may be millions."
-    frames = enumerate(_rows(folder / "frames.csv"), 1)
-    images = (
-        {"id": i, "file_name": row["file"]}
-        | {name: int(row[name]) for name in ("frame", "height", "width")}
-        for i, row in frames
-    )
-    parts = {"images": images, "annotations": _coco_boxes(folder)}
+    images: dict[str, int] = {}  # the id of each, by the name of its results
+
+    def image(row: dict[str, Any]) -> dict[str, Any]:
+        images[row["name"]] = len(images) + 1
+        sizes = {name: int(row[name]) for name in ("frame", "height", "width")}
+        return {"file_name": row["file"], **sizes}
+
+    def annotation(row: dict[str, Any]) -> dict[str, Any]:
+        top, left, bottom, right = row["box"]
+        own = {"image_id": images[row["name"]], "category_id": 1, "iscrowd": 0}
+        box = [left, top, right - left, bottom - top]
+        return {**own, "bbox": box, "area": row["area"], "score": row["peak"]}
+
+    parts = {"images": ("frames.csv", image), "annotations": ("detections.jsonl", annotation)}
     with cannot_be_written(folder / COCO), replacing(folder / COCO) as file:
         file.write(b'{"categories": [{"id": 1, "name": "target"}]')
-        for name, items in parts.items():
-            file.write(f', "{name}": ['.encode())
-            for i, item in enumerate(items):
-                file.write((",\n" if i else "\n").encode() + json.dumps(item).encode())
+        for part, (table, item) in parts.items():
+            file.write(f', "{part}": ['.encode())
+            for i, row in enumerate(_rows(folder / table), 1):
+                line = json.dumps({"id": i, **item(row)})
+                file.write(f",\n{line}".encode() if i > 1 else f"\n{line}".encode())
             file.write(b"]")
         file.write(b"}\n")
 
 
 def _overlays(folder: Path, file: Path, count: int) -> Iterator[Image.Image]:
-    "The frames of a video with their detections marked, as far as it was predicted."
-    done = ((row, found) for row, found in _results(folder) if row["file"] == _in_table(file))
-    frames = bar(frames_of(file), count, f"video of {file.name}", "frames")
-    for frame, (_, found) in zip(frames, done, strict=False):
+    "The first frames of a video with their detections marked."
+    rows = (row for row in _rows(folder / "detections.jsonl") if row["file"] == _in_table(file))
+    found = itertools.groupby(rows, lambda row: row["frame"])
+    number, marked = next(found, (-1, iter(())))
+    frames = itertools.islice(frames_of(file), count)
+    for frame in bar(frames, count, f"video of {file.name}", "frames"):
+        here = []
+        if frame.number == number:
+            here = list(marked)
+            number, marked = next(found, (-1, iter(())))
         if not frame.error:
-            yield overlay(frame.pixels, Detections.from_rows(list(found)))
+            yield overlay(frame.pixels, Detections.from_rows(here))
 
 
 def _write_video(file: Path, pictures: Iterator[Image.Image], path: Path) -> None:
@@ -1113,20 +806,13 @@ def _write_video(file: Path, pictures: Iterator[Image.Image], path: Path) -> Non
 def _finish(folder: Path, kinds: Sequence[str], files: Iterable[Path]) -> None:
     "Write what is made of the tables."
     _write_coco(folder)
-    names: dict[str, str] = {}  # of each file's first frame
-    counts = Counter[str]()
-    for row in _rows(folder / "frames.csv"):
-        names.setdefault(row["file"], row["name"])
-        counts[row["file"]] += 1
-    for file in files if "videos" in kinds else ():
-        if file.suffix.lower() in VIDEOS and (name := names.get(_in_table(file))):
-            path = folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
-            _write_video(file, _overlays(folder, file, counts[_in_table(file)]), path)
-
-
-# %%
-_finish(here / "one", [], [])
-json.loads((here / "one" / COCO).read_text())["images"]
+    videos = {_in_table(file): file for file in files if file.suffix.lower() in VIDEOS}
+    frames = _rows(folder / "frames.csv") if "videos" in kinds else ()
+    for name, rows in itertools.groupby(frames, lambda row: row["file"]):
+        if file := videos.get(name):
+            names = [row["name"] for row in rows]
+            path = folder / "videos" / f"{names[0].removesuffix('_00000')}.mp4"
+            _write_video(file, _overlays(folder, file, len(names)), path)
 
 
 # %% [markdown]
@@ -1177,27 +863,14 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     return next(folder for folder in folders if not _held(folder, asked))
 
 
-def _resume(folder: Path) -> _Done:
-    "What is done of an interrupted prediction; the lines of a frame that is not done are removed."
-    names = {row["name"] for row in _rows(folder / "frames.csv")}
-    for table, columns in TABLES.items():
-        with cannot_be_written(folder / table), replacing(folder / table) as file:
-            file.write(_line(columns.split()).encode() if columns else b"")
-            for row in _rows(folder / table):
-                if row.get("name") in names or table == "skipped.csv":
-                    file.write(_line(list(row.values()) if columns else row).encode())
-    return _Done(folder)
-
-
-def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> _Done:
-    "Prepare the folder: keep what an interrupted prediction of this record has done, or nothing."
+def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> float:
+    "Keep what an interrupted prediction of this record has done, or nothing; its seconds so far."
     before = Folder(folder).read_json(SUMMARY)
-    again = before.get("state", "finished") != "finished"
-    again = again and all(before.get(name) == value for name, value in record.items())
+    again = before.get("state", "finished") != "finished" and before | record == before
     with cannot_be_written(folder):
-        for kind in KINDS:
+        for kind, suffix in KINDS.items():
             for path in sorted((folder / kind).glob("*")):
-                if path.suffix == ".tmp" or (path.suffix == KINDS[kind] and not again):
+                if path.suffix == ".tmp" or (path.suffix == suffix and not again):
                     path.unlink()
             if kind in kinds:
                 (folder / kind).mkdir(parents=True, exist_ok=True)
@@ -1205,13 +878,14 @@ def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> _Done:
                 (folder / kind).rmdir()
         for name in () if again else (*TABLES, COCO):
             (folder / name).unlink(missing_ok=True)
-    return _resume(folder) if again else _Done()
+    return float(before.get("seconds", 0)) if again else 0.0
 
 
 # %%
 test_eq(_output_folder(here / "run" / "best.pt", "", {}).parts[-2:], ("predictions", "run"))
 with expect_fail(UserError, contains="which is no result"):
     _output_folder(here, here / "two", {})
+
 
 # %% [markdown]
 # ## All of it
@@ -1220,9 +894,6 @@ with expect_fail(UserError, contains="which is no result"):
 
 # %%
 #| export
-_MOST_WARNINGS = 20  # skipped files that are printed
-
-
 @dataclass
 class Summary:
     "The counts of a prediction, those of an interrupted part before it included."
@@ -1234,17 +905,6 @@ class Summary:
     skipped: dict[str, str] = field(default_factory=dict)  # file: why
     others: dict[str, int] = field(default_factory=dict)  # left out, by suffix
     seconds: float = 0.0
-
-    @classmethod
-    def begin(cls, folder: Path, inputs: Inputs, done: _Done) -> "Summary":
-        "Count what is done already, and print where the prediction resumes."
-        found = cls(folder, len(inputs.files), len(done.frames), others=dict(inputs.others))
-        found.skipped = dict(done.skipped)
-        found.detections = done.detections
-        if done.frames:
-            found.seconds = float(Folder(folder).read_json(SUMMARY).get("seconds", 0))
-            print(f"resume  {folder}: {counted(found.frames, 'frame')} done", file=sys.stderr)
-        return found
 
     @property
     def status(self) -> int:
@@ -1263,38 +923,31 @@ class Summary:
             f"{counted(self.detections, 'detection')} in {duration(self.seconds)}"
         )
 
-    def skip(self, frame: Frame) -> None:
-        "Count an unreadable file, and warn."
-        self.skipped[str(frame.file)] = frame.error
-        count = len(self.skipped)
-        if count <= _MOST_WARNINGS:
-            more = " (further ones are in skipped.csv only)" if count == _MOST_WARNINGS else ""
-            warnings.warn(f"{frame.file}: {frame.error}; skipped{more}", stacklevel=2)
 
-    @contextlib.contextmanager
-    def recorded(self, **content: Any) -> Iterator[None]:
-        "Record the state in the folder: running, then finished, stopped or failed."
-        began, state = time.monotonic() - self.seconds, "running"
+@contextlib.contextmanager
+def _recorded(summary: Summary, writer: Writer, content: dict[str, Any]) -> Iterator[None]:
+    "Record the state in the folder: running, then finished, stopped or failed."
+    began, summary.skipped = time.monotonic() - summary.seconds, writer.skipped
+    if writer.done:
+        print(
+            f"resume  {writer.folder}: {counted(len(writer.done), 'frame')} done", file=sys.stderr
+        )
 
-        def record() -> None:
-            self.seconds = round(time.monotonic() - began, 3)
-            counts = {**vars(self), "folder": self.folder.name}
-            write_json(self.folder / SUMMARY, {"state": state, **content, **counts})
+    def record(state: str) -> None:
+        summary.frames, summary.detections = len(writer.done), sum(writer.done.values())
+        summary.seconds = round(time.monotonic() - began, 3)
+        counts = {**vars(summary), "folder": summary.folder.name}
+        write_json(summary.folder / SUMMARY, {"state": state, **content, **counts})
 
-        record()
-        state = "failed"
-        try:
-            yield
-            state = "finished"
-        except KeyboardInterrupt:
-            state = "stopped"
-            raise
-        finally:
-            record()
+    record("running")
+    try:
+        yield
+    except BaseException as error:
+        record("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
+        raise
+    record("finished")
 
 
-# %%
-#| export
 def _batches(
     frames: Iterable[Frame], options: Options, size: int
 ) -> Iterator[tuple[list[Frame], int]]:
@@ -1306,57 +959,47 @@ def _batches(
         if options.base_size:
             return 1, options.base_size, frame.pixels.ndim
         tiling = Tiling(frame.pixels.shape, options.tile)
-        return len(tiling.places), tiling.padded, frame.pixels.ndim
+        return len(tiling.tiles), tiling.padded, frame.pixels.ndim
 
     for (tiles, *_), alike in itertools.groupby(frames, kind):
         while batch := list(itertools.islice(alike, max(size, 1) if tiles <= 1 else 1)):
             yield batch, tiles
 
 
-# %%
-#| export
-def _predicted(
+def _predict_into(
     writer: Writer,
     detector: Callable[..., Tensor],
-    frames: Iterable[Frame],
+    batches: Iterable[tuple[list[Frame], int]],
     options: Options,
-    size: int,  # frames that are predicted together
-) -> Generator[tuple[Frame, int], None, None]:  # each frame, and how many detections it has
-    "Predict frames and write the results; Stopped after a request to stop."
-    with Stop() as stop:
-
-        def check() -> None:
-            if stop.reason:
-                raise Stopped(stop.reason, stop.number)
-
-        for batch, tiles in _batches(frames, options, size):
-            if batch[0].error:
-                for frame in batch:
-                    writer.skip(frame)
-                    yield frame, 0
-                continue
-            pixels = [frame.pixels for frame in batch]
-            maps = predict_frames(detector, pixels, options.tile, options.base_size, check)
-            for frame, prob in zip(batch, maps, strict=True):
-                yield frame, writer.write(frame, prob, tiles)
-
-
-def _count(
-    summary: Summary, predicted: Generator[tuple[Frame, int], None, None], total: int
+    total: int,  # frames, as far as known: one for each file
 ) -> None:
-    "Count predicted frames, and show how far the prediction is."
-    last, meter = None, cast(Any, bar(predicted, total, "predict", "frames"))
-    with contextlib.closing(predicted):
-        for frame, found in meter:
+    "Predict frames, write the results and show progress; Stopped after a request to stop."
+
+    def predicted() -> Iterator[tuple[Frame, np.ndarray, int]]:
+        for batch, tiles in batches:
+            pixels = [frame.pixels for frame in batch]
+            if tiles:
+                maps = predict_frames(detector, pixels, options.tile, options.base_size, check)
+            else:  # files that cannot be read
+                maps = pixels
+            yield from zip(batch, maps, itertools.repeat(tiles))
+
+    def check() -> None:
+        if stop.reason:
+            raise Stopped(stop.reason, stop.number)
+
+    meter: Any = bar(predicted(), total, "predict", "frames")
+    found, last = sum(writer.done.values()), None
+    with Stop() as stop:
+        for frame, prob, tiles in meter:
             if frame.error:
-                summary.skip(frame)
+                writer.skip(frame)
             else:
-                summary.frames += 1
-                summary.detections += found
+                found += writer.write(frame, prob, tiles)
             if frame.file != last:  # the total began with one frame for each file
                 last, more = frame.file, frame.count - frame.number - 1
                 meter.total += max(more, 0)
-            meter.set_postfix_str(counted(summary.detections, "detection"), refresh=False)
+            meter.set_postfix_str(counted(found, "detection"), refresh=False)
 
 
 # %%
@@ -1388,13 +1031,15 @@ def predict_files(
     with alone(folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         record = {"asked": asked, "save": kinds, "sha256": digest(path)}
-        done = _begin(folder, kinds, record)
-        left, summary = done.left(found.files), Summary.begin(folder, found, done)
-        with summary.recorded(**record, protocol=_protocol(detector, options, least)):
-            with Writer(folder, kinds, found.files, least, min_area, done.names) as writer:
-                frames = _read_ahead(left, workers, done.lacks)
-                predicted = _predicted(writer, detector, frames, options, batch_size)
-                _count(summary, predicted, len(left))
+        summary = Summary(folder, len(found.files), others=dict(found.others))
+        summary.seconds = _begin(folder, kinds, record)
+        record["protocol"] = _protocol(detector, options, least)
+        writer = Writer(folder, kinds, found.files, least, min_area)
+        with _recorded(summary, writer, record), writer:
+            left = writer.left(found.files)
+            frames = filter(writer.lacks, read_frames(left, workers))
+            batches = _batches(frames, options, batch_size)
+            _predict_into(writer, detector, batches, options, len(left))
             _finish(folder, kinds, found.files)
     return summary
 
@@ -1403,26 +1048,23 @@ def _asked(
     weights: Path, inputs: Inputs, options: Options, precision: str, recursive: bool
 ) -> dict[str, Any]:
     "What makes two predictions the same: weights, inputs, and settings other than the defaults."
-    asked: dict[str, Any] = options.changed()
-    if precision != "auto":
-        asked["precision"] = precision
-    if recursive:
-        asked["recursive"] = True
+    settings = {**vars(options), "precision": precision, "recursive": recursive}
+    defaults = {**vars(Options()), "precision": "auto", "recursive": False}
     places = [os.path.abspath(os.path.expanduser(text)) for text in inputs.named]
-    return {"weights": os.path.abspath(weights), "inputs": places, **asked}
+    changed = {name: value for name, value in settings.items() if value != defaults[name]}
+    return {"weights": os.path.abspath(weights), "inputs": places, **changed}
 
 
 def _protocol(
     detector: Detector | OnnxDetector, options: Options, threshold: float
 ) -> dict[str, Any]:
     "The protocol of the detections, for summary.json."
-    side = options.base_size
     size = "each frame at its own, padded by its mirror image to multiples of 16"
+    if side := options.base_size:
+        size = f"each frame resized to {side}x{side}, probabilities resized back"
     return {
         "weights": detector.name,
-        "size": f"each frame resized to {side}x{side}, probabilities resized back"
-        if side
-        else size,
+        "size": size,
         "tile": options.tile,
         "threshold": threshold,
         "min_area": options.min_area,
@@ -1441,8 +1083,7 @@ with warnings.catch_warnings(record=True) as caught:
     done: Summary = predict_files(
         "", [here / "one", here / "two", here / "broken.png"], here / "out", "cpu"
     )
-assert done.status == 1
-test_eq((done.frames, len(done.skipped), len(caught)), (4, 1, 1))
+test_eq((done.status, done.frames, len(done.skipped), len(caught)), (1, 4, 1, 1))
 print(done)
 sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*"))
 

@@ -120,7 +120,7 @@
 # |---|---|
 # | 方法 | [网络](00_model.ipynb)、[损失](01_loss.ipynb)、[指标](02_metrics.ipynb) |
 # | 基础 | [设置](10_core.ipynb)、[文件](11_files.ipynb)、[运行环境与文件夹](12_places.ipynb)、[下载](13_fetch.ipynb) |
-# | 图像 | [合成场景](20_scenes.ipynb)、[数据](21_data.ipynb)、[数据增强](22_augment.ipynb) |
+# | 图像 | [合成场景](20_scenes.ipynb)、[数据](21_data.ipynb)、[数据增强](22_augment.ipynb)、[帧](23_frames.ipynb) |
 # | 引擎 | [设备](30_device.ipynb)、[TPU](31_xla.ipynb)、[多进程](32_ranks.ipynb)、[权重](33_weights.ipynb)、[训练的文件夹](34_run.ipynb)、[会话](35_session.ipynb)、[任务](36_task.ipynb)、[训练循环](37_train.ipynb) |
 # | 检测器 | [CPU](40_cpu.ipynb)、[检测](41_detection.ipynb)、[分析](42_analyse.ipynb)、[评测](43_evaluate.ipynb) |
 # | 使用 | [图片](50_show.ipynb)、[交互窗口](51_explore.ipynb)、[导出](52_export.ipynb)、[预测](53_predict.ipynb)、[比较](54_compare.ipynb)、[测速](55_bench.ipynb)、[机器检查](56_doctor.ipynb)、[命令](57_cli.ipynb)、[启动](58_main.ipynb) |

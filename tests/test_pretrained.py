@@ -160,7 +160,7 @@ def test_settings_that_lie_in_this_folder_are_not_those_of_the_weights(tmp_path,
 def test_a_threshold_is_a_probability(picture):
     "A percentage is refused, and not taken for 1."
     for use in (mshnet.detect, mshnet.find_targets):
-        with pytest.raises(UserError, match="threshold=50: a probability; write a number from 0"):
+        with pytest.raises(UserError, match="threshold=50 is not possible: write a number from 0"):
             use(picture, threshold=50, device="cpu")
 
 
