@@ -296,6 +296,16 @@ def _settings_of_words(words: Sequence[str]) -> type[Settings]:
     return settings_class(task_of(written, settings_of(run)))
 
 
+def _one_too_many(word: str, command: str, written: dict[str, Any]) -> str:
+    "The error of a word without a flag; a data set and weights get theirs."
+    weights = word.endswith(".pt") or os.path.exists(os.path.join(word, "config.json"))
+    name = "weight_path" if weights else "dataset_dir"
+    flags = flags_of(command, Config) if command not in _ARGUMENTS else []
+    fits = name in flags and name not in written and os.path.exists(word)
+    remedy = f"write --{name.replace('_', '-')} {word}" if fits else f"see mshnet {command} --help"
+    return f"{word!r} is one word too many; {remedy}"
+
+
 def parse(
     words: Sequence[str],  # as on the command line, without the program's name
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
@@ -311,7 +321,7 @@ def parse(
     if rest:
         flag, name = rest[0], rest[0].lstrip("-").split("=")[0].replace("-", "_")
         if not flag.startswith("-"):
-            raise UserError(f"{flag!r} is one word too many; see mshnet {command} --help")
+            raise UserError(_one_too_many(flag, command, written))
         if name in settings.model_fields:
             raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
         known = [*_OPTIONS.get(command, {}), *flags_of(command, settings)]
@@ -460,12 +470,25 @@ def _bench(config: Config, **how: Any) -> int:
     return 1 if content["problem"] else 0
 
 
+def _scored(runs: list[str]) -> list[str]:
+    "The runs with scores, if there are two; then a warning names the others that exist."
+    without = [
+        run
+        for run in runs
+        if os.path.exists(run) and not os.path.exists(os.path.join(run, "scores.json"))
+    ]
+    if not without or len(runs) - len(without) < 2:
+        return runs
+    warnings.warn(f"skipped, without scores: {', '.join(without)}", stacklevel=2)
+    return [run for run in runs if run not in without]
+
+
 def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write the comparison if an output is given."
     from mshnet.compare import compare, keep_comparison, output_place
 
     place = output_place(output) if output else None
-    found = compare(runs, anyway)
+    found = compare(_scored(runs), anyway)
     print(found)
     for line in keep_comparison(found, place) if place else ():
         _note(line)
@@ -512,11 +535,18 @@ _RUN: dict[str, Callable[..., int]] = {
     "pack": _pack,
 }
 
-# %% ../nbs/57_cli.ipynb #_show_warning
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    "Print a warning as one line."
-    if first_process():
-        _note(f"warning: {message}")
+# %% ../nbs/57_cli.ipynb #_warnings_once
+def _warnings_once() -> Callable[..., None]:
+    "A function that prints a warning as one line, unless it has printed that line before."
+    printed: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        line = f"warning: {message}"
+        if first_process() and line not in printed:
+            printed.add(line)
+            _note(line)
+
+    return show
 
 
 def main(
@@ -524,7 +554,7 @@ def main(
 ) -> int:  # 0, 1 a bad finding, 2 a mistake or an error, 75 time over, 128 + number of a signal
     "Run a command."
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _warnings_once()
         command = ""
         try:
             command, written, file = parse(sys.argv[1:] if words is None else words)

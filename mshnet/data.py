@@ -157,8 +157,11 @@ def find_layout(
     pair = next(((i, m) for i, m in pairs if i.is_dir() and m.is_dir()), None)
     if not pair:
         known = " or ".join(f"{i}/ and {m}/" for i, m in FOLDERS)
-        inside = [p.parent.name for i, _ in FOLDERS for p in sorted(root.glob(f"*/{i}"))]
-        hint = f"; did you mean {root / inside[0]}?" if inside else ""
+        near = [p.parent for i, _ in FOLDERS for p in sorted(root.glob(f"*/{i}"))]
+        for names in FOLDERS:  # a folder of images in place of the data set
+            if root.name in names and all((root.parent / name).is_dir() for name in names):
+                near.append(root.parent)
+        hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
     outside_of_data(config.output_dir)
     lists, wrong = {}, []
@@ -734,7 +737,10 @@ def write_lists(
         raise UserError(f"{what}: {root} has lists ({', '.join(there)}); leave out --split")
     targets = _count_targets(find_layout(root, config, ()), config.base_size)
     if (count := len(targets)) < 2:
-        raise UserError(f"{what}: {root} has {counted(count, 'image')} with a mask, two are needed")
+        raise UserError(
+            f"{what}: {root} has {counted(count, 'image')} with a mask, two are needed; a mask has "
+            "the name of its image"
+        )
     shuffled = np.random.default_rng(config.seed).permutation(sorted(targets)).tolist()
     ordered = sorted(shuffled, key=lambda name: targets[name])
     first = min(max(1, round(fraction * count)), count - 1)

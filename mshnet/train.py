@@ -651,7 +651,7 @@ def _record_end(folder: Folder, state: str, reason: str) -> None:
 def _last_words(job: Job, stopped: Stopped | None) -> None:
     "Finish the mirror, and print where the results are and how to resume."
     if stopped:
-        print(f"stopped  {stopped.reason}; nothing is lost. Resume with the same command, or here")
+        print(f"stopped  {stopped.reason}; nothing is lost. Resume with the same command, or with")
         print(f"  {_resume_command(job.folder, job.config)}", flush=True)
     signalled = stopped is not None and stopped.number
     if copied := job.mirror.flush(60 if signalled else 600):
