@@ -305,17 +305,20 @@ def _last_opened(file: Path, changed: int, device: str) -> Detector | OnnxDetect
 def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     "The pixels of an image file, or of an image in memory as if it were read from a file."
     if isinstance(image, str | Path):
-        frame = next(frames_of(find_files(image).files[0]))
+        frames = (frame for file in find_files(image).files for frame in frames_of(file))
+        frame = next(frames)
         if frame.error:
             raise UserError(f"{image}: {frame.error}")
+        if next(frames, None) is not None:
+            raise UserError(f"{image}: holds more than one image; `mshnet predict` takes them all")
         return frame.pixels
     try:
         picture = image if isinstance(image, Image.Image) else Image.fromarray(np.asarray(image))
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
-            f"{kind} {shape} is no image; give a file's name, or uint8 or uint16 [H,W] or "
-            "uint8 [H,W,3]"
+            f"{kind}{shape and f' {shape}'} is no image; give a file's name, or uint8 or uint16 "
+            "[H,W] or uint8 [H,W,3]"
         ) from None
     return pixels_of(picture)
 

@@ -46,7 +46,7 @@ def moved(tmp_path, monkeypatch):
 
 def test_they_find_the_targets_of_scenes():
     "Test scenes of the generator, none of which was trained on."
-    scores = evaluate(Config(scenes=24, device="cpu", precision="fp32")).scores
+    scores = evaluate(Config(preset="steady", scenes=24, device="cpu", precision="fp32")).scores
     assert scores.pd > 0.8 and scores.iou > 0.4 and scores.fa < 100
 
 
@@ -74,7 +74,7 @@ def test_the_network_and_the_detector_are_the_same(picture):
     assert torch.equal(one, other)
 
 
-def test_one_liners_take_files_arrays_tensors_and_pictures(picture):
+def test_one_liners_take_files_arrays_tensors_and_pictures(picture, tmp_path):
     "And find the same in all of them, at the threshold that is kept with the weights."
     path = picture
     image = np.asarray(Image.open(path))
@@ -92,6 +92,10 @@ def test_one_liners_take_files_arrays_tensors_and_pictures(picture):
     assert min(picture_with_marks.size) >= 256
     with pytest.raises(UserError, match="is no image"):
         mshnet.detect({"a": 1}, device="cpu")
+    shutil.copytree(path.parent, tmp_path / "two")
+    shutil.copy(path, tmp_path / "two" / "second.png")
+    with pytest.raises(UserError, match="holds more than one image"):
+        mshnet.detect(tmp_path / "two", device="cpu")
 
 
 def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture, tmp_path):

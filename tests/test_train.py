@@ -66,7 +66,7 @@ def test_a_run_leaves_everything_a_reader_needs(whole):
 def test_a_run_shows_what_it_has(whole):
     "By tab and in help: scores and history; in a shell its folder and its score line."
     names = {name for name in dir(whole) if not name.startswith("_")}
-    assert names == {"config", "ended", "folder", "history", "listing", "scores"}
+    assert names == {"config", "ended", "finished", "folder", "history", "listing", "scores"}
     text = pydoc.plain(pydoc.render_doc(type(whole)))
     assert "The score line" in text and "One entry per epoch" in text
     assert repr(whole) == f"<Run {whole.folder}: {whole.scores['line']}>"
