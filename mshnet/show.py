@@ -13,6 +13,7 @@ __all__ = ['Drawn', 'COLORS', 'LINES', 'SIGNS', 'Count', 'Fraction', 'Amount', '
 import io
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -34,8 +35,17 @@ from .metrics import MATCH, objects
 from .run import Folder
 from .task import make_task
 
-# %% ../nbs/50_show.ipynb #of_detection
+# %% ../nbs/50_show.ipynb #_task_of
 Drawn = TypeVar("Drawn", bound=Callable[..., Any])
+
+
+def _task_of(of: Any) -> str:  # a run's folder or a file in it, or settings
+    "The task; detection where the record is damaged, which is reported where it is needed."
+    if isinstance(of, Settings):
+        return of.task
+    with suppress(UserError):
+        return str(settings_of(str(of)).get("task", "detect"))
+    return "detect"
 
 
 def of_detection(draw: Drawn) -> Drawn:
@@ -43,7 +53,7 @@ def of_detection(draw: Drawn) -> Drawn:
 
     @wraps(draw)
     def drawn(of: Any, *args: Any, **more: Any) -> Any:
-        task = of.task if isinstance(of, Settings) else settings_of(str(of)).get("task", "detect")
+        task = _task_of(of)
         if task == "detect" or task not in TASKS:
             return draw(of, *args, **more)
         if draw.__name__ != "gallery":
@@ -140,7 +150,7 @@ def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]])
     shown = {"iou": "IoU", "niou": "nIoU", "pd": "Pd"}
     if scored and "iou" not in scored[-1]["scores"]:  # of another task
         shown = {name: name for name in list(scored[-1]["scores"])[:3]}
-    for i, (key, label) in enumerate(shown.items() if scored else ()):
+    for i, (key, label) in enumerate(shown.items()):
         found = np.array([e["scores"][key] for e in scored], float)
         draw_line(below, epochs, found, i, label, at)
     below.set(xlabel="epoch", ylim=(-0.05, 1.05))

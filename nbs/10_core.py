@@ -737,10 +737,11 @@ def from_notebook(
     }
     given = {name: value for name, value in written.items() if value is not None}
     known = list(settings_class(task_of(given, settings_of(_resumed(given)))).model_fields)
-    strangers = [name for name in written if name not in {*known, *ALIASES, *SWITCHES}]
+    listed = Config.model_fields.keys() - given.keys()  # by a runner for any task, and not set
+    strangers = [n for n in written if n not in {*known, *ALIASES, *SWITCHES, *listed}]
     if strangers:
         raise UserError("; ".join(unknown(name, known) for name in strangers))
-    return configure(written)
+    return configure(given)
 
 
 # %%

@@ -17,6 +17,7 @@ from fastcore.test import expect_fail, test_eq
 import io
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -61,12 +62,21 @@ run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
 Drawn = TypeVar("Drawn", bound=Callable[..., Any])
 
 
+def _task_of(of: Any) -> str:  # a run's folder or a file in it, or settings
+    "The task; detection where the record is damaged, which is reported where it is needed."
+    if isinstance(of, Settings):
+        return of.task
+    with suppress(UserError):
+        return str(settings_of(str(of)).get("task", "detect"))
+    return "detect"
+
+
 def of_detection(draw: Drawn) -> Drawn:
     "A function of a run's folder, or of settings, that is for detection; else one line."
 
     @wraps(draw)
     def drawn(of: Any, *args: Any, **more: Any) -> Any:
-        task = of.task if isinstance(of, Settings) else settings_of(str(of)).get("task", "detect")
+        task = _task_of(of)
         if task == "detect" or task not in TASKS:
             return draw(of, *args, **more)
         if draw.__name__ != "gallery":
@@ -190,7 +200,7 @@ def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]])
     shown = {"iou": "IoU", "niou": "nIoU", "pd": "Pd"}
     if scored and "iou" not in scored[-1]["scores"]:  # of another task
         shown = {name: name for name in list(scored[-1]["scores"])[:3]}
-    for i, (key, label) in enumerate(shown.items() if scored else ()):
+    for i, (key, label) in enumerate(shown.items()):
         found = np.array([e["scores"][key] for e in scored], float)
         draw_line(below, epochs, found, i, label, at)
     below.set(xlabel="epoch", ylim=(-0.05, 1.05))

@@ -707,6 +707,7 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
     lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("  predict: ")]
     assert re.match(r"  predict: 1 of 7 frames, \d+ detections, \d+ s left$", lines[0])
     assert lines[-1].startswith("  predict: 12 of 12 frames, ") and lines[-1].endswith("0 s left")
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of a test in this process
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     main(["predict", *map(str, words)])
     assert re.search(r"\rpredict: +\d+%\|.* 0/7 \[", terminal.getvalue())
