@@ -33,7 +33,7 @@ from .augment import resize_square
 from .core import UserError, counted, did_you_mean, shown
 from .data import outside_of_data, pixels_of
 from .device import is_out_of_memory
-from .evaluate import Detector, expect_bytes
+from .evaluate import Detector, OtherTask, expect_bytes
 from .export import OnnxDetector, open_detector
 from .files import cannot_be_written, digest, replacing, write_atomic, write_json
 from .frames import SUMMARY, VIDEOS, Frame, Inputs, find_files, frames_of, read_frames
@@ -353,12 +353,15 @@ def find_targets(
     weights: str | os.PathLike[str] = PRETRAINED,
     threshold: float | None = None,
     device: str = "auto",
-) -> Image.Image:
-    "A picture with the detected targets marked."
+) -> Image.Image | str:
+    "A picture with the detected targets marked; one line for weights of another task."
     if isinstance(image, str) and not image:
         image = scene(np.random.default_rng(7), 256)[0]
     pixels, name = _pixels_in(image), shown(image) if isinstance(image, str) else "the image"
-    found, least = _detect_in(pixels, weights, threshold, device)
+    try:
+        found, least = _detect_in(pixels, weights, threshold, device)
+    except OtherTask as other:  # in a runner, which continues
+        return f"find_targets: is for task detect; `mshnet predict` takes files for {other.task}"
     print(f"{counted(len(found), 'target')} in {name}, probability above {least:.2g}")
     return overlay(pixels, found)
 
