@@ -16,6 +16,7 @@ from fastcore.test import expect_fail, test_eq
 #| export
 import io
 import math
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,12 +63,12 @@ run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
 Drawn = TypeVar("Drawn", bound=Callable[..., Any])
 
 
-def _task_of(of: Any) -> str:  # a run's folder or a file in it, or settings
+def _task_of(of: Any) -> str:  # a run, its folder or a file in it, or settings
     "The task; detection where the record is damaged, which is reported where it is needed."
     if isinstance(of, Settings):
         return of.task
-    with suppress(UserError):
-        return str(settings_of(str(of)).get("task", "detect"))
+    with suppress(UserError, TypeError):  # TypeError: neither a path nor a run
+        return str(settings_of(os.fspath(of)).get("task", "detect"))
     return "detect"
 
 
