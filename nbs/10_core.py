@@ -106,6 +106,13 @@ class TrainingFields(BaseModel):
     eval_every: int = Field(
         default=1, ge=1, le=1_000_000, description="epochs between two scorings"
     )
+    patience: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="epochs without a better score on val after which training ends (early "
+        "stopping, with choose=val); 0: never",
+    )
 
 
 class OptimizerFields(BaseModel):
@@ -326,6 +333,11 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result."
         return {name: getattr(self, name) for name in self.recipe_names()}
+
+    @classmethod
+    def from_file(cls, values: dict[str, Any]) -> dict[str, Any]:
+        "Settings of a file in sections, by the names of today; a task without any takes it as is."
+        return values
 
     @classmethod
     def recipe_names(cls) -> list[str]:
@@ -551,6 +563,7 @@ for group in (*recipe, MachineFields, SafetyFields):
 TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
     "detect": ("mshnet.core:Config", "mshnet.detection:Detection"),
     "eit": ("mshnet.eit.eit_config:EitConfig", "mshnet.eit.reconstruction:Eit"),
+    "signs": ("mshnet.signs.signs_config:SignsConfig", "mshnet.signs.signing:Signs"),
 }
 
 
@@ -603,8 +616,10 @@ def configure(
     of guides (ALIASES, SWITCHES). A run that `resume` names counts as `run`. Warns of settings
     without effect. Raises UserError for a mistake, or a file that cannot be read.
     """
-    flags = _translate(written)
-    by_hand = {**_translate(read_settings(file)), **flags}
+    flags, read = _translate(written), read_settings(file)
+    if any(isinstance(value, dict) for value in read.values()):  # sections: only a task knows them
+        read = settings_class(task_of({**read, **flags}, {})).from_file(read)
+    by_hand = {**_translate(read), **flags}
     of_run = settings_of(run or _resumed(by_hand))
     kind = settings_class(task_of(by_hand, of_run))
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too

@@ -218,7 +218,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
         job = Job(task, task.splits(), device, folder)
         _check_data(job)
         state = beginning(job)
-        unfinished = state.epoch < config.epochs - 1
+        unfinished = not _all_done(config, state)
         once(lambda: prepare(folder, config, device.why, unfinished))
         _begin_session(job, state, config, held)
         with _failure_recorded(job):
@@ -254,10 +254,10 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
     config, task, device, folder = job.config, job.task, job.device, job.folder
     data, last = identity(task, job.parts, device), config.epochs - 1
     with (
-        tensorboard(folder, state.epoch < last and first_process()) as write_scalars,
+        tensorboard(folder, not _all_done(config, state) and first_process()) as write_scalars,
         Background(job.mirror.wake) as background,
     ):
-        while state.epoch < last:
+        while not _all_done(config, state):
             epoch, start, failed = state.epoch + 1, time.monotonic(), False
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
@@ -282,11 +282,19 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             job.once(partial(keep, folder, config, state, entry, data, background))
             write_scalars(entry)
             _print_epoch(job, entry)
-            if epoch < last and (reason := device.ranks.any_rank(job.stop.reason, True)):
+            if not _all_done(config, state) and (
+                reason := device.ranks.any_rank(job.stop.reason, True)
+            ):
                 return Stopped(reason, job.stop.number)
         job.once(background.finish)
     device.ranks.assert_in_sync(state.model)
     return None
+
+
+def _all_done(config: Settings, state: State) -> bool:
+    "Whether all epochs are done, or as many without a better score as the patience allows."
+    waited = state.epoch - state.best["epoch"] if state.best else 0
+    return state.epoch >= config.epochs - 1 or 0 < config.patience <= waited
 
 
 def _score_epoch(job: Job, state: State, epoch: int) -> Any | None:  # None: not scored
@@ -659,6 +667,11 @@ def _check_data(job: Job) -> None:
     if judge not in job.parts:
         raise UserError(
             f"choose={config.choose}: task {config.task} has no {judge} split; write --choose last"
+        )
+    if config.patience and config.choose != "val":
+        raise UserError(
+            f"patience={config.patience} needs a validation part, as the test list must not end a "
+            "run; write --choose val"
         )
     steps = config.epochs * len(job.task.plan(job.parts["train"], 0))
     if config.warmup_steps >= steps:
