@@ -184,7 +184,7 @@ def show_alignment(steps: Sequence[Step]) -> str:
 
 
 # %%
-truth, found = ["JOHN", "MUST", "READ", "BOOK"], ["JOHN", "WRITE", "BOOK", "IX"]
+truth, found = ["JOHN", "MUST", "READ", "NEW", "BOOK"], ["JOHN", "WRITE", "NEW", "BOOK", "IX"]
 steps: list[Step] = align(truth, found)
 print(show_alignment(steps))
 test_eq([kind for kind, *_ in steps], ["=", "S", "D", "=", "=", "I"])
