@@ -521,6 +521,11 @@ def _loss_of(
 
 # %%
 #| export
+def _values_of(model: torch.nn.Module) -> list[torch.Tensor]:
+    "Weights and buffers; one that two layers share is listed once."
+    return [*model.parameters(), *model.buffers()]
+
+
 def average(
     ema: torch.nn.Module,
     model: torch.nn.Module,
@@ -528,8 +533,7 @@ def average(
 ) -> None:
     "Move averaged weights and buffers towards those of the model."
     with torch.no_grad():
-        pairs = zip(ema.state_dict().values(), model.state_dict().values(), strict=True)
-        for old, new in pairs:
+        for old, new in zip(_values_of(ema), _values_of(model), strict=True):
             if old.is_floating_point():
                 old.lerp_(new, share)
             else:

@@ -1,0 +1,284 @@
+# %% [markdown]
+# # ctc
+#
+# > Learn from sentences whose signs have no times: the CTC loss, distillation between two outputs, and decoders that turn probabilities into glosses.
+
+# %%
+#| default_exp signs.ctc
+
+# %%
+#| hide
+import matplotlib.pyplot as plt
+from fastcore.test import test_close, test_eq
+
+# %%
+#| export
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+# %% [markdown]
+# A label says *which* signs a video shows, and in which order, but not *when*. Connectionist temporal classification (CTC; Graves et al., 2006) sums over all possible times. The network predicts for every step one of the glosses or a **blank**, number 0. A path of such predictions is read by merging repeats, then dropping blanks: `0 J J 0 W W` reads J W. The probability of a sentence is the sum over all paths that read as it, and the loss is its negative logarithm.
+#
+# ## The recursion
+#
+# A sentence of L glosses has 2L + 1 states: blank, gloss, blank, gloss ... blank. In each step a path stays in its state, moves to the next one, or skips the blank between two *different* glosses. Going over the steps once, we keep the probability of all paths that end in each state. Everything stays a logarithm because the products are far below the smallest float32.
+#
+# PyTorch has `F.ctc_loss`. On a TPU it is computed on the host in every step, and a video that is too short for its label becomes infinite, or silently zero with `zero_infinity`. Ours is made of plain operations, has the same values and gradients, and needs no host.
+
+# %%
+#| export
+_NEVER = -1e30  # the logarithm of an impossible state; finite, because inf - inf is NaN
+
+
+def least_frames(labels: Sequence[int]) -> int:
+    "The fewest steps in which a sentence can be read: one a gloss, and a blank between repeats."
+    return len(labels) + sum(a == b for a, b in pairwise(labels))
+
+
+def _shift(x: Tensor, by: int) -> Tensor:  # [B,S]
+    "The states moved on; impossible ones come in."
+    return F.pad(x, (by, 0), value=_NEVER)[:, : x.shape[1]]
+
+
+def ctc_loss(
+    logits: Tensor,  # [B,T,C]; class 0 is the blank
+    frames: Tensor,  # [B] steps that count
+    labels: Tensor,  # [B,L] padded with zeros
+    lengths: Tensor,  # [B] glosses of each sentence
+) -> Tensor:  # [B] float32
+    """The negative log probability of each sentence.
+
+    Infinite, with gradient zero, where a sentence needs more steps than there are
+    (`least_frames`). Equal to `F.ctc_loss` of torch in values and gradients.
+    """
+    log_probs = logits.float().log_softmax(-1)
+    states = F.pad(torch.stack([torch.zeros_like(labels), labels], 2).flatten(1), (0, 1))
+    emitted = log_probs.gather(2, states[:, None].expand(-1, logits.shape[1], -1).long())
+    skips = (states != 0) & (states != F.pad(states, (2, 0))[:, :-2])
+    place = torch.arange(states.shape[1], device=logits.device)
+    paths = emitted[:, 0].masked_fill(place > 1, _NEVER)
+    for t in range(1, logits.shape[1]):
+        skipped = _shift(paths, 2).masked_fill(~skips, _NEVER)
+        moved = torch.stack([paths, _shift(paths, 1), skipped]).logsumexp(0) + emitted[:, t]
+        paths = torch.where((t < frames)[:, None], moved, paths)
+    last = (place[None] == 2 * lengths[:, None]) | (place[None] == 2 * lengths[:, None] - 1)
+    loss = -paths.masked_fill(~last, _NEVER).logsumexp(1)
+    return torch.where(loss < -_NEVER / 2, loss, torch.inf)
+
+
+# %% [markdown]
+# Three sentences in a batch: one with padding, one that repeats a gloss, and one that does not fit into its two steps, because the repeat needs a blank between. The third is infinite, as it should be, and does not disturb the others:
+
+# %%
+generator = torch.Generator().manual_seed(0)
+logits = torch.randn(3, 6, 5, generator=generator, requires_grad=True)
+frames, lengths = torch.tensor([6, 5, 2]), torch.tensor([2, 3, 2])
+labels = torch.tensor([[1, 2, 0], [3, 3, 4], [2, 2, 0]])
+losses = ctc_loss(logits, frames, labels, lengths)
+log_probs = logits.detach().log_softmax(2).transpose(0, 1)
+wanted = F.ctc_loss(log_probs, labels, frames, lengths, reduction="none")
+losses[:2].sum().backward()
+test_eq([least_frames(x) for x in ([1, 2], [3, 3, 4], [2, 2])], [2, 4, 3])
+test_close(losses[:2].detach(), wanted[:2], 1e-5)
+test_eq(logits.grad.isfinite().all().item() and losses[2].isinf().item(), True)
+losses
+
+# %% [markdown]
+# ## Distillation
+#
+# The published networks have more than one output. A BiLSTM sees the whole sentence; the convolutions before it see about a second. With its own classifier, the output of the convolutions learns from the BiLSTM's (VAC: Min et al., ICCV 2021). Both are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence.
+#
+# In the published code the gradient flows into the teacher too, which drags the better output towards the worse one, and someone traced NaN gradients to it. It also averages over padded steps. Ours detaches the teacher and counts valid steps only. `published` does as the paper's code did.
+
+# %%
+#| export
+TEMPERATURE = 8.0
+
+
+def distil(
+    student: Tensor,  # [B,T,C] logits
+    teacher: Tensor,  # [B,T,C] logits
+    frames: Tensor | None = None,  # [B] steps that count; None: all of them
+) -> Tensor:  # a number
+    "How far the student's glosses are from the teacher's, without the blank."
+    wanted = (teacher.float()[..., 1:] / TEMPERATURE).log_softmax(-1)
+    found = (student.float()[..., 1:] / TEMPERATURE).log_softmax(-1)
+    each = (wanted.exp() * (wanted - found)).sum(-1) * TEMPERATURE**2
+    if frames is None:
+        return each.mean()
+    valid = torch.arange(each.shape[1], device=each.device)[None] < frames[:, None]
+    return (each * valid).sum() / valid.sum().clamp(min=1)
+
+
+def signing_loss(
+    outputs: dict[str, Tensor],  # logits [B,T,C]; "X_conv" learns from "X"
+    frames: Tensor,  # [B] steps of the outputs that count
+    labels: Tensor,  # [B,L]
+    lengths: Tensor,  # [B]
+    how: str = "detached",  # or "published"; "none": no distillation
+    weight: float = 25.0,  # of the distillation
+) -> dict[str, Tensor]:
+    "The parts of the training loss: CTC of each output, and distillation of each pair."
+    parts = {f"ctc_{k}": ctc_loss(v, frames, labels, lengths).mean() for k, v in outputs.items()}
+    for name in [] if how == "none" else [k for k in outputs if k.endswith("_conv")]:
+        teacher, valid = outputs[name.removesuffix("_conv")], None
+        if how == "detached":
+            teacher, valid = teacher.detach(), frames
+        parts[f"distil_{name}"] = weight * distil(outputs[name], teacher, valid)
+    return parts
+
+
+# %%
+both = {"final": logits[:2], "final_conv": torch.randn(2, 6, 5, generator=generator)}
+parts = signing_loss(both, frames[:2], labels[:2], lengths[:2])
+test_eq(sorted(parts), ["ctc_final", "ctc_final_conv", "distil_final_conv"])
+test_eq(distil(logits, logits).item(), 0)
+{name: round(value.item(), 3) for name, value in parts.items()}
+
+
+# %% [markdown]
+# ## Reading
+#
+# The simplest reading is **greedy**: the most probable class of each step, repeats merged, blanks dropped. It returns the most probable *path*. The most probable *sentence* may be another one, because many paths read as it. **Prefix beam search** keeps the most probable beginnings of sentences, each with the probability that its last step is a blank, and that it is not.
+
+# %%
+#| export
+def collapse(path: Iterable[int]) -> list[int]:
+    "Read a path: merge repeats, then drop blanks."
+    steps = list(path)
+    return [x for x, before in zip(steps, [0, *steps], strict=False) if x and x != before]
+
+
+def greedy(log_probs: np.ndarray) -> list[int]:
+    "The reading [L] of the most probable path, of log probabilities [T,C]."
+    return collapse(log_probs.argmax(1).tolist())
+
+
+# %% [markdown]
+# In 12 of 20 small cases the greedy reading is the most probable sentence. Here is one where it is not. "1" is read along three paths, and each of them is less probable than two blanks:
+
+# %%
+probs = np.array([[0.6, 0.4], [0.6, 0.4]])
+paths = {(a, b): probs[0, a] * probs[1, b] for a in (0, 1) for b in (0, 1)}
+print({path: (collapse(path), round(float(p), 2)) for path, p in paths.items()})
+test_eq(greedy(np.log(probs)), [])
+
+
+# %% [markdown]
+# A **bigram** knows which gloss follows which in the training sentences. With its help a beam search prefers probable sequences. It is counted from the glosses of the training part, mixed with how often each gloss occurs; number 0 stands for the beginning and the end of a sentence.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Bigram:
+    "How probable a gloss is after another one, counted in training sentences."
+
+    pairs: Counter[tuple[int, int]]
+    classes: int  # with the blank, which stands for the beginning and the end
+
+    @classmethod
+    def of(cls, sentences: Iterable[Sequence[int]], classes: int) -> "Bigram":
+        "Count the pairs in these sentences of numbers."
+        found = [pair for s in sentences for pair in zip([0, *s], [*s, 0], strict=True)]
+        return cls(Counter(found), classes)
+
+    def __post_init__(self) -> None:
+        "Sums over the pairs."
+        before, after = Counter[int](), Counter[int]()
+        for (a, b), count in self.pairs.items():
+            before[a] += count
+            after[b] += count
+        object.__setattr__(self, "_sums", (before, after, sum(after.values())))
+
+    def log(self, before: int, gloss: int) -> float:
+        "The log probability of a gloss (0: the end) after another one (0: the beginning)."
+        firsts, seconds, total = self._sums  # type: ignore[attr-defined]
+        alone = (seconds[gloss] + 0.5) / (total + 0.5 * self.classes)
+        share = (self.pairs[before, gloss] + 2 * alone) / (firsts[before] + 2)
+        return float(np.log(share))
+
+
+# %%
+bigram = Bigram.of([[3, 5, 2], [3, 4, 1], [3, 4, 2]], classes=6)
+after_3 = [np.exp(bigram.log(3, gloss)) for gloss in range(6)]
+print([round(float(p), 2) for p in after_3])
+test_close(sum(after_3), 1)
+assert after_3[4] > after_3[5] > after_3[1]
+
+# %% [markdown]
+# The beams are sentences without an end. In each step only the most probable classes are tried, as many as there are beams: with 3,516 classes all others are hopeless.
+
+# %%
+#| export
+Prefix = tuple[int, ...]
+
+
+def beam_search(
+    log_probs: np.ndarray,  # [T,C] log probabilities
+    width: int = 10,  # sentences that are kept
+    bigram: Bigram | None = None,
+    weight: float = 0.0,  # of the bigram's log probability
+) -> list[int]:  # [L]
+    "The most probable sentence, as far as `width` beginnings are enough to find it."
+
+    def told(prefix: Prefix, gloss: int) -> float:
+        return weight * bigram.log(prefix[-1] if prefix else 0, gloss) if bigram else 0.0
+
+    never = -np.inf
+    language: dict[Prefix, float] = {(): 0.0}  # of each beginning, by the bigram
+    beams: dict[Prefix, tuple[float, float]] = {(): (0.0, never)}  # ends in a blank; in a gloss
+    for step in log_probs.astype(float):
+        found: dict[Prefix, list[float]] = defaultdict(lambda: [never, never])
+        tried = [c for c in np.argsort(-step)[: width + 1].tolist() if c]
+        for prefix, (blank, gloss) in beams.items():
+            both, last = np.logaddexp(blank, gloss), prefix[-1] if prefix else 0
+            found[prefix][0] = np.logaddexp(found[prefix][0], both + step[0])
+            if last:
+                found[prefix][1] = np.logaddexp(found[prefix][1], gloss + step[last])
+            for c in tried:
+                longer = (*prefix, c)
+                if longer not in language:
+                    language[longer] = language[prefix] + told(prefix, c)
+                before = blank if c == last else both  # a repeat needs a blank between
+                found[longer][1] = np.logaddexp(found[longer][1], before + step[c])
+        ranked = sorted(found, key=lambda p: np.logaddexp(*found[p]) + language[p], reverse=True)
+        beams = {prefix: (found[prefix][0], found[prefix][1]) for prefix in ranked[:width]}
+    return list(max(beams, key=lambda p: np.logaddexp(*beams[p]) + language[p] + told(p, 0)))
+
+
+# %%
+test_eq(beam_search(np.log(probs)), [1])
+noisy = np.log(np.array([[0.1, 0.1, 0.1, 0.6, 0.1, 0.0], [0.05, 0.05, 0, 0.1, 0.35, 0.45]]) + 1e-9)
+test_eq(beam_search(noisy), [3, 5])
+test_eq(beam_search(noisy, bigram=bigram, weight=1.0), [3, 4])
+
+# %% [markdown]
+# ## What is learnt without times
+#
+# The gradient shows it. Here two glosses are to be read from ten steps of an untrained output. After each update the probabilities of the blank and of both glosses are drawn. The loss decides by itself when each sign is, and between the signs it learns the blank:
+
+# %%
+torch.manual_seed(1)
+free = (0.1 * torch.randn(1, 10, 3)).requires_grad_()
+shown, places = [], {0: 0, 3: 1, 30: 2}
+for update in range(31):
+    if update in places:
+        shown.append(free.detach()[0].softmax(1))
+    loss = ctc_loss(free, *(torch.tensor(x) for x in ([10], [[1, 2]], [2]))).sum()
+    (gradient,) = torch.autograd.grad(loss, free)
+    free = (free - 2 * gradient).detach().requires_grad_()
+figure, axes = plt.subplots(1, 3, figsize=(9, 2), sharey=True, layout="constrained")
+for axis, p, update in zip(axes, shown, places, strict=True):
+    axis.plot(p, label=["blank", "gloss 1", "gloss 2"])
+    axis.set(title=f"after {update} updates", xlabel="step", ylim=(0, 1))
+axes[0].set_ylabel("probability")
+axes[2].legend()
+plt.show()
+test_eq(greedy(free.detach()[0].log_softmax(1).numpy()), [1, 2])

@@ -1,0 +1,442 @@
+# %% [markdown]
+# # networks
+#
+# > The networks that read signs: TFNet as published, a light baseline, and a small network for tracks of hands, all called alike.
+
+# %%
+#| default_exp signs.networks
+
+# %%
+#| hide
+import tempfile
+
+import matplotlib.pyplot as plt
+from fastcore.test import expect_fail, test_close, test_eq
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from mshnet.core import UserError
+
+# %%
+#| export
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mshnet.core import as_user_error
+from mshnet.weights import find_weights, fit_weights, read_file
+
+
+# %% [markdown]
+# A network of this page gets a clip and the number of its frames, and returns for every fourth frame how probable each gloss is: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
+#
+# ## Time
+#
+# Before the network sees it, the collate repeats the first frame of a clip six times at its left, and its last frame at its right. Two convolutions of five frames take these frames away again, and two poolings halve the length. Of n frames, n / 4 steps are left, rounded up.
+
+# %%
+#| export
+def out_lengths(frames: Tensor) -> Tensor:
+    "Steps that are left of clips of so many frames, after two convolutions and two poolings."
+    half = (frames - 4).div(2, rounding_mode="floor")
+    return (half - 4).div(2, rounding_mode="floor")
+
+
+# %%
+lengths = torch.arange(1, 231)
+padded = (lengths + 3) // 4 * 4 + 12
+test_eq(out_lengths(padded), (lengths + 3) // 4)
+
+
+# %% [markdown]
+# ## A frame
+#
+# Every frame goes through a ResNet-34 (He et al., 2016). Its convolutions have a third axis of one frame in the published weights, so they are convolutions of pictures, and we compute them as such. Before the first stage and after the next three stands a **gate** that looks at three neighbouring frames, four times in a row. It is meant to find what moves. Every value is multiplied by the gate's, which is between 0 and 1.
+
+# %%
+#| export
+class Gate(nn.Module):
+    "Multiply each value by one between 0 and 1 that depends on up to four frames on each side."
+
+    def __init__(self, channels: int, inner: int) -> None:
+        super().__init__()
+        sizes = [channels, inner, inner, inner, channels]
+        for i in range(4):
+            layer = nn.Conv3d(sizes[i], sizes[i + 1], (3, 1, 1), padding=(1, 0, 0))
+            self.add_module(f"conv3d{i + 1}", layer)
+
+    def forward(self, x: Tensor, count: int) -> Tensor:
+        "[B * count,C,H,W], `count` frames of each clip -> the same shape"
+        _, channels, height, width = x.shape
+        clips = x.view(-1, count, channels, height * width).transpose(1, 2)  # [B,C,T,H*W]
+        found = clips
+        for i, layer in enumerate(self.children()):
+            weight = layer.weight.squeeze(-1)
+            found = F.conv2d(found, weight, layer.bias, padding=(1, 0))
+            found = F.leaky_relu(found, 0.01) if i < 3 else torch.sigmoid(found)
+        return (clips * found).transpose(1, 2).reshape(x.shape)
+
+
+class _FrameConv(nn.Conv3d):
+    "A convolution of single frames [N,C,H,W] whose weight has an axis of one frame."
+
+    def __init__(self, before: int, after: int, side: int, stride: int = 1) -> None:
+        super().__init__(before, after, (1, side, side), (1, stride, stride), bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[N,before,H,W] -> [N,after,H / stride,W / stride]"
+        side = self.kernel_size[1]
+        return F.conv2d(x, self.weight.squeeze(2), None, self.stride[1], padding=side // 2)
+
+
+class _Block(nn.Module):
+    "Two convolutions with a shortcut: the basic block of a ResNet."
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = _FrameConv(before, after, 3, stride), nn.BatchNorm2d(after)
+        self.conv2, self.bn2 = _FrameConv(after, after, 3), nn.BatchNorm2d(after)
+        self.downsample: nn.Module | None = None
+        if stride > 1:
+            short = _FrameConv(before, after, 1, stride)
+            self.downsample = nn.Sequential(short, nn.BatchNorm2d(after))
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[N,before,H,W] -> [N,after,H / stride,W / stride]"
+        short = x if self.downsample is None else self.downsample(x)
+        found = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(found + short)
+
+
+class Frames(nn.Module):
+    """Videos to features of their frames, by a ResNet with gates: [B,T,3,H,W] -> [B,8 width,T].
+
+    Published: width 64, blocks 3, 4, 6, 3. Pictures are 0 to 255 (uint8) or -1 to 1.
+    """
+
+    def __init__(
+        self, width: int = 64, blocks: Sequence[int] = (3, 4, 6, 3), gates: bool = True
+    ) -> None:
+        super().__init__()
+        self.out, before = 8 * width, width
+        if gates:
+            self.motorAttention1 = Gate(3, max(4, width // 4))
+        self.conv1, self.bn1 = _FrameConv(3, width, 7, 2), nn.BatchNorm2d(width)
+        for i, count in enumerate(blocks):
+            after = width * 2**i
+            rest = [_Block(after, after, 1) for _ in range(count - 1)]
+            first = _Block(before, after, 2 if i else 1)
+            self.add_module(f"layer{i + 1}", nn.Sequential(first, *rest))
+            if gates and i < 3:
+                self.add_module(f"motorAttention{i + 2}", Gate(after, width))
+            before = after
+        for layer in self.modules():
+            if isinstance(layer, _FrameConv):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, video: Tensor) -> Tensor:
+        "[B,T,3,H,W] -> [B,8 width,T]"
+        size, count = video.shape[:2]
+        x = video.flatten(0, 1)
+        if x.dtype == torch.uint8:
+            x = x.float() / 127.5 - 1
+        for name, layer in self.named_children():
+            x = layer(x, count) if isinstance(layer, Gate) else layer(x)
+            if name == "bn1":
+                x = F.max_pool2d(torch.relu(x), 2)
+        return x.mean((2, 3)).view(size, count, -1).transpose(1, 2)
+
+
+# %% [markdown]
+# Here are the frames of a small network, and its gates at the start: about one half everywhere, because a fresh gate does not know what moves.
+
+# %%
+torch.manual_seed(0)
+small = Frames(width=8, blocks=(1, 1, 1, 1))
+video = torch.randint(0, 256, (2, 16, 3, 32, 32), dtype=torch.uint8)
+test_eq(small(video).shape, (2, 64, 16))
+gate = Gate(3, 4)
+pictures = torch.rand(32, 3, 8, 8) + 0.1
+(gate(pictures, 16) / pictures).mean().item()
+
+
+# %% [markdown]
+# ## A track
+#
+# Where the hands are known, no picture is needed. `Tracks` gets numbers of each frame (positions of both hands, their speeds ...) and mixes neighbouring frames. It costs a thousandth of the ResNet, and it is how we measure on real sentences on a CPU.
+
+# %%
+#| export
+class Tracks(nn.Module):
+    "Numbers of each frame to features of it: [B,T,N] -> [B,width,T]."
+
+    def __init__(self, numbers: int, width: int = 96, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.out = width
+        self.layers = nn.Sequential(
+            *(nn.Conv1d(numbers, width, 5, padding=2), nn.BatchNorm1d(width), nn.ReLU()),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, tracks: Tensor) -> Tensor:
+        "[B,T,N] -> [B,width,T]"
+        found: Tensor = self.layers(tracks.float().transpose(1, 2))
+        return found
+
+
+# %%
+test_eq(Tracks(12, 32)(torch.randn(2, 40, 12)).shape, (2, 32, 40))
+
+
+# %% [markdown]
+# ## A second view
+#
+# The F of TFNet stands for frequency. Its second branch sees the magnitude of a Fourier transform. In the released code the transform goes over the 512 *channels* of each frame, not over time. Others read the paper as "over time". `frequency_axis` has both; `channel` is what the published numbers were made with.
+#
+# A fast transform of complex numbers falls back to the host on a TPU, and the gradient of its magnitude raises an error there. Two matrix products, with cosines and with sines, do the same everywhere. Over time, each clip is transformed by its own length, because the spectrum of a sentence must not depend on the padding.
+
+# %%
+#| export
+def _angles(count: int, periods: Tensor) -> Tensor:  # [len(periods),count,count]
+    "2 pi j k / period, from a remainder, which is exact."
+    place = torch.arange(count, device=periods.device)
+    turns = (place[:, None] * place)[None] % periods[:, None, None]
+    return turns.float() * (2 * math.pi / periods[:, None, None].float())
+
+
+def spectrum(
+    x: Tensor,  # [B,C,T]
+    frames: Tensor,  # [B] that count
+    axis: str = "channel",  # or "time"
+) -> Tensor:  # [B,C,T] float32
+    "Magnitudes of the Fourier transform, divided by its length."
+    with torch.autocast(x.device.type, enabled=False):
+        x = x.float()
+        if axis == "channel":
+            size = torch.full((1,), x.shape[1], device=x.device)
+            angles, values = _angles(x.shape[1], size), x.transpose(1, 2)
+        else:
+            angles, size = _angles(x.shape[2], frames), frames[:, None, None]
+            valid = torch.arange(x.shape[2], device=x.device) < size
+            values = x * valid
+        squares = (values @ angles.cos()).square() + (values @ angles.sin()).square()
+        found = (squares + 1e-12).sqrt() / size
+        return found.transpose(1, 2) if axis == "channel" else found * valid
+
+
+# %%
+x, frames = torch.randn(2, 64, 20), torch.tensor([20, 13])
+test_close(spectrum(x, frames), torch.fft.fft(x, dim=1, norm="forward").abs(), 1e-5)
+over_time = spectrum(x, frames, "time")
+test_close(over_time[1, :, :13], torch.fft.fft(x[1, :, :13], norm="forward").abs(), 1e-5)
+test_eq(over_time[1, :, 13:].abs().max().item(), 0)
+
+# %% [markdown]
+# The magnitudes over channels are symmetric, so half of them are redundant:
+
+# %%
+plt.figure(figsize=(7, 2), layout="constrained")
+plt.plot(spectrum(small(video), torch.tensor([16, 16]))[0, 1:, 0].detach())
+plt.xlabel("frequency, in periods over the channels")
+plt.show()
+
+
+# %% [markdown]
+# ## The sentence
+#
+# Two convolutions look at about a second. A BiLSTM of two layers looks at everything before and after. PyTorch packs sequences of unequal length for it, which a TPU cannot. Instead, each layer runs twice: over the sequence, and over the sequence reversed within its own length. The result is the same, and what lies behind the end of a clip does not reach it.
+
+# %%
+#| export
+class TemporalConv(nn.Module):
+    "Two convolutions of five steps, each followed by a pooling of two: [B,C,T] -> [B,hidden,T']."
+
+    def __init__(self, before: int, hidden: int) -> None:
+        super().__init__()
+        layers = [nn.Conv1d(before, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)]
+        layers += [nn.Conv1d(hidden, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU()]
+        self.temporal_conv = nn.Sequential(*layers, nn.MaxPool1d(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B,C,T] -> [B,hidden,T']"
+        found: Tensor = self.temporal_conv(x)
+        return found
+
+
+class BiLSTM(nn.Module):
+    "A bidirectional LSTM for sequences of unequal length, without packing; zero behind their ends."
+
+    def __init__(self, before: int, hidden: int, layers: int = 2, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(before, hidden // 2, layers, batch_first=True, bidirectional=True)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        "[B,T,before], [B] -> [B,T,hidden]"
+        place = torch.arange(x.shape[1], device=x.device)[None]
+        valid = place < lengths[:, None]
+        turned = torch.where(valid, lengths[:, None] - 1 - place, place)[:, :, None]
+        for layer in range(self.rnn.num_layers):
+            back = x.gather(1, turned.expand(x.shape))
+            ahead, back = self._run(x, f"l{layer}"), self._run(back, f"l{layer}_reverse")
+            x = torch.cat([ahead, back.gather(1, turned.expand(back.shape))], 2)
+            x = self.dropout(x) * valid[:, :, None]
+        return x
+
+    def _run(self, x: Tensor, name: str) -> Tensor:
+        "One layer in one direction."
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        weights = [getattr(self.rnn, f"{kind}_{name}") for kind in kinds]
+        start = x.new_zeros(1, x.shape[0], self.rnn.hidden_size)
+        found: Tensor = torch.lstm(
+            x, [start, start], weights, True, 1, 0.0, self.training, False, True
+        )[0]
+        return found
+
+
+# %%
+lstm, steps, lengths = BiLSTM(7, 12), torch.randn(3, 9, 7), torch.tensor([9, 6, 4])
+packed = lstm.rnn(pack_padded_sequence(steps, lengths, batch_first=True))[0]
+wanted = pad_packed_sequence(packed, batch_first=True)[0]
+test_close(lstm(steps, lengths).detach(), wanted.detach(), 1e-6)
+
+
+# %% [markdown]
+# ## The whole
+#
+# The last layer has one column for each gloss, of length 1. So a gloss that is frequent in training is not preferred for its long column alone. The logits are bounded by the length of the features: with few channels they are too close together, and `scale` multiplies them.
+#
+# `OneBranch` is the design of VAC (Min et al., ICCV 2021): convolutions, then a BiLSTM, and one classifier for the outputs of both. `TwoBranch` is TFNet: a branch for the features, one for their spectrum, and a third classifier for the sum of both BiLSTMs, which alone is used for reading.
+
+# %%
+#| export
+class NormLinear(nn.Module):
+    "Products with columns of length 1, one for each class."
+
+    def __init__(self, before: int, classes: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(torch.empty(before, classes)), scale
+        nn.init.xavier_uniform_(self.weight, gain=nn.init.calculate_gain("relu"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[...,before] -> [...,classes]"
+        return self.scale * (x @ F.normalize(self.weight, dim=0))
+
+
+class OneBranch(nn.Module):
+    "Features, convolutions, a BiLSTM: `network(clip, frames) -> {name: logits [B,T',classes]}`."
+
+    def __init__(
+        self,
+        features: Any,  # `Frames` or `Tracks`
+        classes: int,  # glosses and the blank
+        hidden: int = 1024,
+        layers: int = 2,  # of the BiLSTM
+        dropout: float = 0.0,
+        scale: float = 1.0,  # of the logits
+    ) -> None:
+        super().__init__()
+        self.conv2d, self.conv1d = features, TemporalConv(features.out, hidden)
+        self.temporal_model = BiLSTM(hidden, hidden, layers, dropout)
+        self.classifier1 = NormLinear(hidden, classes, scale)
+
+    def forward(self, clip: Tensor, frames: Tensor) -> dict[str, Tensor]:
+        "[B,T,...], [B] -> logits of both outputs"
+        near = self.conv1d(self.conv2d(clip)).transpose(1, 2)
+        far = self.temporal_model(near, out_lengths(frames))
+        return {"final": self.classifier1(far), "final_conv": self.classifier1(near)}
+
+
+class TwoBranch(nn.Module):
+    """TFNet: features and their spectrum: `network(clip, frames) -> {name: logits [B,T',classes]}`.
+
+    Published: `TwoBranch(Frames(), 3516)`, with 73,274,003 parameters. Its outputs z1 to z5 are
+    time, time_conv, frequency, frequency_conv, final. Source: woshisad159/TFNet 991a1cc.
+    """
+
+    def __init__(
+        self,
+        features: Any,  # `Frames` or `Tracks`
+        classes: int,  # glosses and the blank
+        hidden: int = 1024,
+        layers: int = 2,  # of each BiLSTM
+        dropout: float = 0.0,
+        scale: float = 1.0,  # of the logits
+        frequency_axis: str = "channel",  # or "time"
+    ) -> None:
+        super().__init__()
+        self.conv2d, self.axis = features, frequency_axis
+        self.conv1d = TemporalConv(features.out, hidden)
+        self.conv1d1 = TemporalConv(features.out, hidden)
+        self.temporal_model = BiLSTM(hidden, hidden, layers, dropout)
+        self.temporal_model1 = BiLSTM(hidden, hidden, layers, dropout)
+        made = [NormLinear(hidden, classes, scale) for _ in range(3)]
+        self.classifier1 = self.classifier2 = made[0]
+        self.classifier3 = self.classifier4 = made[1]
+        self.classifier5 = made[2]
+
+    def forward(self, clip: Tensor, frames: Tensor) -> dict[str, Tensor]:
+        "[B,T,...], [B] -> logits of the five outputs"
+        features, lengths = self.conv2d(clip), out_lengths(frames)
+        near = self.conv1d(features).transpose(1, 2)
+        waves = self.conv1d1(spectrum(features, frames, self.axis)).transpose(1, 2)
+        far, far_waves = self.temporal_model(near, lengths), self.temporal_model1(waves, lengths)
+        return {
+            "time": self.classifier1(far),
+            "time_conv": self.classifier2(near),
+            "frequency": self.classifier3(far_waves),
+            "frequency_conv": self.classifier4(waves),
+            "final": self.classifier5(far + far_waves),
+        }
+
+
+# %% [markdown]
+# The published size has the published number of parameters. (The meta device makes it without memory.) VAC with a ResNet-18 has half of them, and a network for tracks is small:
+
+# %%
+def count(network):
+    "The parameters of a network."
+    return sum(weight.numel() for weight in network.parameters())
+
+
+with torch.device("meta"):
+    test_eq(count(TwoBranch(Frames(), 3516)), 73_274_003)
+    vac = OneBranch(Frames(blocks=(2, 2, 2, 2), gates=False), 3516)
+reader = OneBranch(Tracks(12, 48), 113, hidden=96, layers=1, scale=8)
+outputs = reader(torch.randn(2, 52, 12), torch.tensor([52, 36]))
+test_eq({name: tuple(x.shape) for name, x in outputs.items()}["final"], (2, 10, 113))
+print(f"VAC: {count(vac):,}; tracks: {count(reader):,} parameters")
+
+
+# %% [markdown]
+# ## Weights that know pictures
+#
+# The published training begins with a ResNet-34 that was trained on ImageNet. We do not download it: `pretrained` names the file, as torchvision publishes it (`resnet34-....pth`). Its convolutions get their axis of one frame, and its last layer, for the classes of ImageNet, is left out.
+
+# %%
+#| export
+def load_imagenet(
+    frames: Frames,  # of width 64
+    path: str | Path,  # a state dict of torchvision's ResNet with as many blocks
+) -> None:
+    "Give the ResNet the weights of a file; UserError unless they fit."
+    own = frames.state_dict().items()
+    kept = {k: v for k, v in own if "motorAttention" in k or k.endswith("num_batches_tracked")}
+    with as_user_error():
+        found = find_weights(read_file(path)).items()
+        inflated = {k: v.unsqueeze(2) if v.ndim == 4 else v for k, v in found if k[:3] != "fc."}
+        fit_weights(frames, kept | inflated)
+
+
+# %%
+flat = Frames(width=8, blocks=(1, 1, 1, 1), gates=False).state_dict()
+with tempfile.TemporaryDirectory() as tmp:
+    torch.save({k: v.squeeze(2) if v.ndim == 5 else v for k, v in flat.items()}, f"{tmp}/r.pth")
+    load_imagenet(small, f"{tmp}/r.pth")
+    with expect_fail(UserError, contains="conv1.weight is (8, 3, 1, 7, 7), not (16, 3, 1, 7, 7)"):
+        load_imagenet(Frames(width=16, blocks=(1, 1, 1, 1)), f"{tmp}/r.pth")
+test_eq(small.conv1.weight.detach(), flat["conv1.weight"])
