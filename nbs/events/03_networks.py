@@ -79,7 +79,7 @@ class _Neurons(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         "Gradients by the current, the weight and the bias."
         u, weight = ctx.saved_tensors
-        slope = (1 + SLOPE * (u - 1).abs()).pow(-2)
+        slope = (1 + SLOPE * (u - 1).abs()).square().reciprocal()
         own = grads[0] * slope  # through each spike alone
         later = own[-1]
         found = [later]
