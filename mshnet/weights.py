@@ -32,8 +32,11 @@ def fit_weights(
 ) -> None:
     """Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree.
 
-    A model's `foreign` is a regular expression for what published files hold besides its weights.
+    A model's `foreign` is a regular expression for what published files hold besides its weights;
+    its `resize(weights)` makes the parts whose shapes depend on them.
     """
+    if resize := getattr(model, "resize", None):
+        resize(weights)
     own, foreign = model.state_dict(), getattr(model, "foreign", r"(?!)")
     weights = {k: v for k, v in weights.items() if not re.search(foreign, k)}
     want = {k: tuple(v.shape) for k, v in own.items()}
