@@ -426,6 +426,7 @@ def train_step(
         counted = {k: counted[k] + v for k, v in named.items()} if counted else named
         if part is not last:
             device.scaler.scale(loss).backward()
+            device.end_part(model)
     losses.add(counted.pop(""), counted)
     update(device, loss, optimizer, task.config.clip_grad)
 
@@ -447,7 +448,12 @@ def _loss_of(
             loss = loss * share
     return loss, {"": loss.detach()} | {k: v.detach() * share for k, v in parts.items()}
 
-# %% ../nbs/37_train.ipynb #average
+# %% ../nbs/37_train.ipynb #_values_of
+def _values_of(model: torch.nn.Module) -> list[torch.Tensor]:
+    "Weights and buffers; one that two layers share is listed once."
+    return [*model.parameters(), *model.buffers()]
+
+
 def average(
     ema: torch.nn.Module,
     model: torch.nn.Module,
@@ -455,8 +461,7 @@ def average(
 ) -> None:
     "Move averaged weights and buffers towards those of the model."
     with torch.no_grad():
-        pairs = zip(ema.state_dict().values(), model.state_dict().values(), strict=True)
-        for old, new in pairs:
+        for old, new in zip(_values_of(ema), _values_of(model), strict=True):
             if old.is_floating_point():
                 old.lerp_(new, share)
             else:

@@ -18,9 +18,7 @@ from ..core import Settings, UserError, shown, unknown
 class _ClipFields(BaseModel):
     "Recipe settings of the clips."
 
-    signs: int = Field(
-        default=12, ge=2, le=1000, description="glosses of simulated signing, without a data set"
-    )
+    signs: int = Field(default=12, ge=2, le=676, description="glosses of simulated signing")
     sentences: int = Field(
         default=400, ge=8, le=1_000_000, description="simulated training sentences"
     )
@@ -120,11 +118,6 @@ class _NetworkFields(BaseModel):
         le=10,
         description="weight of the bigram of the training glosses in the beam; 0: none",
     )
-    schedule: Literal["cosine", "constant", "steps"] = Field(
-        default="cosine",
-        description="learning rate: falling to lr_end * lr (cosine), constant, or a fifth after "
-        "35/55 and again after 45/55 of the epochs, as published (steps)",
-    )
 
 # %% ../../nbs/signs/01_signs_config.ipynb #_gpu
 _PUBLISHED: dict[str, Any] = {
@@ -195,6 +188,11 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
     )
     eval_every: int = Field(
         default=25, ge=1, le=1_000_000, description="epochs between two scorings"
+    )
+    schedule: Literal["cosine", "constant", "steps"] = Field(  # type: ignore[assignment]
+        default="cosine",
+        description="learning rate: falling to lr_end * lr (cosine), constant, or a fifth after "
+        "35/55 and again after 45/55 of the epochs, as published (steps)",
     )
     lr: float = Field(default=3e-3, gt=0, le=10, description="learning rate")
     clip_grad: float = Field(default=5.0, ge=0, description="largest gradient norm; 0: not clipped")
