@@ -125,13 +125,15 @@ class Tracks(nn.Module):
         super().__init__()
         self.out = width
         self.layers = nn.Sequential(
-            *(nn.Conv1d(numbers, width, 5, padding=2), nn.BatchNorm1d(width), nn.ReLU()),
+            *(nn.Conv1d(numbers, width, 5), nn.BatchNorm1d(width), nn.ReLU()),
             nn.Dropout(dropout),
         )
 
     def forward(self, tracks: Tensor) -> Tensor:
         "[B,T,N] -> [B,width,T]"
-        found: Tensor = self.layers(tracks.float().transpose(1, 2))
+        x = tracks.float().transpose(1, 2)
+        ends = x[:, :, :1].expand(-1, -1, 2), x[:, :, -1:].expand(-1, -1, 2)
+        found: Tensor = self.layers(torch.cat([ends[0], x, ends[1]], 2))
         return found
 
 # %% ../../nbs/signs/04_networks.ipynb #_angles

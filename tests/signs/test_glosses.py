@@ -1,0 +1,136 @@
+"The spelling of glosses, their numbers, and the word error rate."
+
+import csv
+import importlib
+import json
+
+import numpy as np
+import pytest
+from conftest import SHARED
+
+from mshnet.signs.glosses import (
+    Errors,
+    Vocabulary,
+    align,
+    corpus_errors,
+    corpus_scores,
+    count_errors,
+    normalise,
+    show_alignment,
+    split_glosses,
+    without_punctuation,
+)
+
+
+@pytest.fixture(scope="module")
+def labels():
+    "The glosses of CE-CSL's three parts."
+    folder = SHARED / "data" / "ce-csl" / "label"
+    if not folder.is_dir():
+        pytest.skip("needs data/ce-csl; set MSHNET_SHARED to the folder that holds data/")
+    parts = {}
+    for part in ("train", "dev", "test"):
+        with open(folder / f"{part}.csv", encoding="utf-8") as file:
+            parts[part] = [split_glosses(row["Gloss"]) for row in csv.DictReader(file)]
+    return parts
+
+
+def test_the_vocabulary_is_the_published_one(labels):
+    "3,515 glosses with the digest of the published list, all of which occur in training."
+    want = json.loads((SHARED / "golden" / "signs" / "vocabulary.json").read_text())
+    every = Vocabulary.of(x for part in labels.values() for x in part)
+    assert (len(every), every.digest) == (want["size"], want["sha256"])
+    assert all(normalise(text) == spelt for text, spelt in want["examples"])
+    train = Vocabulary.of(labels["train"])
+    assert train == every and not train.outside(labels["test"])
+
+
+def test_punctuation_is_a_sixth_of_the_training_glosses(labels):
+    "The reason for a score without it."
+    every = [gloss for sentence in labels["train"] for gloss in sentence]
+    assert 1 - len(without_punctuation(every)) / len(every) == pytest.approx(0.176, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "spelt"),
+    [
+        ("退1", "退"),
+        ("3小时2", "3小时2"),
+        ("007", "7"),
+        ("帮助(我）写字", "帮助写字"),
+        ("喝[左]", "喝"),
+        ("²", "²"),
+        ("5", "5"),
+        (",", "，"),
+        ("  ", ""),
+        ("（我）", ""),
+    ],
+)
+def test_one_spelling(text, spelt):
+    "Notes go, numbers get shorter, punctuation becomes full-width."
+    assert normalise(text) == spelt
+    assert normalise(spelt) == spelt
+
+
+def test_unknown_glosses_are_counted_and_never_the_blank():
+    "-1 for each of them; 0 is for the blank."
+    vocabulary = Vocabulary.of([["B", "A"], ["A"]])
+    assert vocabulary.encode(["A", "X", "B"]) == [1, -1, 2]
+    assert vocabulary.outside([["A", "X"], ["X"]]) == {"X": 2}
+    assert vocabulary.decode([2, 1]) == ["B", "A"]
+
+
+def pairs(count, seed=0):
+    "Random sentences of few glosses, with many repeats."
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        sizes, glosses = rng.integers([1, 0], 9), int(rng.integers(2, 7))
+        yield tuple([f"g{x}" for x in rng.integers(0, glosses, size)] for size in sizes)
+
+
+def fewest(truth, found):
+    "The fewest changes, in an independent way: one row, no alignment."
+    row = list(range(len(found) + 1))
+    for i, word in enumerate(truth, 1):
+        before, row[0] = row[0], i
+        for j, other in enumerate(found, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (word != other))
+    return row[-1]
+
+
+def test_alignments_are_shortest_and_rebuild_both_sentences():
+    "Every gloss stands in the alignment once, in order."
+    for truth, found in pairs(2000):
+        steps, errors = align(truth, found), count_errors(truth, found)
+        assert [true for kind, true, _ in steps if kind != "I"] == truth
+        assert [word for kind, _, word in steps if kind != "D"] == found
+        assert all((a == b) == (kind == "=") for kind, a, b in steps)
+        assert sum(errors[1:]) == fewest(truth, found)
+        assert errors.insertions - errors.deletions == len(found) - len(truth)
+
+
+def test_counts_equal_jiwer():
+    "Substitutions, deletions and insertions of 10,000 random pairs, and the rate of all."
+    try:
+        jiwer = importlib.import_module("jiwer")
+    except ImportError:
+        pytest.skip("needs jiwer, which counts the same in another way")
+    sample = list(pairs(10_000, seed=1))
+    for truth, found in sample:
+        seen = jiwer.process_words(" ".join(truth), " ".join(found))
+        assert count_errors(truth, found)[1:] == (
+            seen.substitutions, seen.deletions, seen.insertions,
+        )  # fmt: skip
+    both = [[" ".join(sentence) for sentence in side] for side in zip(*sample, strict=True)]
+    assert corpus_errors(sample).wer == pytest.approx(jiwer.process_words(*both).wer)
+
+
+def test_the_scores_of_a_corpus():
+    "Sentences together, on average, and without punctuation; insertions alone can exceed 1."
+    scores = corpus_scores([(["A", "。"], ["B", "。"]), (["A", "B", "C"], [])])
+    assert scores["wer"] == 4 / 5 and scores["sentence_wer"] == 3 / 4
+    assert scores["bare_wer"] == 1
+    assert (scores["substitutions"], scores["deletions"], scores["insertions"]) == (1, 3, 0)
+    assert corpus_errors([(["A"], ["B", "B", "B"])]).wer == 3
+    assert np.isnan(corpus_scores([])["wer"]) and np.isnan(Errors().wer)
+    assert show_alignment(align(["A", "B"], ["A", "C", "D"])) in ("A [B>C] [+D]", "A [+C] [B>D]")
