@@ -210,8 +210,8 @@ class Signs(Task):
         for i, sentence in enumerate(numbers):
             labels[i, : len(sentence)] = sentence
         counts = torch.tensor([len(sentence) for sentence in numbers])
-        values = (np.ascontiguousarray(array), frames, labels)
-        return SignBatch(*map(torch.from_numpy, values), counts, torch.tensor(kept))
+        made = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
+        return SignBatch(made[0], made[1], made[2], counts, torch.tensor(kept))
 
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[np.ndarray, int]:
         "The frames of a clip as the network sees them, and its row: another one if unreadable."
@@ -294,7 +294,7 @@ class Signs(Task):
         if words == set(self.outside):
             raise UserError(
                 f"the weights have the vocabulary of another set: {len(self.vocabulary)} glosses "
-                f"such as {self.vocabulary.words[:1]}, and none of the {len(words)} of {data.source}"
+                f"such as {self.vocabulary.words[0]}, and none of the {len(words)} of {data.source}"
             )
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
@@ -394,7 +394,7 @@ def _seen(
         rows = rescaled(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
     if array.ndim == 2:
         strong = rng is not None and c.augment == "strong"
-        return track_features(warp_tracks(array, len(rows), rng) if strong else array[rows])  # type: ignore[arg-type]
+        return track_features(warp_tracks(array, len(rows), rng) if strong else array[rows])
     room = array.shape[1] - c.crop
     if room < 0:
         raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; write less")

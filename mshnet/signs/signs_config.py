@@ -76,8 +76,8 @@ class _NetworkFields(BaseModel):
     )
     backbone: Literal["published", "small"] = Field(
         default="published",
-        description="network for single frames: ResNet with motion gates, or two convolutions for "
-        "simulated frames",
+        description="network for single frames: ResNet with motion gates, or a narrow one for "
+        "small frames",
     )
     backbone_weights: str = Field(
         default="",
@@ -214,9 +214,8 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
         lines = super().unused(written)
-        of_video = ("backbone", "backbone_weights", "frequency_axis", "scale", "distil", "flip")
-        of_video += ("distil_weight", "frame_size", "crop")
-        other = of_video if self.network == "tracks" else ("augment", "dropout")
+        of_video = ["backbone", "backbone_weights", "frequency_axis", "flip", "frame_size", "crop"]
+        other = of_video if self.network == "tracks" else ["augment", "dropout"]
         lines += [f"{n} is not used with network={self.network}" for n in other if n in written]
         if self.dataset_dir:
             names = [n for n in ("signs", "sentences") if n in written]

@@ -19,7 +19,8 @@ from mshnet.core import UserError
 # %%
 #| export
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mshnet.core import as_user_error
+from mshnet.signs.ctc import Bigram
+from mshnet.signs.glosses import Vocabulary
 from mshnet.weights import find_weights, fit_weights, read_file
 
 
@@ -308,11 +311,11 @@ test_close(lstm(steps, lengths).detach(), wanted.detach(), 1e-6)
 
 
 # %% [markdown]
-# ## The whole
+# ## The words
+#
+# Weights without their vocabulary are useless: number 17 is another gloss in another data set. So a network holds its glosses, and the pairs of its bigram, as integers beside the weights. A network that has no glosses yet takes them, and its number of classes, from the weights that are loaded into it.
 #
 # The last layer has one column for each gloss, of length 1. So a gloss that is frequent in training is not preferred for its long column alone. The logits are bounded by the length of the features: with few channels they are too close together, and `scale` multiplies them.
-#
-# `OneBranch` is the design of VAC (Min et al., ICCV 2021): convolutions, then a BiLSTM, and one classifier for the outputs of both. `TwoBranch` is TFNet: a branch for the features, one for their spectrum, and a third classifier for the sum of both BiLSTMs, which alone is used for reading.
 
 # %%
 #| export
@@ -329,7 +332,51 @@ class NormLinear(nn.Module):
         return self.scale * (x @ F.normalize(self.weight, dim=0))
 
 
-class OneBranch(nn.Module):
+class Reader(nn.Module):
+    "A network that knows which glosses its classes stand for."
+
+    glosses: Tensor  # uint8: the glosses, one a line
+    pairs: Tensor  # int32 [N,3]: pairs of the bigram, and how often each occurs
+
+    def learn(self, vocabulary: Vocabulary, bigram: Bigram | None = None) -> None:
+        "Keep a vocabulary, and a bigram, beside the weights."
+        text = bytearray("\n".join(vocabulary.words).encode())
+        self.register_buffer("glosses", torch.frombuffer(text, dtype=torch.uint8).clone())
+        if bigram:
+            rows = [(*pair, count) for pair, count in sorted(bigram.pairs.items())]
+            self.register_buffer("pairs", torch.tensor(rows, dtype=torch.int32))
+
+    def words(self) -> tuple[Vocabulary | None, Bigram | None]:
+        "The vocabulary and the bigram that were kept, if any."
+        held = dict(self.named_buffers(recurse=False))
+        if "glosses" not in held:
+            return None, None
+        vocabulary = Vocabulary(tuple(bytes(self.glosses.tolist()).decode().split("\n")))
+        if "pairs" not in held:
+            return vocabulary, None
+        pairs = {(a, b): count for a, b, count in self.pairs.tolist()}
+        return vocabulary, Bigram(Counter(pairs), len(vocabulary) + 1)
+
+    def resize(self, weights: Mapping[str, Tensor]) -> None:
+        "Take the classes of weights that are about to be loaded, unless it has glosses already."
+        if self.words()[0] is not None:
+            return
+        for name in {"glosses", "pairs"} & set(weights):
+            self.register_buffer(name, torch.empty_like(weights[name]))
+        new = weights.get("classifier1.weight")
+        for layer in self.modules():
+            if isinstance(layer, NormLinear) and new is not None and new.ndim == 2:
+                layer.weight = nn.Parameter(torch.empty(len(layer.weight), new.shape[1]))
+
+
+# %% [markdown]
+# ## The whole
+#
+# `OneBranch` is the design of VAC (Min et al., ICCV 2021): convolutions, then a BiLSTM, and one classifier for the outputs of both. `TwoBranch` is TFNet: a branch for the features, one for their spectrum, and a third classifier for the sum of both BiLSTMs, which alone is used for reading.
+
+# %%
+#| export
+class OneBranch(Reader):
     "Features, convolutions, a BiLSTM: `network(clip, frames) -> {name: logits [B,T',classes]}`."
 
     def __init__(
@@ -353,7 +400,7 @@ class OneBranch(nn.Module):
         return {"final": self.classifier1(far), "final_conv": self.classifier1(near)}
 
 
-class TwoBranch(nn.Module):
+class TwoBranch(Reader):
     """TFNet: features and their spectrum: `network(clip, frames) -> {name: logits [B,T',classes]}`.
 
     Published: `TwoBranch(Frames(), 3516)`, with 73,274,003 parameters. Its outputs z1 to z5 are
@@ -412,6 +459,16 @@ reader = OneBranch(Tracks(12, 48), 113, hidden=96, layers=1, scale=8)
 outputs = reader(torch.randn(2, 52, 12), torch.tensor([52, 36]))
 test_eq({name: tuple(x.shape) for name, x in outputs.items()}["final"], (2, 10, 113))
 print(f"VAC: {count(vac):,}; tracks: {count(reader):,} parameters")
+
+# %%
+reader = OneBranch(Tracks(12, 48), 4, hidden=96)
+reader.learn(Vocabulary(("BOOK", "JOHN", "READ")), Bigram.of([[2, 3, 1], [2, 1]], 4))
+other = OneBranch(Tracks(12, 48), 2, hidden=96)
+fit_weights(other, reader.state_dict())
+vocabulary, bigram = other.words()
+test_eq((vocabulary.words, bigram.pairs[2, 3]), (("BOOK", "JOHN", "READ"), 1))
+last: NormLinear = other.classifier1
+test_eq((isinstance(other, Reader), last.weight.shape), (True, (96, 4)))
 
 
 # %% [markdown]
