@@ -18,9 +18,7 @@ from ..core import Settings, UserError, shown, unknown
 class _ClipFields(BaseModel):
     "Recipe settings of the clips."
 
-    signs: int = Field(
-        default=12, ge=2, le=1000, description="glosses of simulated signing, without a data set"
-    )
+    signs: int = Field(default=12, ge=2, le=676, description="glosses of simulated signing")
     sentences: int = Field(
         default=400, ge=8, le=1_000_000, description="simulated training sentences"
     )
@@ -78,8 +76,8 @@ class _NetworkFields(BaseModel):
     )
     backbone: Literal["published", "small"] = Field(
         default="published",
-        description="network for single frames: ResNet with motion gates, or two convolutions for "
-        "simulated frames",
+        description="network for single frames: ResNet with motion gates, or a narrow one for "
+        "small frames",
     )
     backbone_weights: str = Field(
         default="",
@@ -119,11 +117,6 @@ class _NetworkFields(BaseModel):
         ge=0,
         le=10,
         description="weight of the bigram of the training glosses in the beam; 0: none",
-    )
-    schedule: Literal["cosine", "constant", "steps"] = Field(
-        default="cosine",
-        description="learning rate: falling to lr_end * lr (cosine), constant, or a fifth after "
-        "35/55 and again after 45/55 of the epochs, as published (steps)",
     )
 
 # %% ../../nbs/signs/01_signs_config.ipynb #_gpu
@@ -196,6 +189,11 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
     eval_every: int = Field(
         default=25, ge=1, le=1_000_000, description="epochs between two scorings"
     )
+    schedule: Literal["cosine", "constant", "steps"] = Field(  # type: ignore[assignment]
+        default="cosine",
+        description="learning rate: falling to lr_end * lr (cosine), constant, or a fifth after "
+        "35/55 and again after 45/55 of the epochs, as published (steps)",
+    )
     lr: float = Field(default=3e-3, gt=0, le=10, description="learning rate")
     clip_grad: float = Field(default=5.0, ge=0, description="largest gradient norm; 0: not clipped")
     ema: float = Field(
@@ -216,9 +214,8 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
         lines = super().unused(written)
-        of_video = ("backbone", "backbone_weights", "frequency_axis", "scale", "distil", "flip")
-        of_video += ("distil_weight", "frame_size", "crop")
-        other = of_video if self.network == "tracks" else ("augment", "dropout")
+        of_video = ["backbone", "backbone_weights", "frequency_axis", "flip", "frame_size", "crop"]
+        other = of_video if self.network == "tracks" else ["augment", "dropout"]
         lines += [f"{n} is not used with network={self.network}" for n in other if n in written]
         if self.dataset_dir:
             names = [n for n in ("signs", "sentences") if n in written]

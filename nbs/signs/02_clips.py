@@ -1,0 +1,486 @@
+# %% [markdown]
+# # clips
+#
+# > Where signed sentences come from: videos in CE-CSL's layout, tables of hand tracks, and simulated signing; and how they become batches.
+
+# %%
+#| default_exp signs.clips
+
+# %%
+#| hide
+import tempfile
+
+import matplotlib.pyplot as plt
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+import csv
+import hashlib
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mshnet.core import UserError, counted, first_line, read_text, resolve
+from mshnet.files import write_atomic
+from mshnet.signs.ctc import least_frames
+from mshnet.signs.glosses import Vocabulary, split_glosses
+from mshnet.task import digits
+
+
+# %% [markdown]
+# A **clip** is a signed sentence: its frames and its glosses. The frames are pictures, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. A clip is read when a batch needs it, because the videos of a data set are larger than any memory. Only its name, its glosses and the number of its frames are known from the start.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Clip:
+    "A signed sentence."
+
+    name: str
+    glosses: tuple[str, ...]
+    frames: int
+    signer: str = ""
+    path: Path = Path()  # a video, or a folder of jpg pictures
+    array: np.ndarray | None = field(default=None, compare=False)  # the frames, if in memory
+
+    def key(self) -> str:
+        "What a fingerprint needs: name, size and label of a file; the bytes in memory."
+        size = hashlib.sha256(self.array.tobytes()).hexdigest() if self.array is not None else ""
+        return f"{self.name} {self.frames} {size} {'/'.join(self.glosses)}"
+
+
+@dataclass(frozen=True)
+class Clips:
+    "A part of a data set."
+
+    name: str  # "train", "val" or "test"
+    source: str  # name of the data set
+    clips: tuple[Clip, ...]
+    size: int = 0  # side of a picture; 0: hand tracks
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        "Name of each clip."
+        return [clip.name for clip in self.clips]
+
+    @cached_property
+    def hash(self) -> str:
+        "Digits that stand for the clips: names, sizes and labels; no video is read for them."
+        return digits([clip.key() for clip in self.clips])
+
+    @cached_property
+    def sentences(self) -> Sequence[tuple[str, ...]]:
+        "The glosses of each clip."
+        return [clip.glosses for clip in self.clips]
+
+    def __len__(self) -> int:
+        "Number of clips."
+        return len(self.clips)
+
+    def read(self, index: int) -> np.ndarray:  # [T,S,S,3] uint8, or [T,6] float32
+        "The frames of a clip; UserError if they cannot be read."
+        clip = self.clips[index]
+        return read_video(clip.path, self.size) if clip.array is None else clip.array
+
+
+# %% [markdown]
+# ## Videos
+#
+# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every picture is resized to a square. A video is decoded by PyAV (`pip install av`). A decoder does not report that a file breaks off, so the frames are compared with the number in its header.
+
+# %%
+#| export
+VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
+_PICTURES = (".jpg", ".jpeg", ".png")
+
+
+def _pictures(folder: Path) -> list[Path]:
+    "The pictures of a folder, in the order of their names."
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in _PICTURES)
+
+
+def _square(picture: Image.Image, size: int) -> np.ndarray:  # [size,size,3] uint8
+    "A picture as a square."
+    picture = picture.convert("RGB")
+    if picture.size != (size, size):
+        picture = picture.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(picture)
+
+
+def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
+    "All frames of a video or a folder of pictures; UserError if one cannot be read."
+    frames, file = [], path
+    if path.is_dir():
+        try:
+            for file in _pictures(path):
+                with Image.open(file) as picture:
+                    frames.append(_square(picture, size))
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UserError(f"{file}: not a readable picture ({first_line(error)})") from None
+    else:
+        for frame in resolve("mshnet.frames:frames_of")(path):
+            if frame.error:
+                raise UserError(f"{path}: {frame.error}")
+            frames.append(_square(Image.fromarray(frame.pixels), size))
+    if not frames:
+        raise UserError(f"{path}: has no frames")
+    return np.stack(frames)
+
+
+def count_frames(path: Path) -> int:
+    "The number of frames, without decoding them: pictures of a folder, or a video's header."
+    if path.is_dir():
+        return len(_pictures(path))
+    try:
+        import av
+    except ImportError:
+        raise UserError("videos need the package av; run: pip install av") from None
+    try:
+        with av.open(str(path)) as video:
+            stream = video.streams.video[0]
+            seconds = (video.duration or 0) / 1_000_000
+            return stream.frames or round(seconds * float(stream.average_rate or 0))
+    except (OSError, ValueError, IndexError) as error:
+        raise UserError(f"{path}: not a readable video ({first_line(error)})") from None
+
+
+# %% [markdown]
+# ## What cannot be learnt
+#
+# A clip without a video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). Here all of them are found before training, with their names: the first one stops the run, or with `on_bad_image=skip` all are counted and left out.
+#
+# The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones.
+
+# %%
+#| export
+def needed_frames(glosses: Sequence[str]) -> int:
+    "The fewest frames from which these glosses can be read."
+    numbers = {gloss: i for i, gloss in enumerate(glosses, 1)}
+    return 4 * (least_frames([numbers[g] for g in glosses]) - 1) + 1
+
+
+def why_not(clip: Clip) -> str:  # empty: it can be learnt
+    "Why a clip cannot be learnt."
+    if not clip.glosses or not all(clip.glosses):
+        return "an empty gloss"
+    if not clip.frames:
+        return f"no video ({clip.path} is missing or empty)"
+    if clip.frames < (least := needed_frames(clip.glosses)):
+        return f"{clip.frames} frames, and its {len(clip.glosses)} glosses need {least}"
+    return ""
+
+
+def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
+    "A part of the clips that can be learnt; UserError at the first that cannot, unless skipped."
+    reasons = {clip.name: reason for clip in clips if (reason := why_not(clip))}
+    if reasons:
+        first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
+        found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
+        if not skip or len(reasons) == len(clips):
+            raise UserError(f"{found}: {first}; repair them, or write --on-bad-image skip")
+        warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
+    kept = tuple(clip for clip in clips if clip.name not in reasons)
+    if not kept:
+        raise UserError(f"{source}: its part {name} has no clips")
+    return Clips(name, source, kept, size)
+
+
+# %%
+test_eq([needed_frames(s) for s in (["A"], ["A", "B"], ["A", "A"])], [1, 5, 9])
+short = Clip("7", ("JOHN", "JOHN"), 8)
+with expect_fail(UserError, contains="1 of 1 clip cannot be used: 7: 8 frames, and its 2 glosses"):
+    usable("train", "mine", [short], 0, skip=True)
+
+# %% [markdown]
+# ## The layouts
+#
+# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos lie in `video/train/A/train-00001.mp4` or, as pictures, in a folder of that name; the authors' own tree has neither `label` nor `video` above. The validation part is called `dev`.
+#
+# Hand tracks are tables: `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, speaker, word, startframe). This is the layout of RWTH-BOSTON-104 in its condensed form. Its glosses are taken as they are.
+
+# %%
+#| export
+PARTS = {"train": "train", "val": "dev", "test": "test"}  # a part, and its name in the files
+TRACKS = "hands_condensed.csv"
+_COLUMNS = ("left-x", "left-y", "right-x", "right-y", "nose-x", "nose-y")
+
+
+def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    "The rows of a table; UserError if it is unreadable, or lacks a column."
+    reader = csv.DictReader(io.StringIO(read_text(path, "table")))
+    missing = [name for name in columns if name not in (reader.fieldnames or [])]
+    if missing:
+        raise UserError(f"{path}: has no column {missing[0]!r}")
+    return [{k: v or "" for k, v in row.items() if k} for row in reader]
+
+
+def _number(text: str, path: Path) -> float:
+    "A number in a table; UserError if it is none."
+    try:
+        value = float(text)
+        if np.isfinite(value):
+            return value
+    except ValueError:
+        pass
+    raise UserError(f"{path}: {text!r} is no number")
+
+
+def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
+    "The tracks of each video in a table: left hand, right hand, nose; x and y in pixels."
+    found: dict[str, list[tuple[float, list[float]]]] = {}
+    rows = _rows(path, _COLUMNS)
+    for i, row in enumerate(rows):
+        values = [_number(row[name], path) for name in _COLUMNS]
+        place = _number(row["frame"], path) if "frame" in row else float(i)
+        found.setdefault(row.get("video", path.stem), []).append((place, values))
+    if not found:
+        raise UserError(f"{path}: has no frames")
+    ordered = {k: sorted(v, key=lambda pair: pair[0]) for k, v in found.items()}
+    return {k: np.array([x for _, x in v], np.float32) for k, v in ordered.items()}
+
+
+def _tracked(folder: Path, name: str) -> list[Clip]:
+    "The clips of a part that has hand tracks."
+    path, tracks = folder / f"{PARTS[name]}_words.csv", read_tracks(folder / TRACKS)
+    words: dict[str, list[tuple[float, str, str]]] = {}
+    for row in _rows(path, ("video", "word", "startframe")):
+        start = _number(row["startframe"], path)
+        words.setdefault(row["video"], []).append(
+            (start, row["word"].strip(), row.get("speaker", ""))
+        )
+    clips, empty = [], np.zeros((0, 6), np.float32)
+    for video, said in words.items():
+        said.sort(key=lambda word: word[0])
+        array = tracks.get(video, empty)
+        glosses = tuple(word for _, word, _ in said)
+        clips.append(Clip(video, glosses, len(array), said[0][2], folder / TRACKS, array))
+    return clips
+
+
+def _label_file(folder: Path, name: str) -> Path:
+    "The table of a part's glosses, in one of both trees."
+    places = [folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv"]
+    return next((path for path in places if path.is_file()), places[0])
+
+
+def read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
+    "Name, signer and glosses of each clip in a table of CE-CSL."
+    rows = _rows(path, ("Number", "Translator", "Gloss"))
+    return [(r["Number"], r["Translator"], tuple(split_glosses(r["Gloss"]))) for r in rows]
+
+
+def _filmed(folder: Path, name: str) -> list[Clip]:
+    "The clips of a part that has videos."
+    tops = [folder / "video" / PARTS[name], folder / PARTS[name]]
+    top = next((path for path in tops if path.is_dir()), tops[0])
+    clips = []
+    for number, signer, glosses in read_labels(_label_file(folder, name)):
+        places = [top / signer / f"{number}{suffix}" for suffix in ("", *VIDEOS)]
+        path = next((p for p in places if p.exists()), places[0])
+        frames = count_frames(path) if path.exists() else 0
+        clips.append(Clip(number, glosses, frames, signer, path))
+    return clips
+
+
+def kind_of(folder: Path) -> str:  # "tracks" or "video"
+    "What a data set holds; UserError if it is none."
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder")
+    if (folder / TRACKS).is_file():
+        return "tracks"
+    if _label_file(folder, "train").is_file() or _label_file(folder, "test").is_file():
+        return "video"
+    raise UserError(f"{folder}: has neither label/train.csv with video/ beside it, nor {TRACKS}")
+
+
+# %% [markdown]
+# ## Simulated signing
+#
+# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The pictures show both hands as blobs in noise.
+
+# %%
+#| export
+SIDE = 24  # of a simulated picture
+_SIGNERS = "ABCDEFGHIJKL"
+
+
+def _alphabet(count: int) -> np.ndarray:  # [count,2,4,2]
+    "The paths of all signs: four points for each hand. The same in every data set."
+    rng = np.random.default_rng(104)
+    return rng.uniform(5, SIDE - 5, (count, 2, 4, 2))
+
+
+def sign_sentence(
+    signs: Sequence[int],  # numbers of the glosses
+    alphabet: np.ndarray,
+    rng: np.random.Generator,
+    signer: int,  # of twelve
+) -> np.ndarray:  # [T,6] float32: left, right, nose; x and y in pixels
+    "The tracks of a simulated sentence."
+    own = np.random.default_rng([104, signer])
+    place, speed = own.normal(0, 1, 2), own.uniform(0.85, 1.15)
+    hands: list[np.ndarray] = []
+    for sign in signs:
+        count = max(4, round(rng.integers(10, 15) * speed))
+        t = np.linspace(0, 3, count)
+        path = [
+            [np.interp(t, range(4), hand[:, axis]) for axis in (0, 1)] for hand in alphabet[sign]
+        ]
+        frames = np.concatenate(path).T  # [count,4]
+        if hands:
+            steps = np.linspace(0, 1, int(rng.integers(3, 6)) + 2)[1:-1, None]
+            hands.append(hands[-1][-1] * (1 - steps) + frames[0] * steps)
+        hands.append(frames)
+    tracks = np.concatenate(hands)
+    tracks = tracks + np.tile(place, 2) + rng.normal(0, 0.25, tracks.shape)
+    nose = np.broadcast_to(np.array([SIDE / 2, SIDE / 4]) + place, (len(tracks), 2))
+    return np.concatenate([tracks, nose], 1).astype(np.float32)
+
+
+def draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [T,24,24,3] uint8
+    "Pictures of simulated tracks: two blobs in noise."
+    at = np.arange(SIDE)
+    pictures = rng.normal(0.1, 0.1, (len(tracks), SIDE, SIDE))
+    for hand, brightness in ((tracks[:, 0:2], 1.0), (tracks[:, 2:4], 0.7)):
+        x, y = (np.exp(-((at - hand[:, axis, None]) ** 2) / 4) for axis in (0, 1))
+        pictures += brightness * y[:, :, None] * x[:, None]
+    grey = (255 * (pictures / 1.3).clip(0, 1)).astype(np.uint8)
+    return np.repeat(grey[..., None], 3, 3)
+
+
+def simulated_clips(
+    name: str,  # "train", "val" or "test"
+    sentences: Sequence[Sequence[str]] | int,  # glosses of each clip, or how many clips
+    signs: int,  # glosses of the language, if a number is given
+    seed: int,
+    video: bool,  # pictures, not tracks
+) -> Clips:
+    "Simulate a part of a data set, in memory."
+    rng = np.random.default_rng([seed, list(PARTS).index(name)])
+    if isinstance(sentences, int):
+        words = [f"SIGN-{chr(65 + i // 26)}{chr(65 + i % 26)}" for i in range(signs)]
+        sentences = [rng.choice(words, rng.integers(2, 6)).tolist() for _ in range(sentences)]
+    else:
+        words = list(Vocabulary.of(sentences).words)
+    alphabet, clips = _alphabet(len(words)), []
+    numbers = {word: i for i, word in enumerate(words)}
+    for i, glosses in enumerate(sentences):
+        signer = int(rng.integers(len(_SIGNERS)))
+        array = sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
+        array = draw_hands(array, rng) if video else array
+        label = f"{PARTS[name]}-{i + 1:05d}"
+        clips.append(Clip(label, tuple(glosses), len(array), _SIGNERS[signer], array=array))
+    return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
+
+
+# %%
+made: Clips = simulated_clips("train", 8, 12, seed=0, video=True)
+clip: Clip = made.clips[0]
+test_eq((len(made), made.read(0).shape[1:]), (8, (24, 24, 3)))
+figure, axes = plt.subplots(1, 10, figsize=(10, 1.3))
+for axis, frame in zip(axes, made.read(0)[::4], strict=False):
+    axis.imshow(frame)
+    axis.axis("off")
+figure.suptitle(" ".join(clip.glosses), size=8)
+plt.show()
+
+
+# %% [markdown]
+# `mshnet data --task signs --write DIR` writes the simulation in CE-CSL's layout, so that the reader of real videos reads it too. If the folder of real labels is at hand (`--dataset-dir`), the sentences are real ones, of the most frequent glosses, and only their videos are simulated.
+
+# %%
+#| export
+def real_sentences(folder: Path, name: str, signs: int) -> list[tuple[str, ...]]:
+    "Sentences of a table of labels that have only its most frequent glosses."
+    sentences = [glosses for _, _, glosses in read_labels(_label_file(folder, name))]
+    train = [glosses for _, _, glosses in read_labels(_label_file(folder, "train"))]
+    counts: dict[str, int] = {}
+    for gloss in (g for sentence in train for g in sentence):
+        counts[gloss] = counts.get(gloss, 0) + 1
+    kept = set(sorted(counts, key=lambda g: (-counts[g], g))[:signs])
+    return [s for s in sentences if s and kept.issuperset(s)]
+
+
+def write_clips(folder: Path, part: Clips) -> int:  # files written
+    "Write a part in CE-CSL's layout: a table of labels, and a folder of jpg for each clip."
+    name, written = PARTS[part.name], 0
+    lines = ["Number,Translator,Chinese Sentences,Gloss,Note"]
+    for i, clip in enumerate(part.clips):
+        lines.append(f"{clip.name},{clip.signer},,{'/'.join(clip.glosses)},simulated")
+        target = folder / "video" / name / clip.signer / clip.name
+        target.mkdir(parents=True, exist_ok=True)
+        for number, frame in enumerate(part.read(i)):
+            file = target / f"{number:05d}.jpg"
+            if not file.exists():
+                buffer = io.BytesIO()
+                Image.fromarray(frame).save(buffer, "JPEG", quality=95)
+                write_atomic(file, buffer.getvalue())
+                written += 1
+    (folder / "label").mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "label" / f"{name}.csv", "\n".join(lines) + "\n")
+    return written + 1
+
+
+# %% [markdown]
+# ## The data of a run
+#
+# `load_clips` makes the parts that a run needs. Hand tracks without a validation part hold out a share of their training sentences.
+
+# %%
+#| export
+_FEWER = {"train": 1, "val": 5, "test": 5}  # simulated sentences: a fifth of the training ones
+
+
+def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
+    "The parts of a run's data, of train, val and test; UserError if a clip cannot be used."
+    wanted = "tracks" if config.network == "tracks" else "video"
+    if not config.dataset_dir:
+        count, video = config.sentences, wanted == "video"
+        return {
+            name: simulated_clips(name, max(count // _FEWER[name], 4), config.signs, 0, video)
+            for name in names
+        }
+    folder = Path(config.dataset_dir).expanduser()
+    if (kind := kind_of(folder)) != wanted:
+        other = "--network tracks" if kind == "tracks" else "--network tfnet, or --preset paper"
+        what = "hand tracks" if kind == "tracks" else "videos"
+        raise UserError(f"{folder} holds {what}, network={config.network} does not: write {other}")
+    source, skip = folder.resolve().name, config.on_bad_image == "skip"
+    size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
+    has_val = _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()
+    found = {}
+    for name in names:
+        if name != "val" or has_val:
+            found[name] = usable(name, source, read(folder, name), size, skip)
+    if "val" in names and not has_val:
+        whole = found["train"].clips
+        order = np.random.default_rng(config.seed).permutation(len(whole))
+        cut = max(1, round(config.val_fraction * len(whole)))
+        for name, rows in (("val", order[:cut]), ("train", order[cut:])):
+            clips = tuple(whole[i] for i in sorted(rows.tolist()))
+            found[name] = Clips(name, source, clips, size)
+    return found
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for name in ("train", "test"):
+        write_clips(Path(tmp), simulated_clips(name, 4, 12, seed=0, video=True))
+    read: Clips = usable("test", "mine", _filmed(Path(tmp), "test"), 24, skip=False)
+    again = simulated_clips("test", 4, 12, seed=0, video=True)
+    test_eq((read.names, read.sentences), (again.names, again.sentences))
+    test_close(read.read(1).astype(float), again.read(1), 40)
+    test_eq(kind_of(Path(tmp)), "video")
+    gone = next((Path(tmp) / "video/test").glob("*/*"))
+    for file in gone.iterdir():
+        file.unlink()
+    with expect_fail(UserError, contains=f"1 of 4 clips cannot be used: {gone.name}: no video"):
+        usable("test", "mine", _filmed(Path(tmp), "test"), 24, skip=False)

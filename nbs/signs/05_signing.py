@@ -1,0 +1,559 @@
+# %% [markdown]
+# # signing
+#
+# > Sign language as a task of the engine: batches of clips, the loss, the reading with all its errors, and glosses for files.
+
+# %%
+#| default_exp signs.signing
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import expect_fail, test_close, test_eq
+
+from mshnet.core import configure
+from mshnet.signs.clips import simulated_clips
+
+# %%
+#| export
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mshnet.core import UserError, as_user_error, counted, read_text, resolve
+from mshnet.device import Device, OneProcess
+from mshnet.signs.clips import (
+    Clips,
+    load_clips,
+    needed_frames,
+    real_sentences,
+    simulated_clips,
+    write_clips,
+)
+from mshnet.signs.ctc import Bigram, beam_search, greedy, signing_loss
+from mshnet.signs.glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
+from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, load_imagenet, out_lengths
+from mshnet.signs.signs_config import SignsConfig
+from mshnet.task import Evaluation, Origin, Program, Task, Values, protocol, score_split
+from mshnet.weights import find_weights, read_file, weights_file
+
+# %% [markdown]
+# ## From a clip to a batch
+#
+# Clips differ in length, and a batch is a rectangle. The collate is the published one: six copies of the first frame before a clip, copies of its last frame behind it, until all have the length of the longest plus 12, rounded up to four. The clip's own length travels along, and everything behind it is masked.
+#
+# A compiler makes a program for each length. So batches are padded to one of a few lengths, which are quantiles of the data.
+
+# %%
+#| export
+LEFT, MORE = 6, 12  # copies of the first frame; frames that a collated clip is longer
+
+
+def padded(frames: int) -> int:
+    "The length of a collated clip: what two convolutions and two poolings need."
+    return -(-frames // 4) * 4 + MORE
+
+
+def collate(
+    clips: Sequence[np.ndarray],  # [T,...] each
+    length: int = 0,  # at least the padded length of the longest; 0: that
+) -> tuple[np.ndarray, np.ndarray]:  # [B,length,...], lengths [B]
+    "Put clips of unequal length into one array."
+    length = length or padded(max(map(len, clips)))
+    place = np.arange(length) - LEFT
+    whole = np.stack([clip[place.clip(0, len(clip) - 1)] for clip in clips])
+    return whole, np.array([padded(len(clip)) for clip in clips])
+
+
+def bucket_lengths(frames: Sequence[int], count: int) -> list[int]:  # padded; 0: none
+    "The few lengths to which batches are padded: quantiles, and the longest."
+    shares = np.linspace(0, 1, count + 1)[1:]
+    return sorted({padded(int(math.ceil(x))) for x in np.quantile(frames, shares)}) if count else []
+
+
+# %%
+clips = [np.arange(7), np.arange(5)]
+together, lengths = collate(clips)
+print(together)
+test_eq((together.shape, lengths.tolist()), ((2, 20), [20, 20]))
+test_eq(bucket_lengths([40, 50, 60, 140], 2), [padded(55), padded(140)])
+
+# %% [markdown]
+# ## Augmentation
+#
+# In training a clip is signed faster or slower: frames are left out or repeated, in order. A video is cropped at a random place, and mirrored only on request.
+#
+# Hand tracks are few, so they are changed more: time is warped smoothly, and each hand is turned, stretched and moved a little. What the network sees of a frame are both hands relative to the nose, their velocities over one and over three frames, and the vector between them. They are never mirrored.
+
+# %%
+#| export
+_PIXELS = 50.0  # a unit of length of tracks, as a share of an image of 195 x 165
+NUMBERS = 14  # of a frame of tracks
+
+
+def rescaled(
+    count: int, least: int, most: int, share: float, rng: np.random.Generator
+) -> np.ndarray:
+    "Which frames stand for a clip that is signed faster or slower, in order."
+    wanted = round(count * rng.uniform(1 - share, 1 + share)) if share else count
+    wanted = min(max(wanted, least, 1), most)
+    if wanted <= count:
+        return np.sort(rng.choice(count, wanted, replace=False))
+    return np.sort(np.concatenate([np.arange(count), rng.choice(count, wanted - count)]))
+
+
+def warp_tracks(
+    tracks: np.ndarray,  # [T,6]
+    length: int,  # of the result
+    rng: np.random.Generator,
+) -> np.ndarray:  # [length,6]
+    "Tracks with time warped, and each hand turned, stretched and moved."
+    knots = np.linspace(0, 1, 6)
+    shift = rng.normal(0, 0.1, 6) * len(tracks) / 6
+    shift[[0, -1]] = 0
+    at = np.linspace(0, 1, length)
+    time = np.sort((at * (len(tracks) - 1) + np.interp(at, knots, shift)).clip(0, len(tracks) - 1))
+    moved = np.stack([np.interp(time, np.arange(len(tracks)), x) for x in tracks.T], 1)
+    nose = np.median(moved[:, 4:], 0)
+    for hand in (slice(0, 2), slice(2, 4)):
+        angle = rng.normal(0, 0.1)
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        stretch, place = np.exp(rng.normal(0, 0.1, 2)), rng.normal(0, 0.05, 2) * _PIXELS
+        moved[:, hand] = (moved[:, hand] - nose) @ turn.T * stretch + nose + place
+    return moved + rng.normal(0, 0.02 * _PIXELS / 2, moved.shape)
+
+
+def track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float32
+    "Both hands relative to the nose, their velocities, and the vector between them."
+    hands = (tracks[:, :4] - np.tile(np.median(tracks[:, 4:], 0), 2)) / _PIXELS
+    found = [hands]
+    for step in (1, 3):
+        wide = np.pad(hands, ((step, step), (0, 0)), mode="edge")
+        found.append((wide[2 * step :] - wide[: -2 * step]) * 3 / step)
+    return np.concatenate([*found, hands[:, :2] - hands[:, 2:]], 1).astype(np.float32)
+
+
+# %%
+rng = np.random.default_rng(0)
+tracks = simulated_clips("train", 4, 12, 0, video=False).read(0)
+test_eq(track_features(warp_tracks(tracks, 40, rng)).shape, (40, NUMBERS))
+test_close(track_features(tracks + 30), track_features(tracks), 1e-5)
+test_eq(len(rescaled(40, 5, 300, 0.2, rng)) in range(32, 49), True)
+
+
+# %% [markdown]
+# ## The task
+#
+# A batch holds everything that the loss needs. The glosses themselves and the bigram are kept in the network, beside its weights, so a file of weights reads a video without its data set.
+
+# %%
+#| export
+class SignBatch(NamedTuple):
+    "Clips with their glosses, in the collated form."
+
+    clip: Tensor  # [B,T,3,S,S] uint8, or [B,T,14] float32
+    frames: Tensor  # [B] collated length of each clip
+    labels: Tensor  # [B,L] numbers of the glosses, padded with 0
+    lengths: Tensor  # [B] glosses of each clip
+    row: Tensor  # [B] index of the clip; -1: filler
+
+
+# %% [markdown]
+# Batches are made of clips of similar length, because padding is wasted work. The clips of an epoch are shuffled, sorted by a length that is changed at random by a quarter, and cut into batches; the batches are shuffled again. For a scoring they are sorted by their length alone.
+
+# %%
+#| export
+class Signs(Task):
+    "Continuous sign language."
+
+    better = ("wer", -1)
+    options = ("decoder", "beam_width", "bigram_weight")
+
+    def __init__(self, config: SignsConfig) -> None:
+        super().__init__(config)
+        self.vocabulary: Vocabulary = Vocabulary(())
+        self.bigram: Bigram | None = None
+        self.outside: tuple[str, ...] = ()  # glosses of val and test without a class
+        self.learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
+        self.buckets: list[int] = []
+        self.longest = 1  # glosses of a sentence
+
+    def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
+        "Clips of a folder, or simulated ones; val where the epoch is chosen on it."
+        held_out = ["val"] if self.config.choose == "val" and "train" in names else []
+        found = load_clips(self.config, [*names, *held_out])
+        if "train" in found:
+            self._learn(found["train"])
+        sentences = [s for part in found.values() for s in part.sentences]
+        self.longest = max(map(len, sentences))
+        stretch = 1 + self.config.rescale
+        frames = [
+            min(self.config.max_frames, math.ceil(clip.frames * (stretch if k == "train" else 1)))
+            for k, part in found.items()
+            for clip in part.clips
+        ]
+        self.buckets = bucket_lengths(frames, self.config.buckets)
+        self._see(sentences)
+        return found
+
+    def _learn(self, train: Clips) -> None:
+        "Take the vocabulary and the pairs of the training part; check weights to start from."
+        words = Vocabulary.of(train.sentences)
+        if self.config.vocabulary:
+            lines = read_text(self.config.vocabulary, "list of glosses").splitlines()
+            words = Vocabulary.of([[line.strip() for line in lines if line.strip()]])
+            if missing := words.outside(train.sentences):
+                raise UserError(
+                    f"{self.config.vocabulary}: lacks {counted(len(missing), 'gloss')}"
+                    f"{'es' * (len(missing) > 1)} of the training part, such as {min(missing)!r}"
+                )
+        numbers = [words.encode(s) for s in train.sentences]
+        self.vocabulary, self.bigram = words, Bigram.of(numbers, len(words) + 1)
+        self.learnt = frozenset(train.sentences)
+        if self.config.weight_path:
+            file = weights_file(self.config.weight_path, "signs")
+            with as_user_error():
+                known = find_weights(read_file(file)).get("glosses")
+            if known is not None and bytes(known.tolist()).decode() != "\n".join(words.words):
+                raise UserError(
+                    f"{file}: its glosses are the vocabulary of another set than the {len(words)} "
+                    "of this one; write --vocabulary FILE, with the glosses of both, for both runs"
+                )
+
+    def _see(self, sentences: Iterable[Sequence[str]]) -> None:
+        "Number the glosses of these sentences that have no class."
+        self.outside = tuple(sorted(self.vocabulary.outside(sentences)))
+
+    @property
+    def words(self) -> Vocabulary:
+        "The glosses of all classes, then those without one, which occur in labels alone."
+        return Vocabulary((*self.vocabulary.words, *self.outside))
+
+    def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
+        "The clips of each batch, of similar length."
+        size, frames = self.config.batch_size, np.array([clip.frames for clip in data.clips])
+        if epoch is None:
+            rows = np.argsort(frames, kind="stable").tolist()
+            return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
+        rng = np.random.default_rng([self.config.seed, epoch])
+        rows = rng.permutation(len(frames))[: len(frames) // size * size]
+        rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
+        return rng.permutation(rows.reshape(-1, size)).tolist()  # type: ignore[no-any-return]
+
+    def batch(self, data: Any, rows: list[int], epoch: int | None) -> SignBatch:
+        "The batch of these clips: changed at random in training, whole in scoring."
+        clips, kept = [], []
+        for row in rows:
+            clip, real = self._clip(data, row, epoch)
+            clips.append(clip)
+            kept.append(real)
+        needed = padded(max(map(len, clips)))
+        array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
+        if array.ndim == 5:
+            array = array.transpose(0, 1, 4, 2, 3)
+        labels = np.zeros((len(rows), self.longest), np.int64)
+        numbers = [self.words.encode(data.sentences[max(row, 0)]) for row in kept]
+        for i, sentence in enumerate(numbers):
+            labels[i, : len(sentence)] = sentence
+        counts = torch.tensor([len(sentence) for sentence in numbers])
+        made = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
+        return SignBatch(made[0], made[1], made[2], counts, torch.tensor(kept))
+
+    def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[np.ndarray, int]:
+        "The frames of a clip as the network sees them, and its row: another one if unreadable."
+        at, c = max(row, 0), self.config
+        for _ in range(len(data)):
+            try:
+                return _seen(data.read(at), data.sentences[at], c, self._rng(at, epoch)), (
+                    at if row >= 0 else -1
+                )
+            except UserError as error:
+                if c.on_bad_image == "stop":
+                    raise
+                warnings.warn(f"left out: {error}", stacklevel=2)
+                at, row = (at + 1) % len(data), row if epoch is not None else -1
+        raise UserError(f"{data.source}: no clip of its part {data.name} can be read")
+
+    def _rng(self, row: int, epoch: int | None) -> np.random.Generator | None:
+        "Random numbers of a training clip; None in a scoring."
+        return None if epoch is None else self.rng(row, epoch)
+
+    def model(self) -> nn.Module:
+        "The network of the settings, with weights drawn from the seed; it knows its glosses."
+        with torch.random.fork_rng(devices=[]), as_user_error():
+            torch.manual_seed(self.config.seed)
+            network = make_network(self.config, max(len(self.vocabulary) + 1, 2))
+        if self.vocabulary.words:
+            network.learn(self.vocabulary, self.bigram)
+        return network
+
+    def loss(self, model: Any, batch: SignBatch, phase: str) -> dict[str, Tensor]:
+        "The CTC losses of all outputs, and the distillation."
+        c, steps = self.config, out_lengths(batch.frames)
+        outputs = model(batch.clip, batch.frames)
+        return signing_loss(outputs, steps, batch.labels, batch.lengths, c.distil, c.distil_weight)
+
+    def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
+        "Log probabilities of each gloss in every fourth frame."
+        logits: Tensor = model(batch.clip, batch.frames)["final"]
+        return logits.float().log_softmax(-1)
+
+    def read(self, log_probs: np.ndarray) -> list[int]:  # [T',C]
+        "The glosses of a clip, by the decoder of the settings."
+        c = self.config
+        if c.decoder == "greedy":
+            return greedy(log_probs)
+        bigram = self.bigram if c.bigram_weight else None
+        return beam_search(log_probs, c.beam_width, bigram, c.bigram_weight)
+
+    def rate(self, step: int, per_epoch: int) -> float:
+        "The learning rate of a step; `steps`: a fifth from 35/55 and again from 45/55 of the run."
+        rate = super().rate(step, per_epoch)
+        if self.config.schedule != "steps":
+            return rate
+        done = step / (self.config.epochs * per_epoch)
+        return float(rate * 0.2 ** ((done >= 35 / 55) + (done >= 45 / 55)))
+
+    def program(self, model: Any) -> Program:
+        "The network as an ONNX file has it: log probabilities of one length of clips."
+        c, count = self.config, padded(self.config.max_frames)
+        noise = torch.Generator().manual_seed(0)
+        clip = torch.randn(2, count, NUMBERS, generator=noise)
+        if c.network != "tracks":
+            clip = torch.randint(0, 256, (2, count, 3, c.crop, c.crop), generator=noise).byte()
+        vocabulary = model.words()[0]
+        note = {
+            "clip": f"{LEFT} copies of the first frame, the frames, copies of the last frame",
+            "frames": f"of the clip, rounded up to a multiple of 4, and {MORE} more",
+            "log_probs": "of every fourth frame, of the blank and of the classes",
+            "classes": vocabulary.words if vocabulary else [],
+        }
+        frames = torch.tensor([count, count // 8 * 4])
+        return Program({"clip": clip, "frames": frames}, ["log_probs"], note, _Final(model))
+
+    def tally(self) -> "SignTally":
+        "An empty count."
+        return SignTally(self)
+
+    def evaluate(
+        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
+    ) -> Evaluation:
+        "The final scores with every sentence; those of the training list apart from the others."
+        self.take_words(model, data)
+        scores: SignScores = score_split(self, model, data, device, phase)
+        named = {data.names[row]: pair for row, pair in scores.pairs.items()}
+        for name, known in (("known", True), ("new", False)) if self.learnt else ():
+            pairs = [pair for pair in named.values() if (tuple(pair[0]) in self.learnt) == known]
+            scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
+        whole = protocol(self, data, scores, device, origin)
+        return SignEvaluation(scores, whole, self.config.model_dump(), named)
+
+    def take_words(self, model: nn.Module, data: Any) -> None:
+        "Take the glosses that a network was trained for; UserError if the data have none of them."
+        known, self.bigram = model.words()  # type: ignore[operator]
+        self.vocabulary = known or self.vocabulary
+        words = {gloss for sentence in data.sentences for gloss in sentence}
+        self._see(data.sentences)
+        if words == set(self.outside):
+            raise UserError(
+                f"the weights have the vocabulary of another set: {len(self.vocabulary)} glosses "
+                f"such as {self.vocabulary.words[0]}, and none of the {len(words)} of {data.source}"
+            )
+
+    def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
+        "The task, how many sentences and glosses, the vocabulary, and how it was read."
+        c, read = self.config, {"decoder": self.config.decoder}
+        if c.decoder == "beam":
+            read |= {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
+        counts = {
+            "vocabulary": len(self.vocabulary),
+            "vocabulary_hash": self.vocabulary.digest[:12],
+        }
+        outside = sum(self.vocabulary.outside(data.sentences).values())
+        return super().protocol(data, scores) | counts | {"outside_vocabulary": outside} | read
+
+    def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
+        "The lines on the data before a run: clips, glosses, lengths."
+        clips = parts["train"].clips
+        frames = [clip.frames for clip in clips]
+        tight = sum(clip.frames < 1.5 * needed_frames(clip.glosses) for clip in clips)
+        lines = super().about(parts, device)
+        lines["glosses"] = f"{len(self.vocabulary)} different in training" + (
+            f"; {len(self.outside)} of the others never occur there" if self.outside else ""
+        )
+        lines["frames"] = f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
+        return lines
+
+    def advice(self, history: list[dict[str, Any]]) -> str:
+        "A line on a run that reads nothing."
+        scores = [entry["scores"] for entry in history if "scores" in entry]
+        if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
+            return ""
+        if len(scores) < 3:
+            return "only blanks are read so far; CTC begins so"
+        return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
+
+    def describe_data(self) -> tuple[str, bool]:
+        "What a folder holds, each part with its glosses."
+        parts, lines = self.splits(), []
+        for name, part in parts.items():
+            words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
+            new = sum(self.vocabulary.outside(part.sentences).values())
+            lines.append(f"{name}: {counted(len(part), 'clip')} of {part.source}, {count} glosses, "
+                         f"{len(words)} different, {new} not in training")  # fmt: skip
+        return "\n".join(lines), True
+
+    def write_data(self, folder: Path) -> str:
+        "Write simulated videos in CE-CSL's layout, of real sentences where dataset_dir has labels."
+        c, written = self.config, 0
+        for name, share in (("train", 1), ("val", 5), ("test", 5)):
+            sentences: Any = max(c.sentences // share, 4)
+            if c.dataset_dir:
+                found = real_sentences(Path(c.dataset_dir).expanduser(), name, c.signs)
+                sentences = found[:sentences]
+            part = simulated_clips(name, sentences, c.signs, c.seed, video=True)
+            written += write_clips(folder, part)
+        return f"{folder}: {written} files written"
+
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
+        "Read videos, folders of pictures, or tables of hand tracks."
+        return resolve("mshnet.signs.reading:read_files")(weights, inputs, **how)
+
+    def report(self, folder: Path) -> None:
+        "Draw some clips of the test part with what was read, the confusions, WER by length."
+        resolve("mshnet.signs.reading:draw_run")(folder, folder / "figures", self.config)
+
+
+# %% [markdown]
+# The small functions that the task calls: the network by its settings, and a clip as the network sees it.
+
+# %%
+#| export
+def make_network(config: SignsConfig, classes: int) -> Any:
+    "The network of the settings; UserError for ImageNet weights that do not fit."
+    c = config
+    if c.network == "tracks":
+        tracks = Tracks(NUMBERS, c.hidden // 2, c.dropout)
+        return OneBranch(tracks, classes, c.hidden, 1, c.dropout, c.scale)
+    if c.backbone == "small":
+        frames = Frames(8, (1, 1, 1, 1), c.network == "tfnet")
+    elif c.network == "tfnet":
+        frames = Frames()
+    else:
+        frames = Frames(blocks=(2, 2, 2, 2), gates=False)
+    if c.backbone_weights:
+        load_imagenet(frames, c.backbone_weights)
+    if c.network == "vac":
+        return OneBranch(frames, classes, c.hidden, 2, scale=c.scale)
+    return TwoBranch(frames, classes, c.hidden, 2, 0.0, c.scale, c.frequency_axis)
+
+
+class _Final(nn.Module):
+    "The output of a network that is read."
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, clip: Tensor, frames: Tensor) -> Tensor:
+        "Log probabilities [B,T',C]."
+        logits: Tensor = self.network(clip, frames)["final"]
+        return logits.float().log_softmax(-1)
+
+
+def _seen(
+    array: np.ndarray,  # [T,S,S,3] or [T,6]
+    glosses: Sequence[str],
+    config: SignsConfig,
+    rng: np.random.Generator | None,  # None: in a scoring
+) -> np.ndarray:  # [T',crop,crop,3] uint8, or [T',14] float32
+    "A clip as the network sees it."
+    c, count = config, len(array)
+    if rng is None:
+        rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
+    else:
+        rows = rescaled(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
+    if array.ndim == 2:
+        strong = rng is not None and c.augment == "strong"
+        return track_features(warp_tracks(array, len(rows), rng) if strong else array[rows])
+    room = array.shape[1] - c.crop
+    if room < 0:
+        raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; write less")
+    top, left = (room // 2, room // 2) if rng is None else rng.integers(room + 1, size=2)
+    array = array[rows, top : top + c.crop, left : left + c.crop]
+    return array[:, :, ::-1] if rng is not None and c.flip and rng.random() < 0.5 else array
+
+
+# %% [markdown]
+# ## Scores
+#
+# The tally decodes each clip and keeps the truth beside what was read. Corpus WER comes first; with the final scores every sentence is stored, with its alignment.
+
+# %%
+#| export
+Pair = tuple[list[str], list[str]]  # the true glosses and those that were read
+
+
+class SignScores(Values):
+    "Scores by name; `pairs` has the sentences, by their row."
+
+    pairs: dict[int, Pair]
+
+    def __str__(self) -> str:
+        "The score line."
+        s = self
+        return (
+            f"WER {s['wer']:.3f} (S {s['substitutions']}, D {s['deletions']}, "
+            f"I {s['insertions']} of {s['words']} glosses)"
+        )
+
+
+class SignTally:
+    "What was read of each clip, by its row."
+
+    def __init__(self, task: Signs) -> None:
+        self.task, self.pairs = task, dict[int, Pair]()
+
+    def add(self, log_probs: Tensor, batch: SignBatch) -> None:
+        "Read a batch, without its filler."
+        words, steps = self.task.words, out_lengths(batch.frames).tolist()
+        for i, row in enumerate(batch.row.tolist()):
+            if row >= 0:
+                truth = words.decode(batch.labels[i, : batch.lengths[i]].tolist())
+                found = self.task.read(log_probs[i, : steps[i]].numpy())
+                self.pairs[row] = truth, words.decode(found)
+
+    def gather(self, ranks: OneProcess) -> None:
+        "Join the clips of all processes."
+        joined = {row: pair for part in ranks.all_gather(self.pairs) for row, pair in part.items()}
+        self.pairs = dict(sorted(joined.items()))
+
+    def scores(self) -> SignScores:
+        "Corpus WER and its parts."
+        scores = SignScores(corpus_scores(list(self.pairs.values())))
+        scores.pairs = self.pairs
+        return scores
+
+
+@dataclass(frozen=True)
+class SignEvaluation(Evaluation):
+    "Scores with every sentence."
+
+    sentences: dict[str, Pair] = field(default_factory=dict)
+
+    def details(self) -> dict[str, Any]:
+        "The sentences, each with its alignment."
+        return {
+            "sentences": [
+                {"name": k, "truth": t, "read": r, "alignment": show_alignment(align(t, r))}
+                for k, (t, r) in self.sentences.items()
+            ]
+        }
