@@ -126,7 +126,11 @@ def signing_loss(
     weight: float = 25.0,  # of the distillation
 ) -> dict[str, Tensor]:
     "The parts of the training loss: CTC of each output, and distillation of each pair."
-    parts = {f"ctc_{k}": ctc_loss(v, frames, labels, lengths).mean() for k, v in outputs.items()}
+    count = len(outputs)
+    repeated = frames.repeat(count), labels.repeat(count, 1), lengths.repeat(count)
+    ctc = ctc_loss(torch.cat(list(outputs.values())), *repeated)  # all outputs at once
+    means = ctc.view(count, -1).mean(1).unbind()
+    parts = {f"ctc_{name}": mean for name, mean in zip(outputs, means, strict=True)}
     for name in [] if how == "none" else [k for k in outputs if k.endswith("_conv")]:
         teacher, valid = outputs[name.removesuffix("_conv")], None
         if how == "detached":
