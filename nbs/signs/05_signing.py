@@ -19,7 +19,7 @@ from mshnet.signs.clips import simulated_clips
 #| export
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -192,8 +192,6 @@ class Signs(Task):
         found = load_clips(self.config, [*names, *held_out])
         if "train" in found:
             self._learn(found["train"])
-        sentences = [s for part in found.values() for s in part.sentences]
-        self.longest = max(map(len, sentences))
         stretch = 1 + self.config.rescale
         frames = [
             min(self.config.max_frames, math.ceil(clip.frames * (stretch if k == "train" else 1)))
@@ -201,7 +199,7 @@ class Signs(Task):
             for clip in part.clips
         ]
         self.buckets = bucket_lengths(frames, self.config.buckets)
-        self._see(sentences)
+        self._see([s for part in found.values() for s in part.sentences])
         return found
 
     def _learn(self, train: Clips) -> None:
@@ -228,8 +226,9 @@ class Signs(Task):
                     "of this one; write --vocabulary FILE, with the glosses of both, for both runs"
                 )
 
-    def _see(self, sentences: Iterable[Sequence[str]]) -> None:
-        "Number the glosses of these sentences that have no class."
+    def _see(self, sentences: Sequence[Sequence[str]]) -> None:
+        "Number the glosses of these sentences that have no class; note the longest sentence."
+        self.longest = max(1, *map(len, sentences), 1)
         self.outside = tuple(sorted(self.vocabulary.outside(sentences)))
 
     @property
