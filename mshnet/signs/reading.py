@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ..core import UserError, counted, read_record, resolve, settings_from
+from ..core import UserError, read_record, resolve, settings_from
 from ..device import open_device
 from ..files import cannot_be_written, write_atomic
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
@@ -210,7 +210,9 @@ def draw_confusions(pairs: Sequence[tuple[list[str], list[str]]], most: int = 14
     axis.imshow(values, cmap="Blues", vmin=0)
     for i, j in zip(*np.nonzero(values), strict=True):
         dark = values[i, j] > values.max() / 2
-        axis.text(j, i, values[i, j], ha="center", va="center", size=7, color="w" if dark else "k")
+        axis.text(
+            j, i, str(values[i, j]), ha="center", va="center", size=7, color="w" if dark else "k"
+        )
     axis.set_xticks(range(len(names)), [*names[:-1], "(missed)"], rotation=90, fontsize=7)
     axis.set_yticks(range(len(names)), [*names[:-1], "(invented)"], fontsize=7)
     axis.set(xlabel="was read", ylabel="ground truth", title="confusions of the test part")
@@ -227,7 +229,7 @@ def draw_lengths(pairs: Sequence[tuple[list[str], list[str]]]) -> Figure:
     for length, inside in sorted(groups.items()):
         wer = corpus_errors(inside).wer
         axis.bar(length, wer, color="#0072B2")
-        axis.text(length, wer, len(inside), ha="center", va="bottom", size=8)
+        axis.text(length, wer, str(len(inside)), ha="center", va="bottom", size=8)
     whole = corpus_errors(pairs).wer
     axis.axhline(whole, color="#D55E00", ls="--", lw=1, label=f"all: {whole:.3f}")
     axis.set(xlabel="glosses of a sentence (above: how many sentences)", ylabel="WER")

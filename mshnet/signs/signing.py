@@ -59,7 +59,7 @@ def collate(
 def bucket_lengths(frames: Sequence[int], count: int) -> list[int]:  # padded; 0: none
     "The few lengths to which batches are padded: quantiles, and the longest."
     shares = np.linspace(0, 1, count + 1)[1:]
-    return sorted({padded(int(math.ceil(x))) for x in np.quantile(frames, shares)}) if count else []
+    return sorted({padded(math.ceil(x)) for x in np.quantile(frames, shares)}) if count else []
 
 # %% ../../nbs/signs/05_signing.ipynb #rescaled
 _PIXELS = 50.0  # a unit of length of tracks, as a share of an image of 195 x 165
@@ -429,9 +429,10 @@ def _seen(
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
     else:
         rows = rescaled(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
+    if array.ndim == 2 and rng is not None and c.augment != "none":
+        return track_features(warp_tracks(array, len(rows), rng))
     if array.ndim == 2:
-        strong = rng is not None and c.augment != "none"
-        return track_features(warp_tracks(array, len(rows), rng) if strong else array[rows])
+        return track_features(array[rows])
     room = array.shape[1] - c.crop
     if room < 0:
         raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; write less")

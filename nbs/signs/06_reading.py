@@ -10,10 +10,9 @@
 #| hide
 import tempfile
 
-from fastcore.test import test_eq
+from fastcore.test import expect_fail, test_eq
 
 from mshnet.core import configure
-from mshnet.signs.clips import simulated_clips, write_clips
 
 # %%
 #| export
@@ -30,7 +29,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from mshnet.core import UserError, counted, read_record, resolve, settings_from
+from mshnet.core import UserError, read_record, resolve, settings_from
 from mshnet.device import open_device
 from mshnet.files import cannot_be_written, write_atomic
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
@@ -253,7 +252,9 @@ def draw_confusions(pairs: Sequence[tuple[list[str], list[str]]], most: int = 14
     axis.imshow(values, cmap="Blues", vmin=0)
     for i, j in zip(*np.nonzero(values), strict=True):
         dark = values[i, j] > values.max() / 2
-        axis.text(j, i, values[i, j], ha="center", va="center", size=7, color="w" if dark else "k")
+        axis.text(
+            j, i, str(values[i, j]), ha="center", va="center", size=7, color="w" if dark else "k"
+        )
     axis.set_xticks(range(len(names)), [*names[:-1], "(missed)"], rotation=90, fontsize=7)
     axis.set_yticks(range(len(names)), [*names[:-1], "(invented)"], fontsize=7)
     axis.set(xlabel="was read", ylabel="ground truth", title="confusions of the test part")
@@ -270,7 +271,7 @@ def draw_lengths(pairs: Sequence[tuple[list[str], list[str]]]) -> Figure:
     for length, inside in sorted(groups.items()):
         wer = corpus_errors(inside).wer
         axis.bar(length, wer, color="#0072B2")
-        axis.text(length, wer, len(inside), ha="center", va="bottom", size=8)
+        axis.text(length, wer, str(len(inside)), ha="center", va="bottom", size=8)
     whole = corpus_errors(pairs).wer
     axis.axhline(whole, color="#D55E00", ls="--", lw=1, label=f"all: {whole:.3f}")
     axis.set(xlabel="glosses of a sentence (above: how many sentences)", ylabel="WER")
@@ -309,10 +310,53 @@ def draw_run(
     save(sheet, folder / "gallery.png")
 
 
+# %% [markdown]
+# A network of one epoch reads nothing yet, but all files are there. Weights of hand tracks read tables; a file that is none of these is one line:
+
 # %%
-config = configure({"task": "signs", "device": "cpu", "epochs": 1, "sentences": 16, "hidden": 32})
+few = {"task": "signs", "network": "tracks", "preset": "", "device": "cpu", "hidden": 32}
+config = configure({**few, "epochs": 1, "sentences": 16, "batch_size": 8, "lr": 0.01})
 with tempfile.TemporaryDirectory() as tmp:
     task = Signs(config)
     parts = task.splits()
-    model = task.model()
-    torch.save({"model": model.state_dict(), "config": config.model_dump()}, f"{tmp}/mine.pt")
+    record = {"config": config.model_dump(), "phase": "full", "epoch": 0, "data": {}}
+    record["best"] = {"epoch": 0, "name": None, "score": None}
+    torch.save({"model": task.model().state_dict(), **record}, f"{tmp}/mine.pt")
+    head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
+    np.savetxt(f"{tmp}/one.csv", parts["test"].read(0), delimiter=",", header=head, comments="")
+    summary: SignSummary = read_files(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
+    test_eq(list(summary.sentences), ["one"])
+    print(sorted(file.name for file in summary.folder.iterdir()))
+    with expect_fail(UserError, contains="these weights read a table of hand tracks (csv)"):
+        find_clips([f"{tmp}/mine.pt"], video=False, size=0)
+    task, model = open_weights(f"{tmp}/mine.pt", decoder="greedy")
+    task.take_words(model, parts["test"])
+
+# %% [markdown]
+# A picture of probabilities as a trained network has them, here made by hand from the truth:
+
+# %%
+tracks, glosses = parts["test"].read(0), parts["test"].sentences[0]
+numbers = task.vocabulary.encode(glosses)
+sharp = np.full((-(-len(tracks) // 4), len(task.vocabulary) + 1), 0.01)
+for i, number in enumerate(numbers):
+    at = (np.arange(len(sharp)) - (i + 0.5) * len(sharp) / len(numbers)) / 1.2
+    sharp[:, number] = np.maximum(sharp[:, number], np.exp(-(at**2)))
+sharp[:, 0] = 1.01 - sharp[:, 1:].max(1)
+figure = Figure(figsize=(8, 3), layout="constrained")
+draw_clip(
+    figure, tracks, np.log(sharp / sharp.sum(1, keepdims=True)), numbers, task, "made by hand"
+)
+figure
+
+# %% [markdown]
+# The other pictures of a run are drawn from what was read, which details.json has. With three sentences and two errors they look like this:
+
+# %%
+three = [(["JOHN", "READ", "BOOK"], ["JOHN", "WRITE", "BOOK"]), (["MARY"], ["MARY"])]
+three.append((["JOHN", "BUY", "CAR"], ["JOHN", "CAR"]))
+draw_lengths(three)
+
+# %%
+draw_run("runs/none", config=config, folder=None)  # a run without sentences has no pictures
+draw_confusions(three)
