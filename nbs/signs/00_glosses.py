@@ -234,7 +234,7 @@ def corpus_scores(
     "Corpus WER with its three parts, the mean WER of sentences, and the WER without punctuation."
     whole = corpus_errors(pairs)
     each = [count_errors(truth, found).wer for truth, found in pairs if truth]
-    bare = corpus_errors([tuple(map(without_punctuation, pair)) for pair in pairs])
+    bare = corpus_errors([(without_punctuation(a), without_punctuation(b)) for a, b in pairs])
     return {
         "wer": whole.wer,
         **whole._asdict(),

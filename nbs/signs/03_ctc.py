@@ -248,9 +248,11 @@ def beam_search(
                     language[longer] = language[prefix] + told(prefix, c)
                 before = blank if c == last else both  # a repeat needs a blank between
                 found[longer][1] = np.logaddexp(found[longer][1], before + step[c])
-        ranked = sorted(found, key=lambda p: np.logaddexp(*found[p]) + language[p], reverse=True)
+        total = {p: np.logaddexp(a, b) + language[p] for p, (a, b) in found.items()}
+        ranked = sorted(found, key=total.__getitem__, reverse=True)
         beams = {prefix: (found[prefix][0], found[prefix][1]) for prefix in ranked[:width]}
-    return list(max(beams, key=lambda p: np.logaddexp(*beams[p]) + language[p] + told(p, 0)))
+    ends = {p: np.logaddexp(a, b) + language[p] + told(p, 0) for p, (a, b) in beams.items()}
+    return list(max(ends, key=ends.__getitem__))
 
 
 # %%

@@ -77,9 +77,9 @@ class Gate(nn.Module):
         _, channels, height, width = x.shape
         clips = x.view(-1, count, channels, height * width).transpose(1, 2)  # [B,C,T,H*W]
         found = clips
-        for i, layer in enumerate(self.children()):
-            weight = layer.weight.squeeze(-1)
-            found = F.conv2d(found, weight, layer.bias, padding=(1, 0))
+        layers: list[Any] = list(self.children())
+        for i, layer in enumerate(layers):
+            found = F.conv2d(found, layer.weight.squeeze(-1), layer.bias, padding=(1, 0))
             found = F.leaky_relu(found, 0.01) if i < 3 else torch.sigmoid(found)
         return (clips * found).transpose(1, 2).reshape(x.shape)
 
