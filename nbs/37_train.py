@@ -252,7 +252,7 @@ def processes_to_start(config: Settings) -> bool:
 def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped it, if one did
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
-    data, last = identity(task, job.parts, device), config.epochs - 1
+    data = identity(task, job.parts, device)
     with (
         tensorboard(folder, not _all_done(config, state) and first_process()) as write_scalars,
         Background(job.mirror.wake) as background,

@@ -62,10 +62,11 @@ class _ClipFields(BaseModel):
         le=0.9,
         description="training clips are signed faster or slower, by at most this share",
     )
-    augment: Literal["strong", "none"] = Field(
-        default="strong",
-        description="strong: hand tracks of training clips are also moved, turned, stretched and "
-        "warped in time",
+    augment: Literal["splice", "warp", "none"] = Field(
+        default="splice",
+        description="hand tracks of training clips: moved, turned, stretched and warped in time "
+        "(warp); also with ends exchanged between sentences that share a gloss, where the times "
+        "of the glosses are known (splice)",
     )
     max_frames: int = Field(
         default=300,

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Clip:
     frames: int
     signer: str = ""
     path: Path = Path()  # a video, or a folder of jpg pictures
+    cuts: tuple[int, ...] = ()  # frames between the glosses, where their times are known
     array: np.ndarray | None = field(default=None, compare=False)  # the frames, if in memory
 
     def key(self) -> str:
@@ -204,7 +206,7 @@ with expect_fail(UserError, contains="1 of 1 clip cannot be used: 7: 8 frames, a
 #
 # `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos lie in `video/train/A/train-00001.mp4` or, as pictures, in a folder of that name; the authors' own tree has neither `label` nor `video` above. The validation part is called `dev`.
 #
-# Hand tracks are tables: `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, speaker, word, startframe). This is the layout of RWTH-BOSTON-104 in its condensed form. Its glosses are taken as they are.
+# Hand tracks are tables: `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, speaker, word, startframe, endframe). This is the layout of RWTH-BOSTON-104 in its condensed form. Its glosses are taken as they are.
 
 # %%
 #| export
@@ -250,18 +252,18 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
 def _tracked(folder: Path, name: str) -> list[Clip]:
     "The clips of a part that has hand tracks."
     path, tracks = folder / f"{PARTS[name]}_words.csv", read_tracks(folder / TRACKS)
-    words: dict[str, list[tuple[float, str, str]]] = {}
-    for row in _rows(path, ("video", "word", "startframe")):
-        start = _number(row["startframe"], path)
-        words.setdefault(row["video"], []).append(
-            (start, row["word"].strip(), row.get("speaker", ""))
-        )
+    found: dict[str, list[tuple[float, float, str, str]]] = {}
+    for row in _rows(path, ("video", "word", "startframe", "endframe")):
+        start, end = (_number(row[name], path) for name in ("startframe", "endframe"))
+        word = (start, end, row["word"].strip(), row.get("speaker", ""))
+        found.setdefault(row["video"], []).append(word)
     clips, empty = [], np.zeros((0, 6), np.float32)
-    for video, said in words.items():
-        said.sort(key=lambda word: word[0])
+    for video, words in found.items():
+        words.sort(key=lambda word: word[0])
         array = tracks.get(video, empty)
-        glosses = tuple(word for _, word, _ in said)
-        clips.append(Clip(video, glosses, len(array), said[0][2], folder / TRACKS, array))
+        glosses, signer = tuple(word for _, _, word, _ in words), words[0][3]
+        cuts = tuple(int(a[1] + b[0]) // 2 for a, b in pairwise(words))
+        clips.append(Clip(video, glosses, len(array), signer, folder / TRACKS, cuts, array))
     return clips
 
 

@@ -8,18 +8,17 @@
 
 # %%
 #| hide
-import tempfile
-
+import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
 from mshnet.core import configure
-from mshnet.signs.clips import simulated_clips
+from mshnet.device import open_device
 
 # %%
 #| export
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,7 +75,7 @@ def collate(
 def bucket_lengths(frames: Sequence[int], count: int) -> list[int]:  # padded; 0: none
     "The few lengths to which batches are padded: quantiles, and the longest."
     shares = np.linspace(0, 1, count + 1)[1:]
-    return sorted({padded(int(math.ceil(x))) for x in np.quantile(frames, shares)}) if count else []
+    return sorted({padded(math.ceil(x)) for x in np.quantile(frames, shares)}) if count else []
 
 
 # %%
@@ -97,6 +96,8 @@ test_eq(bucket_lengths([40, 50, 60, 140], 2), [padded(55), padded(140)])
 #| export
 _PIXELS = 50.0  # a unit of length of tracks, as a share of an image of 195 x 165
 NUMBERS = 14  # of a frame of tracks
+LONGEST = 8  # glosses of a spliced sentence
+SPLICED = 0.6  # share of training clips that are spliced with another one
 
 
 def rescaled(
@@ -141,6 +142,40 @@ def track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float32
     return np.concatenate([*found, hands[:, :2] - hands[:, 2:]], 1).astype(np.float32)
 
 
+# %% [markdown]
+# The network has seen few sentences, and soon knows them by heart. So new ones are made of them. Two sentences that share a gloss exchange their ends there: of `JOHN BUY BOOK` and `WHO BUY CAR` come `JOHN BUY CAR` and `WHO BUY BOOK`. The cut is in the pause before or after the shared gloss, whose time must be known; the table of the training part has it. Test sentences are never cut.
+
+# %%
+#| export
+def shared_glosses(sentences: Sequence[Sequence[str]]) -> dict[str, list[tuple[int, int]]]:
+    "Where each gloss occurs: the row of the sentence, and the place in it."
+    found: dict[str, list[tuple[int, int]]] = {}
+    for row, sentence in enumerate(sentences):
+        for place, gloss in enumerate(sentence):
+            found.setdefault(gloss, []).append((row, place))
+    return found
+
+
+def splice(
+    data: Clips, row: int, places: dict[str, list[tuple[int, int]]], rng: np.random.Generator
+) -> tuple[np.ndarray, tuple[str, ...]]:  # frames, glosses
+    "A clip whose end is that of another one, from a gloss on that both have."
+    clip = data.clips[row]
+    i = int(rng.integers(len(clip.glosses)))
+    others = [place for place in places[clip.glosses[i]] if place[0] != row]
+    if not others:
+        return data.read(row), clip.glosses
+    other, j = others[rng.integers(len(others))]
+    second = data.clips[other]
+    after = int(rng.integers(2))  # 1: cut behind the shared gloss
+    ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
+    frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
+    glosses = clip.glosses[: i + after] + second.glosses[j + after :]
+    if not glosses or len(frames) < needed_frames(glosses) or len(glosses) > LONGEST:
+        return data.read(row), clip.glosses
+    return frames, glosses
+
+
 # %%
 rng = np.random.default_rng(0)
 tracks = simulated_clips("train", 4, 12, 0, video=False).read(0)
@@ -183,6 +218,7 @@ class Signs(Task):
         self.bigram: Bigram | None = None
         self.outside: tuple[str, ...] = ()  # glosses of val and test without a class
         self.learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
+        self.places: dict[str, list[tuple[int, int]]] = {}  # of the training glosses
         self.buckets: list[int] = []
         self.longest = 1  # glosses of a sentence
 
@@ -192,8 +228,6 @@ class Signs(Task):
         found = load_clips(self.config, [*names, *held_out])
         if "train" in found:
             self._learn(found["train"])
-        sentences = [s for part in found.values() for s in part.sentences]
-        self.longest = max(map(len, sentences))
         stretch = 1 + self.config.rescale
         frames = [
             min(self.config.max_frames, math.ceil(clip.frames * (stretch if k == "train" else 1)))
@@ -201,7 +235,7 @@ class Signs(Task):
             for clip in part.clips
         ]
         self.buckets = bucket_lengths(frames, self.config.buckets)
-        self._see(sentences)
+        self._see([s for part in found.values() for s in part.sentences])
         return found
 
     def _learn(self, train: Clips) -> None:
@@ -218,6 +252,8 @@ class Signs(Task):
         numbers = [words.encode(s) for s in train.sentences]
         self.vocabulary, self.bigram = words, Bigram.of(numbers, len(words) + 1)
         self.learnt = frozenset(train.sentences)
+        if self.config.augment == "splice" and any(clip.cuts for clip in train.clips):
+            self.places = shared_glosses(train.sentences)
         if self.config.weight_path:
             file = weights_file(self.config.weight_path, "signs")
             with as_user_error():
@@ -228,8 +264,9 @@ class Signs(Task):
                     "of this one; write --vocabulary FILE, with the glosses of both, for both runs"
                 )
 
-    def _see(self, sentences: Iterable[Sequence[str]]) -> None:
-        "Number the glosses of these sentences that have no class."
+    def _see(self, sentences: Sequence[Sequence[str]]) -> None:
+        "Number the glosses of these sentences that have no class; note the longest sentence."
+        self.longest = max(LONGEST, *map(len, sentences))
         self.outside = tuple(sorted(self.vocabulary.outside(sentences)))
 
     @property
@@ -250,31 +287,30 @@ class Signs(Task):
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> SignBatch:
         "The batch of these clips: changed at random in training, whole in scoring."
-        clips, kept = [], []
-        for row in rows:
-            clip, real = self._clip(data, row, epoch)
-            clips.append(clip)
-            kept.append(real)
+        made = [self._clip(data, row, epoch) for row in rows]
+        clips, glosses, kept = zip(*made, strict=True)
         needed = padded(max(map(len, clips)))
         array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
         if array.ndim == 5:
             array = array.transpose(0, 1, 4, 2, 3)
         labels = np.zeros((len(rows), self.longest), np.int64)
-        numbers = [self.words.encode(data.sentences[max(row, 0)]) for row in kept]
+        numbers = [self.words.encode(sentence) for sentence in glosses]
         for i, sentence in enumerate(numbers):
             labels[i, : len(sentence)] = sentence
+        tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
         counts = torch.tensor([len(sentence) for sentence in numbers])
-        made = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
-        return SignBatch(made[0], made[1], made[2], counts, torch.tensor(kept))
+        return SignBatch(tensors[0], tensors[1], tensors[2], counts, torch.tensor(kept))
 
-    def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[np.ndarray, int]:
-        "The frames of a clip as the network sees them, and its row: another one if unreadable."
+    def _clip(
+        self, data: Any, row: int, epoch: int | None
+    ) -> tuple[np.ndarray, tuple[str, ...], int]:  # frames, glosses, row
+        "A clip as the network sees it; if it cannot be read, the next one, or in scoring filler."
         at, c = max(row, 0), self.config
         for _ in range(len(data)):
+            rng = None if epoch is None else self.rng(at, epoch)
             try:
-                return _seen(data.read(at), data.sentences[at], c, self._rng(at, epoch)), (
-                    at if row >= 0 else -1
-                )
+                frames, glosses = self._frames(data, at, rng)
+                return _seen(frames, glosses, c, rng), glosses, at if row >= 0 else -1
             except UserError as error:
                 if c.on_bad_image == "stop":
                     raise
@@ -282,9 +318,13 @@ class Signs(Task):
                 at, row = (at + 1) % len(data), row if epoch is not None else -1
         raise UserError(f"{data.source}: no clip of its part {data.name} can be read")
 
-    def _rng(self, row: int, epoch: int | None) -> np.random.Generator | None:
-        "Random numbers of a training clip; None in a scoring."
-        return None if epoch is None else self.rng(row, epoch)
+    def _frames(
+        self, data: Any, row: int, rng: np.random.Generator | None
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        "The frames and glosses of a clip; in training sometimes spliced with another one."
+        if rng is None or not self.places or rng.random() > SPLICED:
+            return data.read(row), data.sentences[row]
+        return splice(data, row, self.places, rng)
 
     def model(self) -> nn.Module:
         "The network of the settings, with weights drawn from the seed; it knows its glosses."
@@ -481,9 +521,10 @@ def _seen(
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
     else:
         rows = rescaled(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
+    if array.ndim == 2 and rng is not None and c.augment != "none":
+        return track_features(warp_tracks(array, len(rows), rng))
     if array.ndim == 2:
-        strong = rng is not None and c.augment == "strong"
-        return track_features(warp_tracks(array, len(rows), rng) if strong else array[rows])
+        return track_features(array[rows])
     room = array.shape[1] - c.crop
     if room < 0:
         raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; write less")
@@ -557,3 +598,38 @@ class SignEvaluation(Evaluation):
                 for k, (t, r) in self.sentences.items()
             ]
         }
+
+
+# %% [markdown]
+# Simulated hand tracks through all of it. A network that was just made reads nonsense, and every error of it is counted. Test data with other glosses than the network knows are refused:
+
+# %%
+few = {"task": "signs", "network": "tracks", "preset": "", "device": "cpu", "hidden": 32}
+config = configure({**few, "sentences": 40, "batch_size": 8})
+task, device = Signs(config), open_device("cpu", "fp32")
+parts = task.splits()
+model: OneBranch = task.model()
+batch: SignBatch = task.batch(parts["train"], task.plan(parts["train"], 0)[0], 0)
+losses = task.loss(model, batch, "full")
+test_eq(sorted(losses), ["ctc_final", "ctc_final_conv", "distil_final_conv"])
+evaluation: SignEvaluation = task.evaluate(model, parts["test"], device, "full", Origin("none"))
+scores: SignScores = evaluation.scores
+test_eq(scores["words"], sum(map(len, parts["test"].sentences)))
+print(scores, evaluation.details()["sentences"][0]["alignment"], sep="\n")
+other = simulated_clips("test", [("THIS", "THAT")], 2, 0, video=False)
+with expect_fail(UserError, contains="the weights have the vocabulary of another set"):
+    task.take_words(model, other)
+
+# %% [markdown]
+# The network sees seven clips of one sentence differently in every epoch. Here are the heights of the right hand:
+
+# %%
+plt.figure(figsize=(7, 2.2), layout="constrained")
+for epoch in range(7):
+    plt.plot(-task.batch(parts["train"], [0], epoch).clip[0, :, 3], lw=1)
+plt.plot(-task.batch(parts["train"], [0], None).clip[0, :, 3], "k", lw=2, label="as recorded")
+plt.xlabel("frame")
+plt.legend()
+plt.show()
+test_eq(type(task.tally()), SignTally)
+test_eq(make_network(config, 13).classifier1.weight.shape, (32, 13))
