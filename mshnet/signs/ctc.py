@@ -72,7 +72,7 @@ def distil(
     if frames is None:
         return each.mean()
     valid = torch.arange(each.shape[1], device=each.device)[None] < frames[:, None]
-    return (each * valid).sum() / valid.sum().clamp(min=1)
+    return ((each * valid).sum(1) / frames).mean()  # clips weigh the same, in parts of a batch too
 
 
 def signing_loss(
@@ -172,4 +172,4 @@ def beam_search(
         ranked = sorted(found, key=total.__getitem__, reverse=True)
         beams = {prefix: (found[prefix][0], found[prefix][1]) for prefix in ranked[:width]}
     ends = {p: np.logaddexp(a, b) + language[p] + told(p, 0) for p, (a, b) in beams.items()}
-    return list(max(ends, key=ends.__getitem__))
+    return list(max((total, prefix) for prefix, total in ends.items())[1])

@@ -12,7 +12,14 @@ from mshnet.xla import host_operations, xla_counts
 
 folder, device = Path(sys.argv[1]), sys.argv[2]
 settings = {"network": "tracks", "hidden": 16, "signs": 4, "sentences": 32, "dropout": 0.0}
-settings |= {"epochs": 3, "eval_every": 1, "batch_size": 8, "buckets": 2, "rescale": 0.0}
+settings |= {
+    "epochs": 3,
+    "eval_every": 1,
+    "batch_size": 8,
+    "buckets": 2,
+    "rescale": 0.0,
+    "max_frames": 36,
+}
 settings |= {"scale": 8.0, "distil_weight": 1.0, "lr": 1e-3, "precision": "fp32", "ema": 0.5}
 config = SignsConfig(**settings, device=device, output_dir=str(folder / "run"))
 Signs.report = lambda *_: None  # no pictures
