@@ -85,7 +85,7 @@ class _NetworkFields(BaseModel):
         description="file of ImageNet weights of ResNet-34 (tfnet) or ResNet-18 (vac); empty: none",
     )
     hidden: int = Field(
-        default=256, ge=16, le=8192, multiple_of=16, description="values of the BiLSTM, both ways"
+        default=128, ge=16, le=8192, multiple_of=16, description="values of the BiLSTM, both ways"
     )
     frequency_axis: Literal["channel", "time"] = Field(
         default="channel",
@@ -93,14 +93,14 @@ class _NetworkFields(BaseModel):
     )
     dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout of the tracks network")
     scale: float = Field(
-        default=1.0,
+        default=4.0,
         gt=0,
         le=1000,
         description="factor of the logits of normalised classifiers; 1: as published, small "
-        "networks need about 8",
+        "networks need 4 to 8",
     )
     distil: Literal["detached", "published", "none"] = Field(
-        default="detached",
+        default="none",
         description="distillation of the BiLSTM into the convolution: towards a fixed teacher, "
         "with gradients into the teacher (as published), or none",
     )
@@ -114,7 +114,7 @@ class _NetworkFields(BaseModel):
         default=10, ge=1, le=1000, description="beginnings of sentences that the beam keeps"
     )
     bigram_weight: float = Field(
-        default=0.0,
+        default=0.3,
         ge=0,
         le=10,
         description="weight of the bigram of the training glosses in the beam; 0: none",
@@ -127,6 +127,9 @@ _PUBLISHED: dict[str, Any] = {
     "crop": 224,
     "max_frames": 230,
     "hidden": 1024,
+    "scale": 1.0,
+    "distil": "detached",
+    "bigram_weight": 0.0,
     "optimizer": "adam",
     "lr": 1e-4,
     "schedule": "steps",
@@ -159,6 +162,7 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
             "backbone": "small",
             "hidden": 96,
             "scale": 8.0,
+            "distil": "detached",
             "distil_weight": 1.0,
             "batch_size": 8,
             "lr": 1.5e-3,
@@ -185,10 +189,10 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
         "chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
     )
     epochs: int = Field(
-        default=250, ge=1, le=1_000_000, description="passes over the training data"
+        default=200, ge=1, le=1_000_000, description="passes over the training data"
     )
     eval_every: int = Field(
-        default=25, ge=1, le=1_000_000, description="epochs between two scorings"
+        default=50, ge=1, le=1_000_000, description="epochs between two scorings"
     )
     schedule: Literal["cosine", "constant", "steps"] = Field(  # type: ignore[assignment]
         default="cosine",
@@ -221,6 +225,8 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
         if self.dataset_dir:
             names = [n for n in ("signs", "sentences") if n in written]
             lines += [f"{name} is not used with a dataset_dir" for name in names]
+        if self.distil == "none" and "distil_weight" in written:
+            lines.append("distil_weight is not used with distil=none")
         if self.decoder == "greedy":
             names = [n for n in ("beam_width", "bigram_weight") if n in written]
             lines += [f"{name} is not used with decoder=greedy" for name in names]

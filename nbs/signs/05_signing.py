@@ -611,7 +611,7 @@ parts = task.splits()
 model: OneBranch = task.model()
 batch: SignBatch = task.batch(parts["train"], task.plan(parts["train"], 0)[0], 0)
 losses = task.loss(model, batch, "full")
-test_eq(sorted(losses), ["ctc_final", "ctc_final_conv", "distil_final_conv"])
+test_eq(sorted(losses), ["ctc_final", "ctc_final_conv"])
 evaluation: SignEvaluation = task.evaluate(model, parts["test"], device, "full", Origin("none"))
 scores: SignScores = evaluation.scores
 test_eq(scores["words"], sum(map(len, parts["test"].sentences)))

@@ -1,0 +1,291 @@
+"Clips: the layouts that are read, what cannot be used, collate, buckets, simulation."
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from conftest import SHARED
+from PIL import Image
+
+from mshnet.core import UserError, configure
+from mshnet.signs.clips import (
+    Clip,
+    count_frames,
+    load_clips,
+    needed_frames,
+    read_labels,
+    read_tracks,
+    read_video,
+    real_sentences,
+    simulated_clips,
+    usable,
+    write_clips,
+)
+from mshnet.signs.glosses import Vocabulary
+from mshnet.signs.signing import (
+    bucket_lengths,
+    collate,
+    padded,
+    rescaled,
+    shared_glosses,
+    splice,
+    track_features,
+)
+from mshnet.signs.signs_config import SignsConfig
+
+GOLDEN, BOSTON = SHARED / "golden/signs", SHARED / "data/boston104"
+LABELS = SHARED / "data/ce-csl"
+needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"{GOLDEN} is absent")
+needs_boston = pytest.mark.skipif(not BOSTON.is_dir(), reason=f"{BOSTON} is absent")
+needs_labels = pytest.mark.skipif(not LABELS.is_dir(), reason=f"{LABELS} is absent")
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    "A small simulated data set in CE-CSL's layout."
+    folder = tmp_path_factory.mktemp("signs") / "mine"
+    for name, count in (("train", 12), ("val", 3), ("test", 4)):
+        write_clips(folder, simulated_clips(name, count, 4, seed=0, video=True))
+    return folder
+
+
+def settings(folder, **more):
+    "Settings of a run on a folder of videos."
+    return SignsConfig(preset="quick", dataset_dir=str(folder), device="cpu", **more)
+
+
+def copied(folder, tmp_path):
+    "A copy that a test may damage."
+    import shutil
+
+    shutil.copytree(folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@needs_golden
+def test_collate_is_the_published_one():
+    "The law of lengths, and which frame stands where."
+    golden = np.load(GOLDEN / "collate.npz")
+    for longest, length, first, half in golden["law"].tolist():
+        clips = [np.zeros(longest), np.zeros(max(longest // 2, 1))]
+        whole, lengths = collate(clips)
+        assert whole.shape[1] == length
+        assert lengths.tolist()[0] == first
+        if longest > 1:
+            assert lengths.tolist()[1] == half
+    whole, _ = collate([np.arange(7), np.arange(5)])
+    assert np.array_equal(whole, golden["frames_7_and_5"])
+
+
+def test_few_lengths():
+    "At most as many as asked for; each clip fits into one; 0: none."
+    frames = list(range(30, 200, 7))
+    for count in (1, 2, 4):
+        buckets = bucket_lengths(frames, count)
+        assert len(buckets) <= count and buckets[-1] >= padded(max(frames))
+    assert bucket_lengths(frames, 0) == []
+
+
+def test_pictures_and_videos_are_one(tmp_path, videos):
+    "A folder of jpg and an mp4 of the same clip."
+    av = pytest.importorskip("av")
+    folder = next((videos / "video/test").glob("*/*"))
+    frames = read_video(folder, 24)
+    assert frames.shape == (count_frames(folder), 24, 24, 3)
+    path = tmp_path / "clip.mp4"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("mpeg4", rate=25, options={"qscale": "1"})
+        stream.width = stream.height = 48
+        for frame in frames:
+            big = np.asarray(Image.fromarray(frame).resize((48, 48)))
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(big))))
+        out.mux(stream.encode())
+    assert count_frames(path) == len(frames)
+    again = read_video(path, 24)
+    assert again.shape == frames.shape
+    assert np.abs(again.astype(float) - frames).mean() < 18  # lossy
+
+
+def test_a_video_that_breaks_off(tmp_path, videos):
+    "One line with its name; never fewer frames in silence."
+    av = pytest.importorskip("av")
+    path = tmp_path / "clip.mp4"
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as out:
+        stream = out.add_stream("mpeg4", rate=25)
+        stream.width = stream.height = 64
+        rng = np.random.default_rng(0)
+        for _ in range(60):
+            picture = rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+        out.mux(stream.encode())
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match=r"clip\.mp4: .*(breaks off|damaged|from frame)"):
+        read_video(path, 32)
+
+
+def test_the_layout_is_read_back(videos):
+    "Names, signers, glosses, frames; a fingerprint without reading a video."
+    found = load_clips(settings(videos), ["train", "val", "test"])
+    made = simulated_clips("train", 12, 4, seed=0, video=True)
+    assert found["train"].sentences == made.sentences
+    assert [c.signer for c in found["train"].clips] == [c.signer for c in made.clips]
+    assert [c.frames for c in found["train"].clips] == [c.frames for c in made.clips]
+    assert found["val"].name == "val" and len(found["val"]) == 3
+    assert len(found["train"].hash) == 12 and found["train"].hash != found["test"].hash
+
+
+@pytest.mark.parametrize(
+    "label, reason",
+    [
+        ("//", "an empty gloss"),
+        ("/".join("ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGH"), "glosses need"),
+    ],
+)
+def test_clips_that_cannot_be_learnt(tmp_path, videos, label, reason):
+    "They stop a run, or are counted and left out."
+    folder = copied(videos, tmp_path)
+    table = folder / "label/train.csv"
+    rows = list(csv.reader(table.read_text().splitlines()))
+    rows[1][3] = label
+    table.write_text("\n".join(",".join(row) for row in rows) + "\n")
+    with pytest.raises(
+        UserError, match=f"train: 1 of 12 clips cannot be used: train-00001.*{reason}"
+    ):
+        load_clips(settings(folder), ["train"])
+    with pytest.warns(UserWarning, match="1 of 12 clips cannot be used and are left out"):
+        found = load_clips(settings(folder, on_bad_image="skip"), ["train"])
+    assert len(found["train"]) == 11
+
+
+def test_a_label_without_a_video(tmp_path, videos):
+    "It is named; skip counts it."
+    folder = copied(videos, tmp_path)
+    gone = next((folder / "video/test").glob("*/*"))
+    gone.rename(folder / "elsewhere")
+    with pytest.raises(UserError, match=f"{gone.name}: no video"):
+        load_clips(settings(folder), ["test"])
+    with pytest.warns(UserWarning, match="left out"):
+        assert len(load_clips(settings(folder, on_bad_image="skip"), ["test"])["test"]) == 3
+
+
+def test_wrong_folders(tmp_path, videos):
+    "One line each, with the remedy."
+    with pytest.raises(UserError, match="there is no such folder"):
+        load_clips(settings(tmp_path / "none"), ["train"])
+    with pytest.raises(UserError, match="has neither label/train.csv"):
+        load_clips(settings(tmp_path), ["train"])
+    with pytest.raises(UserError, match="holds videos, network=tracks does not: write --network"):
+        load_clips(SignsConfig(dataset_dir=str(videos)), ["train"])
+    (tmp_path / "hands_condensed.csv").write_text("video,frame\n1,2\n")
+    with pytest.raises(UserError, match="has no column 'left-x'"):
+        read_tracks(tmp_path / "hands_condensed.csv")
+    (tmp_path / "h.csv").write_text("left-x,left-y,right-x,right-y,nose-x,nose-y\n1,2,3,4,5,x\n")
+    with pytest.raises(UserError, match="'x' is no number"):
+        read_tracks(tmp_path / "h.csv")
+
+
+def test_needed_frames():
+    "A step for each gloss, one more between equal ones; four frames a step."
+    assert [needed_frames(list(s)) for s in ("A", "AB", "AA", "AABB")] == [1, 5, 9, 21]
+    with pytest.raises(UserError, match="its part train has no clips"):
+        usable("train", "mine", [], 0, skip=True)
+
+
+@needs_boston
+def test_the_real_sentences_of_boston():
+    "161 and 40 sentences, 112 glosses, one of the test part outside."
+    found = load_clips(SignsConfig(dataset_dir=str(BOSTON)), ["train", "test"])
+    train, test = found["train"], found["test"]
+    assert (len(train), sum(map(len, train.sentences))) == (161, 710)
+    assert (len(test), sum(map(len, test.sentences))) == (40, 178)
+    words = Vocabulary.of(train.sentences)
+    assert (len(words), dict(words.outside(test.sentences))) == (112, {"MUST": 1})
+    assert sum(tuple(s) in set(train.sentences) for s in test.sentences) == 26
+    assert all(len(c.cuts) == len(c.glosses) - 1 for c in train.clips)
+    assert sum(c.frames for c in (*train.clips, *test.clips)) == 15_746
+    held = load_clips(SignsConfig(dataset_dir=str(BOSTON), choose="val"), ["train", "val"])
+    assert (len(held["train"]), len(held["val"])) == (129, 32)
+
+
+@needs_boston
+def test_splices_are_sentences_of_both():
+    "Each begins like one sentence and ends like another one, and is long enough."
+    train = load_clips(SignsConfig(dataset_dir=str(BOSTON)), ["train"])["train"]
+    places, rng, new = shared_glosses(train.sentences), np.random.default_rng(0), 0
+    for row in range(len(train)):
+        frames, glosses = splice(train, row, places, rng)
+        assert len(frames) >= needed_frames(glosses) and frames.shape[1] == 6
+        new += glosses not in train.sentences
+    assert new > 20
+
+
+@needs_labels
+@needs_golden
+def test_the_real_labels_of_ce_csl(tmp_path):
+    "3,515 glosses; videos of real sentences can be simulated."
+    wanted = json.loads((GOLDEN / "vocabulary.json").read_text())
+    sentences = [glosses for _, _, glosses in read_labels(LABELS / "label/train.csv")]
+    words = Vocabulary.of(sentences)
+    assert (len(sentences), len(words), words.digest) == (4973, wanted["size"], wanted["sha256"])
+    few = real_sentences(LABELS, "train", 100)
+    assert 260 < len(few) < 272  # 266 with ties broken differently
+    part = simulated_clips("train", few[:3], 0, 0, video=True)
+    write_clips(tmp_path, part)
+    found = load_clips(settings(tmp_path), ["train"])["train"]
+    assert found.sentences == few[:3]
+
+
+def test_features_do_not_depend_on_the_place():
+    "Of the signer in the picture; nor do they know the nose."
+    tracks = simulated_clips("train", 2, 4, 0, video=False).read(0)
+    moved = tracks + np.tile([30, -8], 3).astype(np.float32)
+    assert np.allclose(track_features(moved), track_features(tracks), atol=1e-4)
+
+
+def test_rescaled_clips_keep_their_order():
+    "Between the limits, sorted, never shorter than the glosses need."
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        rows = rescaled(40, 37, 44, 0.9, rng)
+        assert 37 <= len(rows) <= 44 and (np.diff(rows) >= 0).all() and rows.max() < 40
+    assert rescaled(7, 5, 300, 0.0, rng).tolist() == list(range(7))
+
+
+def test_the_file_of_the_guide(tmp_path):
+    "Its sections become today's settings; an unknown key is refused."
+    guide = {
+        "dataset": {
+            "name": "CE-CSL",
+            "train_data_path": "data/CE-CSL/video/train",
+            "train_label_path": "data/CE-CSL/label/train.csv",
+            "crop_size": 160,
+        },
+        "model": {"name": "TFNet", "hidden_size": 512, "device_target": "CPU", "device_id": 0},
+        "training": {"batch_size": 8, "learning_rate": 2e-4, "early_stopping_patience": 10},
+        "optimizer": {"type": "Adam", "lr_scheduler": {"milestones": [35, 45], "gamma": 0.2}},
+        "loss": {"kd_weight": 25.0, "ctc_blank_id": 0},
+        "gpu_optimization": {"enable_graph_mode": False, "enable_dump": True},
+    }
+    file = tmp_path / "gpu_config.json"
+    file.write_text(json.dumps(guide))
+    config = configure({"task": "signs"}, str(file))
+    assert (config.hidden, config.crop, config.batch_size, config.lr) == (512, 160, 8, 2e-4)
+    assert (config.patience, config.choose, config.schedule) == (10, "val", "steps")
+    assert (config.device, config.compile) == ("cpu", "off")
+    assert config.dataset_dir.replace("\\", "/") == "data/CE-CSL"
+    assert configure({"task": "signs", "epochs": 3}, str(file)).epochs == 3
+    for section, key in (("training", "batchsize"), ("scheduler", "type")):
+        file.write_text(json.dumps(guide | {section: {key: 1}}))
+        with pytest.raises(UserError, match=f"unknown setting '{section}.{key}'"):
+            configure({"task": "signs"}, str(file))
+    file.write_text(json.dumps({"model": {"device_target": "Ascend"}}))
+    with pytest.raises(UserError, match="write CPU or GPU"):
+        configure({"task": "signs"}, str(file))
+
+
+def test_a_clip_has_a_key():
+    "Two clips with other labels or other frames are not the same."
+    clip = Clip("a", ("X",), 9, array=np.zeros((9, 6), np.float32))
+    other = Clip("a", ("X",), 9, array=np.ones((9, 6), np.float32))
+    assert clip.key() != other.key() != Clip("a", ("Y",), 9).key()
