@@ -68,6 +68,13 @@ def _write_no_data(task: Any, folder: Path) -> str:  # one line on what was writ
     raise UserError(f"write={str(folder)!r} is not possible: task {task.config.task} has none")
 
 
+def _predict_no_files(task: Any, weights: str, inputs: list[str], **how: Any) -> Any:
+    "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
+    raise UserError(
+        f"task={task.config.task}: its weights predict no files; `mshnet test` scores them"
+    )
+
+
 def _lacks(task: Any, what: str) -> LookupError:
     "The error of a task without one of the six."
     return LookupError(f"{type(task).__name__} does not define its {what}")
@@ -86,6 +93,7 @@ class Task:
     describe_data, write_data = _describe_data, _write_no_data  # for `mshnet data`
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
+    predict_files: Callable[..., Any] = _predict_no_files  # for `mshnet predict`
     options: tuple[str, ...] = ()  # flags of `mshnet predict` that only this task has
 
     def __init__(self, config: Any) -> None:  # the settings of this task
@@ -193,12 +201,6 @@ class Task:
     def program(self, model: Any) -> "Program | None":
         "A model as an ONNX file has it; None: weights of this task are safetensors alone."
         return None
-
-    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
-        "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
-        raise UserError(
-            f"task={self.config.task}: its weights predict no files; `mshnet test` scores them"
-        )
 
 
 # %% [markdown]
