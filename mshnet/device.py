@@ -126,6 +126,9 @@ class Device:
             value.data = value.data.to(memory_format=self.layout)  # with its strides
         return model
 
+    def expect_shapes(self, count: int) -> None:
+        "A task announces of how many shapes its batches are, each of which may be compiled."
+
     def replicate(self, value: Tensor) -> Tensor:
         "Put a tensor on the device whole, on every chip, for the whole run."
         return value.to(self.name)

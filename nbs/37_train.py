@@ -536,7 +536,7 @@ def average(
         for old, new in zip(_values_of(ema), _values_of(model), strict=True):
             if old.is_floating_point():
                 old.lerp_(new, share)
-            else:
+            elif not new.ndim:  # a counter; other integers are tables that never change
                 old.copy_(new)
 
 

@@ -171,7 +171,8 @@ def safetensors_bytes(trained: Trained) -> bytes:
     "A safetensors file of the weights, with the record of their checkpoint."
     from safetensors.torch import save
 
-    weights = {k: v.contiguous() for k, v in sorted(trained.model.state_dict().items())}
+    held = sorted(trained.model.state_dict().items())  # some share memory
+    weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in held}
     header = json.loads(json.dumps(_own_record(trained) | {"threshold": trained.threshold}))
     header["checksum"] = checksum({**header, "model": weights})
     return save(weights, {"format": "pt", "mshnet": json.dumps(header)})

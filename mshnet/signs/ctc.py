@@ -72,7 +72,7 @@ def distil(
     if frames is None:
         return each.mean()
     valid = torch.arange(each.shape[1], device=each.device)[None] < frames[:, None]
-    return (each * valid).sum() / valid.sum().clamp(min=1)
+    return ((each * valid).sum(1) / frames).mean()  # clips weigh the same, in parts of a batch too
 
 
 def signing_loss(
@@ -84,7 +84,11 @@ def signing_loss(
     weight: float = 25.0,  # of the distillation
 ) -> dict[str, Tensor]:
     "The parts of the training loss: CTC of each output, and distillation of each pair."
-    parts = {f"ctc_{k}": ctc_loss(v, frames, labels, lengths).mean() for k, v in outputs.items()}
+    count = len(outputs)
+    repeated = frames.repeat(count), labels.repeat(count, 1), lengths.repeat(count)
+    ctc = ctc_loss(torch.cat(list(outputs.values())), *repeated)  # all outputs at once
+    means = ctc.view(count, -1).mean(1).unbind()
+    parts = {f"ctc_{name}": mean for name, mean in zip(outputs, means, strict=True)}
     for name in [] if how == "none" else [k for k in outputs if k.endswith("_conv")]:
         teacher, valid = outputs[name.removesuffix("_conv")], None
         if how == "detached":
@@ -168,4 +172,4 @@ def beam_search(
         ranked = sorted(found, key=total.__getitem__, reverse=True)
         beams = {prefix: (found[prefix][0], found[prefix][1]) for prefix in ranked[:width]}
     ends = {p: np.logaddexp(a, b) + language[p] + told(p, 0) for p, (a, b) in beams.items()}
-    return list(max(ends, key=ends.__getitem__))
+    return list(max((total, prefix) for prefix, total in ends.items())[1])

@@ -18,7 +18,7 @@ from mshnet.device import open_device
 #| export
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -301,6 +301,11 @@ class Signs(Task):
         counts = torch.tensor([len(sentence) for sentence in numbers])
         return SignBatch(tensors[0], tensors[1], tensors[2], counts, torch.tensor(kept))
 
+    def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[SignBatch]:
+        "The batches of an epoch, in a few lengths."
+        device.expect_shapes(len(self.buckets))
+        yield from super().batches(device, data, plan, epoch)
+
     def _clip(
         self, data: Any, row: int, epoch: int | None
     ) -> tuple[np.ndarray, tuple[str, ...], int]:  # frames, glosses, row
@@ -388,6 +393,7 @@ class Signs(Task):
     ) -> Evaluation:
         "The final scores with every sentence; those of the training list apart from the others."
         self.take_words(model, data)
+        device.expect_shapes(len(self.buckets))
         scores: SignScores = score_split(self, model, data, device, phase)
         named = {data.names[row]: pair for row, pair in scores.pairs.items()}
         for name, known in (("known", True), ("new", False)) if self.learnt else ():

@@ -1,0 +1,108 @@
+# %% [markdown]
+# # Sign language (TFNet), from the MindSpore guide to here
+#
+# > A video of a signed sentence in, its glosses out: what to type, section by section for readers of the MindSpore GPU guide.
+#
+# [中文](signs.zh-CN.ipynb)
+#
+# The task is called `signs`. Nothing has to be downloaded: without a data set, signing is simulated. This trains a small TFNet on simulated videos on a CPU, scores it, and draws what it reads:
+#
+# ```bash
+# mshnet train --task signs --preset quick
+# ```
+#
+# **Not verified:** the videos of CE-CSL were not available, and no real GPU or TPU was. The published word error rate of TFNet on CE-CSL, 41.9%, is a target that we could not check. What was checked: the network is the published one number by number (outputs, losses, gradients), its labels are the published ones, and it was trained on 201 real sentences of American Sign Language.
+#
+# ## Is everything there?
+#
+# One command takes the place of the guide's checks of driver, device, memory, disk and packages, and of its setup test. It makes the network, runs a step, and returns status 1 if something is missing:
+#
+# ```bash
+# mshnet doctor --task signs
+# ```
+#
+# There is no name of an environment to be right. Windows, Linux, CUDA, Apple and TPU have the same commands.
+#
+# ## The data
+#
+# CE-CSL may lie in the guide's layout, `label/train.csv` and `video/train/A/train-00001.mp4`, or in the authors' own, with a folder of jpg pictures for each video. Hand tracks are tables of positions ([clips](../signs/02_clips.ipynb) has the columns). The first line reports what a folder holds, the second writes simulated videos in CE-CSL's layout:
+#
+# ```bash
+# mshnet data --task signs data/CE-CSL
+# mshnet data --task signs --write mine --signs 20
+# ```
+#
+# A video without frames is not replaced by zeros, and a broken label is not dropped in silence:
+#
+# | message | cause | what to do |
+# |---|---|---|
+# | `frames, and its ... glosses need ...` | the network has one step for four frames, and a label needs a step for each gloss | the video is cut too short, or has the label of another one |
+# | `no video (... is missing or empty)` | a label without its file | complete the data, or `--on-bad-image skip`: all of them are counted and left out |
+# | `an empty gloss` | two slashes in a row, or a label of notes alone | repair the label |
+# | `a vocabulary of another set` | weights and data have no gloss in common | take the weights of this data set |
+#
+# The vocabulary is made from the training part. Notes in brackets and numbers of variants are dropped, as published; CE-CSL then has 3,515 glosses. The blank of CTC has number 0. (In the port the blank had the number of the last gloss, which could never be read.)
+#
+# ## Training
+#
+# The guide's words and today's:
+#
+# | guide | here |
+# |---|---|
+# | `python train_tfnet_gpu.py --config FILE.json` | `mshnet train --task signs --config FILE.json` |
+# | sections `dataset`, `model`, `training`, `optimizer`, `loss`, `paths`, `logging`, `gpu_optimization` | read as they are; an unknown key is an error, one with an effect in MindSpore alone is left out |
+# | `device_target`, `device_id` | the same in the file, or `--device cuda:0` |
+# | `--resume` | the same command again |
+# | `--dry-run` | `mshnet doctor --task signs --config FILE.json` |
+# | graph mode | `--compile on`; `off` shows the line of an error |
+# | profiling, debugging | `--profile DIR` |
+# | automatic mixed precision | `--precision auto`; CTC and distillation are always in float32 |
+# | early stopping patience 10 | `--choose val --patience 10` |
+# | gradient clipping 1.0 | `--clip-grad 1` |
+#
+# ```bash
+# mshnet train --task signs --preset gpu16 --dataset-dir data/CE-CSL
+# mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --backbone-weights resnet34.pth
+# ```
+#
+# `--preset paper` is the published recipe: 73,274,003 parameters, batch 2, 55 epochs, a rate of 0.0001 that falls twice. It begins with a ResNet-34 trained on ImageNet, as torchvision publishes it: download that file yourself. Without it the same network starts from random weights and will need more data. `--network vac` is the lighter baseline.
+#
+# Two things of the published code are settings. Its second branch takes the spectrum over the channels of a frame; `--frequency-axis time` takes it over time. Its distillation sends gradients into the teacher, which can end in NaN; `--distil published` does it too, and the default does not.
+#
+# ## Memory and speed
+#
+# The guide's table by the memory of the card is three presets. Each computes its batch clip by clip and adds up the gradients, so a smaller card is slower, not different:
+#
+# | memory | batch of the guide | preset |
+# |---|---|---|
+# | 8 GB | 4 to 6 | `--preset gpu8` |
+# | 12 GB | 6 to 10 | `--preset gpu12` |
+# | 16 GB and more | 8 to 16 | `--preset gpu16` |
+#
+# If memory ends all the same, the error names what helps, in this order: `--micro-batch 1`, `--max-frames 150`, `--crop 160`, `--hidden 512`. The presets follow the guide's rule for the learning rate: four times the batch, twice the rate, with warm-up.
+#
+# On a TPU every batch has one of four lengths (`--buckets 4`), so four programs are compiled and no more. Nothing runs on the host, CTC and BiLSTM included.
+#
+# ## Watching it
+#
+# A run has one folder. `train.log` is the text of the guide's `logs_gpu`, `log.jsonl` has one line for each epoch, `best.pt` and `last.pt` take the place of `best_model` and `current_model`, `details.json` has every test sentence with its alignment. A loss that is NaN stops the run with the step's number; it is never replaced by 1.
+#
+# ```bash
+# tail -f runs/NAME/train.log
+# mshnet test --task signs --weight-path runs/NAME --dataset-dir data/CE-CSL
+# mshnet predict --task signs --weight-path runs/NAME clip.mp4
+# mshnet compare runs/NAME runs/OTHER
+# mshnet export --weight-path runs/NAME
+# ```
+#
+# `predict` writes the glosses, and for each clip a table and a picture of the probability of each gloss over time. `export` writes an ONNX file for clips of one length, with the glosses in the note beside it.
+#
+# ## The score
+#
+# The word error rate (WER) is substitutions, deletions and insertions over the number of true glosses, counted over the whole test part. The published scripts average the rates of sentences; that is `sentence_wer`. A sixth of CE-CSL's glosses are punctuation marks, which are easy: `bare_wer` leaves them out. A score of 0 was a swallowed error in the port. Here the three parts stand in every score line, and [glosses](../signs/00_glosses.ipynb) shows how they are counted.
+#
+# The decoder is a beam search of width 10. `--bigram-weight 0.5` lets it prefer pairs of glosses that follow each other in the training sentences.
+#
+# ## How good is it?
+#
+# @@BOSTON@@

@@ -1,0 +1,112 @@
+"Sign language in two processes, and as files for other programs."
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from mshnet.export import PACKAGES, export
+from mshnet.places import installed
+from mshnet.run import Folder
+from mshnet.signs.signing import Signs
+from mshnet.signs.signs_config import SignsConfig
+from mshnet.train import train
+from mshnet.weights import load_weights
+
+SMALL = {"network": "tracks", "hidden": 16, "signs": 4, "sentences": 32, "dropout": 0.0}
+SMALL |= {"epochs": 3, "eval_every": 1, "batch_size": 8, "buckets": 2, "scale": 8.0}
+SMALL |= {"precision": "fp32", "device": "cpu", "max_frames": 120, "lr": 1e-3, "distil_weight": 1.0}
+TFNET = {"network": "tfnet", "backbone": "small", "max_frames": 48}
+SCRIPT = """
+import json, sys
+from mshnet.signs.signing import Signs
+from mshnet.signs.signs_config import SignsConfig
+from mshnet.train import train
+Signs.report = lambda *_: None
+train(SignsConfig(**json.loads(sys.argv[1])))
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    "Three epochs on simulated tracks, without pictures."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Signs, "report", lambda *_: None)
+        return train(SignsConfig(**SMALL, output_dir=str(tmp_path_factory.mktemp("run"))))
+
+
+@pytest.mark.parametrize("network", [{}, TFNET])
+def test_a_loss_is_the_mean_over_the_parts_of_a_batch(network):
+    "Processes and micro-batches rely on it; batch norm aside, which is in evaluation mode here."
+    task = Signs(SignsConfig(**SMALL | network))
+    data = task.splits()["train"]
+    model = task.model().eval()
+    whole = task.batch(data, list(range(8)), 0)
+    parts = [type(whole)(*(x[i : i + 2] for x in whole)) for i in range(0, 8, 2)]
+    with torch.no_grad():
+        want = task.loss(model, whole, "full")
+        each = [task.loss(model, part, "full") for part in parts]
+    assert any(name.startswith("distil") for name in want)
+    for name, value in want.items():
+        torch.testing.assert_close(torch.stack([x[name] for x in each]).mean(), value)
+
+
+def test_two_processes_train_like_one(run, tmp_path):
+    "The losses of one process, but for batch norm, which sees half a batch on a CPU."
+    (tmp_path / "script.py").write_text(SCRIPT)
+    settings = json.dumps(SMALL | {"output_dir": str(tmp_path / "run")})
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = [sys.executable, *started, str(tmp_path / "script.py"), settings]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    two = Folder(tmp_path / "run")
+    have, want = ([entry["loss"] for entry in x] for x in (two.history(), run.history))
+    assert have == pytest.approx(want, rel=0.15)
+    scores = two.read_json("scores.json")["scores"]
+    assert scores["words"] == run.scores["scores"]["words"]
+    assert scores["known_sentences"] == run.scores["scores"]["known_sentences"]
+
+
+@pytest.mark.nightly
+def test_an_onnx_file_reads_like_the_network(run):
+    "Its note has the glosses; clips that are shorter than its length keep their reading."
+    if missing := [name for name in PACKAGES if installed(name) is None]:
+        pytest.skip(f"needs {', '.join(missing)}: pip install mshnet[export]")
+    import onnxruntime
+
+    done = export(run.folder)
+    note = json.loads(done.note.read_text())
+    assert done.difference <= 1 and note["task"] == "signs"
+    task = Signs(SignsConfig(**SMALL))
+    data = task.splits()["test"]
+    assert note["classes"] == list(task.vocabulary.words)
+    batch = task.batch(data, [0, 1, 2], None)
+    model = task.model()
+    load_weights(model, Folder(run.folder).file("best.pt"))
+    with torch.no_grad():
+        want = task.predict(model.eval(), batch, "full").numpy()
+    length = int(note["inputs"]["clip"].split(",")[1])
+    clip = batch.clip.numpy()
+    clip = np.concatenate([clip, np.repeat(clip[:, -1:], length - clip.shape[1], 1)], 1)
+    session = onnxruntime.InferenceSession(str(done.path), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"clip": clip, "frames": batch.frames.numpy()})
+    steps = ((batch.frames - 12) // 4).tolist()
+    for i, count in enumerate(steps):
+        np.testing.assert_allclose(found[i, :count], want[i, :count], atol=1e-4)
+
+
+def test_weights_of_shared_layers_are_exported(tmp_path):
+    "TFNet has one classifier under two names."
+    task = Signs(SignsConfig(**SMALL | TFNET))
+    task.splits()
+    record = {"phase": "full", "epoch": 0, "config": task.config.model_dump()}
+    record["best"] = {"epoch": 0, "score": 1.0, "choose": "last"}
+    torch.save({"model": task.model().state_dict(), **record}, tmp_path / "w.pt")
+    if installed("safetensors") is None:
+        pytest.skip("needs safetensors: pip install mshnet[export]")
+    assert export(tmp_path / "w.pt", "safetensors").difference == 0
