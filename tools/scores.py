@@ -84,7 +84,7 @@ def summary(name: str, runs: list[dict[str, Any]]) -> list[str]:
 def others(results: Path) -> list[str]:
     """A section for each recipe of another task and each scored data set (scores-NAME.json).
 
-    Its scores seed by seed, and their means.
+    Its scores seed by seed, their means, and yardsticks (a folder *-yardsticks has NAME.json).
     """
     found = defaultdict(list)
     for config in sorted(results.glob("**/*-seed*/config.json")):
@@ -100,7 +100,11 @@ def others(results: Path) -> list[str]:
         names = list(runs[0][1])
         rows = [[str(seed), *(f"{each[k]:.4g}" for k in names)] for seed, each in sorted(runs)]
         means = [f"{mean(each[k] for _, each in runs):.4g}" for k in names]
-        parts += [f"## {name}", markdown_table(["seed", *names], [*rows, ["mean", *means]])]
+        rows.append(["mean", *means])
+        for file in sorted(results.glob(f"*-yardsticks/{name}.json")):
+            for method, each in json.loads(file.read_text()).items():
+                rows.append([method, *(f"{each[k]:.4g}" if k in each else "" for k in names)])
+        parts += [f"## {name}", markdown_table(["seed", *names], rows)]
     return parts
 
 
