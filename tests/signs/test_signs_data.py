@@ -173,7 +173,7 @@ def test_wrong_folders(tmp_path, videos):
     "One line each, with the remedy."
     with pytest.raises(UserError, match="there is no such folder"):
         load_clips(settings(tmp_path / "none"), ["train"])
-    with pytest.raises(UserError, match="has neither label/train.csv"):
+    with pytest.raises(UserError, match=r"has neither label/train\.csv"):
         load_clips(settings(tmp_path), ["train"])
     with pytest.raises(UserError, match="holds videos, network=tracks does not: write --network"):
         load_clips(SignsConfig(dataset_dir=str(videos)), ["train"])
