@@ -158,12 +158,12 @@ def host_operations() -> set[str]:
 
 
 class _Programs:
-    "Prints which step compiles, and warns of a program after a phase's second step."
+    "Prints which step compiles, and warns of a program after the second step of a phase and shape."
 
     def __init__(self) -> None:
-        self.phase = "first"
+        self.phase, self.shapes = "first", 1  # shapes of batches that the task announced
         self.steps: dict[str, int] = {}  # run so far, by phase and kind
-        self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
+        self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
         self.fed = ""  # the same of the last batch
         self.host = host_operations()  # so far
         self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
@@ -171,7 +171,9 @@ class _Programs:
     def feed(self, batch: Any) -> None:
         "Note the shapes and types of a batch."
         self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)
-        self.seen.setdefault(self.phase, self.fed)
+        seen = self.seen.setdefault(self.phase, [])
+        if self.fed not in seen and len(seen) < self.shapes:
+            seen.append(self.fed)
 
     def end_step(self) -> None:
         "Print when the first step is done."
@@ -183,12 +185,14 @@ class _Programs:
     def running(self, what: str = "step") -> Iterator[None]:
         "Watch the recorded operations run."
         name, early = f"{self.phase} {what}", xla_counts()
-        count, start = self.steps.get(name, 0), time.perf_counter()
+        known = self.fed in self.seen.get(self.phase, [self.fed])
+        key, start = f"{name} {self.fed if known else ''}", time.perf_counter()
+        count = self.steps.get(key, 0 if known else 2)
         text = f"  compiling the {name}, which happens once"
         slow = heartbeat(lambda s: print(f"{text}: {s:.0f} s so far", flush=True), every=20.0)
         with slow if count < 2 else contextlib.nullcontext():
             yield
-        self.steps[name] = count + 1
+        self.steps[key] = count + 1
         before, self.host = self.host, host_operations()
         if xla_counts()["programs"] == early["programs"]:
             return
@@ -201,8 +205,8 @@ class _Programs:
 
     def reason(self, host: set[str]) -> str:
         "The most likely reason why a program was compiled again."
-        if self.fed != self.seen.get(self.phase, self.fed):
-            return f"the batch was {self.seen[self.phase]} and is {self.fed}"
+        if self.fed not in (seen := self.seen.get(self.phase, [self.fed])):
+            return f"the batch was {' or '.join(seen)} and is {self.fed}"
         if host:
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; --debug-xla DIR keeps every program"
@@ -221,6 +225,10 @@ class Xla(Device):
         self.world, self.debug = self.mesh.mesh_shape[0], debug
         super().__init__(precision)
         self.programs = _Programs()
+
+    def expect_shapes(self, count: int) -> None:
+        "Programs of so many shapes are no reason for a warning."
+        self.programs.shapes = max(count, 1)
 
     def chip(self) -> str:
         "Number and kind of the chips."
