@@ -43,8 +43,10 @@ _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
 _SCORING += ["scenes", "on_bad_image", "data", "tanks", "sampling_steps", "samples"]
+_SIGNING = ["decoder", "beam_width", "bigram_weight"]
+_SCORING += [*_SIGNING, "max_frames"]
 _PREDICTING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
-_PREDICTING += ["device", "precision", "samples", "sampling_steps"]
+_PREDICTING += ["device", "precision", "samples", "sampling_steps", *_SIGNING]
 _LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -71,7 +73,10 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     ),
     "data": (
         "report what a data set holds and what is wrong with it",
-        ["task", *_READING, "seed", "data", "tanks", "noise", "gains"],
+        [
+            *("task", *_READING, "seed", "data", "tanks", "noise", "gains"),
+            *("signs", "sentences", "on_bad_image"),
+        ],
     ),
     "doctor": (
         "check this machine, and report what is wrong and what to do about it",

@@ -420,12 +420,8 @@ def write_clips(folder: Path, part: Clips) -> int:  # files written
         target = folder / "video" / name / clip.signer / clip.name
         target.mkdir(parents=True, exist_ok=True)
         for number, frame in enumerate(part.read(i)):
-            file = target / f"{number:05d}.jpg"
-            if not file.exists():
-                buffer = io.BytesIO()
-                Image.fromarray(frame).save(buffer, "JPEG", quality=95)
-                write_atomic(file, buffer.getvalue())
-                written += 1
+            Image.fromarray(frame).save(target / f"{number:05d}.jpg", quality=95)
+            written += 1
     (folder / "label").mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "label" / f"{name}.csv", "\n".join(lines) + "\n")
     return written + 1

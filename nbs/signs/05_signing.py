@@ -31,6 +31,7 @@ from mshnet.core import UserError, as_user_error, counted, read_text, resolve
 from mshnet.device import Device, OneProcess
 from mshnet.signs.clips import (
     Clips,
+    kind_of,
     load_clips,
     needed_frames,
     real_sentences,
@@ -246,8 +247,8 @@ class Signs(Task):
             words = Vocabulary.of([[line.strip() for line in lines if line.strip()]])
             if missing := words.outside(train.sentences):
                 raise UserError(
-                    f"{self.config.vocabulary}: lacks {counted(len(missing), 'gloss')}"
-                    f"{'es' * (len(missing) > 1)} of the training part, such as {min(missing)!r}"
+                    f"{self.config.vocabulary}: lacks {len(missing)} glosses of the training "
+                    f"part, such as {min(missing)!r}"
                 )
         numbers = [words.encode(s) for s in train.sentences]
         self.vocabulary, self.bigram = words, Bigram.of(numbers, len(words) + 1)
@@ -449,7 +450,11 @@ class Signs(Task):
 
     def describe_data(self) -> tuple[str, bool]:
         "What a folder holds, each part with its glosses."
-        parts, lines = self.splits(), []
+        if folder := self.config.dataset_dir:
+            video = kind_of(Path(folder).expanduser()) == "video"
+            network = "tfnet" if video else "tracks"
+            self.config = self.config.model_copy(update={"network": network})
+        parts, lines = self.splits(), list[str]()
         for name, part in parts.items():
             words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
             new = sum(self.vocabulary.outside(part.sentences).values())

@@ -149,9 +149,7 @@ def test_clips_that_cannot_be_learnt(tmp_path, videos, label, reason):
     rows = list(csv.reader(table.read_text().splitlines()))
     rows[1][3] = label
     table.write_text("\n".join(",".join(row) for row in rows) + "\n")
-    with pytest.raises(
-        UserError, match=f"train: 1 of 12 clips cannot be used: train-00001.*{reason}"
-    ):
+    with pytest.raises(UserError, match=rf"1 of 12 clips cannot be used: train-00001.*{reason}"):
         load_clips(settings(folder), ["train"])
     with pytest.warns(UserWarning, match="1 of 12 clips cannot be used and are left out"):
         found = load_clips(settings(folder, on_bad_image="skip"), ["train"])
@@ -173,7 +171,7 @@ def test_wrong_folders(tmp_path, videos):
     "One line each, with the remedy."
     with pytest.raises(UserError, match="there is no such folder"):
         load_clips(settings(tmp_path / "none"), ["train"])
-    with pytest.raises(UserError, match=r"has neither label/train\.csv"):
+    with pytest.raises(UserError, match="has neither label"):
         load_clips(settings(tmp_path), ["train"])
     with pytest.raises(UserError, match="holds videos, network=tracks does not: write --network"):
         load_clips(SignsConfig(dataset_dir=str(videos)), ["train"])

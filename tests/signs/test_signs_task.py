@@ -1,0 +1,279 @@
+"Sign language as a task: it trains, resumes, stops with one line, reads files, knows its glosses."
+
+import csv
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED
+
+from mshnet.cli import main
+from mshnet.core import UserError
+from mshnet.run import load
+from mshnet.signs.clips import simulated_clips, write_clips
+from mshnet.signs.reading import open_weights, place_glosses, read_files
+from mshnet.signs.signing import Signs
+from mshnet.signs.signs_config import SignsConfig
+from mshnet.train import NotFinite, train
+
+TINY = {"network": "tracks", "preset": "", "signs": 4, "sentences": 32, "hidden": 32}
+TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "num_workers": 0}
+TINY |= {"log_every": 1000, "lr": 0.01}
+BOSTON = SHARED / "data/boston104"
+needs_boston = pytest.mark.skipif(not BOSTON.is_dir(), reason=f"{BOSTON} is absent")
+
+
+def tiny(**more):
+    "The settings of a short run."
+    return SignsConfig(**TINY | more)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    "A finished run on simulated tracks."
+    return train(tiny(output_dir=str(tmp_path_factory.mktemp("signs") / "run")))
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    "A small simulated data set in CE-CSL's layout."
+    folder = tmp_path_factory.mktemp("videos") / "mine"
+    for name, count in (("train", 12), ("val", 4), ("test", 4)):
+        write_clips(folder, simulated_clips(name, count, 4, seed=0, video=True))
+    return folder
+
+
+def weights(run):
+    "The averaged weights of a run's checkpoint."
+    return load(run.folder / "last.pt")["model"]
+
+
+def test_a_run_is_scored_with_its_protocol(run):
+    "WER and its parts come first; every sentence is stored with its alignment."
+    scores = run.scores["scores"]
+    names = ["wer", "words", "substitutions", "deletions", "insertions"]
+    assert list(scores)[:5] == names and str(run).startswith("WER ")
+    errors = sum(scores[name] for name in names[2:])
+    assert scores["wer"] == pytest.approx(errors / scores["words"])
+    assert scores["known_sentences"] + scores["new_sentences"] == 6
+    protocol = run.scores["protocol"]
+    assert (protocol["vocabulary"], protocol["outside_vocabulary"]) == (4, 0)
+    sentences = load_details(run)
+    assert len(sentences) == 6 and all(s["alignment"] for s in sentences)
+
+
+def load_details(run):
+    "The sentences of a run."
+    import json
+
+    return json.loads((run.folder / "details.json").read_text())["sentences"]
+
+
+def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
+    "Within an epoch."
+    config, steps = tiny(output_dir=str(tmp_path / "run")), []
+
+    class Interrupted(Signs):
+        def loss(self, model, batch, phase):
+            steps.append(phase)
+            if len(steps) == 6:  # the second step of the second epoch
+                os.kill(os.getpid(), 15)
+            return super().loss(model, batch, phase)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, Interrupted(config))
+    again = train(config)
+    assert all(torch.equal(value, weights(run)[key]) for key, value in weights(again).items())
+    assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
+    assert again.scores["scores"] == run.scores["scores"]
+
+
+def test_a_nan_loss_is_named(tmp_path):
+    "Never replaced by another number: the clips are in the line, the checkpoint stays."
+
+    class Broken(Signs):
+        def loss(self, model, batch, phase):
+            return {"ctc": super().loss(model, batch, phase)["ctc_final"] * float("nan")}
+
+    config = tiny(output_dir=str(tmp_path / "run"))
+    with pytest.raises(NotFinite, match="epoch 0, step 0: the loss is NaN or infinite; .*train-0"):
+        train(config, Broken(config))
+
+
+def test_early_stopping(tmp_path):
+    "Ends after as many epochs without a better score; a second call does not go on."
+    config = tiny(choose="val", patience=2, epochs=30, lr=1e-9, ema=0.0, augment="none",
+                  rescale=0.0, output_dir=str(tmp_path / "run"))  # fmt: skip
+    found = train(config)
+    assert len(found.history) == 3 and found.finished
+    assert len(train(config).history) == 3 and found.scores
+    with pytest.raises(UserError, match="patience=2 needs a validation part"):
+        train(tiny(patience=2, output_dir=str(tmp_path / "other")))
+
+
+def test_batches_have_few_lengths():
+    "As many as buckets; every clip of an epoch once, but for the remainder."
+    task = Signs(tiny(sentences=100, buckets=3))
+    train_part = task.splits()["train"]
+    plan = task.plan(train_part, 0)
+    rows = [row for batch in plan for row in batch]
+    assert len(plan) == 12 and len(set(rows)) == 96 == len(rows)
+    assert plan != task.plan(train_part, 1)
+    shapes = {task.batch(train_part, rows, e).clip.shape for e in (0, 1) for rows in plan}
+    assert len(shapes) <= 3
+    scoring = [row for batch in task.plan(train_part, None) for row in batch]
+    assert sorted(row for row in scoring if row >= 0) == list(range(100))
+
+
+def test_a_reading_does_not_depend_on_its_batch(run):
+    "Nor on the padding."
+    task, model = open_weights(run.folder)
+    data = task.splits(["test"])["test"]
+    with torch.no_grad():
+        whole = task.predict(model.eval(), task.batch(data, list(range(6)), None), "full")
+        for row in range(6):
+            alone = task.predict(model, task.batch(data, [row], None), "full")[0]
+            steps = -(-data.clips[row].frames // 4)
+            torch.testing.assert_close(whole[row, :steps], alone[:steps], atol=1e-4, rtol=1e-3)
+
+
+def test_test_and_predict(run, tmp_path, capsys):
+    "The score again by `mshnet test`; files get glosses, tables and pictures."
+    assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
+    assert run.scores["line"] in capsys.readouterr().out
+    head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
+    tracks = simulated_clips("test", 6, 4, 0, video=False).read(0)
+    np.savetxt(tmp_path / "one.csv", tracks, delimiter=",", header=head, comments="")
+    words = ["predict", "--task", "signs", "--decoder", "greedy", "--device", "cpu"]
+    words += ["--weight-path", str(run.folder)]
+    out = ["--output-dir", str(tmp_path / "out"), str(tmp_path / "one.csv")]
+    assert main([*words, *out]) == 0
+    assert "one: " in capsys.readouterr().out
+    rows = list(csv.reader((tmp_path / "out/one.csv").read_text().splitlines()))
+    assert rows[0][:2] == ["frame", "blank"] and len(rows) == 1 + -(-len(tracks) // 4)
+    assert (tmp_path / "out/one.png").exists() and (tmp_path / "out/signs.csv").exists()
+    assert main([*words, str(tmp_path / "none.csv")]) == 2
+
+
+def test_weights_of_another_vocabulary(run, tmp_path):
+    "One line, from train and from test; nothing is scored."
+    other = {"signs": 6, "weight_path": str(run.folder), "output_dir": str(tmp_path / "run")}
+    with pytest.raises(UserError, match="vocabulary of another set than the 6 of this one"):
+        train(tiny(**other))
+    task, model = open_weights(run.folder)
+    data = simulated_clips("test", [("HELLO", "YOU")] * 4, 2, 0, video=False)
+    with pytest.raises(UserError, match="vocabulary of another set: 4 glosses such as SIGN-AA"):
+        task.take_words(model, data)
+
+
+def test_a_vocabulary_of_the_user(tmp_path):
+    "Glosses beyond those of the training part get classes too; a missing one is named."
+    file = tmp_path / "glosses.txt"
+    file.write_text("SIGN-AA\nSIGN-AB\nSIGN-AC\nSIGN-AD\nZEBRA\n")
+    task = Signs(tiny(vocabulary=str(file)))
+    task.splits()
+    assert len(task.vocabulary) == 5
+    assert task.model().classifier1.weight.shape[1] == 6
+    file.write_text("SIGN-AA\n")
+    with pytest.raises(UserError, match="lacks 3 glosses of the training part, such as 'SIGN-AB'"):
+        Signs(tiny(vocabulary=str(file))).splits()
+
+
+def test_a_damaged_picture_in_training(videos, tmp_path):
+    "Stops with its name, or the next clip takes its place; a scoring leaves it out."
+    folder = tmp_path / "copy"
+    shutil.copytree(videos, folder)
+    for part in ("train", "test"):
+        clip = sorted((folder / "video" / part).glob("*/*"))[0]
+        (clip / "00003.jpg").write_bytes(b"no picture")
+    settings = {"network": "tfnet", "backbone": "small", "dataset_dir": str(folder)}
+    task = Signs(tiny(**settings, batch_size=12, frame_size=24, crop=24))
+    data = task.splits()["train"]
+    with pytest.raises(UserError, match=r"00003\.jpg: not a readable picture"):
+        task.batch(data, list(range(12)), 0)
+    task = Signs(tiny(**settings, batch_size=12, on_bad_image="skip"))
+    parts = task.splits()
+    with pytest.warns(UserWarning, match="left out"):
+        batch = task.batch(parts["train"], list(range(12)), 0)
+    assert (batch.row >= 0).all() and len(set(batch.row.tolist())) == 11
+    with pytest.warns(UserWarning, match="left out"):
+        assert (task.batch(parts["test"], [0, 1, 2, 3], None).row < 0).sum() == 1
+
+
+def test_crop_and_flip(videos):
+    "One window and one mirror for all frames of a clip; the centre in scoring."
+    settings = {"network": "tfnet", "backbone": "small", "dataset_dir": str(videos), "crop": 16}
+    task = Signs(tiny(**settings, rescale=0.0))
+    data = task.splits()["train"]
+    frames = data.read(0)
+    whole = task.batch(data, [0], None).clip[0, 6 : 6 + len(frames)].permute(0, 2, 3, 1).numpy()
+    assert np.array_equal(whole, frames[:, 4:20, 4:20])
+    seen = task.batch(data, [0], 0).clip[0, 6 : 6 + len(frames)].permute(0, 2, 3, 1).numpy()
+    cuts = [(y, x) for y in range(9) for x in range(9)]
+    assert any(np.array_equal(seen, frames[:, y : y + 16, x : x + 16]) for y, x in cuts)
+    mirrored = Signs(tiny(**settings, rescale=0.0, flip=True))
+    mirrored.splits()
+    made = [mirrored.batch(data, [0], epoch).clip[0, 10].float() for epoch in range(8)]
+    plain = [task.batch(data, [0], epoch).clip[0, 10].float() for epoch in range(8)]
+    flips = [torch.equal(a, b.flip(-1)) for a, b in zip(made, plain, strict=True)]
+    assert 0 < sum(flips) < 8
+    with pytest.raises(UserError, match="crop=32: frames have a side of 24; write less"):
+        Signs(tiny(**settings | {"crop": 32})).batch(data, [0], None)
+
+
+def test_steps_fall_as_published():
+    "A fifth from epoch 35 of 55, and again from epoch 45."
+    task = Signs(SignsConfig(preset="paper"))
+    rates = [task.rate(epoch * 10, 10) for epoch in (0, 34, 35, 44, 45, 54)]
+    assert rates == pytest.approx([1e-4, 1e-4, 2e-5, 2e-5, 4e-6, 4e-6])
+
+
+def test_a_gloss_has_a_place():
+    "In order, also where a gloss is read twice."
+    probs = np.full((9, 3), 0.05)
+    for step, number in ((1, 1), (4, 2), (7, 1)):
+        probs[step, number] = 0.9
+    assert place_glosses(np.log(probs), [1, 2, 1]) == [1, 4, 7]
+
+
+def test_data_is_described_and_written(tmp_path, capsys):
+    "By a command; the folder is read back."
+    folder = tmp_path / "made"
+    words = ["data", "--task", "signs", "--sentences", "8", "--signs", "3"]
+    assert main([*words, "--write", str(folder)]) == 0
+    capsys.readouterr()
+    assert main(["data", "--task", "signs", str(folder)]) == 0
+    assert "train: 8 clips of made" in capsys.readouterr().out
+
+
+def test_a_bad_video_is_one_line_of_predict(run, tmp_path):
+    "Weights of tracks read no video."
+    (tmp_path / "clip.mp4").write_bytes(b"no video")
+    with pytest.raises(UserError, match="these weights read a table of hand tracks"):
+        read_files(run.folder, [str(tmp_path / "clip.mp4")], tmp_path / "out", "cpu")
+
+
+@pytest.mark.nightly
+def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
+    "WER at most 5% with the preset quick: 400 sentences of 12 glosses, from folders of jpg."
+    assert main(["data", "--task", "signs", "--write", str(tmp_path / "set")]) == 0
+    config = SignsConfig(
+        preset="quick",
+        dataset_dir=str(tmp_path / "set"),
+        device="cpu",
+        output_dir=str(tmp_path / "run"),
+    )
+    assert train(config).scores["scores"]["wer"] <= 0.05
+
+
+@pytest.mark.nightly
+@needs_boston
+def test_real_sentences_are_learnt(tmp_path):
+    "60 of the 200 epochs are enough to read most glosses of the real test sentences."
+    config = SignsConfig(
+        dataset_dir=str(BOSTON), epochs=60, eval_every=60, device="cpu",
+        output_dir=str(tmp_path / "run"),
+    )  # fmt: skip
+    assert train(config).scores["scores"]["wer"] < 0.5
