@@ -52,6 +52,11 @@ def _write_no_data(task: Any, folder: Path) -> str:  # one line on what was writ
     raise UserError(f"write={str(folder)!r} is not possible: task {task.config.task} has none")
 
 
+def _no_program(task: Any, model: nn.Module) -> "Program | None":
+    "A model as an ONNX file has it; None: weights of this task are safetensors alone."
+    return None
+
+
 def _predict_no_files(task: Any, weights: str, inputs: list[str], **how: Any) -> Any:
     "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
     raise UserError(
@@ -76,6 +81,7 @@ class Task:
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
     predict_files: Callable[..., Any] = _predict_no_files  # for `mshnet predict`
+    program: Callable[..., "Program | None"] = _no_program  # for `mshnet export`
     options: tuple[str, ...] = ()  # flags of `mshnet predict` that only this task has
 
     def __init__(self, config: Any) -> None:  # the settings of this task
@@ -179,10 +185,6 @@ class Task:
     def facts(self, data: Any) -> dict[str, Any]:
         "Facts of the training data for an epoch's log line."
         return {}
-
-    def program(self, model: Any) -> "Program | None":
-        "A model as an ONNX file has it; None: weights of this task are safetensors alone."
-        return None
 
 # %% ../nbs/36_task.ipynb #Program
 class Program(NamedTuple):

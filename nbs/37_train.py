@@ -427,7 +427,9 @@ class Losses:
         self.total = self.total + loss
         self.fine = self.fine + self.total.isfinite()
         for name, value in (parts or {}).items():
-            self.parts[name] = self.parts.get(name, 0.0) + value
+            if name not in self.parts:  # a tensor, as later: a number would be another program
+                self.parts[name] = self.device.transfer(torch.tensor(0.0))
+            self.parts[name] = self.parts[name] + value
 
     def mean(self) -> float:
         "Mean loss of the steps so far; ArithmeticError with the step that spoiled it."

@@ -140,6 +140,16 @@
 # | `...: the electrodes are counted in another order: ...` | turn the pictures, or count the electrodes as the line says |
 # | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | take the statistics of this set, or bring the voltages to their unit |
 # | `data=... needs dataset_dir: write the folder that has ...` | real tanks lie in a data set: `--dataset-dir DIR` |
+#
+# ## Sign language
+#
+# | message | what to do |
+# |---|---|
+# | `...: ... of ... cannot be used: ...; repair them, or write --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` all of them are counted and left out |
+# | `... holds ..., network=... does not: write ...` | hand tracks and videos need different networks; the line names the flag |
+# | `the weights have the vocabulary of another set: ...` | weights and data have no gloss in common: name the data set that the weights were trained on |
+# | `...: these weights read ..., and there is none` | a table of hand tracks for weights of tracks, a video for the others |
+# | `crop=...: frames have a side of ...; write less` | `--crop` is at most `--frame-size` |
 
 # %% [markdown]
 # If nothing here helps, report the fault with the output of these three commands:

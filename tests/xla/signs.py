@@ -18,7 +18,7 @@ settings |= {
     "batch_size": 8,
     "buckets": 2,
     "rescale": 0.0,
-    "max_frames": 36,
+    "max_frames": 60,
 }
 settings |= {"scale": 8.0, "distil_weight": 1.0, "lr": 1e-3, "precision": "fp32", "ema": 0.5}
 config = SignsConfig(**settings, device=device, output_dir=str(folder / "run"))

@@ -35,8 +35,8 @@ def plain(tmp_path_factory):
 def test_it_trains_like_plain_pytorch(plain, tmp_path, count):
     """Equal losses and scores; no operation on the host: CTC, BiLSTM and all.
 
-    Clips of all lengths are in two buckets: two programs of training, two of scoring, one that
-    makes the model, and none is compiled twice.
+    Each of two buckets has a program of training and one of scoring; one makes the model. None is
+    compiled twice.
     """
     seen = trained(tmp_path, "xla", count)
     assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-3)
