@@ -177,10 +177,13 @@ def draw_clip(
         probs, color = np.exp(log_probs[:, number]), _COLORS[i % len(_COLORS)]
         above.fill_between(at, probs, color=color, alpha=0.35)
         above.plot(at, probs, color=color, lw=1)
-    for step, number in zip(place_glosses(log_probs, numbers), numbers, strict=True):
-        above.text(at[step], 1.06, task.vocabulary.words[number - 1], ha="center", size=7)
+    steps = place_glosses(log_probs, numbers)
+    for i, (step, number) in enumerate(zip(steps, numbers, strict=True)):
+        above.text(
+            at[step], 1.06 + 0.17 * (i % 2), task.vocabulary.words[number - 1], ha="center", size=7
+        )
     above.plot(at, np.exp(log_probs[:, 0]), color="0.6", lw=0.8, ls=":")
-    above.set(ylim=(0, 1.25), yticks=(0, 1), ylabel="probability", xlim=(0, count))
+    above.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlim=(0, count))
     above.set_title(title, size=8)
     if frames.ndim == 2:
         for name, column, line in (("left", 1, "-"), ("right", 3, "--")):
@@ -263,6 +266,6 @@ def draw_run(
         with torch.no_grad():
             log_probs = task.predict(model.eval(), batch, "full")[0]
         values, title = log_probs[: int(out_lengths(batch.frames)[0])].numpy(), data.names[row]
-        title = f"{title}: {' '.join(data.sentences[row])}"
+        title = f"{title}, ground truth: {' '.join(data.sentences[row])}"
         draw_clip(part, data.read(row), values, task.read(values), task, title)
     save(sheet, folder / "gallery.png")

@@ -391,6 +391,15 @@ class Signs(Task):
             return "only blanks are read so far; CTC begins so"
         return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
 
+    def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
+        "The least memory of a training step, in GB: weights with Adam, and the backbone's frames."
+        c, (classes, value) = self.config, (3516, 4 if precision == "fp32" else 2)
+        with torch.device("meta"):
+            weights = sum(w.numel() for w in make_network(c, classes, False).parameters())
+        frames = each * padded(c.max_frames) * (c.crop / 224) ** 2
+        kept = 0.0 if c.network == "tracks" or c.backbone == "small" else _KEPT[c.network]
+        return float(0.4 + 16e-9 * weights + frames * kept * value)
+
     def describe_data(self) -> tuple[str, bool]:
         "What a folder holds, each part with its glosses."
         if folder := self.config.dataset_dir:
@@ -426,8 +435,11 @@ class Signs(Task):
         resolve("mshnet.signs.reading:draw_run")(folder, folder / "figures", self.config)
 
 # %% ../../nbs/signs/05_signing.ipynb #make_network
-def make_network(config: SignsConfig, classes: int) -> Any:
-    "The network of the settings; UserError for ImageNet weights that do not fit."
+_KEPT = {"tfnet": 16.8e-3, "vac": 6.9e-3}  # 1e9 values that a frame of 224 x 224 keeps for training
+
+
+def make_network(config: SignsConfig, classes: int, start: bool = True) -> Any:
+    "The network of the settings; `start`: with its ImageNet weights, UserError if they misfit."
     c = config
     if c.network == "tracks":
         tracks = Tracks(NUMBERS, c.hidden // 2, c.dropout)
@@ -438,7 +450,7 @@ def make_network(config: SignsConfig, classes: int) -> Any:
         frames = Frames()
     else:
         frames = Frames(blocks=(2, 2, 2, 2), gates=False)
-    if c.backbone_weights:
+    if c.backbone_weights and start:
         load_imagenet(frames, c.backbone_weights)
     if c.network == "vac":
         return OneBranch(frames, classes, c.hidden, 2, scale=c.scale)
