@@ -93,6 +93,7 @@ class Device:
     world = 1  # parts that a batch is cut into: one per chip
     layout = torch.channels_last  # of images in memory
     compiles = False  # whether a batch of another shape costs a compilation
+    shapes = 1  # of batches that the task announces
     precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
     split: Callable[..., Any] = staticmethod(Tensor.split)  # a tensor of a batch, into parts
 
@@ -147,9 +148,6 @@ class Device:
         for value in (v for v in (*model.parameters(), *model.buffers()) if v.ndim == 4):
             value.data = value.data.to(memory_format=self.layout)  # with its strides
         return model
-
-    def expect_shapes(self, count: int) -> None:
-        "A task announces of how many shapes its batches are, each of which may be compiled."
 
     def replicate(self, value: Tensor) -> Tensor:
         "Put a tensor on the device whole, on every chip, for the whole run."

@@ -224,18 +224,18 @@ class _Programs:
     "Prints which step compiles, and warns of a program after the second step of a phase and shape."
 
     def __init__(self) -> None:
-        self.phase, self.shapes = "first", 1  # shapes of batches that the task announced
+        self.phase = "first"
         self.steps: dict[str, int] = {}  # run so far, by phase and kind
         self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
         self.fed = ""  # the same of the last batch
         self.host = host_operations()  # so far
         self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
 
-    def feed(self, batch: Any) -> None:
-        "Note the shapes and types of a batch."
+    def feed(self, batch: Any, shapes: int) -> None:
+        "Note the shapes and types of a batch, of which the task announced so many."
         self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)
         seen = self.seen.setdefault(self.phase, [])
-        if self.fed not in seen and len(seen) < self.shapes:
+        if self.fed not in seen and len(seen) < shapes:
             seen.append(self.fed)
 
     def end_step(self) -> None:
@@ -296,10 +296,6 @@ class Xla(Device):
         super().__init__(precision)
         self.programs = _Programs()
 
-    def expect_shapes(self, count: int) -> None:
-        "Programs of so many shapes are no reason for a warning."
-        self.programs.shapes = max(count, 1)
-
     def chip(self) -> str:
         "Number and kind of the chips."
         return _chips(*self.mesh.mesh_shape)
@@ -336,7 +332,7 @@ class Xla(Device):
 
     def transfer_batch(self, batch: T) -> T:
         "Cut a batch among the chips."
-        self.programs.feed(batch)
+        self.programs.feed(batch, self.shapes)
         return super().transfer_batch(batch)
 
     def copy(self, value: Tensor) -> Tensor:

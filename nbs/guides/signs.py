@@ -25,7 +25,7 @@
 #
 # ## The data
 #
-# CE-CSL may lie in the guide's layout, `label/train.csv` and `video/train/A/train-00001.mp4`, or in the authors' own, with a folder of jpg pictures for each video. Hand tracks are tables of positions ([clips](../signs/02_clips.ipynb) has the columns). The first line reports what a folder holds, the second writes simulated videos in CE-CSL's layout:
+# CE-CSL may lie in the guide's layout, `label/train.csv` and `video/train/A/train-00001.mp4`, or in the authors' own, with a folder of jpg pictures for each video. Hand tracks are tables of positions ([clips](../signs/03_clips.ipynb) has the columns). The first line reports what a folder holds, the second writes simulated videos in CE-CSL's layout:
 #
 # ```bash
 # mshnet data --task signs data/CE-CSL
@@ -122,4 +122,4 @@
 #
 # ## From here
 #
-# [Glosses](../signs/00_glosses.ipynb), [settings](../signs/01_signs_config.ipynb), [clips](../signs/02_clips.ipynb), [CTC](../signs/03_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb). The [runner](../run/signs.ipynb) does it in a notebook. Other devices: [guide](device.ipynb). Messages and remedies: [trouble](trouble.ipynb).
+# [Glosses](../signs/00_glosses.ipynb), [settings](../signs/01_signs_config.ipynb), [clips](../signs/03_clips.ipynb), [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb). The [runner](../run/signs.ipynb) does it in a notebook. Other devices: [guide](device.ipynb). Messages and remedies: [trouble](trouble.ipynb).

@@ -25,7 +25,7 @@
 #
 # ## 数据
 #
-# CE-CSL 可以采用教程的布局 `label/train.csv` 和 `video/train/A/train-00001.mp4`，也可以采用作者自己的布局：每个视频一个 jpg 图片文件夹。手部轨迹是位置的表格（各列见[片段](../signs/02_clips.ipynb)）。第一行报告文件夹里有什么，第二行按 CE-CSL 的布局写出模拟视频：
+# CE-CSL 可以采用教程的布局 `label/train.csv` 和 `video/train/A/train-00001.mp4`，也可以采用作者自己的布局：每个视频一个 jpg 图片文件夹。手部轨迹是位置的表格（各列见[片段](../signs/03_clips.ipynb)）。第一行报告文件夹里有什么，第二行按 CE-CSL 的布局写出模拟视频：
 #
 # ```bash
 # mshnet data --task signs data/CE-CSL
@@ -122,4 +122,4 @@
 #
 # ## 从这里继续
 #
-# [词目](../signs/00_glosses.ipynb)、[设置](../signs/01_signs_config.ipynb)、[片段](../signs/02_clips.ipynb)、[CTC](../signs/03_ctc.ipynb)、[网络](../signs/04_networks.ipynb)、[任务](../signs/05_signing.ipynb)、[识读](../signs/06_reading.ipynb)。[运行笔记本](../run/signs.ipynb)在一个笔记本里完成全部步骤。其他设备：[指南](device.zh-CN.ipynb)。提示与解决办法：[问题](trouble.ipynb)。
+# [词目](../signs/00_glosses.ipynb)、[设置](../signs/01_signs_config.ipynb)、[片段](../signs/03_clips.ipynb)、[CTC](../signs/02_ctc.ipynb)、[网络](../signs/04_networks.ipynb)、[任务](../signs/05_signing.ipynb)、[识读](../signs/06_reading.ipynb)。[运行笔记本](../run/signs.ipynb)在一个笔记本里完成全部步骤。其他设备：[指南](device.zh-CN.ipynb)。提示与解决办法：[问题](trouble.ipynb)。
