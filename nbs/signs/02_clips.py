@@ -31,7 +31,6 @@ from PIL import Image
 
 from mshnet.core import UserError, counted, first_line, read_text, resolve
 from mshnet.files import write_atomic
-from mshnet.signs.ctc import least_frames
 from mshnet.signs.glosses import Vocabulary, split_glosses
 from mshnet.task import digits
 
@@ -165,11 +164,11 @@ def count_frames(path: Path) -> int:
 #| export
 def needed_frames(glosses: Sequence[str]) -> int:
     "The fewest frames from which these glosses can be read."
-    numbers = {gloss: i for i, gloss in enumerate(glosses, 1)}
-    return 4 * (least_frames([numbers[g] for g in glosses]) - 1) + 1
+    steps = len(glosses) + sum(a == b for a, b in pairwise(glosses))
+    return 4 * (steps - 1) + 1
 
 
-def why_not(clip: Clip) -> str:  # empty: it can be learnt
+def _why_not(clip: Clip) -> str:  # empty: it can be learnt
     "Why a clip cannot be learnt."
     if not clip.glosses or not all(clip.glosses):
         return "an empty gloss"
@@ -182,7 +181,7 @@ def why_not(clip: Clip) -> str:  # empty: it can be learnt
 
 def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
     "A part of the clips that can be learnt; UserError at the first that cannot, unless skipped."
-    reasons = {clip.name: reason for clip in clips if (reason := why_not(clip))}
+    reasons = {clip.name: reason for clip in clips if (reason := _why_not(clip))}
     if reasons:
         first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
@@ -320,7 +319,7 @@ def _alphabet(count: int) -> np.ndarray:  # [count,2,4,2]
     return rng.uniform(5, SIDE - 5, (count, 2, 4, 2))
 
 
-def sign_sentence(
+def _sign_sentence(
     signs: Sequence[int],  # numbers of the glosses
     alphabet: np.ndarray,
     rng: np.random.Generator,
@@ -347,7 +346,7 @@ def sign_sentence(
     return np.concatenate([tracks, nose], 1).astype(np.float32)
 
 
-def draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [T,24,24,3] uint8
+def _draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [T,24,24,3] uint8
     "Pictures of simulated tracks: two blobs in noise."
     at = np.arange(SIDE)
     pictures = rng.normal(0.1, 0.1, (len(tracks), SIDE, SIDE))
@@ -376,8 +375,8 @@ def simulated_clips(
     numbers = {word: i for i, word in enumerate(words)}
     for i, glosses in enumerate(sentences):
         signer = int(rng.integers(len(_SIGNERS)))
-        array = sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
-        array = draw_hands(array, rng) if video else array
+        array = _sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
+        array = _draw_hands(array, rng) if video else array
         label = f"{PARTS[name]}-{i + 1:05d}"
         clips.append(Clip(label, tuple(glosses), len(array), _SIGNERS[signer], array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
@@ -477,6 +476,8 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq((read.names, read.sentences), (again.names, again.sentences))
     test_close(read.read(1).astype(float), again.read(1), 40)
     test_eq(kind_of(Path(tmp)), "video")
+    [first, *_] = read_labels(Path(tmp) / "label/test.csv")
+    test_eq(read_video(Path(tmp) / "video/test" / first[1] / first[0], 24), read.read(0))
     gone = next((Path(tmp) / "video/test").glob("*/*"))
     for file in gone.iterdir():
         file.unlink()

@@ -98,7 +98,7 @@ def test_a_nan_loss_is_named(tmp_path):
             return {"ctc": super().loss(model, batch, phase)["ctc_final"] * float("nan")}
 
     config = tiny(output_dir=str(tmp_path / "run"))
-    with pytest.raises(NotFinite, match="epoch 0, step 0: the loss is NaN or infinite; .*train-0"):
+    with pytest.raises(NotFinite, match=r"epoch 0, step 0: the loss is NaN or infinite; .*train-0"):
         train(config, Broken(config))
 
 
