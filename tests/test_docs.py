@@ -309,7 +309,7 @@ def test_python_in_the_guides_can_be_imported(name):
 @pytest.mark.parametrize("name", GUIDES)
 def test_figures_in_the_guides_are_in_results(name):
     "No measured or estimated number is typed that no folder holds."
-    known, code = measured(), numbers("mshnet", "*.py")
+    known, code = measured(), numbers("mshnet", "**/*.py")
     said = figures(
         "takes 2.7 to 11 minutes, 104.4 ms, 需 3.5 到 14 分钟, IoU 0.59; stops after 11.5 hours"
     )

@@ -404,7 +404,8 @@ class TwoBranch(Reader):
     """TFNet: features and their spectrum: `network(clip, frames) -> {name: logits [B,T',classes]}`.
 
     Published: `TwoBranch(Frames(), 3516)`, with 73,274,003 parameters. Its outputs z1 to z5 are
-    time, time_conv, frequency, frequency_conv, final. Source: woshisad159/TFNet 991a1cc.
+    time, time_conv, frequency, frequency_conv, final. Its authors report a word error rate of
+    41.9% on CE-CSL. Source: woshisad159/TFNet 991a1cc.
     """
 
     def __init__(
