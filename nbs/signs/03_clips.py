@@ -31,7 +31,6 @@ from PIL import Image
 
 from mshnet.core import UserError, counted, first_line, read_text, resolve
 from mshnet.files import write_atomic
-from mshnet.signs.ctc import least_frames
 from mshnet.signs.glosses import Vocabulary, split_glosses
 from mshnet.task import digits
 
@@ -90,7 +89,7 @@ class Clips:
     def read(self, index: int) -> np.ndarray:  # [T,S,S,3] uint8, or [T,6] float32
         "The frames of a clip; UserError if they cannot be read."
         clip = self.clips[index]
-        return read_video(clip.path, self.size) if clip.array is None else clip.array
+        return _read_video(clip.path, self.size) if clip.array is None else clip.array
 
 
 # %% [markdown]
@@ -117,7 +116,7 @@ def _square(picture: Image.Image, size: int) -> np.ndarray:  # [size,size,3] uin
     return np.asarray(picture)
 
 
-def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
+def _read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
     "All frames of a video or a folder of pictures; UserError if one cannot be read."
     frames, file = [], path
     if path.is_dir():
@@ -165,11 +164,11 @@ def count_frames(path: Path) -> int:
 #| export
 def needed_frames(glosses: Sequence[str]) -> int:
     "The fewest frames from which these glosses can be read."
-    numbers = {gloss: i for i, gloss in enumerate(glosses, 1)}
-    return 4 * (least_frames([numbers[g] for g in glosses]) - 1) + 1
+    steps = len(glosses) + sum(a == b for a, b in pairwise(glosses))
+    return 4 * (steps - 1) + 1
 
 
-def why_not(clip: Clip) -> str:  # empty: it can be learnt
+def _why_not(clip: Clip) -> str:  # empty: it can be learnt
     "Why a clip cannot be learnt."
     if not clip.glosses or not all(clip.glosses):
         return "an empty gloss"
@@ -182,7 +181,7 @@ def why_not(clip: Clip) -> str:  # empty: it can be learnt
 
 def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
     "A part of the clips that can be learnt; UserError at the first that cannot, unless skipped."
-    reasons = {clip.name: reason for clip in clips if (reason := why_not(clip))}
+    reasons = {clip.name: reason for clip in clips if (reason := _why_not(clip))}
     if reasons:
         first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
@@ -273,7 +272,7 @@ def _label_file(folder: Path, name: str) -> Path:
     return next((path for path in places if path.is_file()), places[0])
 
 
-def read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
+def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
     "Name, signer and glosses of each clip in a table of CE-CSL."
     rows = _rows(path, ("Number", "Translator", "Gloss"))
     return [(r["Number"], r["Translator"], tuple(split_glosses(r["Gloss"]))) for r in rows]
@@ -284,7 +283,7 @@ def _filmed(folder: Path, name: str) -> list[Clip]:
     tops = [folder / "video" / PARTS[name], folder / PARTS[name]]
     top = next((path for path in tops if path.is_dir()), tops[0])
     clips = []
-    for number, signer, glosses in read_labels(_label_file(folder, name)):
+    for number, signer, glosses in _read_labels(_label_file(folder, name)):
         places = [top / signer / f"{number}{suffix}" for suffix in ("", *VIDEOS)]
         path = next((p for p in places if p.exists()), places[0])
         frames = count_frames(path) if path.exists() else 0
@@ -320,7 +319,7 @@ def _alphabet(count: int) -> np.ndarray:  # [count,2,4,2]
     return rng.uniform(5, SIDE - 5, (count, 2, 4, 2))
 
 
-def sign_sentence(
+def _sign_sentence(
     signs: Sequence[int],  # numbers of the glosses
     alphabet: np.ndarray,
     rng: np.random.Generator,
@@ -347,7 +346,7 @@ def sign_sentence(
     return np.concatenate([tracks, nose], 1).astype(np.float32)
 
 
-def draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [T,24,24,3] uint8
+def _draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [T,24,24,3] uint8
     "Pictures of simulated tracks: two blobs in noise."
     at = np.arange(SIDE)
     pictures = rng.normal(0.1, 0.1, (len(tracks), SIDE, SIDE))
@@ -376,8 +375,8 @@ def simulated_clips(
     numbers = {word: i for i, word in enumerate(words)}
     for i, glosses in enumerate(sentences):
         signer = int(rng.integers(len(_SIGNERS)))
-        array = sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
-        array = draw_hands(array, rng) if video else array
+        array = _sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
+        array = _draw_hands(array, rng) if video else array
         label = f"{PARTS[name]}-{i + 1:05d}"
         clips.append(Clip(label, tuple(glosses), len(array), _SIGNERS[signer], array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
@@ -402,8 +401,8 @@ plt.show()
 #| export
 def real_sentences(folder: Path, name: str, signs: int) -> list[tuple[str, ...]]:
     "Sentences of a table of labels that have only its most frequent glosses."
-    sentences = [glosses for _, _, glosses in read_labels(_label_file(folder, name))]
-    train = [glosses for _, _, glosses in read_labels(_label_file(folder, "train"))]
+    sentences = [glosses for _, _, glosses in _read_labels(_label_file(folder, name))]
+    train = [glosses for _, _, glosses in _read_labels(_label_file(folder, "train"))]
     counts: dict[str, int] = {}
     for gloss in (g for sentence in train for g in sentence):
         counts[gloss] = counts.get(gloss, 0) + 1
@@ -477,6 +476,8 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq((read.names, read.sentences), (again.names, again.sentences))
     test_close(read.read(1).astype(float), again.read(1), 40)
     test_eq(kind_of(Path(tmp)), "video")
+    [first, *_] = _read_labels(Path(tmp) / "label/test.csv")
+    test_eq(_read_video(Path(tmp) / "video/test" / first[1] / first[0], 24), read.read(0))
     gone = next((Path(tmp) / "video/test").glob("*/*"))
     for file in gone.iterdir():
         file.unlink()

@@ -308,6 +308,7 @@ lstm, steps, lengths = BiLSTM(7, 12), torch.randn(3, 9, 7), torch.tensor([9, 6, 
 packed = lstm.rnn(pack_padded_sequence(steps, lengths, batch_first=True))[0]
 wanted = pad_packed_sequence(packed, batch_first=True)[0]
 test_close(lstm(steps, lengths).detach(), wanted.detach(), 1e-6)
+test_eq(TemporalConv(7, 12)(torch.randn(3, 7, 28)).shape, (3, 12, 4))
 
 
 # %% [markdown]

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from mshnet.core import UserError, as_user_error, counted, read_text, resolve
 from mshnet.device import Device, OneProcess
 from mshnet.signs.clips import (
+    Clip,
     Clips,
     kind_of,
     load_clips,
@@ -178,6 +179,14 @@ def splice(
 
 
 # %%
+clips = [Clip("1", ("JOHN", "BUY", "BOOK"), 60, cuts=(20, 40), array=np.full((60, 6), 1.0))]
+clips.append(Clip("2", ("WHO", "BUY", "CAR"), 60, cuts=(20, 40), array=np.full((60, 6), 2.0)))
+two = Clips("train", "by hand", tuple(clips))
+places, rng = shared_glosses(two.sentences), np.random.default_rng(0)
+made = {splice(two, 0, places, rng)[1] for _ in range(20)}
+test_eq(made, {("JOHN", "BUY", "BOOK"), ("JOHN", "BUY", "CAR")})
+
+# %%
 rng = np.random.default_rng(0)
 tracks = simulated_clips("train", 4, 12, 0, video=False).read(0)
 test_eq(track_features(warp_tracks(tracks, 40, rng)).shape, (40, NUMBERS))
@@ -186,7 +195,7 @@ test_eq(len(rescaled(40, 5, 300, 0.2, rng)) in range(32, 49), True)
 
 
 # %% [markdown]
-# ## The task
+# ## The parts of the task
 #
 # A batch holds everything that the loss needs. The glosses themselves and the bigram are kept in the network, beside its weights, so a file of weights reads a video without its data set.
 
@@ -203,7 +212,246 @@ class SignBatch(NamedTuple):
 
 
 # %% [markdown]
+# Which glosses have a class is decided by the training part, or by weights that are scored.
+
+# %%
+#| export
+def _learn(task: "Signs", train: Clips) -> None:
+    "Take the vocabulary and the pairs of the training part; check weights to start from."
+    words = Vocabulary.of(train.sentences)
+    if task.config.vocabulary:
+        lines = read_text(task.config.vocabulary, "list of glosses").splitlines()
+        words = Vocabulary.of([[line.strip() for line in lines if line.strip()]])
+        if missing := words.outside(train.sentences):
+            raise UserError(
+                f"{task.config.vocabulary}: lacks {len(missing)} glosses of the training "
+                f"part, such as {min(missing)!r}"
+            )
+    numbers = [words.encode(s) for s in train.sentences]
+    task.vocabulary, task.bigram = words, Bigram.of(numbers, len(words) + 1)
+    task.learnt = frozenset(train.sentences)
+    if task.config.augment == "splice" and any(clip.cuts for clip in train.clips):
+        task.places = shared_glosses(train.sentences)
+    if task.config.weight_path:
+        file = weights_file(task.config.weight_path, "signs")
+        with as_user_error():
+            known = find_weights(read_file(file)).get("glosses")
+        if known is not None and bytes(known.tolist()).decode() != "\n".join(words.words):
+            raise UserError(
+                f"{file}: its glosses are the vocabulary of another set than the {len(words)} "
+                "of this one; write --vocabulary FILE, with the glosses of both, for both runs"
+            )
+
+
+def _see(task: "Signs", sentences: Sequence[Sequence[str]]) -> None:
+    "Number the glosses of these sentences that have no class; note the longest sentence."
+    task.longest = max(LONGEST, *map(len, sentences))
+    task.outside = tuple(sorted(task.vocabulary.outside(sentences)))
+
+
+def _take_words(task: "Signs", model: nn.Module, data: Any) -> None:
+    "Take the glosses that a network was trained for; UserError if the data have none of them."
+    known, task.bigram = model.words()  # type: ignore[operator]
+    task.vocabulary = known or task.vocabulary
+    words = {gloss for sentence in data.sentences for gloss in sentence}
+    _see(task, data.sentences)
+    if words == set(task.outside):
+        raise UserError(
+            f"the weights have the vocabulary of another set: {len(task.vocabulary)} glosses "
+            f"such as {task.vocabulary.words[0]}, and none of the {len(words)} of {data.source}"
+        )
+
+
+# %% [markdown]
 # Batches are made of clips of similar length, because padding is wasted work. The clips of an epoch are shuffled, sorted by a length that is changed at random by a quarter, and cut into batches; the batches are shuffled again. For a scoring they are sorted by their length alone.
+
+# %%
+#| export
+def _plan(task: "Signs", data: Any, epoch: int | None) -> list[list[int]]:
+    "The clips of each batch, of similar length."
+    size, frames = task.config.batch_size, np.array([clip.frames for clip in data.clips])
+    if epoch is None:
+        rows = np.argsort(frames, kind="stable").tolist()
+        return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
+    rng = np.random.default_rng([task.config.seed, epoch])
+    rows = rng.permutation(len(frames))[: len(frames) // size * size]
+    rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
+    return rng.permutation(rows.reshape(-1, size)).tolist()  # type: ignore[no-any-return]
+
+
+def _batch(task: "Signs", data: Any, rows: list[int], epoch: int | None) -> SignBatch:
+    "The batch of these clips: changed at random in training, whole in scoring."
+    made = [_clip(task, data, row, epoch) for row in rows]
+    clips, glosses, kept = zip(*made, strict=True)
+    needed = padded(max(map(len, clips)))
+    array, frames = collate(clips, next((n for n in task.buckets if n >= needed), needed))
+    if array.ndim == 5:
+        array = array.transpose(0, 1, 4, 2, 3)
+    labels = np.zeros((len(rows), task.longest), np.int64)
+    numbers = [task.words.encode(sentence) for sentence in glosses]
+    for i, sentence in enumerate(numbers):
+        labels[i, : len(sentence)] = sentence
+    tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
+    counts = torch.tensor([len(sentence) for sentence in numbers])
+    return SignBatch(tensors[0], tensors[1], tensors[2], counts, torch.tensor(kept))
+
+
+def _batches(
+    task: "Signs", device: Device, data: Any, plan: Any, epoch: int
+) -> Iterator[SignBatch]:
+    "The batches of an epoch, in a few lengths."
+    device.shapes = max(len(task.buckets), 1)
+    yield from Task.batches(task, device, data, plan, epoch)
+
+
+def _clip(
+    task: "Signs", data: Any, row: int, epoch: int | None
+) -> tuple[np.ndarray, tuple[str, ...], int]:  # frames, glosses, row
+    "A clip as the network sees it; if it cannot be read, the next one, or in scoring filler."
+    at, c = max(row, 0), task.config
+    for _ in range(len(data)):
+        rng = None if epoch is None else task.rng(at, epoch)
+        try:
+            frames, glosses = _frames(task, data, at, rng)
+            return _seen(frames, glosses, c, rng), glosses, at if row >= 0 else -1
+        except UserError as error:
+            if c.on_bad_image == "stop":
+                raise
+            warnings.warn(f"left out: {error}", stacklevel=2)
+            at, row = (at + 1) % len(data), row if epoch is not None else -1
+    raise UserError(f"{data.source}: no clip of its part {data.name} can be read")
+
+
+def _frames(
+    task: "Signs", data: Any, row: int, rng: np.random.Generator | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    "The frames and glosses of a clip; in training sometimes spliced with another one."
+    if rng is None or not task.places or rng.random() > SPLICED:
+        return data.read(row), data.sentences[row]
+    return splice(data, row, task.places, rng)
+
+
+# %% [markdown]
+# The final scores hold two more: WER of the test sentences that occur word for word in the training list, and of the others. A network that learns sentences by heart has a good WER for the first alone.
+
+# %%
+#| export
+def _evaluate(
+    task: "Signs", model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
+) -> Evaluation:
+    "The final scores with every sentence; those of the training list apart from the others."
+    task.take_words(model, data)
+    device.shapes = max(len(task.buckets), 1)
+    scores: SignScores = score_split(task, model, data, device, phase)
+    named = {data.names[row]: pair for row, pair in scores.pairs.items()}
+    for name, known in (("known", True), ("new", False)) if task.learnt else ():
+        pairs = [pair for pair in named.values() if (tuple(pair[0]) in task.learnt) == known]
+        scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
+    whole = protocol(task, data, scores, device, origin)
+    return SignEvaluation(scores, whole, task.config.model_dump(), named)
+
+
+def _protocol(task: "Signs", data: Any, scores: Any) -> dict[str, Any]:
+    "The task, how many sentences and glosses, the vocabulary, and how it was read."
+    c, read = task.config, {"decoder": task.config.decoder}
+    if c.decoder == "beam":
+        read |= {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
+    counts = {
+        "vocabulary": len(task.vocabulary),
+        "vocabulary_hash": task.vocabulary.digest[:12],
+    }
+    outside = sum(task.vocabulary.outside(data.sentences).values())
+    return Task.protocol(task, data, scores) | counts | {"outside_vocabulary": outside} | read
+
+
+def _about(task: "Signs", parts: dict[str, Any], device: Device) -> dict[str, str]:
+    "The lines on the data before a run: clips, glosses, lengths."
+    clips = parts["train"].clips
+    frames = [clip.frames for clip in clips]
+    tight = sum(clip.frames < 1.5 * needed_frames(clip.glosses) for clip in clips)
+    lines = Task.about(task, parts, device)
+    lines["glosses"] = f"{len(task.vocabulary)} different in training" + (
+        f"; {len(task.outside)} of the others never occur there" if task.outside else ""
+    )
+    lines["frames"] = f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
+    return lines
+
+
+def _advice(task: "Signs", history: list[dict[str, Any]]) -> str:
+    "A line on a run that reads nothing."
+    scores = [entry["scores"] for entry in history if "scores" in entry]
+    if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
+        return ""
+    if len(scores) < 3:
+        return "only blanks are read so far; CTC begins so"
+    return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
+
+
+# %% [markdown]
+# The memory of a training step is dominated by the frames of the backbone. The constants were counted from the tensors that autograd keeps. `mshnet data` describes a folder or writes a simulated one, and an ONNX file gets the glosses in its note.
+
+# %%
+#| export
+def _memory(task: "Signs", each: int, precision: str) -> float:
+    "The least memory of a training step, in GB: weights with Adam, and the backbone's frames."
+    c, (classes, value) = task.config, (3516, 4 if precision == "fp32" else 2)
+    with torch.device("meta"):
+        weights = sum(w.numel() for w in make_network(c, classes, False).parameters())
+    frames = each * padded(c.max_frames) * (c.crop / 224) ** 2
+    kept = 0.0 if c.network == "tracks" or c.backbone == "small" else _KEPT[c.network]
+    return float(0.4 + 16e-9 * weights + frames * kept * value)
+
+
+def _describe_data(task: "Signs") -> tuple[str, bool]:
+    "What a folder holds, each part with its glosses."
+    if folder := task.config.dataset_dir:
+        video = kind_of(Path(folder).expanduser()) == "video"
+        network = "tfnet" if video else "tracks"
+        task.config = task.config.model_copy(update={"network": network})
+    parts, lines = task.splits(), list[str]()
+    for name, part in parts.items():
+        words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
+        new = sum(task.vocabulary.outside(part.sentences).values())
+        lines.append(f"{name}: {counted(len(part), 'clip')} of {part.source}, {count} glosses, "
+                     f"{len(words)} different, {new} not in training")  # fmt: skip
+    return "\n".join(lines), True
+
+
+def _write_data(task: "Signs", folder: Path) -> str:
+    "Write simulated videos in CE-CSL's layout, of real sentences where dataset_dir has labels."
+    c, written = task.config, 0
+    for name, share in (("train", 1), ("val", 5), ("test", 5)):
+        sentences: Any = max(c.sentences // share, 4)
+        if c.dataset_dir:
+            found = real_sentences(Path(c.dataset_dir).expanduser(), name, c.signs)
+            sentences = found[:sentences]
+        part = simulated_clips(name, sentences, c.signs, c.seed, video=True)
+        written += write_clips(folder, part)
+    return f"{folder}: {written} files written"
+
+
+def _program(task: "Signs", model: Any) -> Program:
+    "The network as an ONNX file has it: log probabilities of one length of clips."
+    c, count = task.config, padded(task.config.max_frames)
+    noise = torch.Generator().manual_seed(0)
+    clip = torch.randn(2, count, NUMBERS, generator=noise)
+    if c.network != "tracks":
+        clip = torch.randint(0, 256, (2, count, 3, c.crop, c.crop), generator=noise).byte()
+    vocabulary = model.words()[0]
+    note = {
+        "clip": f"{LEFT} copies of the first frame, the frames, copies of the last frame",
+        "frames": f"of the clip, rounded up to a multiple of 4, and {MORE} more",
+        "log_probs": "of every fourth frame, of the blank and of the classes",
+        "classes": vocabulary.words if vocabulary else [],
+    }
+    frames = torch.tensor([count, count // 8 * 4])
+    return Program({"clip": clip, "frames": frames}, ["log_probs"], note, _Final(model))
+
+
+# %% [markdown]
+# ## The task
+#
+# What is left is short: the class names these functions, and adds the network, the loss and the reading.
 
 # %%
 #| export
@@ -212,6 +460,9 @@ class Signs(Task):
 
     better = ("wer", -1)
     options = ("decoder", "beam_width", "bigram_weight")
+    plan, batch, batches, take_words = _plan, _batch, _batches, _take_words
+    evaluate, protocol, about, advice = _evaluate, _protocol, _about, _advice
+    memory, describe_data, write_data, program = _memory, _describe_data, _write_data, _program
 
     def __init__(self, config: SignsConfig) -> None:
         super().__init__(config)
@@ -228,7 +479,7 @@ class Signs(Task):
         held_out = ["val"] if self.config.choose == "val" and "train" in names else []
         found = load_clips(self.config, [*names, *held_out])
         if "train" in found:
-            self._learn(found["train"])
+            _learn(self, found["train"])
         stretch = 1 + self.config.rescale
         frames = [
             min(self.config.max_frames, math.ceil(clip.frames * (stretch if k == "train" else 1)))
@@ -236,101 +487,13 @@ class Signs(Task):
             for clip in part.clips
         ]
         self.buckets = bucket_lengths(frames, self.config.buckets)
-        self._see([s for part in found.values() for s in part.sentences])
+        _see(self, [s for part in found.values() for s in part.sentences])
         return found
-
-    def _learn(self, train: Clips) -> None:
-        "Take the vocabulary and the pairs of the training part; check weights to start from."
-        words = Vocabulary.of(train.sentences)
-        if self.config.vocabulary:
-            lines = read_text(self.config.vocabulary, "list of glosses").splitlines()
-            words = Vocabulary.of([[line.strip() for line in lines if line.strip()]])
-            if missing := words.outside(train.sentences):
-                raise UserError(
-                    f"{self.config.vocabulary}: lacks {len(missing)} glosses of the training "
-                    f"part, such as {min(missing)!r}"
-                )
-        numbers = [words.encode(s) for s in train.sentences]
-        self.vocabulary, self.bigram = words, Bigram.of(numbers, len(words) + 1)
-        self.learnt = frozenset(train.sentences)
-        if self.config.augment == "splice" and any(clip.cuts for clip in train.clips):
-            self.places = shared_glosses(train.sentences)
-        if self.config.weight_path:
-            file = weights_file(self.config.weight_path, "signs")
-            with as_user_error():
-                known = find_weights(read_file(file)).get("glosses")
-            if known is not None and bytes(known.tolist()).decode() != "\n".join(words.words):
-                raise UserError(
-                    f"{file}: its glosses are the vocabulary of another set than the {len(words)} "
-                    "of this one; write --vocabulary FILE, with the glosses of both, for both runs"
-                )
-
-    def _see(self, sentences: Sequence[Sequence[str]]) -> None:
-        "Number the glosses of these sentences that have no class; note the longest sentence."
-        self.longest = max(LONGEST, *map(len, sentences))
-        self.outside = tuple(sorted(self.vocabulary.outside(sentences)))
 
     @property
     def words(self) -> Vocabulary:
         "The glosses of all classes, then those without one, which occur in labels alone."
         return Vocabulary((*self.vocabulary.words, *self.outside))
-
-    def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
-        "The clips of each batch, of similar length."
-        size, frames = self.config.batch_size, np.array([clip.frames for clip in data.clips])
-        if epoch is None:
-            rows = np.argsort(frames, kind="stable").tolist()
-            return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
-        rng = np.random.default_rng([self.config.seed, epoch])
-        rows = rng.permutation(len(frames))[: len(frames) // size * size]
-        rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
-        return rng.permutation(rows.reshape(-1, size)).tolist()  # type: ignore[no-any-return]
-
-    def batch(self, data: Any, rows: list[int], epoch: int | None) -> SignBatch:
-        "The batch of these clips: changed at random in training, whole in scoring."
-        made = [self._clip(data, row, epoch) for row in rows]
-        clips, glosses, kept = zip(*made, strict=True)
-        needed = padded(max(map(len, clips)))
-        array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
-        if array.ndim == 5:
-            array = array.transpose(0, 1, 4, 2, 3)
-        labels = np.zeros((len(rows), self.longest), np.int64)
-        numbers = [self.words.encode(sentence) for sentence in glosses]
-        for i, sentence in enumerate(numbers):
-            labels[i, : len(sentence)] = sentence
-        tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
-        counts = torch.tensor([len(sentence) for sentence in numbers])
-        return SignBatch(tensors[0], tensors[1], tensors[2], counts, torch.tensor(kept))
-
-    def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[SignBatch]:
-        "The batches of an epoch, in a few lengths."
-        device.shapes = max(len(self.buckets), 1)
-        yield from super().batches(device, data, plan, epoch)
-
-    def _clip(
-        self, data: Any, row: int, epoch: int | None
-    ) -> tuple[np.ndarray, tuple[str, ...], int]:  # frames, glosses, row
-        "A clip as the network sees it; if it cannot be read, the next one, or in scoring filler."
-        at, c = max(row, 0), self.config
-        for _ in range(len(data)):
-            rng = None if epoch is None else self.rng(at, epoch)
-            try:
-                frames, glosses = self._frames(data, at, rng)
-                return _seen(frames, glosses, c, rng), glosses, at if row >= 0 else -1
-            except UserError as error:
-                if c.on_bad_image == "stop":
-                    raise
-                warnings.warn(f"left out: {error}", stacklevel=2)
-                at, row = (at + 1) % len(data), row if epoch is not None else -1
-        raise UserError(f"{data.source}: no clip of its part {data.name} can be read")
-
-    def _frames(
-        self, data: Any, row: int, rng: np.random.Generator | None
-    ) -> tuple[np.ndarray, tuple[str, ...]]:
-        "The frames and glosses of a clip; in training sometimes spliced with another one."
-        if rng is None or not self.places or rng.random() > SPLICED:
-            return data.read(row), data.sentences[row]
-        return splice(data, row, self.places, rng)
 
     def model(self) -> nn.Module:
         "The network of the settings, with weights drawn from the seed; it knows its glosses."
@@ -368,120 +531,9 @@ class Signs(Task):
         done = step / (self.config.epochs * per_epoch)
         return float(rate * 0.2 ** ((done >= 35 / 55) + (done >= 45 / 55)))
 
-    def program(self, model: Any) -> Program:
-        "The network as an ONNX file has it: log probabilities of one length of clips."
-        c, count = self.config, padded(self.config.max_frames)
-        noise = torch.Generator().manual_seed(0)
-        clip = torch.randn(2, count, NUMBERS, generator=noise)
-        if c.network != "tracks":
-            clip = torch.randint(0, 256, (2, count, 3, c.crop, c.crop), generator=noise).byte()
-        vocabulary = model.words()[0]
-        note = {
-            "clip": f"{LEFT} copies of the first frame, the frames, copies of the last frame",
-            "frames": f"of the clip, rounded up to a multiple of 4, and {MORE} more",
-            "log_probs": "of every fourth frame, of the blank and of the classes",
-            "classes": vocabulary.words if vocabulary else [],
-        }
-        frames = torch.tensor([count, count // 8 * 4])
-        return Program({"clip": clip, "frames": frames}, ["log_probs"], note, _Final(model))
-
     def tally(self) -> "SignTally":
         "An empty count."
         return SignTally(self)
-
-    def evaluate(
-        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
-    ) -> Evaluation:
-        "The final scores with every sentence; those of the training list apart from the others."
-        self.take_words(model, data)
-        device.shapes = max(len(self.buckets), 1)
-        scores: SignScores = score_split(self, model, data, device, phase)
-        named = {data.names[row]: pair for row, pair in scores.pairs.items()}
-        for name, known in (("known", True), ("new", False)) if self.learnt else ():
-            pairs = [pair for pair in named.values() if (tuple(pair[0]) in self.learnt) == known]
-            scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
-        whole = protocol(self, data, scores, device, origin)
-        return SignEvaluation(scores, whole, self.config.model_dump(), named)
-
-    def take_words(self, model: nn.Module, data: Any) -> None:
-        "Take the glosses that a network was trained for; UserError if the data have none of them."
-        known, self.bigram = model.words()  # type: ignore[operator]
-        self.vocabulary = known or self.vocabulary
-        words = {gloss for sentence in data.sentences for gloss in sentence}
-        self._see(data.sentences)
-        if words == set(self.outside):
-            raise UserError(
-                f"the weights have the vocabulary of another set: {len(self.vocabulary)} glosses "
-                f"such as {self.vocabulary.words[0]}, and none of the {len(words)} of {data.source}"
-            )
-
-    def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
-        "The task, how many sentences and glosses, the vocabulary, and how it was read."
-        c, read = self.config, {"decoder": self.config.decoder}
-        if c.decoder == "beam":
-            read |= {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
-        counts = {
-            "vocabulary": len(self.vocabulary),
-            "vocabulary_hash": self.vocabulary.digest[:12],
-        }
-        outside = sum(self.vocabulary.outside(data.sentences).values())
-        return super().protocol(data, scores) | counts | {"outside_vocabulary": outside} | read
-
-    def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
-        "The lines on the data before a run: clips, glosses, lengths."
-        clips = parts["train"].clips
-        frames = [clip.frames for clip in clips]
-        tight = sum(clip.frames < 1.5 * needed_frames(clip.glosses) for clip in clips)
-        lines = super().about(parts, device)
-        lines["glosses"] = f"{len(self.vocabulary)} different in training" + (
-            f"; {len(self.outside)} of the others never occur there" if self.outside else ""
-        )
-        lines["frames"] = f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
-        return lines
-
-    def advice(self, history: list[dict[str, Any]]) -> str:
-        "A line on a run that reads nothing."
-        scores = [entry["scores"] for entry in history if "scores" in entry]
-        if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
-            return ""
-        if len(scores) < 3:
-            return "only blanks are read so far; CTC begins so"
-        return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
-
-    def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
-        "The least memory of a training step, in GB: weights with Adam, and the backbone's frames."
-        c, (classes, value) = self.config, (3516, 4 if precision == "fp32" else 2)
-        with torch.device("meta"):
-            weights = sum(w.numel() for w in make_network(c, classes, False).parameters())
-        frames = each * padded(c.max_frames) * (c.crop / 224) ** 2
-        kept = 0.0 if c.network == "tracks" or c.backbone == "small" else _KEPT[c.network]
-        return float(0.4 + 16e-9 * weights + frames * kept * value)
-
-    def describe_data(self) -> tuple[str, bool]:
-        "What a folder holds, each part with its glosses."
-        if folder := self.config.dataset_dir:
-            video = kind_of(Path(folder).expanduser()) == "video"
-            network = "tfnet" if video else "tracks"
-            self.config = self.config.model_copy(update={"network": network})
-        parts, lines = self.splits(), list[str]()
-        for name, part in parts.items():
-            words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
-            new = sum(self.vocabulary.outside(part.sentences).values())
-            lines.append(f"{name}: {counted(len(part), 'clip')} of {part.source}, {count} glosses, "
-                         f"{len(words)} different, {new} not in training")  # fmt: skip
-        return "\n".join(lines), True
-
-    def write_data(self, folder: Path) -> str:
-        "Write simulated videos in CE-CSL's layout, of real sentences where dataset_dir has labels."
-        c, written = self.config, 0
-        for name, share in (("train", 1), ("val", 5), ("test", 5)):
-            sentences: Any = max(c.sentences // share, 4)
-            if c.dataset_dir:
-                found = real_sentences(Path(c.dataset_dir).expanduser(), name, c.signs)
-                sentences = found[:sentences]
-            part = simulated_clips(name, sentences, c.signs, c.seed, video=True)
-            written += write_clips(folder, part)
-        return f"{folder}: {written} files written"
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
         "Read videos, folders of pictures, or tables of hand tracks."

@@ -11,12 +11,12 @@ from PIL import Image
 from mshnet.core import UserError, configure
 from mshnet.signs.clips import (
     Clip,
+    _read_labels,
+    _read_video,
     count_frames,
     load_clips,
     needed_frames,
-    read_labels,
     read_tracks,
-    read_video,
     real_sentences,
     simulated_clips,
     usable,
@@ -91,7 +91,7 @@ def test_pictures_and_videos_are_one(tmp_path, videos):
     "A folder of jpg and an mp4 of the same clip."
     av = pytest.importorskip("av")
     folder = next((videos / "video/test").glob("*/*"))
-    frames = read_video(folder, 24)
+    frames = _read_video(folder, 24)
     assert frames.shape == (count_frames(folder), 24, 24, 3)
     path = tmp_path / "clip.mp4"
     with av.open(str(path), "w") as out:
@@ -102,7 +102,7 @@ def test_pictures_and_videos_are_one(tmp_path, videos):
             out.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(big))))
         out.mux(stream.encode())
     assert count_frames(path) == len(frames)
-    again = read_video(path, 24)
+    again = _read_video(path, 24)
     assert again.shape == frames.shape
     assert np.abs(again.astype(float) - frames).mean() < 18  # lossy
 
@@ -121,7 +121,7 @@ def test_a_video_that_breaks_off(tmp_path, videos):
         out.mux(stream.encode())
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(UserError, match=r"clip\.mp4: .*(breaks off|damaged|from frame)"):
-        read_video(path, 32)
+        _read_video(path, 32)
 
 
 def test_the_layout_is_read_back(videos):
@@ -223,7 +223,7 @@ def test_splices_are_sentences_of_both():
 def test_the_real_labels_of_ce_csl(tmp_path):
     "3,515 glosses; videos of real sentences can be simulated."
     wanted = json.loads((GOLDEN / "vocabulary.json").read_text())
-    sentences = [glosses for _, _, glosses in read_labels(LABELS / "label/train.csv")]
+    sentences = [glosses for _, _, glosses in _read_labels(LABELS / "label/train.csv")]
     words = Vocabulary.of(sentences)
     assert (len(sentences), len(words), words.digest) == (4973, wanted["size"], wanted["sha256"])
     few = real_sentences(LABELS, "train", 100)
