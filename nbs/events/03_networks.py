@@ -79,17 +79,15 @@ class _Neurons(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         "Gradients by the current, the weight and the bias."
         u, weight = ctx.saved_tensors
-        slope = (1 + SLOPE * (u - 1).abs()).square().reciprocal()
-        own = grads[0] * slope  # through each spike alone
-        later = own[-1]
-        found = [later]
-        for direct, bend in zip(reversed(own[:-1]), reversed(slope[:-1]), strict=True):
-            later = direct + ctx.beta * later + bend * (later @ weight)
+        later = torch.zeros_like(u[0])  # gradient by the current of the step after this one
+        found, by_weight = [later], torch.zeros_like(weight)
+        for direct, membrane in zip(grads[0].unbind()[::-1], u.unbind()[::-1], strict=True):
+            slope = (1 + SLOPE * (membrane - 1).abs()).square().reciprocal()
+            by_weight = by_weight + later.T @ (membrane > 1).to(u.dtype)
+            later = slope * (direct + later @ weight) + ctx.beta * later
             found.append(later)
-        current = torch.stack(found[::-1])
-        fed = current[1:].flatten(0, 1)
-        spikes = (u[:-1] > 1).to(u.dtype).flatten(0, 1)
-        return current, None, fed.T @ spikes, fed.sum(0)
+        current = torch.stack(found[:0:-1])
+        return current, None, by_weight, current[1:].sum((0, 1))
 
 
 def spike(
