@@ -1,0 +1,488 @@
+# %% [markdown]
+# # networks
+#
+# > Spiking neurons that see events, and a Mamba stack that follows them in time: the published Mamba-Spike at every size.
+
+# %%
+#| default_exp events.networks
+
+# %%
+#| hide
+import time
+
+import matplotlib.pyplot as plt
+from fastcore.test import expect_fail, test_close, test_eq
+
+# %%
+#| export
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+# %% [markdown]
+# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a film of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) names what the film shows. Convolutions with spiking neurons turn frames into sparse spikes, spikes become firing rates, and a Mamba stack follows the rates in time.
+#
+# This page writes the network for every size, with the names of the published weights. Inside, time comes first: tensors are [T,B,...], because a step of time is then one block of memory.
+#
+# ## A neuron
+#
+# A leaky integrate-and-fire neuron keeps a membrane potential $U$. It leaks by a factor $\beta$ in each step, adds the input current, and spikes when it is above 1. A spike lowers it by 1 in the next step:
+#
+# $$U_t = \beta\,U_{t-1} + I_t - S_{t-1}, \qquad S_t = [U_t > 1]$$
+#
+# A step function has no useful slope. So the backward pass uses that of a smooth function, $1 / (1 + 25\,|U - 1|)^2$ (a surrogate gradient), and ignores the way through the reset. Each layer also feeds its own spikes of the step before back through a 1x1 convolution. At the first step there are none, and the convolution is absent with its bias.
+#
+# A layer needs its own past alone. So all convolutions of a layer run over all frames at once, and only this short loop goes step by step. Its backward pass is written out: autograd would keep six tensors in each step, this keeps the membrane.
+
+# %%
+#| export
+SLOPE = 25.0  # of the surrogate gradient
+
+
+def _float32(x: Tensor) -> Any:  # a context
+    "Compute in float32, whatever the precision of the network."
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def _run_neurons(current: Tensor, beta: float, weight: Tensor, bias: Tensor) -> Tensor:
+    "The membranes [T,N,C] of neurons for their input currents."
+    u = current[0]
+    found = [u]
+    for drive in current[1:].unbind(0):
+        spikes = (u > 1).to(u.dtype)
+        u = beta * u + drive - spikes + F.linear(spikes, weight, bias)
+        found.append(u)
+    return torch.stack(found)
+
+
+class _Neurons(torch.autograd.Function):
+    "Membranes of a layer, with the surrogate gradient of its spikes in the backward pass."
+
+    @staticmethod
+    def forward(
+        ctx: Any, current: Tensor, beta: float, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        "Spikes and membranes [T,N,C]."
+        u = _run_neurons(current, beta, weight, bias)
+        ctx.save_for_backward(u, weight)
+        ctx.beta = beta
+        ctx.mark_non_differentiable(u)
+        return (u > 1).to(u.dtype), u
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        "Gradients by the current, the weight and the bias."
+        u, weight = ctx.saved_tensors
+        slope = (1 + SLOPE * (u - 1).abs()).square().reciprocal()
+        own = grads[0] * slope  # through each spike alone
+        later = own[-1]
+        found = [later]
+        for direct, bend in zip(reversed(own[:-1]), reversed(slope[:-1]), strict=True):
+            later = direct + ctx.beta * later + bend * (later @ weight)
+            found.append(later)
+        current = torch.stack(found[::-1])
+        fed = current[1:].flatten(0, 1)
+        spikes = (u[:-1] > 1).to(u.dtype).flatten(0, 1)
+        return current, None, fed.T @ spikes, fed.sum(0)
+
+
+def spike(
+    current: Tensor,  # [T,N,C]
+    beta: float,  # share of the membrane that is left after a step
+    weight: Tensor | None = None,  # [C,C] from the spikes of the step before; None: no feedback
+    bias: Tensor | None = None,  # [C]
+) -> tuple[Tensor, Tensor]:  # spikes 0 or 1, and membranes, which have no gradient
+    "Leaky integrate-and-fire neurons over all steps; float32."
+    count = current.shape[-1]
+    weight = current.new_zeros(count, count) if weight is None else weight
+    bias = current.new_zeros(count) if bias is None else bias
+    with _float32(current):
+        if torch.is_grad_enabled():
+            spikes, u = _Neurons.apply(current.float(), beta, weight.float(), bias.float())
+            return spikes, u
+        u = _run_neurons(current.float(), beta, weight.float(), bias.float())
+        return (u > 1).to(u.dtype), u
+
+
+# %% [markdown]
+# One neuron with a constant current. It charges, spikes, and starts again one lower. A smaller $\beta$ forgets faster, and with 0.5 this current never reaches the threshold. With bins of `bin` milliseconds, $\beta = e^{-\mathrm{bin}/\tau}$ for a time constant $\tau$.
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
+for beta in (0.5, 0.9, 0.97):
+    spikes, u = spike(torch.full((60, 1, 1), 0.15), beta)
+    axes[0].plot(u.flatten(), label=f"beta {beta}: {int(spikes.sum())} spikes")
+axes[0].axhline(1, color="black", linestyle=":")
+axes[0].set(xlabel="step", ylabel="membrane")
+axes[0].legend()
+u = torch.linspace(0, 2, 201)
+axes[1].plot(u, (u > 1).float(), label="spike")
+axes[1].plot(u, (1 + SLOPE * (u - 1).abs()).pow(-2), label="surrogate gradient")
+axes[1].set(xlabel="membrane")
+axes[1].legend()
+plt.show()
+current = torch.zeros(1, 1, 1) + 1
+test_eq(spike(current, 0.9)[0].item(), 0)  # at the threshold is not above it
+
+# %% [markdown]
+# ## The front-end
+#
+# Three such layers: a 3x3 convolution, a maximum over 2x2 pixels (not in the third), the neurons. The image size falls to a quarter. Then spikes are counted: the firing rate is the share of the last five steps with a spike.
+#
+# A film of 128x128 pixels needs most memory in the first convolution, before the maximum: 134 MB for 64 frames with 32 channels. Such large frames go through convolution and maximum in pieces, and each piece is computed again in the backward pass (checkpointing).
+
+# %%
+#| export
+_LARGE = 64 * 64  # pixels from which a convolution is computed in pieces, twice
+_PIECE = 64  # frames of a piece
+
+
+def firing_rates(spikes: Tensor, window: int) -> Tensor:
+    "Shares of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
+    rows = spikes.flatten(1).T[None]  # [1,N,T]
+    found = F.avg_pool1d(F.pad(rows, (window - 1, 0)), window, 1)
+    return found[0].T.reshape(spikes.shape)
+
+
+class SpikingFrontend(nn.Module):
+    "Three spiking convolutions: [T,B,channels,H,W] -> spikes of each layer."
+
+    def __init__(self, channels: int, widths: Sequence[int], beta: float) -> None:
+        super().__init__()
+        self.beta = beta
+        for i, (before, width) in enumerate(pairwise((channels, *widths)), 1):
+            self.add_module(f"conv{i}", nn.Conv2d(before, width, 3, padding=1))
+        for i, width in enumerate(widths, 1):
+            self.add_module(f"recurrent{i}", nn.Conv2d(width, width, 1))
+
+    def forward(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
+        "Spikes and membranes [T,B,C,h,w] of each layer."
+        found = []
+        for i in (1, 2, 3):
+            conv, feedback = self.get_submodule(f"conv{i}"), self.get_submodule(f"recurrent{i}")
+            current = self._current(conv, x, pool=i < 3)
+            t, b, c, h, w = current.shape
+            flat = current.movedim(2, 4).reshape(t, b * h * w, c)
+            made = spike(flat, self.beta, feedback.weight[:, :, 0, 0], feedback.bias)
+            found.append(tuple(v.view(t, b, h, w, c).movedim(4, 2) for v in made))
+            x = found[-1][0]
+        return found
+
+    def _current(self, conv: nn.Module, x: Tensor, pool: bool) -> Tensor:
+        "Convolution and maximum of all frames: [T,B,C,H,W] -> [T,B,width,h,w]."
+
+        def piece(frames: Tensor) -> Tensor:
+            wide = (2, 2) if frames.shape[-1] > 1 else (2, 1)
+            out: Tensor = conv(frames)
+            return F.max_pool2d(out, wide) if pool else out
+
+        frames = x.flatten(0, 1)
+        if not pool or x.shape[-1] * x.shape[-2] < _LARGE or not torch.is_grad_enabled():
+            return piece(frames).unflatten(0, x.shape[:2])
+        done = [
+            checkpoint(piece, part, use_reentrant=False, preserve_rng_state=False)
+            for part in frames.split(_PIECE)
+        ]
+        return torch.cat(done).unflatten(0, x.shape[:2])
+
+
+# %% [markdown]
+# Ten random frames. The deeper, the fewer pixels. A rate is one of six values for a window of five.
+
+# %%
+torch.manual_seed(0)
+frames = torch.poisson(torch.full((10, 1, 2, 20, 20), 0.5))
+layers = SpikingFrontend(2, (8, 8, 16), 0.9)(frames)
+for spikes, _ in layers:
+    print(tuple(spikes.shape), f"{100 * spikes.mean():.1f}% of the neurons spike in a step")
+rates = firing_rates(layers[0][0], 5)
+test_close(rates[4], layers[0][0][:5].mean(0))
+test_close(rates[0], layers[0][0][0] / 5)
+
+
+# %% [markdown]
+# ## A scan in parallel
+#
+# The heart of Mamba (Gu and Dao, arXiv:2312.00752) is a linear recurrence, $h_t = a_t h_{t-1} + b_t$, for thousands of values side by side. A loop over 300 steps is slow, and autograd makes it slower.
+#
+# The recurrence is associative, so time can be cut into pieces. We write about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run side by side from zero, together with the product of their $a$. Then the end of each piece is carried into the next, and added where it belongs. That makes $2\sqrt T$ steps of the same arithmetic. The gradient is the same scan, backwards in time.
+
+# %%
+#| export
+def _scan(a: Tensor, b: Tensor, backwards: bool = False) -> Tensor:  # [T,...]
+    "h[t] = a[t] h[t-1] + b[t] from h[-1] = 0, or h[t] = a[t] h[t+1] + b[t] from the end."
+    steps = len(a)
+    size = max(1, math.isqrt(steps))
+    count = -(-steps // size)
+    if filler := count * size - steps:
+        zeros = a.new_zeros(filler, *a.shape[1:])
+        parts = ((zeros, a), (zeros, b)) if backwards else ((a, zeros), (b, zeros))
+        a, b = (torch.cat(part) for part in parts)
+    many_a, many_b = (x.unflatten(0, (count, size)).unbind(1) for x in (a, b))
+    order = range(size)[:: -1 if backwards else 1]
+    h, product = dict[int, Tensor](), dict[int, Tensor]()
+    for before, i in pairwise((-1, *order)):
+        first = before < 0
+        h[i] = many_b[i] if first else torch.addcmul(many_b[i], many_a[i], h[before])
+        product[i] = many_a[i] if first else many_a[i] * product[before]
+    last, carried = order[-1], [torch.zeros_like(a[0])]
+    for piece in range(count)[:: -1 if backwards else 1]:
+        carried.append(torch.addcmul(h[last][piece], product[last][piece], carried[-1]))
+    starts = torch.stack(carried[:-1][:: -1 if backwards else 1])
+    whole = torch.stack([torch.addcmul(h[i], product[i], starts) for i in range(size)], 1)
+    found = whole.flatten(0, 1)
+    return found[filler:] if backwards else found[:steps]
+
+
+class _Scan(torch.autograd.Function):
+    "The scan with its gradient, which keeps two tensors."
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        "[T,...], [T,...]"
+        h = _scan(a, b)
+        ctx.save_for_backward(a, h)
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        "Gradients by a and b."
+        a, h = ctx.saved_tensors
+        zero = torch.zeros_like(a[:1])
+        by_b = _scan(torch.cat([a[1:], zero]), grads[0], backwards=True)
+        return by_b * torch.cat([zero, h[:-1]]), by_b
+
+
+def scan(a: Tensor, b: Tensor) -> Tensor:  # [T,...]
+    "h[t] = a[t] h[t-1] + b[t] from h[-1] = 0, in parallel; float32."
+    with _float32(a):
+        a, b = a.float(), b.float()
+        if torch.is_grad_enabled():
+            found: Tensor = _Scan.apply(a, b)
+            return found
+        return _scan(a, b)
+
+
+# %% [markdown]
+# The loop gives the same values and the same gradients, and takes many times longer:
+
+# %%
+def looped(a, b):
+    "The recurrence as it is written."
+    found = [b[0]]
+    for step in range(1, len(a)):
+        found.append(a[step] * found[-1] + b[step])
+    return torch.stack(found)
+
+
+a, b = torch.rand(300, 2, 64, 16, requires_grad=True), torch.randn(300, 2, 64, 16)
+seconds, gradients = [], []
+for method in (looped, scan):
+    start = time.perf_counter()
+    gradients.append(torch.autograd.grad(method(a, b).square().sum(), a)[0])
+    seconds.append(time.perf_counter() - start)
+test_close(looped(a, b).detach(), scan(a, b).detach(), 1e-5)
+assert (gradients[0] - gradients[1]).abs().max() < 1e-5 * gradients[0].abs().max()
+print(f"loop {seconds[0]:.3f} s, scan {seconds[1]:.3f} s")
+
+
+# %% [markdown]
+# ## A Mamba block
+#
+# Each of $2d$ channels has 16 states with fixed rates of decay, $A$. What makes the model selective is that the step size $\Delta$, the input weights $B$ and the output weights $C$ depend on the input: a channel can hold its state, or replace it. The decay of a state in a step is $a = e^{\Delta A}$, its input $b = \Delta B x$.
+#
+# A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input. $A$ and $D$ are no ordinary weights: weight decay would pull the memory of all states towards one length, and the optimizer must leave them alone (`_no_weight_decay`).
+
+# %%
+#| export
+class Mamba(nn.Module):
+    "A selective state space model: [T,B,d] -> [T,B,d]."
+
+    def __init__(self, d: int, states: int = 16) -> None:
+        super().__init__()
+        wide, self.rank, self.states = 2 * d, math.ceil(d / 16), states
+        rates = torch.arange(1, states + 1).float().log()
+        self.A_log = nn.Parameter(rates.repeat(wide, 1))
+        self.D = nn.Parameter(torch.ones(wide))
+        for value in (self.A_log, self.D):
+            value._no_weight_decay = True  # type: ignore[attr-defined]
+        self.in_proj = nn.Linear(d, 2 * wide, bias=False)
+        self.conv1d = nn.Conv1d(wide, wide, 4, groups=wide, bias=False)
+        self.x_proj = nn.Linear(wide, self.rank + 2 * states, bias=False)
+        self.dt_proj = nn.Linear(self.rank, wide)
+        self.out_proj = nn.Linear(wide, d, bias=False)
+        step = torch.exp(torch.empty(wide).uniform_(math.log(1e-3), math.log(0.1)))
+        with torch.no_grad():
+            self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))  # inverse of softplus
+
+    def forward(self, x: Tensor) -> Tensor:
+        "The recurrence, gated."
+        x, gate = self.in_proj(x).chunk(2, -1)
+        past = F.pad(x, (0, 0, 0, 0, 3, 0))
+        taps = self.conv1d.weight[:, 0].unbind(1)
+        x = F.silu(sum(past[k : k + len(x)] * tap for k, tap in enumerate(taps)))
+        sizes = [self.rank, self.states, self.states]
+        step, b, c = self.x_proj(x).split(sizes, -1)
+        step = self.dt_proj(step)
+        with _float32(x):
+            step, wide = F.softplus(step.float()), x.float()
+            decay = torch.exp(step[..., None] * -torch.exp(self.A_log.float()))
+            h = scan(decay, (step * wide)[..., None] * b.float()[..., None, :])
+            y = (h @ c.float()[..., None])[..., 0] + self.D.float() * wide
+        out: Tensor = self.out_proj(y.to(gate.dtype) * F.silu(gate))
+        return out
+
+
+class MambaBlock(nn.Module):
+    "Layer norm, Mamba, and a way around them."
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.norm, self.mamba = nn.LayerNorm(d), Mamba(d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[T,B,d]"
+        out: Tensor = x + self.mamba(self.norm(x))
+        return out
+
+
+# %% [markdown]
+# A block looks into the past alone. We change the last step of its input, and the output changes there and nowhere else:
+
+# %%
+block, x = MambaBlock(16), torch.randn(12, 2, 16)
+changed = x.clone()
+changed[-1] += 1
+apart = (block(changed) - block(x)).detach().abs().amax((1, 2))
+assert apart[:-1].max() == 0 and apart[-1] > 0.1
+test_eq(Mamba(16)(x).shape, x.shape)
+
+
+# %% [markdown]
+# ## The whole
+#
+# Firing rates, a linear layer, the blocks, a mean over time, a linear layer. The published network flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the linear layer alone has 33.6 of 36.3 million weights. `pool` averages the rates on a grid of that side first.
+#
+# A mean over time can be taken at any moment. So the network has an opinion after each step, its evidence, and the last one is its answer.
+
+# %%
+#| export
+class Seen(NamedTuple):
+    "What the network makes of recordings, and how it came to it."
+
+    logits: Tensor  # [B,classes]
+    evidence: Tensor  # [B,T,classes] logits of the recording up to each step
+    spikes: tuple[Tensor, ...]  # of each layer, [B,T,C,h,w]
+
+
+class MambaSpike(nn.Module):
+    """Mamba-Spike, at any size: frames [B,T,channels,H,W] -> logits [B,classes].
+
+    `shape` is that of a frame. Frames [B,T,channels,H] of sound have width 1. ValueError for a
+    `pool` that does not divide the side of the last layer. Source: arXiv:2408.11823 and
+    ECNU-Cross-Innovation-Lab/Mamba-Spike b77c890.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int] = (2, 34, 34),
+        classes: int = 10,
+        width: int = 32,  # channels of the first two spiking layers
+        features: int = 64,  # channels of the third
+        d_model: int = 128,
+        layers: int = 4,  # Mamba blocks
+        beta: float = 0.97,
+        rate_window: int = 5,  # steps
+        pool: int = 0,  # side of the grid of rates; 0: all pixels
+    ) -> None:
+        super().__init__()
+        channels, high, wide = shape
+        high, wide = high // 4, wide // 4 if wide > 1 else 1
+        self.cell = (high // pool, wide // pool) if pool else (1, 1)
+        if pool and (high % pool or wide % pool):
+            raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; write a "
+                             "divisor of both, or 0")  # fmt: skip
+        self.rate_window = rate_window
+        count = features * (pool * pool or high * wide)
+        self.spiking_frontend = SpikingFrontend(channels, (width, width, features), beta)
+        self.input_proj = nn.Linear(count, d_model)
+        self.mamba_blocks = nn.ModuleList([MambaBlock(d_model) for _ in range(layers)])
+        self.norm, self.classifier = nn.LayerNorm(d_model), nn.Linear(d_model, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        "Logits [B,classes] of whole recordings, of any number of steps."
+        spikes = self.spiking_frontend(self._by_time(x))[-1][0]
+        return self._answer(self._states(spikes).mean(0))
+
+    def look(self, x: Tensor) -> Seen:
+        "Logits, evidence and spikes of whole recordings."
+        layers = [spikes for spikes, _ in self.spiking_frontend(self._by_time(x))]
+        states = self._states(layers[-1])
+        count = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
+        evidence = self._answer(states.cumsum(0) / count[:, None, None]).transpose(0, 1)
+        return Seen(evidence[:, -1], evidence, tuple(s.transpose(0, 1) for s in layers))
+
+    def _by_time(self, x: Tensor) -> Tensor:
+        "[B,T,channels,H,W] or [B,T,channels,H] -> [T,B,channels,H,W]"
+        return (x if x.ndim == 5 else x[..., None]).transpose(0, 1).contiguous()
+
+    def _states(self, spikes: Tensor) -> Tensor:
+        "Spikes of the last layer -> what the blocks make of their rates, [T,B,d_model]."
+        t, b = spikes.shape[:2]
+        grid = spikes.flatten(0, 1)
+        if self.cell != (1, 1):
+            grid = F.avg_pool2d(grid, self.cell)
+        x: Tensor = self.input_proj(firing_rates(grid.reshape(t, b, -1), self.rate_window))
+        for block in self.mamba_blocks:
+            x = block(x)
+        return x
+
+    def _answer(self, mean: Tensor) -> Tensor:
+        "Logits of a mean over time."
+        out: Tensor = self.classifier(self.norm(mean))
+        return out
+
+
+# %% [markdown]
+# The published sizes, and what each costs. The note on architecture that came with the published code says 1.2 and 8.5 million for the first and the third.
+
+# %%
+#| export
+_SMALL = {"features": 64, "d_model": 128, "layers": 4}
+_BIG = {"features": 128, "d_model": 256, "layers": 6, "shape": (2, 128, 128)}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "nmnist": {**_SMALL, "shape": (2, 34, 34)},
+    "sequential_mnist": {**_SMALL, "shape": (2, 28, 28)},
+    "dvsgesture": {**_BIG, "classes": 11},
+    "cifar10dvs": {**_BIG, "classes": 10},
+    "ntidigits": {**_SMALL, "shape": (2, 64, 1), "classes": 11},
+}
+
+# %%
+counts = {}
+for name, sizes in PUBLISHED.items():
+    with torch.device("meta"):
+        made = MambaSpike(**sizes), MambaSpike(**sizes, pool=4 if sizes["shape"][2] > 28 else 1)
+    counts[name] = [sum(p.numel() for p in model.parameters()) for model in made]
+    print(f"{name:17} {counts[name][0]:11,} parameters, {counts[name][1]:10,} with pooled rates")
+test_eq(counts["nmnist"][0], 1_026_506)
+test_eq(counts["dvsgesture"][0], 36_250_059)
+with expect_fail(ValueError, contains="the last layer has 8x8 pixels"):
+    MambaSpike(pool=3)
+
+# %% [markdown]
+# A fresh network on random frames. The last evidence is the answer, and the evidence at a step is what the network answers to a recording that ends there:
+
+# %%
+model = MambaSpike((2, 20, 20), 10, width=8, features=16, d_model=32, layers=2)
+x = torch.poisson(torch.full((3, 9, 2, 20, 20), 0.5))
+seen: Seen = model.look(x)
+test_close(seen.logits.detach(), model(x).detach(), 1e-5)
+test_close(seen.evidence[:, 3].detach(), model(x[:, :4]).detach(), 1e-5)
+[tuple(spikes.shape) for spikes in seen.spikes]

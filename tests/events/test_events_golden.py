@@ -1,0 +1,186 @@
+"The published network, its neurons and its recurrence, number by number."
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED
+
+from mshnet.events.networks import (
+    PUBLISHED,
+    Mamba,
+    MambaSpike,
+    firing_rates,
+    scan,
+    spike,
+)
+
+GOLDEN = SHARED / "golden" / "events"
+if not GOLDEN.is_dir():
+    pytest.skip("needs golden/events; set MSHNET_SHARED", allow_module_level=True)
+
+SMALL = {"shape": (2, 12, 12), "classes": 5, "features": 8, "d_model": 16, "layers": 2, "beta": 0.9}
+NEAR = 1e-4  # of the threshold: on another machine such a membrane may be on its other side
+
+
+def random(tag):
+    "The random numbers of a tag."
+    return np.random.RandomState((zlib.crc32(tag.encode()) + 1) % 2**32)
+
+
+def arr(tag, shape, scale=1.0):
+    "The numbers that the golden files are made of."
+    return torch.from_numpy((random(tag).standard_normal(shape) * scale).astype(np.float32))
+
+
+def poisson(tag, rate, shape):
+    "Random counts."
+    return torch.from_numpy(random(tag).poisson(rate, shape).astype(np.float32))
+
+
+def golden(name):
+    "The arrays of a golden file."
+    return {
+        k: torch.from_numpy(v) for k, v in np.load(GOLDEN / name).items() if v.dtype.kind != "U"
+    }
+
+
+def value(key, shape):
+    "A weight of the golden files."
+    size = np.sqrt(np.prod(shape[1:]))
+    if key.endswith("A_log"):
+        return torch.arange(1, 17).float().log() + arr(key, shape, 0.1)
+    if key.endswith("dt_proj.bias"):
+        return arr(key, shape, 0.5) - 3
+    if key.endswith((".D", "norm.weight")):
+        return 1 + arr(key, shape, 0.1)
+    if len(shape) == 4:
+        return arr(key, shape, (1.5 if ".conv" in key else 0.3) / size)
+    return arr(key, shape, 1 / size if len(shape) > 1 else 0.05)
+
+
+def filled(model):
+    "A model with the weights of the golden files."
+    model.load_state_dict({k: value(k, tuple(v.shape)) for k, v in model.state_dict().items()})
+    return model
+
+
+def close(found, wanted, most=2e-6):
+    "Equal up to rounding."
+    assert (found.detach() - wanted).abs().max() < most
+
+
+@pytest.mark.parametrize("name", ["small", *PUBLISHED])
+def test_names_and_shapes_are_the_published_ones(name):
+    "So published weights load; what snntorch adds are settings."
+    with torch.device("meta"):
+        model = MambaSpike(**PUBLISHED.get(name, SMALL))
+    own = [[k, list(v.shape)] for k, v in model.state_dict().items()]
+    published = json.loads((GOLDEN / f"state_dict_{name}.json").read_text())
+    assert own == [[k, shape] for k, shape, _ in published if ".lif" not in k]
+
+
+@pytest.mark.parametrize("name", ["nmnist", "sequential_mnist", "ntidigits", "dvsgesture"])
+def test_the_published_sizes(name):
+    "Their counts of parameters and their logits."
+    want, model = golden(f"model_{name}.npz"), filled(MambaSpike(**PUBLISHED[name]))
+    assert sum(p.numel() for p in model.parameters()) == want["params"]
+    with torch.no_grad():
+        out = model(poisson(name, 0.3, tuple(want["shape"].tolist())))
+    close(out, want["logits"], 2e-3)  # a neuron near its threshold is worth this much
+
+
+def test_cifar10dvs_has_the_published_count():
+    "It differs from DVS Gesture by one class."
+    with torch.device("meta"):
+        model = MambaSpike(**PUBLISHED["cifar10dvs"])
+    assert sum(p.numel() for p in model.parameters()) == 36_249_802
+
+
+@pytest.fixture(scope="module")
+def small():
+    "The small network, the golden numbers and what the network made."
+    want, model, seen = golden("model_small.npz"), filled(MambaSpike(**SMALL)), {}
+    parts = {"proj": model.input_proj, "block0": model.mamba_blocks[0]}
+    parts["block1"] = model.mamba_blocks[1]
+    for name, part in parts.items():
+        part.register_forward_hook(lambda _, __, out, name=name: seen.update({name: out}))
+    model.input_proj.register_forward_pre_hook(lambda _, x: seen.update({"rate": x[0]}))
+    model.spiking_frontend.register_forward_hook(lambda _, __, out: seen.update({"layers": out}))
+    x = want["x"].float()
+    assert torch.equal(x, poisson("events", 0.35, (2, 9, 2, 12, 12)))
+    logits = model(x)
+    return want, model, seen, logits
+
+
+def test_spikes_and_membranes_of_the_small_network(small):
+    "Layer by layer over all steps, as the published code step by step."
+    want, _, seen, _ = small
+    for i, (spikes, membrane) in enumerate(seen["layers"], 1):
+        u = want[f"membrane{i}"].transpose(0, 1)
+        sure = (u - 1).abs() > NEAR
+        assert torch.equal(spikes[sure], want[f"spikes{i}"].transpose(0, 1).float()[sure])
+        close(membrane, u, 2e-5)
+
+
+def test_states_logits_and_gradients_of_the_small_network(small):
+    "From the rates to the loss, and the gradient of every weight."
+    want, model, seen, logits = small
+    for name in ("rate", "proj", "block0", "block1"):
+        close(seen[name].transpose(0, 1), want[name], 1e-5)
+    close(logits, want["logits"], 1e-5)
+    loss = torch.nn.functional.cross_entropy(logits, want["label"])
+    loss.backward()
+    assert loss.item() == pytest.approx(want["loss"].item(), rel=1e-5)
+    names = json.loads((GOLDEN / "parameters_small.json").read_text())
+    found = [model.get_parameter(name).grad.norm().item() for name in names]
+    assert found == pytest.approx(want["grad_norms"].tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize("beta", [0.5, 0.9, 0.97])
+def test_a_neuron(beta):
+    "Spikes, membranes and the surrogate gradient; the reset has none."
+    want = golden("lif.npz")
+    current = want["current"].transpose(0, 1).clone().requires_grad_()  # [T,B,4]
+    spikes, u = spike(current, beta)
+    grad = torch.autograd.grad((spikes.transpose(0, 1) * want["weight"]).sum(), current)[0]
+    assert torch.equal(spikes.transpose(0, 1), want[f"spikes_{beta}"].float())
+    close(u.transpose(0, 1), want[f"membrane_{beta}"])
+    close(grad.transpose(0, 1), want[f"grad_{beta}"], 1e-5)
+
+
+def test_the_selective_scan():
+    "Values and gradients of one Mamba."
+    want, model = golden("ssm.npz"), filled(Mamba(16))
+    x = want["x"].transpose(0, 1).clone().requires_grad_()
+    y = model(x)
+    close(y.transpose(0, 1), want["y"], 1e-5)
+    (y.transpose(0, 1) * want["weight"]).sum().backward()
+    close(x.grad.transpose(0, 1), want["grad_x"], 1e-5)
+    names = np.load(GOLDEN / "ssm.npz")["names"]
+    norms = [model.get_parameter(name).grad.norm().item() for name in names]
+    assert norms == pytest.approx(want["grad_norms"].tolist(), rel=1e-5)
+
+
+def test_firing_rates():
+    "Spikes of the last five steps, over five."
+    want = golden("rate.npz")
+    spikes = want["spikes"].float().transpose(0, 1).flatten(2)
+    close(firing_rates(spikes, 5).transpose(0, 1), want["rate"], 1e-6)
+
+
+def test_snntorch_and_mambapy_agree():
+    "Two oracles that know nothing of this project."
+    snntorch, pscan = pytest.importorskip("snntorch"), pytest.importorskip("mambapy.pscan").pscan
+    current = arr("oracle", (40, 3, 4), 0.5) + 0.2
+    neuron = snntorch.Leaky(beta=0.9, reset_mechanism="subtract")
+    u, spikes = neuron.init_leaky(), []
+    for step in current:
+        fired, u = neuron(step, u)
+        spikes.append(fired)
+    assert torch.equal(spike(current, 0.9)[0], torch.stack(spikes))
+    a, b = torch.rand(37, 2, 8, 16), arr("oracle b", (37, 2, 8, 16))
+    theirs = pscan(a.transpose(0, 1), b.transpose(0, 1)).transpose(0, 1)
+    close(scan(a, b), theirs, 1e-5)
