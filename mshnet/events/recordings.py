@@ -115,17 +115,19 @@ def bin_events(
 # %% ../../nbs/events/00_recordings.ipynb #denoise
 def denoise(recording: Recording, milliseconds: float = 10.0) -> Recording:
     "Keep events with a report of one of the four neighbours in the time before; all if none has."
-    _, rows, columns = recording.shape
-    width, span = columns + 2, int(recording.t[-1]) + 1
+    width, span = recording.shape[2] + 2, int(recording.t[-1]) + 1
     pixel = (recording.y + 1) * width + recording.x + 1  # with a margin around the sensor
-    key = pixel * span + recording.t
-    ordered = np.sort(key)
-    kept = np.zeros(len(key), bool)
+    order = np.argsort(pixel.astype(np.uint16), kind="stable")  # by pixel, then by time
+    time = recording.t[order]
+    key = pixel[order] * span + time
+    since = np.minimum(time, round(1000 * milliseconds) - 1)
+    near = np.zeros(len(key), bool)
     for step in (-1, 1, -width, width):
         wanted = key + step * span
-        last = ordered[np.maximum(np.searchsorted(ordered, wanted, side="right") - 1, 0)]
-        same = (last <= wanted) & (last // span == pixel + step)
-        kept |= same & (wanted - last < 1000 * milliseconds)
+        last = key[np.maximum(np.searchsorted(key, wanted, side="right") - 1, 0)]
+        near |= (last <= wanted) & (last >= wanted - since)
+    kept = np.empty_like(near)
+    kept[order] = near
     if not kept.any():
         return recording
     x, y, t, p = (v[kept] for v in (recording.x, recording.y, recording.t, recording.p))
