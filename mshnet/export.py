@@ -25,7 +25,15 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from .core import UserError, did_you_mean, first_line, read_json, settings_class, shown
+from mshnet.core import (
+    UserError,
+    did_you_mean,
+    first_line,
+    read_json,
+    settings_class,
+    settings_from,
+    shown,
+)
 from .cpu import use_plain_passes
 from .detection import MEAN, STD, fuse_bn, normalise
 from .evaluate import Detector, Trained, expect_bytes, logits_of, trained_model
@@ -35,7 +43,7 @@ from .places import installed
 from .run import Folder
 from .scenes import scene
 from .session import working
-from .task import Origin
+from .task import Origin, Program, make_task
 from .weights import checksum, reinstall, weights_file
 
 # %% ../nbs/52_export.ipynb #_InferenceModel
@@ -59,13 +67,22 @@ PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # of the extra `export`
 
 def _onnx_bytes(trained: Trained) -> bytes:
     "An ONNX file, for any number of images and all sides that are multiples of 16."
+    if trained.task != "detect":
+        return _program_bytes(trained)
     sizes = {0: Dim("batch"), 2: 16 * Dim("rows", min=2), 3: 16 * Dim("columns", min=2)}
-    image = torch.zeros(2, 3, 64, 48, dtype=torch.uint8)
+    example = {"image": torch.zeros(2, 3, 64, 48, dtype=torch.uint8)}
+    return _recorded(_InferenceModel(trained), example, sizes, ["probability", "logits"])
+
+
+def _recorded(
+    model: nn.Module, inputs: dict[str, Tensor], sizes: dict[int, Any], outputs: list[str]
+) -> bytes:
+    "The operations of a model as an ONNX file; `sizes` are the axes that stay open."
     with _quiet():
         captured = torch.export.export(
-            _InferenceModel(trained), (image,), dynamic_shapes={"image": sizes}
+            model, tuple(inputs.values()), dynamic_shapes=tuple(sizes for _ in inputs)
         )
-        names: Any = {"input_names": ["image"], "output_names": ["probability", "logits"]}
+        names: Any = {"input_names": list(inputs), "output_names": outputs}
         made: Any = torch.onnx.export(
             captured, (), dynamo=True, opset_version=18, verbose=False, **names
         )
@@ -168,7 +185,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "result": _result(source, trained),
     }
     if trained.task != "detect":
-        return note
+        return note | (_program_note(trained) if format == "onnx" else {})
     inside = format == "onnx"
     formula = {"formula": "(image / 255 - mean) / deviation", "mean": MEAN, "deviation": STD}
     values = _logits(trained, _example())[0, 0, ::8, ::8].flatten().tolist()
@@ -204,6 +221,8 @@ class OnnxDetector:
             raise UserError(f"precision={precision}: an ONNX file computes in fp32; leave it out")
         path = Path(path)
         data, note = _read_checked(path)
+        if (task := note.get("task", "detect")) != "detect":
+            raise UserError(f"{path}: is no detector but of task {shown(task)}; use onnxruntime")
         try:
             self.name, self.threshold = path.name, float(note["threshold"])  # of the probability
             want = torch.tensor(note["example"]["logits every 8 pixels"]).reshape(4, 4)
@@ -346,11 +365,56 @@ def _read_back(path: Path, format: str, trained: Trained) -> float:  # in tolera
         again = trained_model(path).model.state_dict()
         same = all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items())
         return 0.0 if same else math.inf
+    if trained.task != "detect":
+        return _program_difference(path, trained)
     detector, found = OnnxDetector(path, "cpu"), []
     for images in (_scenes(*size) for size in _SIZES):
         logits = _logits(trained, images)
         found.append(_difference(detector.run("logits", images), logits))
         found.append(_difference(detector.run("probability", images), torch.sigmoid(logits)))
+    return max(found)
+
+# %% ../nbs/52_export.ipynb #_program
+def _program(trained: Trained) -> Program:
+    "The program of another task's model; UserError if it has none."
+    made: Program | None = None
+    if config := trained.record.get("config"):
+        made = make_task(settings_from(config)).program()
+    if made is None:
+        raise UserError(
+            f"format=onnx: weights of task {trained.task} are exported as safetensors alone; "
+            "write --format safetensors"
+        )
+    return made
+
+
+def _program_bytes(trained: Trained) -> bytes:
+    "The ONNX file of another task's model."
+    program, model = _program(trained), trained.model.eval().requires_grad_(False)
+    return _recorded(model, program.inputs, {0: Dim("batch")}, program.outputs)
+
+
+def _program_note(trained: Trained) -> dict[str, Any]:
+    "What a user of the file must know."
+    program = _program(trained)
+    inputs = {
+        name: f"{str(x.dtype).removeprefix('torch.')} [batch,{','.join(map(str, x.shape[1:]))}]"
+        for name, x in program.inputs.items()
+    }
+    return {"inputs": inputs, "outputs": program.outputs} | program.note
+
+
+def _program_difference(path: Path, trained: Trained) -> float:  # in tolerances
+    "The largest difference of an ONNX file from the network, alone and with three samples."
+    program = _program(trained)
+    session, found = _open_session(path.read_bytes(), path, "cpu"), []
+    for count in (1, 3):
+        inputs = {k: torch.cat([x, x])[:count] for k, x in program.inputs.items()}
+        with torch.no_grad():
+            want = trained.model(*inputs.values())
+        with _onnx_errors(path):
+            (have,) = session.run(program.outputs[:1], {k: x.numpy() for k, x in inputs.items()})
+        found.append(_difference(torch.from_numpy(have), want))
     return max(found)
 
 # %% ../nbs/52_export.ipynb #_target
@@ -397,14 +461,9 @@ def export(
     source = weights_file(weights)
     trained = trained_model(source)
     format, path = _target(source, format, output)
-    if format == "onnx" and trained.task != "detect":
-        raise UserError(
-            f"format={format}: weights of task {trained.task} are exported as safetensors alone; "
-            "write --format safetensors"
-        )
-    _expect_packages(*PACKAGES if format == "onnx" else ())
     note = _note(source, trained, format)
-    if format == "onnx":
+    _expect_packages(*PACKAGES if format == "onnx" else ())
+    if format == "onnx" and trained.task == "detect":
         note["reader"] = _READER.replace("NAME", json.dumps(path.name)[1:-1]).splitlines()
     draft = path.with_name(f".{os.getpid()}.{path.name}")
     try:

@@ -20,7 +20,9 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import zipfile
+from argparse import Namespace
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -45,8 +47,12 @@ def fit_weights(
     model: nn.Module,
     weights: Mapping[str, Tensor],
 ) -> None:
-    "Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree."
-    own = model.state_dict()
+    """Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree.
+
+    A model's `foreign` is a regular expression for what published files hold besides its weights.
+    """
+    own, foreign = model.state_dict(), getattr(model, "foreign", r"(?!)")
+    weights = {k: v for k, v in weights.items() if not re.search(foreign, k)}
     want = {k: tuple(v.shape) for k, v in own.items()}
     have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
     wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
@@ -80,7 +86,7 @@ def find_weights(
     content: Any,  # of a weights file
 ) -> dict[str, Tensor]:
     "The state dict in a file's content, whatever its wrapping; ValueError without one."
-    for key in ("model", "state_dict", "net"):
+    for key in ("model", "state_dict", "net", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
@@ -144,7 +150,7 @@ def _load_any(path: str | Path) -> Any:
         return _read_safetensors(path)
     if _unpacks_larger(path):
         raise ValueError("a file that unpacks to more than itself")
-    with torch.serialization.safe_globals(_numpy_scalars()):
+    with torch.serialization.safe_globals([*_numpy_scalars(), Namespace]):
         return torch.load(path, map_location="cpu", weights_only=True)
 
 

@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-from typing import NamedTuple
-
 from fastcore.test import test_close, test_eq
 
 from mshnet.core import Config
@@ -24,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -191,6 +189,10 @@ class Task:
         "Facts of the training data for an epoch's log line."
         return {}
 
+    def program(self) -> "Program | None":
+        "The model as an ONNX file has it; None: weights of this task are safetensors alone."
+        return None
+
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
         raise UserError(
@@ -203,6 +205,14 @@ class Task:
 
 # %%
 #| export
+class Program(NamedTuple):
+    "What the model of a task takes and returns, for a file that other software runs."
+
+    inputs: dict[str, Tensor]  # an example of each argument of the model, [B,...], in order
+    outputs: list[str]  # names of the tensors that the model returns
+    note: dict[str, Any]  # what a user must know of them
+
+
 class Data(Protocol):
     "One part of a data set."
 

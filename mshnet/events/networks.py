@@ -259,6 +259,8 @@ class MambaSpike(nn.Module):
     ECNU-Cross-Innovation-Lab/Mamba-Spike b77c890.
     """
 
+    foreign = r"\.lif\d\."  # settings of neurons, which published files hold among the weights
+
     def __init__(
         self,
         shape: tuple[int, int, int] = (2, 34, 34),
