@@ -43,15 +43,8 @@ _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
 _SCORING += ["scenes", "on_bad_image", "data", "tanks", "sampling_steps", "samples"]
-_PREDICTING = [
-    "task",
-    "weight_path",
-    "output_dir",
-    "batch_size",
-    "num_workers",
-    "device",
-    "precision",
-]
+_PREDICTING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
+_PREDICTING += ["device", "precision", "samples", "sampling_steps"]
 _LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -418,11 +411,15 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     try:
         if task == "detect":
             summary = predict_files(config.weight_path, inputs, **settings, **how)
-    except OtherTask as other:
-        task = other.task
+    except OtherTask as error:
+        task = error.task
     if task != "detect":
-        predicts = make_task(settings_class(task)()).predict_files
-        summary = predicts(config.weight_path, inputs, **settings, **how)
+        other = make_task(settings_class(task)())
+        if wrong := [name for name in how if name not in other.options]:
+            raise UserError(f"--{wrong[0].replace('_', '-')} means nothing to task {task}")
+        written = config.model_fields_set & set(other.options)
+        how |= {name: getattr(config, name) for name in written}
+        summary = other.predict_files(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 

@@ -451,6 +451,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
     "detect": ("mshnet.core:Config", "mshnet.detection:Detection"),
     "eit": ("mshnet.eit.eit_config:EitConfig", "mshnet.eit.reconstruction:Eit"),
+    "events": ("mshnet.events.events_config:EventsConfig", "mshnet.events.recognition:Events"),
 }
 
 
@@ -526,6 +527,7 @@ RETIRED = {
 }
 ALIASES = {
     "data_path": "dataset_dir",
+    "data_dir": "dataset_dir",
     "global_batch_size": "batch_size",
     "num_cores": "num_devices",
     "global_seed": "seed",

@@ -36,6 +36,9 @@ PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float
 T = TypeVar("T")
 
 
+_EMULATED = "a CPU emulates it, and a step can take minutes; write --precision bf16 or fp32"
+
+
 def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     "A nested value with each of its tensors changed."
     if isinstance(value, Tensor):
@@ -69,6 +72,7 @@ class Device:
     layout = torch.channels_last  # of images in memory
     compiles = False  # whether a batch of another shape costs a compilation
     precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
+    split: Callable[..., Any] = staticmethod(Tensor.split)  # a tensor of a batch, into parts
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         self.index = index  # which of several GPUs
@@ -102,17 +106,12 @@ class Device:
     def set_precision(self, precision: str) -> None:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
         if precision not in self.precisions:
-            raise UserError(
-                f"precision={precision}: not on {self.name}; write {' or '.join(self.precisions)}"
-            )
+            there = " or ".join(self.precisions)
+            raise UserError(f"precision={precision}: not on {self.name}; write {there}")
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
         if scaled and self.kind == "cpu":
-            warnings.warn(
-                "precision=fp16: a CPU emulates it, and a step can take minutes; write --precision "
-                "bf16 or fp32",
-                stacklevel=2,
-            )
+            warnings.warn(f"precision=fp16: {_EMULATED}", stacklevel=2)
         self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -123,9 +122,8 @@ class Device:
     def to_device(self, model: nn.Module) -> nn.Module:
         "Put a model on the device, its images' weights in the device's memory layout."
         model = self.ranks.convert(model).to(self.name)
-        for value in (*model.parameters(), *model.buffers()):
-            if value.ndim == 4:
-                value.data = value.data.to(memory_format=self.layout)  # with its strides
+        for value in (v for v in (*model.parameters(), *model.buffers()) if v.ndim == 4):
+            value.data = value.data.to(memory_format=self.layout)  # with its strides
         return model
 
     def replicate(self, value: Tensor) -> Tensor:
@@ -160,6 +158,9 @@ class Device:
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
         "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
         return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
+
+    def end_part(self, model: nn.Module) -> None:
+        "Finish the backward pass of a part of a batch; its gradients stay for the next part."
 
     def end_step(self) -> None:
         "Finish a step after the update of its weights."
@@ -228,7 +229,8 @@ def parts_of(device: Device, batch: T) -> list[T]:
     "The batch whole, or cut into micro-batches."
     if not device.micro:
         return [batch]
-    cuts = zip(*(x.split(device.micro) for x in batch), strict=True)  # type: ignore[attr-defined]
+    size = device.micro // device.ranks.count
+    cuts = zip(*(device.split(x, size) for x in batch), strict=True)  # type: ignore[attr-defined]
     return [type(batch)(*cut) for cut in cuts]
 
 
@@ -424,13 +426,13 @@ def open_device(
     return device
 
 
-def check_batch(device: Device, batch_size: int) -> None:
-    "UserError unless every chip gets the same number of images of a batch."
-    if batch_size % device.world:
-        low = batch_size // device.world * device.world
-        near = " or ".join(str(size) for size in (low, low + device.world) if size)
+def check_batch(device: Device, size: int, name: str = "batch_size") -> None:
+    "UserError unless every chip gets the same number of images of a batch, or of a part of one."
+    if size % device.world:
+        low = size // device.world * device.world
+        near = " or ".join(str(n) for n in (low, low + device.world) if n)
         raise UserError(
-            f"batch_size={batch_size} cannot be shared by {device.world} devices: write {near}, "
+            f"{name}={size} cannot be shared by {device.world} devices: write {near}, "
             "or fewer --num-devices"
         )
 
@@ -450,10 +452,7 @@ def device_for(config: Settings) -> Device:
         raise UserError(f"compile=on: {why}; leave it out")
     device.compile = "off" if device.compiles or started_processes() else config.compile
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
-    if device.micro and (device.world > 1 or device.compiles):
-        raise UserError(
-            f"micro_batch={device.micro}: is for one CPU or GPU; here write a smaller --batch-size"
-        )
+    check_batch(device, device.micro, "micro_batch")
     return device
 
 # %% ../nbs/30_device.ipynb #TooLarge

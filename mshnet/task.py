@@ -68,6 +68,7 @@ class Task:
     describe_data, write_data = _describe_data, _write_no_data  # for `mshnet data`
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
+    options: tuple[str, ...] = ()  # flags of `mshnet predict` that only this task has
 
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
@@ -263,11 +264,11 @@ def predictions(
     threads = workers(device, task.config.num_workers)
     batches = prefetch(lambda rows: task.batch(data, rows, None), plan, threads)
     for batch in bar(batches, len(plan), f"score {data.name}", unit):
-        parts = zip(
-            parts_of(device, device.transfer_batch(batch)), parts_of(device, batch), strict=True
-        )
         with explained(device, task.config.batch_size):
-            found = [(infer(device, partial(task.predict, step, x, phase)), y) for x, y in parts]
+            found = []
+            for part in parts_of(device, batch):
+                there = device.transfer_batch(part)
+                found.append((infer(device, partial(task.predict, step, there, phase)), part))
         if has_nan_or_inf([prediction for prediction, _ in found]):
             raise UserError(
                 f"{data.name}: the prediction is NaN or infinite, because the weights are; take an "

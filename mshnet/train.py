@@ -418,6 +418,7 @@ def train_step(
         counted = {k: counted[k] + v for k, v in named.items()} if counted else named
         if part is not last:
             device.scaler.scale(loss).backward()
+            device.end_part(model)
     losses.add(counted.pop(""), counted)
     update(device, loss, optimizer, task.config.clip_grad)
 

@@ -162,30 +162,42 @@ class _Programs:
 
     def __init__(self) -> None:
         self.phase = "first"
-        self.steps: dict[str, int] = {}  # by phase
+        self.steps: dict[str, int] = {}  # run so far, by phase and kind
         self.seen: dict[str, str] = {}  # the first batch of each phase: shapes and types
         self.fed = ""  # the same of the last batch
         self.host = host_operations()  # so far
+        self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
+
+    def feed(self, batch: Any) -> None:
+        "Note the shapes and types of a batch."
+        self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)
+        self.seen.setdefault(self.phase, self.fed)
+
+    def end_step(self) -> None:
+        "Print when the first step is done."
+        if not self.first_step:
+            self.first_step = time.perf_counter() - self.start
+            print(f"  first step {self.first_step:.0f} s after the start", flush=True)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, what: str = "step") -> Iterator[None]:
         "Watch the recorded operations run."
-        count, early = self.steps.get(self.phase, 0), xla_counts()
-        start = time.perf_counter()
-        text = f"  compiling the {self.phase} step, which happens once"
+        name, early = f"{self.phase} {what}", xla_counts()
+        count, start = self.steps.get(name, 0), time.perf_counter()
+        text = f"  compiling the {name}, which happens once"
         slow = heartbeat(lambda s: print(f"{text}: {s:.0f} s so far", flush=True), every=20.0)
         with slow if count < 2 else contextlib.nullcontext():
             yield
-        self.steps[self.phase] = count + 1
+        self.steps[name] = count + 1
         before, self.host = self.host, host_operations()
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
         if count >= 2:
             reason = self.reason(self.host - before)
-            warnings.warn(f"XLA compiled the {self.phase} step again: {reason}", stacklevel=2)
+            warnings.warn(f"XLA compiled the {name} again: {reason}", stacklevel=2)
         elif seconds > 1:
-            print(f"  compiled the {self.phase} step in {seconds:.0f} s", flush=True)
+            print(f"  compiled the {name} in {seconds:.0f} s", flush=True)
 
     def reason(self, host: set[str]) -> str:
         "The most likely reason why a program was compiled again."
@@ -209,7 +221,6 @@ class Xla(Device):
         self.world, self.debug = self.mesh.mesh_shape[0], debug
         super().__init__(precision)
         self.programs = _Programs()
-        self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
 
     def chip(self) -> str:
         "Number and kind of the chips."
@@ -228,8 +239,7 @@ class Xla(Device):
     def set_precision(self, precision: str) -> None:
         "Compute in bf16 or fp32; by default a TPU rounds the inputs of a float32 product too."
         super().set_precision(precision)
-        wanted = "highest" if precision == "fp32" else "default"
-        xla()._XLAC._xla_set_mat_mul_precision(wanted)
+        xla()._XLAC._xla_set_mat_mul_precision("highest" if precision == "fp32" else "default")
 
     def mark(self, value: Tensor, *first: str | None) -> Tensor:
         "Mark how a tensor lies on the chips: cut along its first dimension, or copied to each."
@@ -254,14 +264,17 @@ class Xla(Device):
 
     def transfer_batch(self, batch: T) -> T:
         "Cut a batch among the chips."
-        shapes = [f"{x.dtype} {tuple(x.shape)}" for x in batch]  # type: ignore[attr-defined]
-        self.programs.fed = ", ".join(shapes)
-        self.programs.seen.setdefault(self.programs.phase, self.programs.fed)
+        self.programs.feed(batch)
         return super().transfer_batch(batch)
 
     def copy(self, value: Tensor) -> Tensor:
         "Cut a tensor of a batch among the chips; copy a single number to each."
         return self.mark(value.to(self.name), "data")
+
+    def split(self, value: Tensor, size: int) -> list[Tensor]:
+        "Cut a tensor of a batch into parts, each of which is again cut among the chips."
+        parts = super().split(value, size)
+        return [self.mark(x, "data") for x in parts] if value.device.type == self.kind else parts
 
     def read(self, value: T) -> T:
         "Bring tensors to the host; chips that hold parts of one exchange them first."
@@ -287,13 +300,18 @@ class Xla(Device):
         xla().sync()
         return model
 
+    def end_part(self, model: nn.Module) -> None:
+        "Run the part by itself: in one program with the others, all might lie in memory at once."
+        for gradient in (w.grad for w in model.parameters() if w.grad is not None):
+            self.mark(gradient)
+        with self.programs.running("part"):
+            xla().sync()
+
     def end_step(self) -> None:
         "Run all that the step has recorded."
         with self.programs.running():
             xla().sync()
-        if not self.first_step:
-            self.first_step = time.perf_counter() - self.start
-            print(f"  first step {self.first_step:.0f} s after the start", flush=True)
+        self.programs.end_step()
 
     def seed(self, seed: int, epoch: int) -> None:
         "Seed the chips' random numbers too."
@@ -305,7 +323,7 @@ class Xla(Device):
 
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and the cache's counters."
-        return {"xla": xla_counts() | {"first_step_seconds": round(self.first_step, 1)}}
+        return {"xla": xla_counts() | {"first_step_seconds": round(self.programs.first_step, 1)}}
 
     def report(self) -> str:
         "Programs, time and cache in one line; metrics go to the folder for experts."

@@ -460,7 +460,7 @@ with expect_fail(ArithmeticError, contains="2"):
 # %% [markdown]
 # ## One step
 #
-# A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts, whose gradients add up to those of the batch. (Batch norm is the exception: it takes its means over a part.)
+# A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts, whose gradients add up to those of the batch. (Batch norm is the exception: it takes its means over a part.) Several devices share each part as they share a batch. On a TPU a part is a program of its own, whose memory is free before the next one begins.
 
 # %%
 #| export
@@ -481,6 +481,7 @@ def train_step(
         counted = {k: counted[k] + v for k, v in named.items()} if counted else named
         if part is not last:
             device.scaler.scale(loss).backward()
+            device.end_part(model)
     losses.add(counted.pop(""), counted)
     update(device, loss, optimizer, task.config.clip_grad)
 

@@ -402,7 +402,9 @@ def _memory(checkup: _Checkup) -> _Finding:
     if free >= 2 * least:
         return "ok", text
     fit = [n for n in range(1, each) if 2 * (_least(config, n, precision) or 0) < free]
-    less = f"write --batch-size {fit[-1] * world}" if fit else "use a smaller --crop-size"
+    most = fit[-1] * world if fit else 0
+    less = f"write --batch-size {most} (or --micro-batch {most})"
+    less = less if fit else "use a smaller --crop-size"
     return "error" if free < least else "warning", f"{text}; {less}, or free some"
 
 

@@ -17,7 +17,7 @@ from mshnet.device import open_device
 from mshnet.evaluate import Origin
 from mshnet.run import State
 from mshnet.task import score_split
-from mshnet.train import train, train_epoch
+from mshnet.train import Losses, train, train_epoch, train_step
 
 CONFIG = Config(
     scenes=28, base_size=32, crop_size=32, batch_size=4, choose="last", warm_epoch=0, epochs=2
@@ -54,6 +54,23 @@ def compare_gradients(device):
         seen[phase] = max(((a - b).norm() / b.norm().clamp(min=1e-6)).item() for a, b in pairs)
         seen[f"{phase} unused"] = sum(v is None for v in have.values())
     return seen
+
+
+def compare_parts(device):
+    "Largest difference of the weights after a step in parts to one of the whole batch alone."
+    task, models = Detection(CONFIG), []
+    split, phase = task.splits()["train"], "full"
+    for where, micro in ((device, 2), (open_one(), 0)):
+        where.micro = micro
+        model = where.to_device(task.model()).eval()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        [rows] = where.ranks.shard([[7, 3, 11, 0]])
+        batch = where.transfer_batch(task.batch(split, rows, 0))
+        step = where.begin("parts", model, optimizer)
+        train_step(task, step, batch, phase, optimizer, where, Losses(where))
+        models.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        where.micro = 0
+    return (models[0] - models[1]).abs().max().item()
 
 
 def open_one():
@@ -108,6 +125,7 @@ def main(out, fail=""):
         train(config, Failing(config))
     device = open_device("cpu", "fp32")
     seen = {"gradients": compare_gradients(device), "scores": compare_scores(device)}
+    seen["parts"] = compare_parts(device)
     seen["rows"] = device.ranks.shard([[4, 9, 2, 7], [1, 0, 8, -1]])
     seen["mean"] = device.ranks.mean(torch.tensor(float(device.ranks.rank))).item()
     device.seed(3, 0)

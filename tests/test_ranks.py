@@ -57,6 +57,12 @@ def test_gradients_are_those_of_the_whole_batch(seen):
         assert (rank["gradients"]["warm-up unused"], rank["gradients"]["full unused"]) == (8, 0)
 
 
+def test_a_batch_in_parts_has_the_step_of_the_whole_batch(seen):
+    "What the processes have averaged already stays as it is in the next part."
+    for rank in seen["ranks"]:
+        assert rank["parts"] < 1e-5
+
+
 def test_scores_are_those_of_one_process(seen):
     "Scores, every image's counts and the curves, whatever the remainder."
     assert [rank["scores"] for rank in seen["ranks"]] == [[True] * 4] * 2

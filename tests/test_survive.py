@@ -540,13 +540,13 @@ def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
         torch.testing.assert_close(added, whole, rtol=1e-4, atol=1e-6)
 
 
-def test_parts_are_for_one_device(monkeypatch):
-    "Several cut a batch among themselves."
+def test_devices_share_each_part(monkeypatch):
+    "As they share a batch: every one gets the same number of images."
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    with pytest.raises(UserError, match="micro_batch=1: is for one CPU or GPU"):
-        device_for(tiny(micro_batch=1))
+    with pytest.raises(UserError, match="micro_batch=3 cannot be shared by 2 devices: write 2 or"):
+        device_for(tiny(batch_size=4, micro_batch=3))
 
 
 # No numbers

@@ -107,6 +107,7 @@ class Eit(Task):
     "Electrical impedance tomography."
 
     better = ("cc", 1)
+    options = ("samples", "sampling_steps")
 
     def __init__(self, config: EitConfig) -> None:
         super().__init__(config)
@@ -199,8 +200,6 @@ class Eit(Task):
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "EitSummary":
         "Reconstruct measurements in files; see `predict_tanks`."
-        if mine := [name for name in ("tile", "save") if how.pop(name, None) is not None]:
-            raise UserError(f"--{mine[0]} means nothing to task eit; leave it out")
         how.pop("num_workers", None)
         return predict_tanks(weights, inputs, **how)
 
@@ -416,11 +415,15 @@ def predict_tanks(
     device: str = "auto",
     precision: str = "auto",
     batch_size: int = 32,  # no result depends on it
+    samples: int = 0,  # pictures drawn of a measurement; 0: as the weights were scored
+    sampling_steps: int = 0,  # from noise to a picture; 0: as the weights were scored
 ) -> EitSummary:
     "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
     files = _measured_files(inputs)
     read = [read_measurements(file) for file in files]
     task, model = open_weights(weights, EitConfig())
+    drawn_as = {"samples": samples, "sampling_steps": sampling_steps}
+    config = task.config.model_copy(update={k: v for k, v in drawn_as.items() if v})
     folder = Path(output_dir or Path("predictions") / (Path(weights).name or "pretrained-eit"))
     on = open_device(device, precision)
     model, found = on.to_device(model), dict[str, Tensor]()
@@ -430,7 +433,7 @@ def predict_tanks(
         if part.note:
             warnings.warn(part.note, stacklevel=2)
         size = min(batch_size, len(part.names))
-        one = Eit(task.config.model_copy(update={"batch_size": -(-size // on.world) * on.world}))
+        one = Eit(config.model_copy(update={"batch_size": -(-size // on.world) * on.world}))
         data = _Alone(part.voltages, part.names, task.config.size)
         drawn = torch.cat([x for x, _ in predictions(one, model, data, on, "full")])
         for name, pictures in zip(part.names, drawn, strict=False):  # without filler
@@ -574,7 +577,7 @@ def training_memory(
 
 
 # %% [markdown]
-# The published network fits into a chip of 16 GB with a few samples where attention is fused. Where it is not, blocks on the second largest grids dominate, and smaller parts of a batch are needed: `--micro-batch` adds up the gradients of parts on a CPU or a GPU, so `--global-batch-size 64` stays what it says.
+# The published network fits into a chip of 16 GB with a few samples where attention is fused. Where it is not, blocks on the second largest grids dominate, and smaller parts of a batch are needed: `--micro-batch` adds up the gradients of parts, so `--global-batch-size 64` stays what it says.
 
 # %%
 paper = configure({"task": "eit", "preset": "paper"})

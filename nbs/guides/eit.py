@@ -78,7 +78,7 @@
 #
 # ## Memory
 #
-# The doctor estimates what a chip needs for its part of the batch, and names the largest batch that fits. If a batch is too large, `--micro-batch` computes it in parts whose gradients add up. So `--batch-size 64` stays 64 however small the chips are:
+# The doctor estimates what a chip needs for its part of the batch, and names the largest batch that fits. If a batch is too large, `--micro-batch` computes it in parts whose gradients add up, also on several devices, which share each part. So `--batch-size 64` stays 64 however small the chips are:
 #
 # ```bash
 # mshnet doctor --task eit --preset tpu --batch-size 64
@@ -117,4 +117,4 @@
 #
 # ## What diffusion adds
 #
-# A measurement does not determine its picture. The network draws several pictures for each measurement (`--samples`); their mean is the reconstruction, and their spread shows where the voltages say little. The scores report how often the truth lies within one and two spreads.
+# A measurement does not determine its picture. The network draws several pictures for each measurement; their mean is the reconstruction, and their spread shows where the voltages say little. More pictures (`mshnet predict --task eit --samples 16 mine.csv`) give a smoother mean and a better estimate of the spread. The scores report how often the truth lies within one and two spreads.

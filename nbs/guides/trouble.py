@@ -127,7 +127,19 @@
 # | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or write `--anyway`, and the table names the difference |
 # | `...: ... is not beside it (an older mshnet or another program wrote none); ...` | an ONNX file and its `.json` belong together: copy both, or export the weights again |
 # | `...: pt2 is retired; write onnx, or name the weights themselves` | `--format onnx`; a `.pt2` file of an older release is read by torch alone |
+# | `--... means nothing to task ...` | an option of detection, such as `--tile`, with weights of another task |
 # | `...: does not compute its own example, so this onnxruntime or file is wrong` | try another version of onnxruntime; export again |
+#
+# ## Tomography
+#
+# | message | what to do |
+# |---|---|
+# | `...: ... voltages; a measurement of 16 electrodes has ...` | leave out the three sensed pairs that carry current; the [page of tanks](../eit/02_tanks.ipynb) has the order |
+# | `...: a voltage is NaN, infinite or not a number` | a broken electrode: measure again; a missing voltage cannot be left out |
+# | `...: the 208 voltages are in another order (...); ...` | as it says; exchanging driven and sensed pairs must not change a measurement |
+# | `...: the electrodes are counted in another order: ...` | turn the pictures, or count the electrodes as the line says |
+# | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | take the statistics of this set, or bring the voltages to their unit |
+# | `data=... needs dataset_dir: write the folder that has ...` | real tanks lie in a data set: `--dataset-dir DIR` |
 
 # %% [markdown]
 # If nothing here helps, report the fault with the output of these three commands:

@@ -195,6 +195,20 @@ def test_commands_read_and_write_tanks(run, files, tmp_path, capsys):
     assert "estimated" in capsys.readouterr().out
 
 
+def test_predict_draws_as_many_pictures_as_asked(run, files, tmp_path, capsys):
+    "Of settings and options it takes those of its task; one of another task is a mistake."
+    words = ["predict", "--task", "eit", "--weight-path", str(run.folder), "--device", "cpu"]
+    spreads = []
+    for name, more in {"one": "--samples 1", "two": "--samples 6 --sampling-steps 3"}.items():
+        out = ["--output-dir", str(tmp_path / name)]
+        assert main([*words, *more.split(), *out, str(files / "one.npz")]) == 0
+        spreads.append(np.load(tmp_path / name / "tanks.npz")["spread"].max())
+    assert spreads[0] == 0 < spreads[1]
+    capsys.readouterr()
+    assert main([*words, "--threshold", "0.5", str(files / "one.npz")]) == 2
+    assert "--threshold means nothing to task eit" in capsys.readouterr().err
+
+
 def test_real_tanks_are_scored_beside_classical_methods(run, tmp_path, capsys):
     "All 22 or 25 of a folder, with the published scales; the pictures of files alone are the same."
     tanks = SHARED / "data" / "eit-tank"
