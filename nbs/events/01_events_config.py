@@ -82,7 +82,7 @@ class _RecordingFields(BaseModel):
     jitter: str = Field(
         default="0.5ms",
         pattern=_TIME,
-        description="a time with its unit, such as 1ms: the spread of the times of simulated events",
+        description="a time with its unit, such as 1ms: spread of the times of simulated events",
     )
 
 

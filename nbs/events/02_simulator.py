@@ -19,6 +19,7 @@ from mshnet.events.recordings import bin_events
 #| export
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,10 +119,7 @@ _CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in 
 
 def _path() -> np.ndarray:  # [1 + 3 * _MOVES,2]
     "Where the digit is in each step."
-    parts = [
-        np.linspace(start, end, _MOVES, endpoint=False)
-        for start, end in zip(_CORNERS, _CORNERS[1:], strict=False)
-    ]
+    parts = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
     return np.concatenate([*parts, _CORNERS[-1:]])
 
 
