@@ -49,7 +49,7 @@ with torch.no_grad():
 # %% [markdown]
 # ## A raster of spikes
 #
-# One row for each neuron, one column for each bin, a dot for each spike. A layer has thousands of neurons, so we show those that spike most. A layer that is black never rests, and its spikes say nothing; an empty one has died. The spike rate above each layer is the share of all its neurons and bins with a spike.
+# One row for each neuron, one column for each bin, a black cell for each spike. A layer has thousands of neurons, so we show those that spike most. A layer that is black never rests, and its spikes say nothing; an empty one has died. The spike rate above each layer is the share of all its neurons and bins with a spike.
 
 # %%
 #| export
@@ -70,9 +70,10 @@ def draw_raster(
     for i, (axis, spikes) in enumerate(zip(axes[1:], seen.spikes, strict=True), 1):
         rows = spikes[0].flatten(1).T  # [neurons,T]
         busiest = rows.sum(1).argsort(descending=True, stable=True)[:_MOST].sort().values
-        where = [times[row > 0] + bin_ms / 2 for row in rows[busiest].numpy()]
-        axis.eventplot(where, colors="black", linelengths=0.8, linewidths=1.2)
-        axis.set(ylabel=f"layer {i}")
+        extent = (0, len(frames) * bin_ms, len(busiest), 0)
+        axis.imshow(rows[busiest], cmap="Greys", vmax=1, extent=extent, aspect="auto",
+                    interpolation="nearest")  # fmt: skip
+        axis.set(ylabel=f"neurons of layer {i}")
         axis.set_title(
             f"{len(busiest)} of {len(rows):,} neurons; spike rate {100 * rows.mean():.1f}%", size=9
         )
@@ -90,7 +91,7 @@ draw_raster(frames, seen, config.bin_ms)
 
 # %%
 #| export
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")  # Okabe and Ito
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")  # Okabe and Ito
 
 
 def draw_evidence(
@@ -99,15 +100,16 @@ def draw_evidence(
     bin_ms: float,
     truth: str = "",  # name of the true class, if known
 ) -> Figure:
-    "Probability of each class over time; the five strongest at the end have names."
+    "Probability of each class over time; the five strongest and the true one have names."
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axis = figure.subplots()
     share = evidence.softmax(1).numpy()
     times = (np.arange(len(share)) + 1) * bin_ms
-    order = np.argsort(-share[-1], kind="stable")
-    for i in order[5:]:
+    order = np.argsort(-share[-1], kind="stable").tolist()
+    shown = [i for i in order if i in order[:5] or names[i] == truth]
+    for i in order:
         axis.plot(times, share[:, i], color="0.8", linewidth=1)
-    for i, color in zip(order[:5], _COLORS, strict=False):
+    for i, color in zip(shown, _COLORS, strict=False):
         true = names[i] == truth
         label = f"{names[i]} (true)" if true else names[i]
         axis.plot(times, share[:, i], color=color, linewidth=2.5 if true else 1.5, label=label)
