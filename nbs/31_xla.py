@@ -347,10 +347,15 @@ class Xla(Device):
         return [self.mark(x, "data") for x in parts] if value.device.type == self.kind else parts
 
     def read(self, value: T) -> T:
-        "Bring tensors to the host; chips that hold parts of one exchange them first."
+        """Bring tensors to the host; chips that hold parts of one exchange them first.
+
+        They are computed together: read one by one, each would be a program of its own.
+        """
         spec = xla()._XLAC._get_xla_sharding_spec
         with self.programs.running():
-            return super().read(each_tensor(value, lambda x: x if spec(x) else self.mark(x)))
+            marked = each_tensor(value, lambda x: x if spec(x) else self.mark(x))
+            xla().sync()
+            return super().read(marked)
 
     def free(self) -> float:
         "The memory of a chip; a model takes little of it."
