@@ -63,7 +63,7 @@ def _counting(c: EventsConfig) -> Counting:
 
 def _camera(c: EventsConfig) -> Camera:
     "The simulated sensor of these settings."
-    return Camera(c.noise, c.hot_pixels, milliseconds(c.jitter))
+    return Camera(c.noise, c.hot_pixels, milliseconds(c.time_jitter))
 
 
 def load_recordings(
@@ -277,10 +277,18 @@ def wilson(right: int, count: int) -> tuple[float, float]:
 
 
 class EventScores(Values):
-    "Accuracy with its interval, loss, spikes; each class and their confusion in `confusion`."
+    "Accuracy with its interval, loss, spikes; beside them the answers."
 
-    confusion: np.ndarray  # [true,predicted] recordings
-    classes: tuple[str, ...]
+    names: tuple[str, ...]  # of the classes
+    labels: list[int]  # of the recordings, in order
+    predicted: list[int]
+
+    def confusion(self) -> list[list[int]]:  # [true][predicted]
+        "How many recordings of each class got which answer."
+        table = np.zeros((len(self.names), len(self.names)), int)
+        np.add.at(table, (self.labels, self.predicted), 1)
+        found: list[list[int]] = table.tolist()
+        return found
 
     def __str__(self) -> str:
         "The score line."
@@ -296,13 +304,14 @@ class EventEvaluation(Evaluation):
     "Scores of recordings, whose details are the classes and their confusion."
 
     def details(self) -> dict[str, Any]:
-        "Accuracy and number of each class, and the confusion matrix (rows: true classes)."
-        table, names = self.scores.confusion, self.scores.classes
+        "Accuracy of each class, the confusion matrix (rows: true classes), and all answers."
+        found, table = self.scores, self.scores.confusion()
         each = {
-            name: {"recordings": int(row.sum()), "right": int(row[i])}
-            for i, (name, row) in enumerate(zip(names, table, strict=True))
+            name: {"recordings": sum(row), "accuracy": row[i] / max(sum(row), 1)}
+            for i, (name, row) in enumerate(zip(found.names, table, strict=True))
         }
-        return {"classes": each, "confusion": table.tolist()}
+        answers = {"labels": found.labels, "predicted": found.predicted}
+        return {"classes": each, "confusion": table, "names": found.names, **answers}
 
 
 class EventTally:
@@ -330,16 +339,14 @@ class EventTally:
         "Accuracy, loss, spikes."
         table = np.array(list(self.rows.values()))
         label, answer = table[:, :2].astype(int).T
-        right, size = int((label == answer).sum()), len(self.classes)
-        low, high = wilson(right, len(table))
-        means = table.mean(0)
-        scores = EventScores(
-            accuracy=right / len(table), accuracy_low=low, accuracy_high=high,
-            samples=len(table), loss=float(means[2]), spikes=float(means[3:6].sum()),
-        )  # fmt: skip
-        scores |= {f"spike_rate_{i + 1}": float(means[6 + i]) for i in range(3)}
-        scores.confusion = np.bincount(label * size + answer, minlength=size * size)
-        scores.confusion, scores.classes = scores.confusion.reshape(size, size), self.classes
+        right, count, means = int((label == answer).sum()), len(table), table.mean(0)
+        low, high = wilson(right, count)
+        scores = EventScores(accuracy=right / count, accuracy_low=low, accuracy_high=high)
+        scores |= {"samples": count, "loss": means[2], "spikes": means[3:6].sum()}
+        scores |= {f"spike_rate_{i + 1}": means[6 + i] for i in range(3)}
+        scores |= {name: float(value) for name, value in scores.items() if name != "samples"}
+        scores.names = self.classes
+        scores.labels, scores.predicted = label.tolist(), answer.tolist()
         return scores
 
 # %% ../../nbs/events/04_recognition.ipynb #EventSummary

@@ -79,7 +79,7 @@ class _RecordingFields(BaseModel):
     hot_pixels: int = Field(
         default=2, ge=0, le=100, description="simulated pixels that report 100 times a second"
     )
-    jitter: str = Field(
+    time_jitter: str = Field(
         default="0.5ms",
         pattern=_TIME,
         description="a time with its unit, such as 1ms: spread of the times of simulated events",
@@ -234,7 +234,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
-        simulated = ("recordings", "noise", "hot_pixels", "jitter")
+        simulated = ("recordings", "noise", "hot_pixels", "time_jitter")
         names = [name for name in simulated if name in written and self.dataset_dir]
         return super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
 
