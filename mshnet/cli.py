@@ -110,7 +110,8 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "targets, shuffled by --seed)",
         },
         "write": {
-            "help": "folder to write a simulated data set to, in the layout that is read (tasks eit and events)"
+            "help": "folder to write a simulated data set to, in the layout that is read (tasks "
+            "eit and events)"
         },
     },
     "doctor": {

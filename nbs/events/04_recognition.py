@@ -249,18 +249,26 @@ class Events(Task):
         frames = torch.poisson(rates, torch.Generator().manual_seed(0))
         return Program({"frames": frames}, ["logits"], note)
 
+    def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
+        "The memory of a training step, in GB: nearly all are the spikes of the first layer."
+        _, high, wide = self.config.shape
+        size = high * wide / 128**2 * self.config.steps / 64 * self.config.width / 32
+        return 0.4 + 0.29 * each * size
+
     def describe_data(self) -> tuple[str, bool]:
         "The parts of a folder and their classes; of a simulation, their sizes."
         lines = []
         for name, data in self.splits().items():
             count = np.bincount(data.labels, minlength=self.config.classes)
             events = data.counts[data.rows[:100]].sum((1, 2, 3, 4), dtype=np.int64)
-            lines.append(
-                f"{name}: {counted(len(data), 'recording')} of {data.source}, {data.skipped} skipped; "
-                f"median {np.median(events):.0f} events in the window (of the first 100)"
+            each = ", ".join(
+                map(" ".join, zip(self.config.class_names, map(str, count), strict=True))
             )
-            names = zip(self.config.class_names, count.tolist(), strict=True)
-            lines.append("  " + ", ".join(f"{n} {k}" for n, k in names))
+            lines += [
+                f"{name}: {counted(len(data), 'recording')} of {data.source}; {data.skipped} skipped",
+                f"  events in the window, median of the first 100: {np.median(events):.0f}",
+                f"  recordings of each class: {', '.join(each)}",
+            ]
         return "\n".join(lines), True
 
     def write_data(self, folder: Path) -> str:
@@ -407,7 +415,7 @@ task.loss(model, batch, "full")
 # %% [markdown]
 # ## Recordings to classes
 #
-# `mshnet predict` reads recordings in any of the formats and writes one table (`recordings.csv`), the same as `recordings.json`, and the *evidence*: the probability of each class after each bin, in `evidence.npz`. The curve shows when the network made up its mind. A file that cannot be read is reported and skipped, and the command then ends with status 1.
+# `mshnet predict` reads recordings in any of the formats and writes one table (`recordings.csv`), the same as `recordings.json`, and the *evidence*: the probability of each class after each bin, in `evidence.npz`. The curve, drawn for the first twenty recordings, shows when the network made up its mind. A file that cannot be read is reported and skipped, and the command then ends with status 1.
 
 # %%
 #| export
@@ -502,6 +510,8 @@ class _Found:
 
 
 _AT_ONCE = 1024  # recordings that are read before they are predicted
+_DRAWN = 20  # recordings whose evidence is drawn
+_SAVE = "mshnet.show:save_picture"
 
 
 def predict_recordings(
@@ -538,6 +548,10 @@ def predict_recordings(
     if not rows:
         raise UserError(f"none of the {counted(len(files), 'file')} can be read")
     _write_answers(folder, rows, evidence, task.config)
+    for i, (curve, _) in enumerate(evidence[:_DRAWN]):
+        draw, save = (resolve(f) for f in ("mshnet.events.pictures:draw_evidence", _SAVE))
+        figure = draw(curve.log(), task.config.class_names, task.config.bin_ms)
+        save(figure, folder / f"{i:02}_{Path(rows[i]['file']).stem}.png")
     return EventSummary(folder, len(rows), skipped)
 
 
