@@ -440,7 +440,7 @@ def _mark(*texts: object) -> str:
     "Twelve digits that stand for texts."
     return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
 
-
+# %% ../../nbs/events/00_recordings.ipynb #frames_of
 def frames_of(
     name: str, recordings: Sequence[Recording], labels: Sequence[int], how: Counting, source: str
 ) -> Frames:

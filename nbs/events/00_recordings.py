@@ -581,6 +581,11 @@ def _mark(*texts: object) -> str:
     return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
 
 
+# %% [markdown]
+# Simulated recordings become frames in memory, recordings on the disk through the file.
+
+# %%
+#| export
 def frames_of(
     name: str, recordings: Sequence[Recording], labels: Sequence[int], how: Counting, source: str
 ) -> Frames:
