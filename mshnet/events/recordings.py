@@ -38,7 +38,7 @@ _GESTURES += " right_arm_counter_clockwise left_arm_clockwise left_arm_counter_c
 _GESTURES += " arm_roll air_drums air_guitar other_gestures"
 _THINGS = "airplane automobile bird cat deer dog frog horse ship truck"
 SENSORS = {
-    "nmnist": Sensor("N-MNIST", (2, 34, 34), tuple("0123456789"), "10ms", "300ms"),
+    "nmnist": Sensor("N-MNIST", (2, 34, 34), tuple("0123456789"), "20ms", "300ms"),
     "dvsgesture": Sensor(
         "DVS128 Gesture", (2, 128, 128), tuple(_GESTURES.split()), "100ms", "6000ms"
     ),

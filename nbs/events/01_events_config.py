@@ -104,7 +104,7 @@ class _NetworkFields(BaseModel):
     )
     features: int = Field(default=32, ge=1, le=1024, description="channels of the third")
     pool: int = Field(
-        default=4,
+        default=0,
         ge=0,
         le=64,
         description="side of the grid to which the third layer is averaged; 0: all of its pixels",
@@ -137,13 +137,14 @@ _PUBLISHED: dict[str, Any] = {
     "weight_decay": 1e-4,
     "warmup_steps": 0,
     "ema": 0.0,
+    "batch_size": 32,
     "epochs": 100,
 }
 
 
 def _gpu(batch_size: int) -> dict[str, Any]:
     "A batch for a GPU, with its learning rate."
-    rate = 0.002 * math.sqrt(batch_size / 32)
+    rate = 0.003 * math.sqrt(batch_size / 16)
     return {"batch_size": batch_size, "precision": "auto", "lr": round(rate, 5)}
 
 
@@ -152,7 +153,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
-        "quick": {"recordings": 300, "epochs": 4, "width": 8, "features": 16, "d_model": 32},
+        "quick": {"recordings": 300, "epochs": 4, "width": 8, "pool": 4, "d_model": 32},
         "sensor-128": {"pool": 4, "batch_size": 16, "epochs": 60, "precision": "auto"}
         | {"width": 32, "features": 128, "d_model": 128, "layers": 4},
         "paper": {**_PUBLISHED, "features": 64, "d_model": 128, "layers": 4},
@@ -168,18 +169,15 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
     task: Literal["events"] = Field(default="events", description="what is trained")
     batch_size: int = Field(
-        default=32, ge=1, le=65_536, description="samples per step, over all devices"
+        default=16, ge=1, le=65_536, description="samples per step, over all devices"
     )
     precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
         default="fp32",
         description="arithmetic of the model; the scan of the Mamba blocks is always in fp32; "
         "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
     )
-    epochs: int = Field(default=12, ge=1, le=1_000_000, description="passes over the training data")
-    lr: float = Field(default=0.002, gt=0, le=10, description="learning rate")
-    eval_every: int = Field(
-        default=6, ge=1, le=1_000_000, description="epochs between two scorings"
-    )
+    epochs: int = Field(default=13, ge=1, le=1_000_000, description="passes over the training data")
+    lr: float = Field(default=0.003, gt=0, le=10, description="learning rate")
     ema: float = Field(
         default=0.0,
         ge=0,
@@ -249,7 +247,7 @@ def milliseconds(text: str) -> float:
 # Bins of 10 ms over 0.3 s are 30 steps. Twice the width gives half the steps, and the neurons forget at the same speed:
 
 # %%
-ten, twenty = configure({"task": "events"}), configure({"task": "events", "dt": "20ms"})
+ten, twenty = configure({"task": "events", "dt": "10ms"}), configure({"task": "events"})
 test_eq((ten.steps, twenty.steps, ten.shape, ten.classes), (30, 15, (2, 34, 34), 10))
 test_close(ten.beta**2, twenty.beta, 1e-12)
 test_close(configure({"task": "events", "preset": "paper"}).beta, 0.97, 1e-4)

@@ -267,7 +267,7 @@ class Events(Task):
             lines += [
                 f"{name}: {counted(len(data), 'recording')} of {data.source}; {data.skipped} skipped",
                 f"  events in the window, median of the first 100: {np.median(events):.0f}",
-                f"  recordings of each class: {', '.join(each)}",
+                f"  recordings of each class: {each}",
             ]
         return "\n".join(lines), True
 
