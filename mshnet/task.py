@@ -172,8 +172,8 @@ class Task:
         "Facts of the training data for an epoch's log line."
         return {}
 
-    def program(self) -> "Program | None":
-        "The model as an ONNX file has it; None: weights of this task are safetensors alone."
+    def program(self, model: Any) -> "Program | None":
+        "A model as an ONNX file has it; None: weights of this task are safetensors alone."
         return None
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
@@ -189,6 +189,7 @@ class Program(NamedTuple):
     inputs: dict[str, Tensor]  # an example of each argument of the model, [B,...], in order
     outputs: list[str]  # names of the tensors that the model returns
     note: dict[str, Any]  # what a user must know of them
+    model: nn.Module | None = None  # what is recorded; None: the model itself
 
 
 class Data(Protocol):

@@ -495,7 +495,7 @@ def _program(trained: Trained) -> Program:
     "The program of another task's model; UserError if it has none."
     made: Program | None = None
     if config := trained.record.get("config"):
-        made = make_task(settings_from(config)).program()
+        made = make_task(settings_from(config)).program(trained.model.eval())
     if made is None:
         raise UserError(
             f"format=onnx: weights of task {trained.task} are exported as safetensors alone; "
@@ -506,7 +506,8 @@ def _program(trained: Trained) -> Program:
 
 def _program_bytes(trained: Trained) -> bytes:
     "The ONNX file of another task's model."
-    program, model = _program(trained), trained.model.eval().requires_grad_(False)
+    program = _program(trained)
+    model = (program.model or trained.model).eval().requires_grad_(False)
     return _recorded(model, program.inputs, {0: Dim("batch")}, program.outputs)
 
 
@@ -527,7 +528,7 @@ def _program_difference(path: Path, trained: Trained) -> float:  # in tolerances
     for count in (1, 3):
         inputs = {k: torch.cat([x, x])[:count] for k, x in program.inputs.items()}
         with torch.no_grad():
-            want = trained.model(*inputs.values())
+            want = (program.model or trained.model)(*inputs.values())
         with _onnx_errors(path):
             (have,) = session.run(program.outputs[:1], {k: x.numpy() for k, x in inputs.items()})
         found.append(_difference(torch.from_numpy(have), want))

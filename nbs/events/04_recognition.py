@@ -238,7 +238,7 @@ class Events(Task):
         counted_as = {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
         return super().protocol(data, scores) | {"skipped": data.skipped, **counted_as}
 
-    def program(self) -> Program:
+    def program(self, model: Any) -> Program:
         "The model as an ONNX file has it: counts of events to logits."
         c = self.config
         rates = torch.full((2, c.steps, *c.shape), 0.2)

@@ -19,6 +19,7 @@ from mshnet.events.networks import MambaSpike
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,13 +103,19 @@ def draw_evidence(
 ) -> Figure:
     "Probability of each class over time; the five strongest and the true one have names."
     figure = Figure(figsize=(7, 3.2), layout="constrained")
-    axis = figure.subplots()
+    _plot_evidence(figure.subplots(), evidence, names, bin_ms, truth)
+    return figure
+
+
+def _plot_evidence(
+    axis: Any, evidence: Tensor, names: Sequence[str], bin_ms: float, truth: str
+) -> None:
+    "The curves of `draw_evidence`."
     share = evidence.softmax(1).numpy()
     times = (np.arange(len(share)) + 1) * bin_ms
     order = np.argsort(-share[-1], kind="stable").tolist()
+    axis.plot(times, share, color="0.8", linewidth=1)
     shown = [i for i in order if i in order[:5] or names[i] == truth]
-    for i in order:
-        axis.plot(times, share[:, i], color="0.8", linewidth=1)
     for i, color in zip(shown, _COLORS, strict=False):
         true = names[i] == truth
         label = f"{names[i]} (true)" if true else names[i]
@@ -116,7 +123,6 @@ def draw_evidence(
     axis.set(xlabel="ms", ylabel="probability", ylim=(-0.02, 1.02), xlim=(0, times[-1]))
     axis.set_title(f"answer: {names[order[0]]} ({share[-1, order[0]]:.2f})", size=10)
     axis.legend(loc="upper left", fontsize=8, frameon=False)
-    return figure
 
 
 # %%
@@ -234,7 +240,7 @@ IPython.display.Image(data=film, format="png")
 # %% [markdown]
 # ## The pictures of a run
 #
-# Some recordings of the test list, among them a wrong one if there is one: `NAME-raster.png`, `NAME-evidence.png`, and `NAME.gif` of the first. `confusion.png` is of the whole list.
+# Some recordings of the test list, among them a wrong one if there is one: `NAME-raster.png`, and `NAME.gif` of the first. `gallery.png` has their events and their evidence, and `confusion.png` is of the whole list.
 
 # %%
 #| export
@@ -243,41 +249,43 @@ def draw_run(
     folder: Path,  # in which the pictures are written
     config: EventsConfig,  # names the recordings: its data set and dataset_dir
     most: int = 3,  # recordings
-) -> list[Path]:
+) -> None:
     "Draw recordings of the test list, and the confusions of a finished run."
     task, model = resolve("mshnet.events.recognition:open_weights")(weights, config)
-    save, made = resolve("mshnet.show:save_picture"), []
-
-    def keep(figure: Figure, name: str) -> None:
-        made.append(folder / name)
-        save(figure, made[-1])
-
+    save, names = resolve("mshnet.show:save_picture"), config.class_names
     details = read_json(Path(weights) / "details.json") if Path(weights).is_dir() else None
     details = details if isinstance(details, dict) else {}
     if "confusion" in details:
-        keep(draw_confusion(details["confusion"], config.class_names), "confusion.png")
+        save(draw_confusion(details["confusion"], names), folder / "confusion.png")
     data = task.splits(["test"])["test"]
-    for row in _chosen(data.labels, details.get("predicted", []), most):
+    rows = _chosen(data.labels, details.get("predicted", []), most)
+    sheet = Figure(figsize=(8, 2.8 * len(rows)), layout="constrained")
+    places = sheet.subplots(len(rows), 2, squeeze=False, width_ratios=[1, 2.4])
+    for row, (left, right) in zip(rows, places, strict=True):
         frames = torch.from_numpy(data.frames(row).astype(np.float32))
         with torch.no_grad():
             seen = model.eval().look(frames[None])
-        name, truth = Path(data.names[row]).name, config.class_names[data.labels[row]]
-        keep(draw_raster(frames, seen, config.bin_ms), f"{name}-raster.png")
-        curve = draw_evidence(seen.evidence[0], config.class_names, config.bin_ms, truth)
-        keep(curve, f"{name}-evidence.png")
-        if not any(path.suffix == ".gif" for path in made):
-            made.append(folder / f"{name}.gif")
+        name = Path(data.names[row]).stem
+        save(draw_raster(frames, seen, config.bin_ms), folder / f"{name}-raster.png")
+        if row == rows[0]:
+            film = animate(frames, seen, names, config.bin_ms)
             with cannot_be_written(folder):
-                write_atomic(made[-1], animate(frames, seen, config.class_names, config.bin_ms))
-    return made
+                write_atomic(folder / f"{name}.gif", film)
+        middle = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
+        left.imshow(_event_panel(middle.numpy()))
+        left.set_title(f"{name}, five bins", size=9)
+        left.axis("off")
+        _plot_evidence(right, seen.evidence[0], names, config.bin_ms, names[data.labels[row]])
+    save(sheet, folder / "gallery.png")
 
 
 def _chosen(labels: Sequence[int], predicted: Sequence[int], most: int) -> list[int]:
     "Rows of different classes; the last one is a wrong one if there is one."
     first = sorted({label: row for row, label in reversed(list(enumerate(labels)))}.values())
-    wrong = [row for row, (a, b) in enumerate(zip(labels, predicted, strict=False)) if a != b]
-    found = first[: most - 1] if wrong else first[:most]
-    return [*found, *(row for row in wrong[:1] if row not in found)]
+    pairs = enumerate(zip(labels, predicted, strict=False))
+    wrong = [row for row, (true, answer) in pairs if true != answer]
+    kept = first[: most - 1]
+    return [*kept, *[row for row in wrong if row not in kept][:1]] if wrong else first[:most]
 
 
 # %%
