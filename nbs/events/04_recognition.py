@@ -136,8 +136,9 @@ class EventBatch(NamedTuple):
 
 
 def _shifted(frames: np.ndarray, dx: int, dy: int) -> np.ndarray:  # [T,P,H,W]
-    "Frames moved by whole pixels; what leaves is lost."
+    "Frames moved by whole pixels; what leaves is lost. Sound has one column, which stays."
     high, wide = frames.shape[-2:]
+    dx = dx if wide > 1 else 0
     moved = np.zeros_like(frames)
     to_y, to_x = (slice(max(d, 0), n + min(d, 0)) for d, n in ((dy, high), (dx, wide)))
     of_y, of_x = (slice(max(-d, 0), n + min(-d, 0)) for d, n in ((dy, high), (dx, wide)))
@@ -165,11 +166,7 @@ class Events(Task):
         frames = [data.frames(row) for row in at]
         if epoch is not None and most:
             moves = [self.rng(row, epoch).integers(-most, most + 1, 2).tolist() for row in rows]
-            sound = self.config.shape[2] == 1
-            frames = [
-                _shifted(f, 0 if sound else dx, dy)
-                for f, (dx, dy) in zip(frames, moves, strict=True)
-            ]
+            frames = [_shifted(f, *move) for f, move in zip(frames, moves, strict=True)]
         labels = torch.tensor([data.labels[row] for row in at])
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
@@ -215,22 +212,11 @@ class Events(Task):
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "The final scores, with each class, the confusion of classes, and the time of a sample."
-        self._check_fit(model)
+        _check_fit(self, model)
         scores = score_split(self, model, data, device, phase, "batches")
         scores["latency_ms"] = _latency(self, model, data, device, phase)
         whole = protocol(self, data, scores, device, origin)
         return EventEvaluation(scores, whole, self.config.model_dump())
-
-    def _check_fit(self, model: nn.Module) -> None:
-        "Raise UserError for weights of a network with other inputs or classes."
-        with torch.device("meta"):
-            own = {k: v.shape for k, v in self._network().state_dict().items()}
-        if own != {k: v.shape for k, v in getattr(model, "module", model).state_dict().items()}:
-            title = SENSORS[self.config.dataset].title
-            raise UserError(
-                f"dataset={self.config.dataset}: these weights were trained on another data set "
-                f"or with another network, and cannot recognise {title}; leave out --dataset"
-            )
 
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
         "The task, how many recordings, those that were skipped, and how they were counted."
@@ -241,15 +227,12 @@ class Events(Task):
     def program(self, model: Any) -> Program:
         "The model as an ONNX file has it: counts of events to logits."
         c = self.config
-        rates = torch.full((2, c.steps, *c.shape), 0.2)
-        note = {
-            "frames": f"events in bins of {c.bin_ms:g} ms by polarity (darker, brighter), row and "
-            "column; counts above 255 are 255",
-            "classes": c.class_names,
-            "answer": "the class of the largest logit",
-        }
-        frames = torch.poisson(rates, torch.Generator().manual_seed(0))
-        return Program({"frames": frames}, ["logits"], note)
+        frames = torch.full((2, c.steps, *c.shape), 0.2)
+        frames = torch.poisson(frames, torch.Generator().manual_seed(0))
+        counts = f"events in bins of {c.bin_ms:g} ms: [batch, bin, darker or brighter, row, column]"
+        note = {"frames": f"{counts}; at most 255", "classes": c.class_names}
+        answer = {"answer": "the class of the largest logit"}
+        return Program({"frames": frames}, ["logits"], note | answer)
 
     def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
         "The memory of a training step, in GB: nearly all are the spikes of the first layer."
@@ -293,6 +276,18 @@ def _described(data: Frames, names: Sequence[str]) -> str:  # two lines
         f"about {np.median(events):.0f} events each\n  "
         + ", ".join(f"{n} {k}" for n, k in zip(names, count, strict=True))
     )
+
+
+def _check_fit(task: Events, model: nn.Module) -> None:
+    "Raise UserError for weights of a network with other inputs or classes."
+    with torch.device("meta"):
+        own = {k: v.shape for k, v in task.model().state_dict().items()}
+    if own != {k: v.shape for k, v in getattr(model, "module", model).state_dict().items()}:
+        name = task.config.dataset
+        raise UserError(
+            f"dataset={name}: these weights were trained on another data set or with another "
+            f"network, and cannot recognise {SENSORS[name].title}; leave out --dataset"
+        )
 
 
 def _latency(task: Events, model: nn.Module, data: Frames, device: Device, phase: str) -> float:
