@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,8 +78,9 @@ def load_recordings(
         entries = find_recordings(Path(config.dataset_dir).expanduser(), config.dataset)
         cache = run_folder(config).parent / "frames_cache"
         for name in wanted:
-            how = (_counting(config), cache, config.on_bad_image)
-            found[name] = found.get(name) or read_frames(name, entries.get(name, []), *how)
+            if name not in found:
+                some, skip = entries.get(name, []), config.on_bad_image
+                found[name] = read_frames(name, some, _counting(config), cache, skip)
     elif config.dataset != "nmnist":
         raise UserError(
             f"dataset={config.dataset} needs dataset_dir: write its folder (N-MNIST alone is "
@@ -266,7 +268,7 @@ def _latency(task: Events, model: nn.Module, data: Frames, device: Device, phase
     for _ in range(3):
         began = time.perf_counter()
         part = device.transfer_batch(batch)
-        infer(device, lambda part=part: task.predict(step, part, phase))
+        infer(device, partial(task.predict, step, part, phase))
         times.append(time.perf_counter() - began)
     return 1000 * sorted(times)[1] / len(plan)
 
@@ -435,7 +437,7 @@ def _read_some(
         rows.append(row)
     if not rows:
         return None, []
-    at, names = np.arange(len(rows)), [row["file"] for row in rows]
+    at, names = np.arange(len(rows)), [str(row["file"]) for row in rows]
     return Frames("predict", "files", np.stack(counts), at, [0] * len(at), names, ""), rows
 
 
@@ -495,7 +497,8 @@ def _write_answers(
     write_atomic(folder / "recordings.csv", text.getvalue())
     write_json(folder / "recordings.json", rows)
     arrays = {"files": np.array([row["file"] for row in rows]), "probability": curves.numpy()}
-    np.savez(buffer, **arrays, classes=np.array(config.class_names), bin_ms=config.bin_ms)
+    arrays |= {"classes": np.array(config.class_names), "bin_ms": np.array(config.bin_ms)}
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
     write_atomic(folder / "evidence.npz", buffer.getvalue())
     for i, curve in enumerate(curves[:_DRAWN]):
         figure = resolve(_DRAW)(curve.log(), config.class_names, config.bin_ms)

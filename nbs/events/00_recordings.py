@@ -379,7 +379,7 @@ def read_recording(
     if trial:
         start, end = map(int, where.split("-"))
         inside = (columns[2] >= start) & (columns[2] < end)
-        columns = tuple(column[inside] for column in columns)
+        columns = tuple(column[inside] for column in columns)  # type: ignore[assignment]
     return Recording.checked(columns, shape, f"{path} {where}".rstrip())
 
 
@@ -601,7 +601,7 @@ def frames_of(
     "Frames of recordings in memory."
     counts = np.stack([how.count(recording) for recording in recordings])
     names, rows = [f"{name}_{i}" for i in range(len(counts))], np.arange(len(counts))
-    mark = _mark(hashlib.sha256(counts).hexdigest(), *labels)
+    mark = _mark(hashlib.sha256(counts.tobytes()).hexdigest(), *labels)
     return Frames(name, source, counts, rows, list(labels), names, mark)
 
 
@@ -624,13 +624,13 @@ def read_frames(
             with replacing(file, durable=False) as out:
                 errors = _write_frames(out, entries, how, on_bad_image)
         write_json(note, {"errors": errors})
-    errors = {int(i): line for i, line in read_record(note).get("errors", {}).items()}
+    errors = read_record(note).get("errors", {})  # by the place, as text
     if errors and on_bad_image == "stop":
         raise _bad(next(iter(errors.values())))
     if errors:
         first = next(iter(errors.values()))
         warnings.warn(f"skipped: {counted(len(errors), 'recording')} ({first})", stacklevel=2)
-    used = [entry for i, entry in enumerate(entries) if i not in errors]
+    used = [entry for i, entry in enumerate(entries) if str(i) not in errors]
     counts = np.memmap(file, np.uint8, "r", shape=(len(used), how.steps, *how.shape))
     labels, names = [entry.label for entry in used], [entry.name for entry in used]
     digits = _mark(*(f"{e.name} {s.st_size}" for e, s in stats))
