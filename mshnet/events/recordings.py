@@ -366,7 +366,7 @@ _LAYOUTS: dict[str, tuple[str, str, list[Callable[[Path, str], dict[str, list[En
     "ntidigits": ("NTIDIGITS18", "n-tidigits.hdf5", [_find_digits, _find_folders]),
 }
 
-
+# %% ../../nbs/events/00_recordings.ipynb #_look
 def _look(folder: Path, dataset: str) -> dict[str, list[Entry]]:
     "The recordings of a data set in a folder, or in a folder of tonic's name below it."
     name, _, finders = _LAYOUTS[dataset]
@@ -440,7 +440,7 @@ def _mark(*texts: object) -> str:
     "Twelve digits that stand for texts."
     return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
 
-
+# %% ../../nbs/events/00_recordings.ipynb #frames_of
 def frames_of(
     name: str, recordings: Sequence[Recording], labels: Sequence[int], how: Counting, source: str
 ) -> Frames:

@@ -63,6 +63,10 @@ SENSORS = {
     "ntidigits": Sensor("N-TIDIGITS", (1, 64, 1), tuple("o123456789z"), "20ms", "1000ms"),
 }
 
+# %%
+cochlea: Sensor = SENSORS["ntidigits"]
+test_eq((cochlea.shape, len(cochlea.classes)), ((1, 64, 1), 11))
+
 
 # %% [markdown]
 # ## A recording
@@ -500,6 +504,11 @@ _LAYOUTS: dict[str, tuple[str, str, list[Callable[[Path, str], dict[str, list[En
 }
 
 
+# %% [markdown]
+# Where nothing is found, the other layouts are tried too, because the error can then name the right `--dataset`.
+
+# %%
+#| export
 def _look(folder: Path, dataset: str) -> dict[str, list[Entry]]:
     "The recordings of a data set in a folder, or in a folder of tonic's name below it."
     name, _, finders = _LAYOUTS[dataset]
@@ -581,6 +590,11 @@ def _mark(*texts: object) -> str:
     return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
 
 
+# %% [markdown]
+# Simulated recordings become frames in memory, recordings on the disk through the file.
+
+# %%
+#| export
 def frames_of(
     name: str, recordings: Sequence[Recording], labels: Sequence[int], how: Counting, source: str
 ) -> Frames:

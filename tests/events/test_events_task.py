@@ -12,7 +12,7 @@ import torch
 from conftest import SHARED
 
 from mshnet.cli import main
-from mshnet.core import UserError, configure
+from mshnet.core import configure
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.recognition import Events, load_recordings, open_weights, wilson
 from mshnet.events.recordings import bin_bytes
@@ -313,7 +313,7 @@ def test_data_are_described_and_written(tmp_path, capsys):
     assert "220 files written, 0 were there" in capsys.readouterr().out
     assert main(["data", "--task", "events", folder]) == 0
     said = capsys.readouterr().out
-    assert "train: 20 recordings of set; 0 skipped" in said and "0 20, 1 20" in said
+    assert "train: 20 recordings of set, 0 skipped" in said and "0 20, 1 20" in said
     config = tiny(dataset_dir=folder, epochs=1, output_dir=str(tmp_path / "runs/run"))
     found = train(config)
     assert found.scores["protocol"]["data"] == "set"
