@@ -6,15 +6,15 @@
 __all__ = ['load_recordings', 'EventBatch', 'Events', 'wilson', 'EventScores', 'EventEvaluation', 'EventTally', 'EventSummary',
            'open_weights', 'predict_recordings']
 
-# %% ../../nbs/events/04_recognition.ipynb #c-import-glob
+# %% ../../nbs/events/04_recognition.ipynb #c-import-csv
+import csv
 import glob
 import io
-import json
 import math
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,15 +110,16 @@ class EventBatch(NamedTuple):
 
 
 def _shifted(frames: np.ndarray, dx: int, dy: int) -> np.ndarray:  # [T,P,H,W]
-    "Frames moved by whole pixels; what leaves is lost."
+    "Frames moved by whole pixels; what leaves is lost. Sound has one column, which stays."
     high, wide = frames.shape[-2:]
+    dx = dx if wide > 1 else 0
     moved = np.zeros_like(frames)
     to_y, to_x = (slice(max(d, 0), n + min(d, 0)) for d, n in ((dy, high), (dx, wide)))
     of_y, of_x = (slice(max(-d, 0), n + min(-d, 0)) for d, n in ((dy, high), (dx, wide)))
     moved[..., to_y, to_x] = frames[..., of_y, of_x]
     return moved
 
-
+# %% ../../nbs/events/04_recognition.ipynb #Events
 class Events(Task):
     "Recordings of an event camera and their classes."
 
@@ -137,11 +138,7 @@ class Events(Task):
         frames = [data.frames(row) for row in at]
         if epoch is not None and most:
             moves = [self.rng(row, epoch).integers(-most, most + 1, 2).tolist() for row in rows]
-            sound = self.config.shape[2] == 1
-            frames = [
-                _shifted(f, 0 if sound else dx, dy)
-                for f, (dx, dy) in zip(frames, moves, strict=True)
-            ]
+            frames = [_shifted(f, *move) for f, move in zip(frames, moves, strict=True)]
         labels = torch.tensor([data.labels[row] for row in at])
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
@@ -187,22 +184,11 @@ class Events(Task):
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "The final scores, with each class, the confusion of classes, and the time of a sample."
-        self._check_fit(model)
+        _check_fit(self, model)
         scores = score_split(self, model, data, device, phase, "batches")
         scores["latency_ms"] = _latency(self, model, data, device, phase)
         whole = protocol(self, data, scores, device, origin)
         return EventEvaluation(scores, whole, self.config.model_dump())
-
-    def _check_fit(self, model: nn.Module) -> None:
-        "Raise UserError for weights of a network with other inputs or classes."
-        with torch.device("meta"):
-            own = {k: v.shape for k, v in self._network().state_dict().items()}
-        if own != {k: v.shape for k, v in getattr(model, "module", model).state_dict().items()}:
-            title = SENSORS[self.config.dataset].title
-            raise UserError(
-                f"dataset={self.config.dataset}: these weights were trained on another data set "
-                f"or with another network, and cannot recognise {title}; leave out --dataset"
-            )
 
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
         "The task, how many recordings, those that were skipped, and how they were counted."
@@ -213,15 +199,12 @@ class Events(Task):
     def program(self, model: Any) -> Program:
         "The model as an ONNX file has it: counts of events to logits."
         c = self.config
-        rates = torch.full((2, c.steps, *c.shape), 0.2)
-        note = {
-            "frames": f"events in bins of {c.bin_ms:g} ms by polarity (darker, brighter), row and "
-            "column; counts above 255 are 255",
-            "classes": c.class_names,
-            "answer": "the class of the largest logit",
-        }
-        frames = torch.poisson(rates, torch.Generator().manual_seed(0))
-        return Program({"frames": frames}, ["logits"], note)
+        frames = torch.full((2, c.steps, *c.shape), 0.2)
+        frames = torch.poisson(frames, torch.Generator().manual_seed(0))
+        counts = f"events in bins of {c.bin_ms:g} ms: [batch, bin, darker or brighter, row, column]"
+        note = {"frames": f"{counts}; at most 255", "classes": c.class_names}
+        answer = {"answer": "the class of the largest logit"}
+        return Program({"frames": frames}, ["logits"], note | answer)
 
     def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
         "The memory of a training step, in GB: nearly all are the spikes of the first layer."
@@ -231,19 +214,8 @@ class Events(Task):
 
     def describe_data(self) -> tuple[str, bool]:
         "The parts of a folder and their classes; of a simulation, their sizes."
-        lines = []
-        for name, data in self.splits().items():
-            count = np.bincount(data.labels, minlength=self.config.classes)
-            events = data.counts[data.rows[:100]].sum((1, 2, 3, 4), dtype=np.int64)
-            each = ", ".join(
-                map(" ".join, zip(self.config.class_names, map(str, count), strict=True))
-            )
-            lines += [
-                f"{name}: {counted(len(data), 'recording')} of {data.source}; {data.skipped} skipped",
-                f"  events in the window, median of the first 100: {np.median(events):.0f}",
-                f"  recordings of each class: {each}",
-            ]
-        return "\n".join(lines), True
+        parts = self.splits().values()
+        return "\n".join(_described(data, self.config.class_names) for data in parts), True
 
     def write_data(self, folder: Path) -> str:
         "Write simulated recordings: as many for training as `recordings`, 200 for the test."
@@ -260,6 +232,29 @@ class Events(Task):
     def report(self, folder: Path) -> None:
         "Draw a finished run's pictures into its folder."
         resolve("mshnet.events.pictures:draw_run")(folder, folder / "figures", self.config)
+
+# %% ../../nbs/events/04_recognition.ipynb #_described
+def _described(data: Frames, names: Sequence[str]) -> str:  # two lines
+    "What a part holds."
+    count = np.bincount(data.labels, minlength=len(names))
+    events = data.counts[data.rows[:100]].sum((1, 2, 3, 4), dtype=np.int64)
+    return (
+        f"{data.name}: {counted(len(data), 'recording')} of {data.source}, {data.skipped} skipped, "
+        f"about {np.median(events):.0f} events each\n  "
+        + ", ".join(f"{n} {k}" for n, k in zip(names, count, strict=True))
+    )
+
+
+def _check_fit(task: Events, model: nn.Module) -> None:
+    "Raise UserError for weights of a network with other inputs or classes."
+    with torch.device("meta"):
+        own = {k: v.shape for k, v in task.model().state_dict().items()}
+    if own != {k: v.shape for k, v in getattr(model, "module", model).state_dict().items()}:
+        name = task.config.dataset
+        raise UserError(
+            f"dataset={name}: these weights were trained on another data set or with another "
+            f"network, and cannot recognise {SENSORS[name].title}; leave out --dataset"
+        )
 
 
 def _latency(task: Events, model: nn.Module, data: Frames, device: Device, phase: str) -> float:
@@ -418,39 +413,40 @@ def _files(inputs: Sequence[str | Path]) -> list[Path]:
         raise UserError("predict: name a recording, or a folder of recordings")
     return found
 
-
-@dataclass
-class _Found:
-    "Recordings that were read, as a part of a data set without truth."
-
-    names: list[str] = field(default_factory=list)
-    counts: list[np.ndarray] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)  # of the table
-    name: str = "predict"
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @property
-    def labels(self) -> list[int]:
-        return [0] * len(self)
-
-    def frames(self, index: int) -> np.ndarray:
-        return self.counts[index]
-
-    def read(self, file: Path, config: EventsConfig) -> None:
-        "Add a recording."
-        recording = read_recording(file, config.shape)
-        self.names.append(file.as_posix())
-        self.counts.append(_counting(config).count(recording))
-        self.rows.append(
-            {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
-        )
-
-
-_AT_ONCE = 1024  # recordings that are read before they are predicted
+# %% ../../nbs/events/04_recognition.ipynb #_read_some
+_AT_ONCE = 256  # recordings that are read before they are predicted
 _DRAWN = 20  # recordings whose evidence is drawn
-_SAVE = "mshnet.show:save_picture"
+_SAVE, _DRAW = "mshnet.show:save_picture", "mshnet.events.pictures:draw_evidence"
+
+
+def _read_some(
+    files: Sequence[Path], config: EventsConfig
+) -> tuple[Frames | None, list[dict[str, Any]]]:
+    "Frames of recordings without truth, and a row for each; None if none can be read."
+    counts, rows = [], []
+    for file in files:
+        try:
+            recording = read_recording(file, config.shape)
+        except UserError as error:
+            warnings.warn(f"skipped: {error}", stacklevel=2)
+            continue
+        counts.append(_counting(config).count(recording))
+        row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
+        rows.append(row)
+    if not rows:
+        return None, []
+    at, names = np.arange(len(rows)), [row["file"] for row in rows]
+    return Frames("predict", "files", np.stack(counts), at, [0] * len(at), names, ""), rows
+
+
+def _answer(curve: Tensor, config: EventsConfig) -> dict[str, Any]:  # [T,classes] probability
+    "The answer of a curve of evidence, and since when its class leads."
+    best = int(curve[-1].argmax())
+    others = (curve.argmax(1) != best).nonzero()
+    since = int(others[-1]) + 1 if len(others) else 0
+    sure = round(float(curve[-1, best]), 6)
+    when = (since + 1) * config.bin_ms
+    return {"class": config.class_names[best], "probability": sure, "decided_ms": when}
 
 
 def predict_recordings(
@@ -462,63 +458,45 @@ def predict_recordings(
     batch_size: int = 32,  # no result depends on it
 ) -> EventSummary:
     "Recognise recordings, and write recordings.csv, recordings.json and evidence.npz."
-    files = _files(inputs)
-    task, model = open_weights(weights, EventsConfig())
+    files, (task, model) = _files(inputs), open_weights(weights, EventsConfig())
     folder = Path(output_dir or Path("predictions") / (Path(weights).name or "events"))
     on = open_device(device, precision)
     model = on.to_device(model)
-    with cannot_be_written(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     size = -(-min(batch_size, len(files)) // on.world) * on.world
-    one = Events(task.config.model_copy(update={"batch_size": size}))
-    rows, evidence, skipped = [], [], 0
+    one, rows, curves = Events(task.config.model_copy(update={"batch_size": size})), [], []
     for start in range(0, len(files), _AT_ONCE):
-        found = _Found()
-        for file in files[start : start + _AT_ONCE]:
-            try:
-                found.read(file, task.config)
-            except UserError as error:
-                warnings.warn(f"skipped: {error}", stacklevel=2)
-                skipped += 1
-        rows += found.rows
-        for made, _ in predictions(one, model, found, on, "full") if len(found) else ():
-            evidence += list(zip(made["evidence"].softmax(-1), made["spikes"].sum(1), strict=True))
-        del evidence[len(rows) :]  # filler
+        data, some = _read_some(files[start : start + _AT_ONCE], task.config)
+        if not data:
+            continue
+        found = [made for made, _ in predictions(one, model, data, on, "full")]
+        curve, spikes = (
+            torch.cat([made[name] for made in found])[: len(some)]  # without filler
+            for name in ("evidence", "spikes")
+        )
+        curves.append(curve.softmax(-1))
+        for row, each, count in zip(some, curves[-1], spikes, strict=True):
+            rows.append(row | _answer(each, task.config) | {"spikes": int(count.sum())})
     if not rows:
         raise UserError(f"none of the {counted(len(files), 'file')} can be read")
-    _write_answers(folder, rows, evidence, task.config)
-    for i, (curve, _) in enumerate(evidence[:_DRAWN]):
-        draw, save = (resolve(f) for f in ("mshnet.events.pictures:draw_evidence", _SAVE))
-        figure = draw(curve.log(), task.config.class_names, task.config.bin_ms)
-        save(figure, folder / f"{i:02}_{Path(rows[i]['file']).stem}.png")
-    return EventSummary(folder, len(rows), skipped)
+    _write_answers(folder, rows, torch.cat(curves), task.config)
+    return EventSummary(folder, len(rows), len(files) - len(rows))
 
 
 def _write_answers(
-    folder: Path, rows: list[dict[str, Any]], evidence: list[Any], config: EventsConfig
+    folder: Path, rows: list[dict[str, Any]], curves: Tensor, config: EventsConfig
 ) -> None:
-    "Write the table in two forms, and the curves."
-    curves = torch.stack([curve for curve, _ in evidence])
-    for row, curve, (_, spikes) in zip(rows, curves, evidence, strict=True):
-        best = int(curve[-1].argmax())
-        same = (curve.argmax(1) == best).tolist()
-        since = len(same) - (same[::-1].index(False) if False in same else len(same))
-        row["class"], row["probability"] = (
-            config.class_names[best],
-            round(float(curve[-1, best]), 6),
-        )
-        row["decided_ms"] = (since + 1) * config.bin_ms  # from then on this class leads
-        row["spikes"] = int(spikes)
-    lines = [",".join(rows[0]), *(",".join(_in_csv(v) for v in row.values()) for row in rows)]
-    write_atomic(folder / "recordings.csv", "\n".join(lines) + "\n")
+    "Write the table in two forms, the curves, and pictures of the first."
+    with cannot_be_written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    text, buffer = io.StringIO(), io.BytesIO()
+    table = csv.DictWriter(text, rows[0], lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_atomic(folder / "recordings.csv", text.getvalue())
     write_json(folder / "recordings.json", rows)
-    arrays, buffer = {"files": np.array([row["file"] for row in rows])}, io.BytesIO()
-    arrays |= {"classes": np.array(config.class_names), "bin_ms": np.array(config.bin_ms)}
-    np.savez(buffer, **arrays, probability=curves.numpy())
+    arrays = {"files": np.array([row["file"] for row in rows]), "probability": curves.numpy()}
+    np.savez(buffer, **arrays, classes=np.array(config.class_names), bin_ms=config.bin_ms)
     write_atomic(folder / "evidence.npz", buffer.getvalue())
-
-
-def _in_csv(value: Any) -> str:
-    "A value of a table; in quotes where it needs them."
-    text = str(value)
-    return json.dumps(text) if any(sign in text for sign in ',"\n') else text
+    for i, curve in enumerate(curves[:_DRAWN]):
+        figure = resolve(_DRAW)(curve.log(), config.class_names, config.bin_ms)
+        resolve(_SAVE)(figure, folder / f"{i:02}_{Path(rows[i]['file']).stem}.png")
