@@ -52,6 +52,11 @@ def _write_no_data(task: Any, folder: Path) -> str:  # one line on what was writ
     raise UserError(f"write={str(folder)!r} is not possible: task {task.config.task} has none")
 
 
+def _no_program(task: Any, model: nn.Module) -> "Program | None":
+    "A model as an ONNX file has it; None: weights of this task are safetensors alone."
+    return None
+
+
 def _lacks(task: Any, what: str) -> LookupError:
     "The error of a task without one of the six."
     return LookupError(f"{type(task).__name__} does not define its {what}")
@@ -66,6 +71,7 @@ class Task:
 
     better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
     describe_data, write_data = _describe_data, _write_no_data  # for `mshnet data`
+    program = _no_program  # for `mshnet export`
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
     options: tuple[str, ...] = ()  # flags of `mshnet predict` that only this task has
@@ -171,10 +177,6 @@ class Task:
     def facts(self, data: Any) -> dict[str, Any]:
         "Facts of the training data for an epoch's log line."
         return {}
-
-    def program(self, model: Any) -> "Program | None":
-        "A model as an ONNX file has it; None: weights of this task are safetensors alone."
-        return None
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."

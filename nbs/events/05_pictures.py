@@ -72,7 +72,7 @@ def draw_raster(
         rows = spikes[0].flatten(1).T  # [neurons,T]
         busiest = rows.sum(1).argsort(descending=True, stable=True)[:_MOST].sort().values
         extent = (0, len(frames) * bin_ms, len(busiest), 0)
-        axis.imshow(rows[busiest], cmap="Greys", vmax=1, extent=extent, aspect="auto",
+        axis.imshow(rows[busiest].numpy(), cmap="Greys", vmax=1, extent=extent, aspect="auto",
                     interpolation="nearest")  # fmt: skip
         axis.set(ylabel=f"neurons of layer {i}")
         axis.set_title(
