@@ -224,9 +224,8 @@ class Xla(Device):
 
     def __init__(self, precision: str = "auto", num_devices: int = 0, debug: str = "") -> None:
         self.mesh = _start_xla(num_devices, debug)
-        self.world, self.debug = self.mesh.mesh_shape[0], debug
+        self.world, self.debug, self.programs = self.mesh.mesh_shape[0], debug, _Programs()
         super().__init__(precision)
-        self.programs = _Programs()
 
     def chip(self) -> str:
         "Number and kind of the chips."

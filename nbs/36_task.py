@@ -88,8 +88,7 @@ class Task:
     """
 
     better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
-    describe_data, write_data = _describe_data, _write_no_data  # for `mshnet data`
-    program = _no_program  # for `mshnet export`
+    describe_data, write_data, program = _describe_data, _write_no_data, _no_program
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
     options: tuple[str, ...] = ()  # flags of `mshnet predict` that only this task has

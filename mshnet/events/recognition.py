@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import UserError, as_user_error, counted, resolve, settings_from
-from ..device import Device, OneProcess, infer, make_optimizer, open_device
+from ..device import Device, OneProcess, infer, make_optimizer, open_device, parts_of
 from .events_config import EventsConfig, milliseconds
 from .networks import MambaSpike
 from mshnet.events.recordings import (
@@ -264,13 +264,13 @@ def _latency(task: Events, model: nn.Module, data: Frames, device: Device, phase
     model.eval()
     step = device.begin("scoring", task.for_scoring(model, device))
     [plan] = device.ranks.shard(task.plan(data, None)[:1])
-    batch, times = task.batch(data, plan, None), []
+    batch, times = parts_of(device, task.batch(data, plan, None))[0], []
     for _ in range(3):
         began = time.perf_counter()
         part = device.transfer_batch(batch)
         infer(device, partial(task.predict, step, part, phase))
         times.append(time.perf_counter() - began)
-    return 1000 * sorted(times)[1] / len(plan)
+    return 1000 * sorted(times)[1] / len(batch.row)
 
 # %% ../../nbs/events/04_recognition.ipynb #wilson
 def wilson(right: int, count: int) -> tuple[float, float]:
