@@ -57,6 +57,13 @@ def _no_program(task: Any, model: nn.Module) -> "Program | None":
     return None
 
 
+def _predict_no_files(task: Any, weights: str, inputs: list[str], **how: Any) -> Any:
+    "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
+    raise UserError(
+        f"task={task.config.task}: its weights predict no files; `mshnet test` scores them"
+    )
+
+
 def _lacks(task: Any, what: str) -> LookupError:
     "The error of a task without one of the six."
     return LookupError(f"{type(task).__name__} does not define its {what}")
@@ -71,9 +78,10 @@ class Task:
 
     better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
     describe_data, write_data = _describe_data, _write_no_data  # for `mshnet data`
-    program = _no_program  # for `mshnet export`
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
+    predict_files: Callable[..., Any] = _predict_no_files  # for `mshnet predict`
+    program: Callable[..., "Program | None"] = _no_program  # for `mshnet export`
     options: tuple[str, ...] = ()  # flags of `mshnet predict` that only this task has
 
     def __init__(self, config: Any) -> None:  # the settings of this task
@@ -177,12 +185,6 @@ class Task:
     def facts(self, data: Any) -> dict[str, Any]:
         "Facts of the training data for an epoch's log line."
         return {}
-
-    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
-        "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
-        raise UserError(
-            f"task={self.config.task}: its weights predict no files; `mshnet test` scores them"
-        )
 
 # %% ../nbs/36_task.ipynb #Program
 class Program(NamedTuple):

@@ -298,19 +298,12 @@ class Xla(Device):
 
     def __init__(self, precision: str = "auto", num_devices: int = 0, debug: str = "") -> None:
         self.mesh = _start_xla(num_devices, debug)
-        self.world, self.debug = self.mesh.mesh_shape[0], debug
+        self.world, self.debug, self.programs = self.mesh.mesh_shape[0], debug, _Programs()
         super().__init__(precision)
-        self.programs = _Programs()
 
     def chip(self) -> str:
         "Number and kind of the chips."
-        runtime, copies = xla("runtime"), self.mesh.mesh_shape[1]
-        unused = f" of {self.world * copies}" if copies > 1 else ""
-        if runtime.device_type() == "CPU":
-            devices = "device" if self.world == 1 and not unused else "devices"
-            return f"{self.world}{unused} virtual {devices} on the CPU ({_cpu_name()})"
-        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-        return f"{self.world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
+        return _chips(*self.mesh.mesh_shape)
 
     def has_bf16(self) -> bool:
         "True: every TPU has it."
@@ -421,6 +414,16 @@ def tpu_is_usable() -> bool:
         warnings.warn("this machine has a TPU, but torch_xla is not installed", stacklevel=2)
         return False
     return True
+
+
+def _chips(world: int, copies: int) -> str:
+    "Number and kind of the chips; of `world * copies` that are there, `world` share a batch."
+    unused = f" of {world * copies}" if copies > 1 else ""
+    if xla("runtime").device_type() == "CPU":
+        devices = "device" if world == 1 and not unused else "devices"
+        return f"{world}{unused} virtual {devices} on the CPU ({_cpu_name()})"
+    generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
+    return f"{world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
 
 def _keep_programs(folder: Path) -> None:

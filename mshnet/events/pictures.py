@@ -156,12 +156,11 @@ def animate(
             pen.rectangle((left - 1, 17, left + _SIDE, 18 + _SIDE), outline=(200, 200, 200))
             pen.text((left, 3), f"spikes, layer {i}" if i else "events", fill="black")
         for i, value in enumerate(share[t].tolist()):
-            left, width = gap + i * (wide - gap) / len(names), (wide - gap) / len(names) - gap
-            best = value == share[t].max()
-            low = _SIDE + 50
-            pen.rectangle((left, low - 24 * value, left + width, low), fill=_BRIGHTER)
-            color = "black" if best else (150, 150, 150)
-            pen.text((left, low + 2), names[i][: max(1, int(width / 6))], fill=color)
+            room, low = (wide - gap) / len(names), _SIDE + 50
+            place, width = gap + i * room, room - gap
+            pen.rectangle((place, low - 24 * value, place + width, low), fill=_BRIGHTER)
+            color = "black" if value == share[t].max() else "grey"
+            pen.text((place, low + 2), names[i][: max(1, int(width / 6))], fill=color)
         pen.text((wide - 60, 3), f"{(t + 1) * bin_ms:.0f} ms", fill="black")
         film.append(sheet)
     out, each = io.BytesIO(), max(20, round(1000 * seconds / len(film)))
