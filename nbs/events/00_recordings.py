@@ -421,7 +421,8 @@ class Entry(NamedTuple):
 
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
     "Which samples are held out: a share of each class, at least one, drawn from the seed."
-    of, held = np.asarray(labels), np.full(len(labels), False)
+    of = np.asarray(labels)
+    held = np.zeros(len(of), dtype=bool)
     rng = np.random.default_rng([seed, 17])
     for label in np.unique(of):
         rows = rng.permutation(np.flatnonzero(of == label))

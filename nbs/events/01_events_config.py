@@ -64,6 +64,13 @@ class _RecordingFields(BaseModel):
     shift: int = Field(
         default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
     )
+    warp: float = Field(
+        default=0.15,
+        ge=0,
+        le=0.5,
+        description="how much a training recording is turned, stretched and slanted, at most: "
+        "change of a coordinate as a share of its distance from the middle",
+    )
     recordings: int = Field(
         default=1000,
         ge=20,
@@ -131,6 +138,7 @@ _PUBLISHED: dict[str, Any] = {
     "tau": "32.8ms",
     "denoise": "10ms",
     "shift": 0,
+    "warp": 0.0,
     "width": 32,
     "pool": 0,
     "lr": 1e-3,
