@@ -329,12 +329,13 @@ def _read_aedat4(path: Path, where: str) -> Columns:
 
 def _read_arrays(path: Path, where: str) -> Columns:
     "The events of an npz file, or of an npy file of tonic (x, y, polarity, milliseconds)."
-    with np.load(path, allow_pickle=False) if path.suffix == ".npz" else path.open("rb") as file:
-        if path.suffix == ".npz":
+    found: Any = np.load(path, allow_pickle=False)
+    if path.suffix == ".npz":
+        with found as file:
             if missing := [name for name in "xytp" if name not in file]:
                 raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
             return file["x"], file["y"], file["t"], file["p"]
-        table = np.load(file, allow_pickle=False)
+    table: np.ndarray = found
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"its shape is {table.shape}, not [N,4]")
     return table[:, 0], table[:, 1], 1000 * table[:, 3].astype(np.int64), table[:, 2]
@@ -420,10 +421,10 @@ class Entry(NamedTuple):
 
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
     "Which samples are held out: a share of each class, at least one, drawn from the seed."
-    labels, held = np.asarray(labels), np.zeros(len(labels), bool)
+    of, held = np.asarray(labels), np.full(len(labels), False)
     rng = np.random.default_rng([seed, 17])
-    for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
+    for label in np.unique(of):
+        rows = rng.permutation(np.flatnonzero(of == label))
         held[rows[: max(1, round(share * len(rows)))]] = True
     return held
 
@@ -550,7 +551,7 @@ class Counting(NamedTuple):
     steps: int  # bins of a recording
     denoise: float  # milliseconds of the filter; 0: none
 
-    def count(self, recording: Recording) -> np.ndarray:  # [T,P,H,W] uint8
+    def frames(self, recording: Recording) -> np.ndarray:  # [T,P,H,W] uint8
         "The frames of a recording."
         kept = denoise(recording, self.denoise) if self.denoise else recording
         return bin_events(kept, self.milliseconds, self.steps)
@@ -580,7 +581,7 @@ class Frames:
 
     def part(self, name: str, chosen: Sequence[int]) -> "Frames":
         "The samples of these indices as a part of their own."
-        names, labels = ([x[i] for i in chosen] for x in (self.names, self.labels))
+        names, labels = [self.names[i] for i in chosen], [self.labels[i] for i in chosen]
         mark, rows = _mark(self.hash, *names), self.rows[np.asarray(chosen, int)]
         return replace(self, name=name, rows=rows, labels=labels, names=names, hash=mark)
 
@@ -599,7 +600,7 @@ def frames_of(
     name: str, recordings: Sequence[Recording], labels: Sequence[int], how: Counting, source: str
 ) -> Frames:
     "Frames of recordings in memory."
-    counts = np.stack([how.count(recording) for recording in recordings])
+    counts = np.stack([how.frames(recording) for recording in recordings])
     names, rows = [f"{name}_{i}" for i in range(len(counts))], np.arange(len(counts))
     mark = _mark(hashlib.sha256(counts.tobytes()).hexdigest(), *labels)
     return Frames(name, source, counts, rows, list(labels), names, mark)
@@ -663,7 +664,7 @@ def _write_frames(
                 raise _bad(str(error)) from None
             errors[str(i)] = str(error)
             continue
-        out.write(how.count(recording).tobytes())
+        out.write(how.frames(recording).tobytes())
     if len(errors) == len(entries):
         raise UserError(f"no recording can be read; the first: {errors['0']}")
     return errors

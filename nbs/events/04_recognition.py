@@ -502,7 +502,7 @@ def _read_some(
         except UserError as error:
             warnings.warn(f"skipped: {error}", stacklevel=2)
             continue
-        counts.append(_counting(config).count(recording))
+        counts.append(_counting(config).frames(recording))
         row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
         rows.append(row)
     if not rows:
