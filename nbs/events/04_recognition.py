@@ -146,7 +146,7 @@ def _warped(
     "Frames that are moved, turned, stretched and slanted at random; what leaves is lost."
     size = np.array(frames.shape[-2:])
     matrix = np.eye(2) + rng.uniform(-warp, warp, (2, 2))
-    places = np.moveaxis(np.indices(size), 0, -1) - (size - 1) / 2
+    places = np.moveaxis(np.indices(frames.shape[-2:]), 0, -1) - (size - 1) / 2
     places = (places - rng.integers(-shift, shift + 1, 2)) @ matrix + (size - 1) / 2
     at = np.rint(places).astype(int)
     at[..., size == 1] = 0  # sound has one column
