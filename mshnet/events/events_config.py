@@ -153,7 +153,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         description="arithmetic of the model; the scan of the Mamba blocks is always in fp32; "
         "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
     )
-    epochs: int = Field(default=13, ge=1, le=1_000_000, description="passes over the training data")
+    epochs: int = Field(default=16, ge=1, le=1_000_000, description="passes over the training data")
     lr: float = Field(default=0.003, gt=0, le=10, description="learning rate")
     ema: float = Field(
         default=0.0,

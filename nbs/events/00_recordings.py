@@ -422,7 +422,7 @@ class Entry(NamedTuple):
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
     "Which samples are held out: a share of each class, at least one, drawn from the seed."
     of = np.asarray(labels)
-    held = np.zeros(len(of), dtype=bool)
+    held = of < 0
     rng = np.random.default_rng([seed, 17])
     for label in np.unique(of):
         rows = rng.permutation(np.flatnonzero(of == label))
@@ -462,15 +462,17 @@ def _find_gestures(root: Path, dataset: str) -> dict[str, list[Entry]]:
 
 def _trials(path: Path) -> Iterator[Entry]:
     "The gestures of one long recording, by the table beside it."
-    table = read_text(path.with_name(f"{path.stem}_labels.csv"), "table of labels")
-    for row in csv.reader(table.splitlines()[1:]):
+    table = path.with_name(f"{path.stem}_labels.csv")
+    for row in csv.reader(read_text(table, "table of labels").splitlines()[1:]):
+        if len(row) != 3 or not all(v.isdigit() for v in row) or not 1 <= int(row[0]) <= 11:
+            raise UserError(f"{table}: {row} is not a class (1 to 11) with its first and last time")
         yield Entry(path, int(row[0]) - 1, f"{row[1]}-{row[2]}")
 
 
 def _find_things(root: Path, dataset: str) -> dict[str, list[Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
     found = _in_classes(root, SENSORS[dataset].classes, (".aedat", ".aedat4", ".npz"))
-    held = hold_out([entry.label for entry in found], 0.1, seed=42) if found else []
+    held = hold_out([entry.label for entry in found], 0.1, seed=42)
     return {
         part: [entry for entry, h in zip(found, held, strict=True) if h == (part == "test")]
         for part in ("train", "test")

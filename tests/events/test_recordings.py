@@ -214,6 +214,9 @@ def test_gestures_are_cut_from_long_recordings(tmp_path):
     assert sum(map(len, parts)) == len(recording)
     middle = recording.t[(recording.t >= 1_000_000) & (recording.t < 2_000_000)]
     np.testing.assert_array_equal(parts[1].t, middle - middle[0])
+    (tmp_path / "user01_led_labels.csv").write_text("class,start,end\n12,0,7\n")
+    with pytest.raises(UserError, match=r"'12', '0', '7'\] is not a class \(1 to 11\)"):
+        find_recordings(tmp_path, "dvsgesture")
     tonic = tmp_path / "data/DVSGesture"
     for part in ("Train", "Test"):
         (tonic / f"ibmGesture{part}/user01_led").mkdir(parents=True)
