@@ -120,7 +120,7 @@
 # nohup mshnet train --task events --dataset-dir data/NMNIST &
 # ```
 #
-# The third line is for an Apple chip, the last one for a machine that you leave. Weight decay leaves `A_log` and `D` alone, as the published code means to and does not. The epoch is chosen on recordings held out of the training list (`--choose val`); the published code chooses it on the test list. Published weights load: `--weight-path checkpoint_best.pth`.
+# The third line is for an Apple chip, the last one for a machine that you leave. Weight decay leaves `A_log` and `D` alone, as the published code means to and does not. The last epoch counts, or with `--choose val` the best one on recordings held out of the training list; the published code takes the best one on the test list. Published weights load: `--weight-path checkpoint_best.pth`.
 #
 # ## When the session ends
 #
@@ -170,7 +170,17 @@
 #
 # ## What is a good score?
 #
-# RESULTS
+# Real N-MNIST, 1,000 recordings to train on and 100 to test. The recipe was fixed on recordings held out of the 1,000, then the test list was opened once for each seed. A training takes minutes on two cores:
+#
+# | method | right of 100 | 95% interval |
+# |---|---|---|
+# | 3 nearest neighbours on counts of events | 85 | 77 to 91 |
+# | logistic regression on counts of events | 90 | 83 to 94 |
+# | this network, seed 0 | 94 | 88 to 97 |
+# | this network, seed 1 | 92 | 85 to 96 |
+# | this network, seed 2 | 95 | 89 to 98 |
+#
+# The intervals are wide, because 100 recordings are few: two methods whose intervals overlap are not told apart by this test ([yardsticks](../../results/events-yardsticks), [seed 0](../../results/nmnist-small-seed0)). The published network was trained on 60,000 recordings.
 #
 # **Published numbers** disagree among themselves, and neither a training log nor a checkpoint supports any of them:
 #
