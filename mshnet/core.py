@@ -6,7 +6,7 @@
 __all__ = ['FIRST_DEFAULTS', 'PRESETS', 'TASKS', 'RETIRED', 'ALIASES', 'SWITCHES', 'OF_ITS_MACHINE', 'STOPPED', 'TrainingFields',
            'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'Settings', 'DataFields', 'AugmentFields',
            'NetworkFields', 'Config', 'resolve', 'settings_class', 'task_of', 'configure', 'read_settings',
-           'settings_of', 'of_first_release', 'settings_from', 'from_notebook', 'run_name', 'UserError',
+           'settings_of', 'newest', 'of_first_release', 'settings_from', 'from_notebook', 'run_name', 'UserError',
            'as_user_error', 'expects', 'unknown', 'did_you_mean', 'one_line', 'shown', 'first_line', 'counted',
            'read_text', 'read_json', 'read_record']
 
@@ -14,6 +14,7 @@ __all__ = ['FIRST_DEFAULTS', 'PRESETS', 'TASKS', 'RETIRED', 'ALIASES', 'SWITCHES
 import codecs
 import contextlib
 import difflib
+import glob
 import hashlib
 import importlib
 import json
@@ -463,6 +464,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
     "detect": ("mshnet.core:Config", "mshnet.detection:Detection"),
     "eit": ("mshnet.eit.eit_config:EitConfig", "mshnet.eit.reconstruction:Eit"),
+    "events": ("mshnet.events.events_config:EventsConfig", "mshnet.events.recognition:Events"),
     "signs": ("mshnet.signs.signs_config:SignsConfig", "mshnet.signs.signing:Signs"),
 }
 
@@ -538,9 +540,13 @@ RETIRED = {
     "multi_gpus": "is retired: write --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
     "ckpt_every": "is retired: a checkpoint is written after every epoch",
+    "checkpoint": "is retired: write --weight-path FILE",
+    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
+    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
 }
 ALIASES = {
     "data_path": "dataset_dir",
+    "data_dir": "dataset_dir",
     "global_batch_size": "batch_size",
     "num_cores": "num_devices",
     "global_seed": "seed",
@@ -555,6 +561,8 @@ def _translate(
 ) -> dict[str, Any]:  # by the names of today
     "Settings under their names of today; UserError if two of them contradict each other."
     values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
+    if isinstance(values.get("resume"), str):
+        values["resume"] = newest(values["resume"])
     for switch, (name, meant) in SWITCHES.items():
         given = values.pop(switch, False)
         on = given.lower() if isinstance(given, str) else given
@@ -591,7 +599,7 @@ def settings_of(
     path: str,  # a checkpoint or a run folder; empty: none
 ) -> dict[str, Any]:
     "The settings of a run, without those of its folder and its machine."
-    start = os.path.expanduser(path)
+    start = os.path.expanduser(newest(path))
     folder = start if os.path.isdir(start) else os.path.dirname(start)
     file = os.path.join(folder, "config.json")
     if not (folder or os.path.isfile(start)):  # a word such as pretrained, and no file here
@@ -599,6 +607,18 @@ def settings_of(
     if not os.path.isfile(file):  # unlike Path's: False for an impossible name
         return {}
     return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
+
+
+def newest(
+    path: str,  # a path, or a pattern such as "outputs/nmnist_*/last.pt"
+) -> str:
+    "The newest of the paths that fit a pattern; a path as it is. UserError if none fits."
+    if not any(sign in path for sign in "*?[") or os.path.exists(path):
+        return path
+    found = glob.glob(os.path.expanduser(path))
+    if not found:
+        raise UserError(f"resume={path!r}: no file or folder fits this pattern")
+    return max(found, key=os.path.getmtime)
 
 
 def of_first_release(values: dict[str, Any]) -> dict[str, Any]:

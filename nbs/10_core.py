@@ -17,6 +17,7 @@ from fastcore.test import expect_fail, test_eq
 import codecs
 import contextlib
 import difflib
+import glob
 import hashlib
 import importlib
 import json
@@ -563,6 +564,7 @@ for group in (*recipe, MachineFields, SafetyFields):
 TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
     "detect": ("mshnet.core:Config", "mshnet.detection:Detection"),
     "eit": ("mshnet.eit.eit_config:EitConfig", "mshnet.eit.reconstruction:Eit"),
+    "events": ("mshnet.events.events_config:EventsConfig", "mshnet.events.recognition:Events"),
     "signs": ("mshnet.signs.signs_config:SignsConfig", "mshnet.signs.signing:Signs"),
 }
 
@@ -650,9 +652,13 @@ RETIRED = {
     "multi_gpus": "is retired: write --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
     "ckpt_every": "is retired: a checkpoint is written after every epoch",
+    "checkpoint": "is retired: write --weight-path FILE",
+    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
+    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
 }
 ALIASES = {
     "data_path": "dataset_dir",
+    "data_dir": "dataset_dir",
     "global_batch_size": "batch_size",
     "num_cores": "num_devices",
     "global_seed": "seed",
@@ -667,6 +673,8 @@ def _translate(
 ) -> dict[str, Any]:  # by the names of today
     "Settings under their names of today; UserError if two of them contradict each other."
     values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
+    if isinstance(values.get("resume"), str):
+        values["resume"] = newest(values["resume"])
     for switch, (name, meant) in SWITCHES.items():
         given = values.pop(switch, False)
         on = given.lower() if isinstance(given, str) else given
@@ -682,7 +690,7 @@ def _translate(
 
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them.
+# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them. A run to resume may be named by a pattern, which stands for the newest path that fits.
 
 # %%
 #| export
@@ -708,7 +716,7 @@ def settings_of(
     path: str,  # a checkpoint or a run folder; empty: none
 ) -> dict[str, Any]:
     "The settings of a run, without those of its folder and its machine."
-    start = os.path.expanduser(path)
+    start = os.path.expanduser(newest(path))
     folder = start if os.path.isdir(start) else os.path.dirname(start)
     file = os.path.join(folder, "config.json")
     if not (folder or os.path.isfile(start)):  # a word such as pretrained, and no file here
@@ -716,6 +724,18 @@ def settings_of(
     if not os.path.isfile(file):  # unlike Path's: False for an impossible name
         return {}
     return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
+
+
+def newest(
+    path: str,  # a path, or a pattern such as "outputs/nmnist_*/last.pt"
+) -> str:
+    "The newest of the paths that fit a pattern; a path as it is. UserError if none fits."
+    if not any(sign in path for sign in "*?[") or os.path.exists(path):
+        return path
+    found = glob.glob(os.path.expanduser(path))
+    if not found:
+        raise UserError(f"resume={path!r}: no file or folder fits this pattern")
+    return max(found, key=os.path.getmtime)
 
 
 def of_first_release(values: dict[str, Any]) -> dict[str, Any]:
@@ -766,6 +786,7 @@ with warnings.catch_warnings(record=True) as caught:
 test_eq((config.epochs, config.choose, config.dataset_dir, config.lr), (3, "last", "sirst", 0.05))
 test_eq(from_notebook({"epochs": 7, "lr": None, "_": 3, "json": json}).epochs, 7)
 test_eq(settings_from({"lr": 0.1, "of_a_newer_release": 1}).lr, 0.1)
+test_eq(newest("runs/mine/last.pt"), "runs/mine/last.pt")
 [str(warning.message) for warning in caught]
 
 

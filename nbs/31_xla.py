@@ -279,6 +279,16 @@ class _Programs:
 # ## The device
 #
 # A TPU always has bfloat16; float32 must be requested for exact products. The model's tensors are marked as copied to every chip, those of a batch as cut along their first dimension. Without these marks, a step would be compiled twice: for its marked inputs, and again when its own unmarked outputs are the inputs of the next step. `begin` marks the tensors that are still unmarked, such as the optimizer's. Compiled programs can be kept for the next session; if their folder cannot be written, we warn, and they are compiled again.
+#
+# Several tensors that are read are computed together. Read one by one, each would be a program, and repeat what they share.
+
+# %%
+#| export
+def _marked(device: Any, value: Tensor) -> Tensor:
+    "A tensor that is marked; one without a mark is copied to each chip."
+    spec = xla()._XLAC._get_xla_sharding_spec(value)
+    return value if spec else device.mark(value)
+
 
 # %%
 #| export
@@ -292,9 +302,8 @@ class Xla(Device):
 
     def __init__(self, precision: str = "auto", num_devices: int = 0, debug: str = "") -> None:
         self.mesh = _start_xla(num_devices, debug)
-        self.world, self.debug = self.mesh.mesh_shape[0], debug
+        self.world, self.debug, self.programs = self.mesh.mesh_shape[0], debug, _Programs()
         super().__init__(precision)
-        self.programs = _Programs()
 
     def chip(self) -> str:
         "Number and kind of the chips."
@@ -345,10 +354,11 @@ class Xla(Device):
         return [self.mark(x, "data") for x in parts] if value.device.type == self.kind else parts
 
     def read(self, value: T) -> T:
-        "Bring tensors to the host; chips that hold parts of one exchange them first."
-        spec = xla()._XLAC._get_xla_sharding_spec
+        "Bring tensors to the host, computed as one program; chips with parts exchange them first."
         with self.programs.running():
-            return super().read(each_tensor(value, lambda x: x if spec(x) else self.mark(x)))
+            marked = each_tensor(value, lambda x: _marked(self, x))
+            xla().sync()
+            return super().read(marked)
 
     def free(self) -> float:
         "The memory of a chip; a model takes little of it."

@@ -61,6 +61,7 @@ _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
 _SCORING += ["scenes", "on_bad_image", "data", "tanks", "sampling_steps", "samples"]
+_CAMERA = ["dataset", "noise", "hot_pixels", "time_jitter"]
 _SIGNING = ["decoder", "beam_width", "bigram_weight"]
 _SCORING += [*_SIGNING, "max_frames"]
 _PREDICTING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
@@ -83,7 +84,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     ),
     "test": (
         "score weights on the test list",
-        ["task", *_READING, *_DEVICE, *_SCORING],
+        ["task", *_READING, *_DEVICE, *_SCORING, *_CAMERA],
     ),
     "predict": (
         "find targets in images and videos: masks, tables, pictures with the detections marked",
@@ -92,7 +93,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "data": (
         "report what a data set holds and what is wrong with it",
         [
-            *("task", *_READING, "seed", "data", "tanks", "noise", "gains"),
+            *("task", *_READING, "seed", "data", "tanks", "gains", *_CAMERA, "recordings"),
             *("signs", "sentences", "on_bad_image"),
         ],
     ),
@@ -136,7 +137,8 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "targets, shuffled by --seed)",
         },
         "write": {
-            "help": "folder to write a simulated data set to, in the layout that is read (task eit)"
+            "help": "folder to write a simulated data set to, in the layout that is read (tasks "
+            "eit and events)"
         },
     },
     "doctor": {

@@ -79,17 +79,15 @@ class _Neurons(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         "Gradients by the current, the weight and the bias."
         u, weight = ctx.saved_tensors
-        slope = (1 + SLOPE * (u - 1).abs()).square().reciprocal()
-        own = grads[0] * slope  # through each spike alone
-        later = own[-1]
-        found = [later]
-        for direct, bend in zip(reversed(own[:-1]), reversed(slope[:-1]), strict=True):
-            later = direct + ctx.beta * later + bend * (later @ weight)
+        later = torch.zeros_like(u[0])  # gradient by the current of the step after this one
+        found, by_weight = [later], torch.zeros_like(weight)
+        for direct, membrane in zip(grads[0].unbind()[::-1], u.unbind()[::-1], strict=True):
+            slope = (1 + SLOPE * (membrane - 1).abs()).square().reciprocal()
+            by_weight = by_weight + later.T @ (membrane > 1).to(u.dtype)
+            later = slope * (direct + later @ weight) + ctx.beta * later
             found.append(later)
-        current = torch.stack(found[::-1])
-        fed = current[1:].flatten(0, 1)
-        spikes = (u[:-1] > 1).to(u.dtype).flatten(0, 1)
-        return current, None, fed.T @ spikes, fed.sum(0)
+        current = torch.stack(found[:0:-1])
+        return current, None, by_weight, current[1:].sum((0, 1))
 
 
 def spike(
@@ -165,13 +163,14 @@ class SpikingFrontend(nn.Module):
         "Spikes and membranes [T,B,C,h,w] of each layer."
         found = []
         for i in (1, 2, 3):
-            conv, feedback = self.get_submodule(f"conv{i}"), self.get_submodule(f"recurrent{i}")
+            conv, feedback = (getattr(self, f"{name}{i}") for name in ("conv", "recurrent"))
             current = self._current(conv, x, pool=i < 3)
             t, b, c, h, w = current.shape
             flat = current.movedim(2, 4).reshape(t, b * h * w, c)
             made = spike(flat, self.beta, feedback.weight[:, :, 0, 0], feedback.bias)
-            found.append(tuple(v.view(t, b, h, w, c).movedim(4, 2) for v in made))
-            x = found[-1][0]
+            spikes, u = (v.view(t, b, h, w, c).movedim(4, 2) for v in made)
+            found.append((spikes, u))
+            x = spikes
         return found
 
     def _current(self, conv: nn.Module, x: Tensor, pool: bool) -> Tensor:
@@ -326,7 +325,8 @@ class Mamba(nn.Module):
         x, gate = self.in_proj(x).chunk(2, -1)
         past = F.pad(x, (0, 0, 0, 0, 3, 0))
         taps = self.conv1d.weight[:, 0].unbind(1)
-        x = F.silu(sum(past[k : k + len(x)] * tap for k, tap in enumerate(taps)))
+        mixed = [past[k : k + len(x)] * tap for k, tap in enumerate(taps)]
+        x = F.silu(mixed[0] + mixed[1] + mixed[2] + mixed[3])
         sizes = [self.rank, self.states, self.states]
         step, b, c = self.x_proj(x).split(sizes, -1)
         step = self.dt_proj(step)

@@ -141,6 +141,20 @@
 # | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | take the statistics of this set, or bring the voltages to their unit |
 # | `data=... needs dataset_dir: write the folder that has ...` | real tanks lie in a data set: `--dataset-dir DIR` |
 #
+# ## Event cameras
+#
+# | message | what to do |
+# |---|---|
+# | `dt=... is not possible: write ...` | a time needs a unit: `--dt 10ms`; the number of the published guide is no time ([page](events.ipynb)) |
+# | `dt=... is not possible: write a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
+# | `...: holds ..., not ...; write --dataset ...` | the folder is of another data set: write the name from the message |
+# | `...: event ... is outside of the sensor, which has ... pixels; ...` | a damaged file or another `--dataset`; `--on-bad-image skip` leaves such files out and counts them |
+# | `...: times fall, from ... to ... microseconds at event ...; ...` | the file was joined or sorted by pixel: sort the events by time |
+# | `...: holds no event; leave it out` | remove the file, or `--on-bad-image skip` |
+# | `dataset=...: these weights were trained on another data set or with another network, ...` | leave out `--dataset`, or name weights of this data set |
+# | `dataset=... needs dataset_dir: write its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
+# | `pool=...: the last layer has ... pixels; write a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
+#
 # ## Sign language
 #
 # | message | what to do |

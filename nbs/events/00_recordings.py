@@ -1,0 +1,701 @@
+# %% [markdown]
+# # recordings
+#
+# > What an event camera writes: readers of five formats, noise that is filtered out, and bins of true milliseconds.
+
+# %%
+#| default_exp events.recordings
+
+# %%
+#| hide
+import tempfile
+
+import matplotlib.pyplot as plt
+from fastcore.test import expect_fail, test_eq
+
+# %%
+#| export
+import csv
+import hashlib
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mshnet.core import UserError, counted, first_line, read_record, read_text
+from mshnet.files import cannot_be_written, replacing, write_json
+
+
+# %% [markdown]
+# A camera takes pictures at fixed times. An event camera has no pictures: each pixel watches the logarithm of its brightness alone, and reports the moment when it has changed by a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is written.
+#
+# ## The data sets
+#
+# Four public data sets can be read. The sensor of the last one is no eye but a cochlea: 64 frequency channels that report sound, without a polarity.
+
+# %%
+#| export
+class Sensor(NamedTuple):
+    "What the recordings of a data set have in common."
+
+    title: str
+    shape: tuple[int, int, int]  # polarities, rows, columns
+    classes: tuple[str, ...]
+    bin: str  # usual width of a bin
+    window: str  # usual length of a recording
+
+
+_GESTURES = "hand_clapping right_hand_wave left_hand_wave right_arm_clockwise"
+_GESTURES += " right_arm_counter_clockwise left_arm_clockwise left_arm_counter_clockwise"
+_GESTURES += " arm_roll air_drums air_guitar other_gestures"
+_THINGS = "airplane automobile bird cat deer dog frog horse ship truck"
+SENSORS = {
+    "nmnist": Sensor("N-MNIST", (2, 34, 34), tuple("0123456789"), "20ms", "300ms"),
+    "dvsgesture": Sensor(
+        "DVS128 Gesture", (2, 128, 128), tuple(_GESTURES.split()), "100ms", "6000ms"
+    ),
+    "cifar10dvs": Sensor("CIFAR10-DVS", (2, 128, 128), tuple(_THINGS.split()), "20ms", "1200ms"),
+    "ntidigits": Sensor("N-TIDIGITS", (1, 64, 1), tuple("o123456789z"), "20ms", "1000ms"),
+}
+
+# %%
+cochlea: Sensor = SENSORS["ntidigits"]
+test_eq((cochlea.shape, len(cochlea.classes)), ((1, 64, 1), 11))
+
+
+# %% [markdown]
+# ## A recording
+#
+# A recording is four columns and the shape of its sensor. It is checked once, where it is made. A wrong event would otherwise be counted at another pixel, and a recording whose times fall was cut or joined by mistake.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Recording:
+    "Events in the order of their times, which begin at 0."
+
+    x: np.ndarray  # [N] column
+    y: np.ndarray  # [N] row
+    t: np.ndarray  # [N] int64, microseconds since the first event
+    p: np.ndarray  # [N] 1: brighter, 0: darker
+    shape: tuple[int, int, int]  # polarities, rows, columns
+
+    @classmethod
+    def checked(
+        cls,
+        columns: Sequence[np.ndarray],  # x, y, t, p
+        shape: tuple[int, int, int],
+        where: object,  # the file, for the error line
+    ) -> "Recording":
+        "Make a recording; UserError if an event cannot be."
+        x, y, t, p = (np.asarray(column).astype(np.int64) for column in columns)
+        if len({len(x), len(y), len(t), len(p)}) != 1:
+            raise UserError(
+                f"{where}: its columns have {len(x)}, {len(y)}, {len(t)}, {len(p)} rows"
+            )
+        if not len(x):
+            raise UserError(f"{where}: holds no event; leave it out")
+        outside = (x < 0) | (y < 0) | (x >= shape[2]) | (y >= shape[1])
+        if outside.any():
+            i = int(outside.argmax())
+            raise UserError(
+                f"{where}: event {i} (x={x[i]}, y={y[i]}) is outside of the sensor, which has "
+                f"{shape[2]}x{shape[1]} pixels; the file is damaged, or --dataset is another one"
+            )
+        falls = np.diff(t) < 0
+        if falls.any():
+            i = int(falls.argmax())
+            raise UserError(
+                f"{where}: times fall, from {t[i]} to {t[i + 1]} microseconds at event {i + 1}; "
+                "sort the events by time, or leave the file out"
+            )
+        return cls(x, y, t - t[0], np.minimum(p, shape[0] - 1), shape)
+
+    @property
+    def milliseconds(self) -> float:
+        "The time from the first event to the last."
+        return float(self.t[-1]) / 1000
+
+    def __len__(self) -> int:
+        "Number of events."
+        return len(self.t)
+
+
+# %%
+def made(count: int, milliseconds: float, seed: int = 0) -> Recording:
+    "Random events at random times."
+    rng = np.random.default_rng(seed)
+    t = np.sort(rng.integers(0, int(1000 * milliseconds), count))
+    t[0], t[-1] = 0, 1000 * milliseconds - 1
+    x, y, p = rng.integers(0, 34, count), rng.integers(0, 34, count), rng.integers(0, 2, count)
+    return Recording.checked((x, y, t, p), (2, 34, 34), "made")
+
+
+one = np.array([5])
+for column, text in ((one * 8, "outside of the sensor"), (one[:0], "holds no event")):
+    with expect_fail(UserError, contains=text):
+        Recording.checked([column, one[: len(column)]] + [column * 0] * 2, (2, 34, 34), "a.bin")
+with expect_fail(UserError, contains="times fall, from 7 to 3 microseconds at event 1"):
+    Recording.checked((one[[0, 0]], one[[0, 0]], np.array([7, 3]), one[[0, 0]]), (2, 34, 34), "a")
+made(1000, 300).milliseconds
+
+
+# %% [markdown]
+# ## Bins of true milliseconds
+#
+# A network computes in steps. A step gets the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of parts. A part of a gesture of six seconds is then twenty times longer than a part of a digit of 0.3 seconds, and the decay beta of a neuron *in a step* means another decay *in time* for every recording. We fix the width of the bin instead: twice the recording gives twice the bins.
+#
+# A batch needs one length. So a window is fixed too: what is shorter is padded with empty bins, what is longer is cut. Counts above 255 stay at 255.
+
+# %%
+#| export
+def bin_events(
+    recording: Recording,
+    milliseconds: float,  # width of a bin
+    steps: int = 0,  # bins of the result, which is padded or cut; 0: as many as there are
+) -> np.ndarray:  # [T,P,H,W] uint8
+    "Count the events of each pixel and polarity in bins of true time."
+    index = recording.t // round(1000 * milliseconds)
+    total = steps or int(index[-1]) + 1
+    shape = (total, *recording.shape)
+    inside = index < total
+    flat = np.ravel_multi_index((index, recording.p, recording.y, recording.x), shape, mode="clip")
+    counts = np.bincount(flat[inside], minlength=int(np.prod(shape)))
+    return np.minimum(counts, 255).astype(np.uint8).reshape(shape)
+
+
+# %%
+short, long = made(4000, 300), made(8000, 600)
+test_eq((len(bin_events(short, 10)), len(bin_events(long, 10))), (30, 60))
+test_eq(bin_events(short, 10).sum(), 4000)
+test_eq(bin_events(short, 10, steps=50)[30:].sum(), 0)  # padded
+assert bin_events(long, 10, steps=50).sum() == (long.t < 500_000).sum()  # cut
+
+
+# %% [markdown]
+# ## Noise
+#
+# A pixel that reports without a reason does so alone, and an edge that moves excites neighbours together. The usual filter keeps an event if one of the four pixels beside it has reported within the last 10 ms. A loop over events would take a second for each recording. Sorted by pixel and time, all events find the last report of a neighbour by one binary search each.
+
+# %%
+#| export
+def denoise(recording: Recording, milliseconds: float = 10.0) -> Recording:
+    "Keep events with a report of one of the four neighbours in the time before; all if none has."
+    width, span = recording.shape[2] + 2, int(recording.t[-1]) + 1
+    pixel = (recording.y + 1) * width + recording.x + 1  # with a margin around the sensor
+    order = np.argsort(pixel.astype(np.uint16), kind="stable")  # by pixel, then by time
+    time = recording.t[order]
+    key = pixel[order] * span + time
+    since = np.minimum(time, round(1000 * milliseconds) - 1)
+    near = np.zeros(len(key), bool)
+    for step in (-1, 1, -width, width):
+        wanted = key + step * span
+        last = key[np.maximum(np.searchsorted(key, wanted, side="right") - 1, 0)]
+        near |= (last <= wanted) & (last >= wanted - since)
+    kept = np.empty_like(near)
+    kept[order] = near
+    if not kept.any():
+        return recording
+    x, y, t, p = (v[kept] for v in (recording.x, recording.y, recording.t, recording.p))
+    return Recording(x, y, t, p, recording.shape)
+
+
+# %% [markdown]
+# A small moving edge among random events. The filter keeps the edge (two pixels high, so that each event has a neighbour), and a third of the noise, which is dense here:
+
+# %%
+noise = made(300, 300, seed=1)
+time = np.repeat(np.arange(0, 300_000, 10_000), 2)
+edge_x, edge_y = time // 10_000, np.tile([16, 17], 30)
+columns = [
+    np.concatenate(pair)
+    for pair in zip(
+        (noise.x, noise.y, noise.t, noise.p), (edge_x, edge_y, time, 0 * time), strict=True
+    )
+]
+order = np.argsort(columns[2], kind="stable")
+both = Recording.checked([c[order] for c in columns], (2, 34, 34), "made")
+clean = denoise(both)
+figure, axes = plt.subplots(1, 2, figsize=(6, 3))
+for axis, shown, title in zip(axes, (both, clean), ("recorded", "filtered"), strict=True):
+    axis.scatter(shown.x, shown.y, c=shown.t, s=6)
+    axis.set_title(f"{title}: {len(shown)} events")
+    axis.set_aspect("equal")
+assert 60 <= len(clean) < len(both) / 2
+
+# %% [markdown]
+# ## Formats
+#
+# Each format has a reader that returns four columns.
+#
+# | format | data set | an event |
+# |---|---|---|
+# | `.bin` | N-MNIST | 5 bytes: x, y, polarity (1 bit), time (23 bits) |
+# | `.aedat` 2.0 | CIFAR10-DVS | 8 bytes, big-endian: address (polarity, x, y), time |
+# | `.aedat` 3.1 | DVS128 Gesture | packets with a header of 28 bytes; an event has 8 bytes |
+# | `.aedat4` | CIFAR10-DVS as tonic stores it | by the package `aedat` |
+# | `.npy` | DVS128 Gesture as tonic stores it | a row: x, y, polarity, time in milliseconds |
+# | `.npz` | any | arrays x, y, t (microseconds), p |
+# | `.hdf5` | N-TIDIGITS | addresses and times (seconds) of each recording; by the package `h5py` |
+
+# %%
+#| export
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # x, y, t, p
+
+
+def _read_bin(path: Path, where: str) -> Columns:
+    "The events of an N-MNIST file."
+    data = path.read_bytes()
+    if len(data) % 5:
+        raise ValueError(f"{len(data)} bytes, not a multiple of 5: it is cut off")
+    a = np.frombuffer(data, np.uint8).reshape(-1, 5).T.astype(np.int64)
+    return a[0], a[1], (a[2] & 127) << 16 | a[3] << 8 | a[4], a[2] >> 7
+
+
+def bin_bytes(recording: Recording) -> bytes:
+    "A recording as an N-MNIST file."
+    if recording.t[-1] >= 2**23:
+        raise UserError("an N-MNIST file holds 8.3 seconds at most; cut the recording")
+    t, p = recording.t, recording.p << 7
+    columns = (recording.x, recording.y, p | t >> 16, t >> 8 & 255, t & 255)
+    return np.stack(columns, 1).astype(np.uint8).tobytes()
+
+
+def _header_end(data: bytes) -> int:
+    "Where the lines that begin with # end."
+    start = 0
+    while data[start : start + 1] == b"#" and (end := data.find(b"\n", start)) >= 0:
+        start = end + 1
+    return start
+
+
+def _read_aedat(path: Path, where: str) -> Columns:
+    "The events of an AEDAT file of version 2 or 3."
+    data = path.read_bytes()
+    start = _header_end(data)
+    if data.startswith(b"#!AER-DAT3"):
+        return _packets(data, start)
+    if not data.startswith(b"#!AER-DAT2"):
+        raise ValueError("it does not begin with #!AER-DAT2 or #!AER-DAT3")
+    words = np.frombuffer(data[start : start + (len(data) - start) // 8 * 8], ">u4")
+    address, time = words[::2].astype(np.int64), words[1::2].astype(np.int64)
+    return 127 - (address >> 8 & 127), 127 - (address >> 1 & 127), time, 1 - (address & 1)
+
+
+def _packets(data: bytes, start: int) -> Columns:
+    "The polarity events in packets of AEDAT 3.1."
+    found = []
+    while start + 28 <= len(data):
+        kind = int.from_bytes(data[start : start + 2], "little")
+        head = np.frombuffer(data, "<i4", 6, start + 4)  # size, offset, overflow, capacity, number
+        size, overflow, number = int(head[0]), int(head[2]), int(head[4])
+        end = start + 28 + size * number
+        if size <= 0 or number < 0 or end > len(data):
+            raise ValueError(f"the packet at byte {start} is cut off or damaged")
+        if kind == 1:
+            words = np.frombuffer(data, "<u4", size * number // 4, start + 28)
+            events = words.reshape(number, -1)[:, :2].astype(np.int64)
+            found.append(events[events[:, 0] & 1 == 1] + [0, overflow << 31])
+        start = end
+    word, time = np.concatenate(found).T if found else np.zeros((2, 0), np.int64)
+    return word >> 17, word >> 2 & 0x7FFF, time, word >> 1 & 1
+
+
+# %% [markdown]
+# Arrays are read without pickles, which could run code. Two formats need a package that few users have, therefore it is imported when such a file is met, and its absence is one line.
+
+# %%
+#| export
+def _package(name: str, what: str) -> Any:
+    "A package that reads a format; UserError if it is not installed."
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UserError(f"{what} needs the package {name}: pip install {name}") from None
+
+
+def _read_aedat4(path: Path, where: str) -> Columns:
+    "The events of an AEDAT4 file."
+    decoder = _package("aedat", f"{path}: AEDAT4").Decoder(path)
+    parts = [packet["events"] for packet in decoder if "events" in packet]
+    events = np.concatenate(parts)
+    return events["x"], events["y"], events["t"], events["on"]
+
+
+def _read_arrays(path: Path, where: str) -> Columns:
+    "The events of an npz file, or of an npy file of tonic (x, y, polarity, milliseconds)."
+    found: Any = np.load(path, allow_pickle=False)
+    if path.suffix == ".npz":
+        with found as file:
+            if missing := [name for name in "xytp" if name not in file]:
+                raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
+            return file["x"], file["y"], file["t"], file["p"]
+    table: np.ndarray = found
+    if table.ndim != 2 or table.shape[1] != 4:
+        raise ValueError(f"its shape is {table.shape}, not [N,4]")
+    return table[:, 0], table[:, 1], 1000 * table[:, 3].astype(np.int64), table[:, 2]
+
+
+def _read_hdf5(path: Path, where: str) -> Columns:
+    "A recording of N-TIDIGITS, such as train/woman-ac-o."
+    part, _, name = where.partition("/")
+    with _package("h5py", f"{path}: HDF5").File(path, "r") as file:
+        channel = file[f"{part}_addresses"][name][()]
+        time = np.round(1e6 * file[f"{part}_timestamps"][name][()]).astype(np.int64)
+    return np.zeros_like(channel), channel, time, np.zeros_like(channel)
+
+
+_READERS: dict[str, Callable[[Path, str], Columns]] = {
+    ".bin": _read_bin,
+    ".aedat": _read_aedat,
+    ".aedat4": _read_aedat4,
+    ".npy": _read_arrays,
+    ".npz": _read_arrays,
+    ".hdf5": _read_hdf5,
+}
+_read_once = lru_cache(maxsize=1)(lambda path, where: _READERS[path.suffix](path, where))
+
+
+def read_recording(
+    path: Path,
+    shape: tuple[int, int, int],  # polarities, rows, columns of the sensor
+    where: str = "",  # in the file: its name in an HDF5 file, or "start-end" in microseconds
+) -> Recording:
+    "Read a recording; UserError if the file is damaged, or holds something else."
+    if path.suffix not in _READERS:
+        raise UserError(f"{path}: no format of events (there are {', '.join(_READERS)})")
+    trial = bool(where) and path.suffix != ".hdf5"  # a file of many is read once
+    try:
+        columns = (_read_once if trial else _READERS[path.suffix])(path, "" if trial else where)
+    except UserError:
+        raise
+    except Exception as error:  # of zip files, headers, arrays: each library has its own
+        text = first_line(error)
+        raise UserError(f"{path}: not a readable recording ({text})") from None
+    if trial:
+        start, end = map(int, where.split("-"))
+        inside = (columns[2] >= start) & (columns[2] < end)
+        columns = tuple(column[inside] for column in columns)  # type: ignore[assignment]
+    return Recording.checked(columns, shape, f"{path} {where}".rstrip())
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    file = Path(tmp) / "00001.bin"
+    file.write_bytes(bin_bytes(short))
+    again = read_recording(file, (2, 34, 34))
+    assert all((getattr(again, name) == getattr(short, name)).all() for name in "xytp")
+    file.with_suffix(".npz").write_bytes(b"a broken file")
+    with expect_fail(UserError, contains="00001.npz: not a readable recording"):
+        read_recording(file.with_suffix(".npz"), (2, 34, 34))
+    file.write_bytes(bin_bytes(short)[:-1])
+    with expect_fail(UserError, contains="it is cut off"):
+        read_recording(file, (2, 34, 34))
+
+
+# %% [markdown]
+# ## Folders
+#
+# The folders are those of the publishers, and those in which tonic stores its downloads. tonic itself is not needed. CIFAR10-DVS has no official test list: a tenth of each class is held out, always the same one.
+
+# %%
+#| export
+class Entry(NamedTuple):
+    "A labelled recording on the disk."
+
+    path: Path
+    label: int
+    where: str = ""  # see `read_recording`
+
+    @property
+    def name(self) -> str:
+        "Such as Train/3/00007."
+        parts = (*self.path.parts[-3:-1], self.path.stem)
+        return "/".join(parts) + (f":{self.where}" if self.where else "")
+
+
+def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
+    "Which samples are held out: a share of each class, at least one, drawn from the seed."
+    of = np.asarray(labels)
+    held = of < 0
+    rng = np.random.default_rng([seed, 17])
+    for label in np.unique(of):
+        rows = rng.permutation(np.flatnonzero(of == label))
+        held[rows[: max(1, round(share * len(rows)))]] = True
+    return held
+
+
+def _in_classes(folder: Path, classes: Sequence[str], endings: Sequence[str]) -> list[Entry]:
+    "Recordings in folders named after classes."
+    files = [p for p in folder.glob("*/*") if p.suffix in endings and p.parent.name in classes]
+    return [Entry(path, classes.index(path.parent.name)) for path in sorted(files)]
+
+
+def _find_folders(root: Path, dataset: str) -> dict[str, list[Entry]]:
+    "Folders Train and Test with a folder for each class."
+    endings = [".npz", ".bin"] if dataset == "nmnist" else [".npz"]
+    found = {}
+    for part, names in (("train", ("Train", "train")), ("test", ("Test", "test"))):
+        folder = next((root / n for n in names if (root / n).is_dir()), root / names[0])
+        found[part] = _in_classes(folder, SENSORS[dataset].classes, endings)
+    return found
+
+
+def _find_gestures(root: Path, dataset: str) -> dict[str, list[Entry]]:
+    "The lists trials_to_train.txt and trials_to_test.txt, or the folders of tonic."
+    found: dict[str, list[Entry]] = {}
+    for part, folder in (("train", "ibmGestureTrain"), ("test", "ibmGestureTest")):
+        trials = root / f"trials_to_{part}.txt"
+        if trials.is_file():
+            words = read_text(trials, "list of trials").split()
+            found[part] = [entry for word in words for entry in _trials(root / word)]
+        else:
+            files = sorted((root / folder).glob("*/*.npy"))
+            found[part] = [Entry(p, int(p.stem)) for p in files if p.stem.isdigit()]
+    return found
+
+
+def _trials(path: Path) -> Iterator[Entry]:
+    "The gestures of one long recording, by the table beside it."
+    table = path.with_name(f"{path.stem}_labels.csv")
+    for row in csv.reader(read_text(table, "table of labels").splitlines()[1:]):
+        if len(row) != 3 or not all(v.isdigit() for v in row) or not 1 <= int(row[0]) <= 11:
+            raise UserError(f"{table}: {row} is not a class (1 to 11) with its first and last time")
+        yield Entry(path, int(row[0]) - 1, f"{row[1]}-{row[2]}")
+
+
+def _find_things(root: Path, dataset: str) -> dict[str, list[Entry]]:
+    "Folders of classes, of which a tenth is held out for the test."
+    found = _in_classes(root, SENSORS[dataset].classes, (".aedat", ".aedat4", ".npz"))
+    held = hold_out([entry.label for entry in found], 0.1, seed=42)
+    return {
+        part: [entry for entry, h in zip(found, held, strict=True) if h == (part == "test")]
+        for part in ("train", "test")
+    }
+
+
+def _find_digits(root: Path, dataset: str) -> dict[str, list[Entry]]:
+    "The spoken digits in an HDF5 file, those that are spoken alone."
+    files, classes = sorted(root.glob("*.hdf5")), SENSORS[dataset].classes
+    if not files:
+        return {}
+    with _package("h5py", f"{files[0]}: HDF5").File(files[0], "r") as file:
+        names = {p: [n.decode() for n in file[f"{p}_labels"][()]] for p in ("train", "test")}
+    return {
+        part: [
+            Entry(files[0], classes.index(name.split("-")[-1]), f"{part}/{name}")
+            for name in names[part]
+            if name.split("-")[-1] in classes
+        ]
+        for part in names
+    }
+
+
+_LAYOUTS: dict[str, tuple[str, str, list[Callable[[Path, str], dict[str, list[Entry]]]]]] = {
+    "nmnist": ("NMNIST", "Train/<digit>/*.bin and Test/<digit>/*.bin", [_find_folders]),
+    "dvsgesture": (
+        "DVSGesture",
+        "trials_to_train.txt, trials_to_test.txt, *.aedat and *_labels.csv",
+        [_find_gestures, _find_folders],
+    ),
+    "cifar10dvs": ("CIFAR10DVS", "<class>/*.aedat", [_find_things, _find_folders]),
+    "ntidigits": ("NTIDIGITS18", "n-tidigits.hdf5", [_find_digits, _find_folders]),
+}
+
+
+# %% [markdown]
+# Where nothing is found, the other layouts are tried too, because the error can then name the right `--dataset`.
+
+# %%
+#| export
+def _look(folder: Path, dataset: str) -> dict[str, list[Entry]]:
+    "The recordings of a data set in a folder, or in a folder of tonic's name below it."
+    name, _, finders = _LAYOUTS[dataset]
+    for root in (folder, folder / name, folder / name / name, folder / dataset):
+        for find in finders:
+            found = find(root, dataset)
+            if any(found.values()):
+                return found
+    return {}
+
+
+def find_recordings(folder: Path, dataset: str) -> dict[str, list[Entry]]:  # train and test
+    "The recordings of a data set; UserError if there are none, or those of another data set."
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder")
+    if found := _look(folder, dataset):
+        return found
+    title = SENSORS[dataset].title
+    for other in SENSORS:
+        if other != dataset and _look(folder, other):
+            raise UserError(
+                f"{folder}: holds {SENSORS[other].title}, not {title}; write --dataset {other}"
+            )
+    raise UserError(f"{folder}: holds no recordings of {title} (looked for {_LAYOUTS[dataset][1]})")
+
+
+# %% [markdown]
+# ## Frames
+#
+# Reading, filtering and counting always give the same frames, therefore they are done once. The frames of a part lie in a file beside the runs, as bytes that the system maps into memory. Its name depends on the recordings, their sizes and times, and on how they are counted. A file that cannot be read stops the run, or is skipped and counted where `--on-bad-image skip` allows that.
+
+# %%
+#| export
+class Counting(NamedTuple):
+    "How events become frames."
+
+    shape: tuple[int, int, int]  # polarities, rows, columns
+    milliseconds: float  # width of a bin
+    steps: int  # bins of a recording
+    denoise: float  # milliseconds of the filter; 0: none
+
+    def frames(self, recording: Recording) -> np.ndarray:  # [T,P,H,W] uint8
+        "The frames of a recording."
+        kept = denoise(recording, self.denoise) if self.denoise else recording
+        return bin_events(kept, self.milliseconds, self.steps)
+
+
+@dataclass(frozen=True)
+class Frames:
+    "A part of a data set."
+
+    name: str  # "train", "val" or "test"
+    source: str  # name of the data set
+    counts: np.ndarray  # [M,T,P,H,W] uint8
+    rows: np.ndarray  # [N] which of the M are samples of this part
+    labels: list[int]  # of the samples
+    names: list[str]
+    hash: str
+    skipped: int = 0  # recordings that could not be read
+
+    def __len__(self) -> int:
+        "Number of samples."
+        return len(self.rows)
+
+    def frames(self, index: int) -> np.ndarray:  # [T,P,H,W] uint8
+        "The frames of a sample."
+        found: np.ndarray = self.counts[self.rows[index]]
+        return found
+
+    def part(self, name: str, chosen: Sequence[int]) -> "Frames":
+        "The samples of these indices as a part of their own."
+        names, labels = [self.names[i] for i in chosen], [self.labels[i] for i in chosen]
+        mark, rows = _mark(self.hash, *names), self.rows[np.asarray(chosen, int)]
+        return replace(self, name=name, rows=rows, labels=labels, names=names, hash=mark)
+
+
+def _mark(*texts: object) -> str:
+    "Twelve digits that stand for texts."
+    return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
+
+
+# %% [markdown]
+# Simulated recordings become frames in memory, recordings on the disk through the file.
+
+# %%
+#| export
+def frames_of(
+    name: str, recordings: Sequence[Recording], labels: Sequence[int], how: Counting, source: str
+) -> Frames:
+    "Frames of recordings in memory."
+    counts = np.stack([how.frames(recording) for recording in recordings])
+    names, rows = [f"{name}_{i}" for i in range(len(counts))], np.arange(len(counts))
+    mark = _mark(hashlib.sha256(counts.tobytes()).hexdigest(), *labels)
+    return Frames(name, source, counts, rows, list(labels), names, mark)
+
+
+def read_frames(
+    name: str,
+    entries: Sequence[Entry],
+    how: Counting,
+    cache: Path,  # folder of the files of frames
+    on_bad_image: str = "stop",  # or "skip"
+) -> Frames:
+    "Frames of recordings on the disk, counted once; UserError for one that cannot be read."
+    if not entries:
+        raise UserError(f"there are no recordings for {name}; write a data set that has them")
+    stats = [(entry, entry.path.stat()) for entry in entries]
+    mark = _mark(how, *(f"{e.name} {e.label} {s.st_size} {s.st_mtime_ns}" for e, s in stats))
+    file, note = cache / f"{mark}.frames", cache / f"{mark}.json"
+    if not (note.exists() and file.exists()):
+        with cannot_be_written(file):
+            cache.mkdir(parents=True, exist_ok=True)
+            with replacing(file, durable=False) as out:
+                errors = _write_frames(out, entries, how, on_bad_image)
+        write_json(note, {"errors": errors})
+    errors = read_record(note).get("errors", {})  # by the place, as text
+    if errors and on_bad_image == "stop":
+        raise _bad(next(iter(errors.values())))
+    if errors:
+        first = next(iter(errors.values()))
+        warnings.warn(f"skipped: {counted(len(errors), 'recording')} ({first})", stacklevel=2)
+    used = [entry for i, entry in enumerate(entries) if str(i) not in errors]
+    counts = np.memmap(file, np.uint8, "r", shape=(len(used), how.steps, *how.shape))
+    labels, names = [entry.label for entry in used], [entry.name for entry in used]
+    digits = _mark(*(f"{e.name} {s.st_size}" for e, s in stats))
+    rows, source = np.arange(len(used)), _source(entries[0].path)
+    return Frames(name, source, counts, rows, labels, names, digits, len(errors))
+
+
+def _source(path: Path) -> str:
+    "The name of the data set of a file: of the folder around Train, or of its own."
+    folders = [p.name for p in path.resolve().parents]
+    inner = [i for i, n in enumerate(folders) if n in ("Train", "train", "Test", "test")]
+    return folders[inner[0] + 1] if inner else folders[0]
+
+
+def _bad(line: str) -> UserError:
+    "The error of a recording that may be skipped."
+    return UserError(f"{line}; --on-bad-image skip leaves such recordings out")
+
+
+def _write_frames(
+    out: Any, entries: Sequence[Entry], how: Counting, on_bad_image: str
+) -> dict[str, str]:  # the errors of recordings that were skipped, by their place
+    "Write the frames of recordings one after the other."
+    errors = {}
+    for i, entry in enumerate(entries):
+        try:
+            recording = read_recording(entry.path, how.shape, entry.where)
+        except UserError as error:
+            if on_bad_image == "stop":
+                raise _bad(str(error)) from None
+            errors[str(i)] = str(error)
+            continue
+        out.write(how.frames(recording).tobytes())
+    if len(errors) == len(entries):
+        raise UserError(f"no recording can be read; the first: {errors['0']}")
+    return errors
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for i in range(4):
+        file = Path(tmp) / f"set/Train/{i % 2}/{i}.bin"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bin_bytes(made(500, 300, seed=i)))
+    entries: list[Entry] = find_recordings(Path(tmp) / "set", "nmnist")["train"]
+    how = Counting((2, 34, 34), 20, 15, denoise=0)
+    frames: Frames = read_frames("train", entries, how, Path(tmp) / "cache")
+    test_eq((len(frames), frames.counts.shape, frames.source), (4, (4, 15, 2, 34, 34), "set"))
+    test_eq((frames.labels, frames.part("val", [3]).labels), ([0, 0, 1, 1], [1]))
+    test_eq(frames.part("val", [3]).frames(0), frames.counts[3])
+    again: Frames = frames_of("train", [made(500, 300, seed=0)], [0], how, "made")
+    assert (again.counts[0] == frames.counts[0]).all()
+    entries[1].path.write_bytes(b"five!")
+    with expect_fail(UserError, contains="--on-bad-image skip leaves such recordings out"):
+        read_frames("train", entries, how, Path(tmp) / "cache")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        skipped = read_frames("train", entries, how, Path(tmp) / "cache", "skip")
+    test_eq((len(skipped), skipped.skipped), (3, 1))
+    with expect_fail(UserError, contains="holds N-MNIST, not CIFAR10-DVS; write --dataset nmnist"):
+        find_recordings(Path(tmp) / "set", "cifar10dvs")
+    del frames, skipped  # before the folder
+held = hold_out([0] * 10 + [1] * 30, 0.2, seed=0)
+test_eq((held[:10].sum(), held[10:].sum()), (2, 6))

@@ -1,0 +1,275 @@
+# %% [markdown]
+# # events_config
+#
+# > The settings of event cameras: the recordings, their bins, the network, and named recipes.
+
+# %%
+#| default_exp events.events_config
+
+# %%
+#| hide
+from fastcore.test import expect_fail, test_close, test_eq
+
+from mshnet.core import UserError, configure, run_name
+
+# %%
+#| export
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from mshnet.core import Settings, UserError
+from mshnet.events.recordings import SENSORS
+
+# %% [markdown]
+# A run of task `events` has the settings of every run and the ones of this page. They need no torch.
+#
+# The first group is about the recordings. `--dataset` names the data set and so the sensor, and `--dataset-dir` its folder. Without a folder we simulate N-MNIST: an event camera that looks at digits.
+#
+# Times are texts with a unit. The published code has a `--dt` without one, and there it is no time: it divides each recording into `time_window / dt` parts, however long the recording is. A number alone is therefore refused.
+
+# %%
+#| export
+_TIME = r"^(|\d+(\.\d+)?(us|ms|s))$"
+_UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+
+
+class _RecordingFields(BaseModel):
+    "Recipe settings of the recordings."
+
+    dataset: Literal["nmnist", "dvsgesture", "cifar10dvs", "ntidigits"] = Field(
+        default="nmnist", description="data set, which decides the sensor and the classes"
+    )
+    dt: str = Field(
+        default="",
+        pattern=_TIME,
+        description="a time with its unit, such as 10ms: the width of a bin, which is the step of "
+        "the neurons (the published --dt without a unit divides each recording by its own length)",
+    )
+    time_window: str = Field(
+        default="",
+        pattern=_TIME,
+        description="a time with its unit, such as 300ms: a longer recording is cut, a shorter "
+        "one is padded with empty bins",
+    )
+    denoise: str = Field(
+        default="0ms",
+        pattern=_TIME,
+        description="a time with its unit, such as 10ms: an event is kept if a neighbour has "
+        "reported within this time before it; 0ms: all events are kept",
+    )
+    shift: int = Field(
+        default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
+    )
+    warp: float = Field(
+        default=0.15,
+        ge=0,
+        le=0.5,
+        description="how much a training recording is turned, stretched and slanted, at most: "
+        "change of a coordinate as a share of its distance from the middle",
+    )
+    recordings: int = Field(
+        default=1000,
+        ge=20,
+        le=100_000,
+        description="simulated training recordings, without a data set",
+    )
+    noise: float = Field(
+        default=0.5,
+        ge=0,
+        le=1000,
+        description="simulated events without a reason, per pixel and second",
+    )
+    hot_pixels: int = Field(
+        default=2, ge=0, le=100, description="simulated pixels that report 100 times a second"
+    )
+    time_jitter: str = Field(
+        default="0.5ms",
+        pattern=_TIME,
+        description="a time with its unit, such as 1ms: spread of the times of simulated events",
+    )
+
+
+# %% [markdown]
+# The second group is the network. A neuron forgets with the time constant `tau`: in a bin of width dt the share beta = exp(-dt / tau) of its membrane is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is derived, and bins of another width leave the neurons what they are.
+
+# %%
+#| export
+class _NetworkFields(BaseModel):
+    "Recipe settings of the network."
+
+    tau: str = Field(
+        default="33ms",
+        pattern=_TIME,
+        description="a time with its unit, such as 33ms: the time constant of the neurons",
+    )
+    width: int = Field(
+        default=16, ge=1, le=1024, description="channels of the first two spiking layers"
+    )
+    features: int = Field(default=32, ge=1, le=1024, description="channels of the third")
+    pool: int = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="side of the grid to which the third layer is averaged; 0: all of its pixels",
+    )
+    rate_window: int = Field(
+        default=5, ge=1, le=1000, description="bins over which firing rates are taken"
+    )
+    d_model: int = Field(default=64, ge=4, le=2048, description="width of the Mamba blocks")
+    layers: int = Field(default=2, ge=1, le=64, description="Mamba blocks")
+
+
+# %% [markdown]
+# The defaults train in minutes on a CPU. Presets:
+#
+# - `quick` is a first look.
+# - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS, `paper-128` that for sensors of 128x128 pixels. The published bins of 1 ms give 300 to 500 steps; the window is ours.
+# - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: at most 64 steps, and rates on a grid of 4x4. The published linear layer alone has 33.6 million weights.
+# - `t4`, `v100`, `rtx-3090`, `rtx-4090` and `a100` have the batch sizes that the users' guide gives for these GPUs. The learning rate grows with the root of the batch.
+
+# %%
+#| export
+_PUBLISHED: dict[str, Any] = {
+    "dt": "1ms",
+    "tau": "32.8ms",
+    "denoise": "10ms",
+    "shift": 0,
+    "warp": 0.0,
+    "width": 32,
+    "pool": 0,
+    "lr": 1e-3,
+    "weight_decay": 1e-4,
+    "warmup_steps": 0,
+    "ema": 0.0,
+    "batch_size": 32,
+    "epochs": 100,
+}
+
+
+def _gpu(batch_size: int) -> dict[str, Any]:
+    "A batch for a GPU, with its learning rate."
+    rate = 0.003 * math.sqrt(batch_size / 16)
+    return {"batch_size": batch_size, "precision": "auto", "lr": round(rate, 5)}
+
+
+class EventsConfig(Settings, _NetworkFields, _RecordingFields):
+    "The settings of event cameras; `configure` joins them from presets, files and flags."
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "small": {},
+        "quick": {"recordings": 300, "epochs": 4, "width": 8, "pool": 4, "d_model": 32},
+        "sensor-128": {"pool": 4, "batch_size": 16, "epochs": 60, "precision": "auto"}
+        | {"width": 32, "features": 128, "d_model": 128, "layers": 4},
+        "paper": {**_PUBLISHED, "features": 64, "d_model": 128, "layers": 4},
+        "paper-128": {**_PUBLISHED, "features": 128, "d_model": 256, "layers": 6, "batch_size": 8}
+        | {"dt": "10ms"},
+        "t4": _gpu(32),
+        "v100": _gpu(64),
+        "rtx-3090": _gpu(64),
+        "rtx-4090": _gpu(96),
+        "a100": _gpu(128),
+    }
+    synthetic_name: ClassVar[str] = "simulated"
+
+    task: Literal["events"] = Field(default="events", description="what is trained")
+    batch_size: int = Field(
+        default=16, ge=1, le=65_536, description="samples per step, over all devices"
+    )
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        default="fp32",
+        description="arithmetic of the model; the scan of the Mamba blocks is always in fp32; "
+        "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
+    )
+    epochs: int = Field(default=16, ge=1, le=1_000_000, description="passes over the training data")
+    lr: float = Field(default=0.003, gt=0, le=10, description="learning rate")
+    ema: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="decay of the averaged weights in a step (exponential moving average), which "
+        "are scored and kept; 0: none",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        if not 0 < self.bin_ms <= self.window_ms:
+            dt, window = self.dt or SENSORS[self.dataset].bin, f"{self.window_ms:g}ms"
+            raise UserError(
+                f"dt={dt!r} is not possible: write a bin above 0 and at most time_window={window}"
+            )
+
+    @property
+    def bin_ms(self) -> float:
+        "Width of a bin, milliseconds."
+        return milliseconds(self.dt or SENSORS[self.dataset].bin)
+
+    @property
+    def window_ms(self) -> float:
+        "Length of a recording that the network sees, milliseconds."
+        return milliseconds(self.time_window or SENSORS[self.dataset].window)
+
+    @property
+    def steps(self) -> int:
+        "Bins of a recording."
+        return math.ceil(round(self.window_ms / self.bin_ms, 6))
+
+    @property
+    def beta(self) -> float:
+        "Share of a membrane that is left after a bin."
+        tau = milliseconds(self.tau or "0ms")
+        return math.exp(-self.bin_ms / tau) if tau else 0.0
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        "Polarities, rows and columns of the sensor."
+        return SENSORS[self.dataset].shape
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        "Names of the classes."
+        return SENSORS[self.dataset].classes
+
+    @property
+    def classes(self) -> int:
+        "Number of classes."
+        return len(self.class_names)
+
+    def unused(self, written: Mapping[str, Any]) -> list[str]:
+        "Settings without effect."
+        simulated = ("recordings", "noise", "hot_pixels", "time_jitter")
+        names = [name for name in simulated if name in written and self.dataset_dir]
+        return super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
+
+
+def milliseconds(text: str) -> float:
+    "A time with its unit as a number; empty: 0."
+    found = re.fullmatch(r"([\d.]+)(us|ms|s)", text)
+    return float(found[1]) * _UNITS[found[2]] if found else 0.0
+
+
+# %% [markdown]
+# Bins of 10 ms over 0.3 s are 30 steps. Twice the width gives half the steps, and the neurons forget at the same speed:
+
+# %%
+ten, twenty = configure({"task": "events", "dt": "10ms"}), configure({"task": "events"})
+test_eq((ten.steps, twenty.steps, ten.shape, ten.classes), (30, 15, (2, 34, 34), 10))
+test_close(ten.beta**2, twenty.beta, 1e-12)
+test_close(configure({"task": "events", "preset": "paper"}).beta, 0.97, 1e-4)
+test_eq((milliseconds("1.5s"), milliseconds("500us")), (1500.0, 0.5))
+ten.beta
+
+# %% [markdown]
+# A bin without a unit, and a bin that is longer than the window:
+
+# %%
+with expect_fail(UserError, contains="dt='10' is not possible: write a time with its unit"):
+    configure({"task": "events", "dt": "10"})
+with expect_fail(UserError, contains="at most time_window=300ms"):
+    configure({"task": "events", "dt": "1s"})
+gesture = configure({"task": "events", "dataset": "dvsgesture", "preset": "sensor-128"})
+test_eq((gesture.steps, gesture.classes), (60, 11))
+run_name(ten)

@@ -1,0 +1,254 @@
+# %% [markdown]
+# # simulator
+#
+# > An event camera that looks at drawn digits: recordings for everyone, without a download.
+
+# %%
+#| default_exp events.simulator
+
+# %%
+#| hide
+import tempfile
+
+import matplotlib.pyplot as plt
+from fastcore.test import test_eq
+
+from mshnet.events.recordings import bin_events
+
+# %%
+#| export
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mshnet.core import UserError
+from mshnet.events.recordings import Entry, Recording, bin_bytes, read_recording
+from mshnet.files import cannot_be_written, write_atomic
+
+# %% [markdown]
+# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick turns of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor.
+#
+# ## Digits
+#
+# A digit is a few strokes, given by points. Each sample moves the points at random, then turns, slants and stretches the whole, and draws it with a pen of its own width. A smooth curve goes through the points of a stroke (a Catmull-Rom spline).
+
+# %%
+#| export
+SIDE = 34  # pixels of the simulated sensor
+_STROKES = {
+    0: ["50,0 15,18 5,50 15,82 50,100 85,82 95,50 85,18 50,0"],
+    1: ["25,25 50,0", "50,0 50,100"],
+    2: ["10,25 30,2 70,2 88,28 60,60 10,100", "10,100 95,100"],
+    3: ["12,12 50,0 85,20 50,46", "50,46 92,70 55,100 8,88"],
+    4: ["65,0 5,68", "5,68 98,68", "68,35 68,100"],
+    5: ["85,0 20,0", "20,0 15,45", "15,45 60,38 92,68 55,100 10,90"],
+    6: ["75,2 30,30 10,70 45,100 88,75 55,50 14,68"],
+    7: ["8,0 92,0", "92,0 40,100"],
+    8: ["50,47 15,25 50,0 85,25 50,47 8,75 50,100 92,75 50,47"],
+    9: ["88,30 50,52 12,28 50,0 88,30 75,75 50,100"],
+}
+
+
+def _spline(points: np.ndarray) -> np.ndarray:  # [K,2] to [M,2]
+    "Points along a smooth curve through these points."
+    p = np.concatenate([2 * points[:1] - points[1:2], points, 2 * points[-1:] - points[-2:-1]])
+    u = np.linspace(0, 1, 6, endpoint=False)[:, None, None]
+    a, b, c, d = p[:-3], p[1:-2], p[2:-1], p[3:]
+    curve = b + u * (c - a) / 2 + u**2 * (a - 2.5 * b + 2 * c - d / 2)
+    curve = curve + u**3 * (1.5 * (b - c) + (d - a) / 2)
+    return np.concatenate([curve.swapaxes(0, 1).reshape(-1, 2), points[-1:]])
+
+
+def draw_digit(
+    digit: int,
+    rng: np.random.Generator,
+) -> np.ndarray:  # [SIDE,SIDE] brightness, 0 to 1
+    "Draw a digit as somebody might write it, in the middle."
+    angle, slant = rng.normal(0, 0.12), rng.normal(0, 0.15)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    size = np.array([rng.uniform(10, 15), rng.uniform(17, 21)])
+    pixels = np.stack(np.meshgrid(np.arange(SIDE), np.arange(SIDE)), -1).reshape(-1, 1, 2)
+    nearest = np.full(SIDE * SIDE, np.inf)
+    for stroke in _STROKES[digit]:
+        points = np.array([[float(v) for v in p.split(",")] for p in stroke.split()]) / 100 - 0.5
+        points = (points + rng.normal(0, 0.04, points.shape)) * size
+        points = points @ np.array([[1, 0], [-slant, 1]]) @ turn.T + (SIDE - 1) / 2
+        curve = _spline(points)
+        start, along = curve[:-1], np.diff(curve, axis=0)
+        share = ((pixels - start) * along).sum(-1) / np.maximum((along**2).sum(-1), 1e-9)
+        apart = pixels - start - np.clip(share, 0, 1)[..., None] * along
+        nearest = np.minimum(nearest, np.sqrt((apart**2).sum(-1)).min(1))
+    pen = rng.uniform(0.9, 1.7)  # half its width
+    return np.clip(pen + 0.5 - nearest, 0, 1).reshape(SIDE, SIDE)
+
+
+# %%
+figure, axes = plt.subplots(2, 10, figsize=(10, 2.2))
+for i, axis in enumerate(axes.flat):
+    axis.imshow(draw_digit(i % 10, np.random.default_rng(i)), cmap="gray")
+    axis.axis("off")
+
+
+# %% [markdown]
+# ## The sensor
+#
+# A pixel keeps the logarithm of the brightness at which it last reported. When the brightness has moved away by the threshold (0.25 here) it reports, and the kept value follows by one threshold; a large change gives several events. We move the digit in 72 small steps and let the pixels compare in each. This is the model of a dynamic vision sensor in the textbooks. Real pixels are worse, and three settings say how much:
+#
+# - `noise`: events without a reason, per pixel and second;
+# - `hot_pixels`: pixels that report 100 times a second;
+# - `jitter`: the spread of the times of events.
+
+# %%
+#| export
+class Camera(NamedTuple):
+    "The faults of a simulated sensor."
+
+    noise: float = 0.5  # events per pixel and second
+    hot_pixels: int = 2
+    jitter: float = 0.5  # milliseconds
+
+
+_THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
+_MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
+_CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
+
+
+def _path() -> np.ndarray:  # [1 + 3 * _MOVES,2]
+    "Where the digit is in each step."
+    parts = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
+    return np.concatenate([*parts, _CORNERS[-1:]])
+
+
+def _moved(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
+    "Images moved by a part of a pixel, between their four neighbours."
+    for axis, d in ((2, by[0]), (1, by[1])):
+        whole = int(np.floor(d))
+        near = np.roll(images, whole, axis)
+        images = near + (d - whole) * (np.roll(near, 1, axis) - near)
+    return images
+
+
+def _reports(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [E,5]
+    "Events of all images: image, time, x, y, polarity; not in order."
+    kept, found, path = np.zeros(0), [], _path()
+    step = _DURATION / (len(path) - 1)
+    for i, place in enumerate(path):
+        light = np.log(_moved(images, place) + _DARK)
+        if not i:
+            kept = light
+            continue
+        change = np.trunc((light - kept) / _THRESHOLD).astype(int)
+        kept = kept + change * _THRESHOLD
+        where = np.nonzero(change)
+        counts = change[where]
+        image, y, x, p = (np.repeat(v, np.abs(counts)) for v in (*where, counts > 0))
+        time = (i - 1 + rng.random(len(image))) * step
+        found.append(np.stack([image, time, x, y, p], 1))
+    return np.concatenate(found)
+
+
+def _faults(count: int, camera: Camera, rng: np.random.Generator) -> np.ndarray:  # [E,5]
+    "Events without a reason: noise of all pixels, and hot pixels."
+    seconds = _DURATION / 1e6
+    image = np.repeat(np.arange(count), rng.poisson(camera.noise * SIDE**2 * seconds, count))
+    xy = rng.integers(0, SIDE, (len(image), 2))
+    hot = np.repeat(rng.integers(0, SIDE, (count, camera.hot_pixels, 2)), int(100 * seconds), 1)
+    each = np.repeat(np.arange(count), hot.shape[1])
+    image, xy = np.concatenate([image, each]), np.concatenate([xy, hot.reshape(-1, 2)])
+    time, p = rng.random(len(image)) * _DURATION, rng.integers(0, 2, len(image))
+    return np.concatenate([np.stack([image, time], 1), xy, p[:, None]], 1)
+
+
+_TOGETHER = 100  # recordings that are simulated at once
+
+
+def _together(start: int, count: int, seed: int, camera: Camera) -> Iterator[Recording]:
+    "Recordings of the digits from this number on."
+    images = [
+        draw_digit(i % 10, np.random.default_rng([seed, i])) for i in range(start, start + count)
+    ]
+    rng = np.random.default_rng([seed, start, 1])
+    events = np.concatenate([_reports(np.stack(images), rng), _faults(count, camera, rng)])
+    late = rng.normal(0, 1000 * camera.jitter, len(events))
+    events[:, 1] = np.clip(events[:, 1] + late, 0, _DURATION - 1)
+    events = events[np.lexsort(events[:, 1::-1].T)].astype(np.int64)
+    for i, part in enumerate(np.split(events, np.searchsorted(events[:, 0], range(1, count)))):
+        columns = (part[:, 2], part[:, 3], part[:, 1], part[:, 4])
+        yield Recording.checked(columns, (2, SIDE, SIDE), f"simulated {start + i}")
+
+
+@lru_cache(maxsize=4)  # a run and its pictures look at the same ones
+def simulate(
+    count: int,
+    seed: int,
+    camera: Camera,
+) -> list[Recording]:
+    "Simulate recordings; number i shows the digit i % 10."
+    starts = range(0, count, _TOGETHER)
+    parts = (_together(s, min(_TOGETHER, count - s), seed, camera) for s in starts)
+    return [recording for part in parts for recording in part]
+
+
+# %% [markdown]
+# Three bins of a recording, ON events red and OFF events blue. In each turn another side of the strokes reports:
+
+# %%
+recordings = simulate(20, seed=0, camera=Camera())
+frames = bin_events(recordings[5], 10).astype(int)
+figure, axes = plt.subplots(1, 3, figsize=(7, 2.4))
+for axis, i in zip(axes, (4, 14, 24), strict=True):
+    axis.imshow(frames[i, 1] - frames[i, 0], cmap="RdBu_r", vmin=-3, vmax=3)
+    axis.set_title(f"{10 * i} to {10 * i + 10} ms")
+    axis.axis("off")
+[len(recording) for recording in recordings[:10]]
+
+# %% [markdown]
+# A sensor without faults reports the digit alone. Twice the noise adds its share, 0.5 events for each of 1,156 pixels in a second, over 0.3 seconds:
+
+# %%
+quiet, loud = (simulate(20, 0, Camera(noise, 0, 0.0)) for noise in (0.0, 1.0))
+added = np.mean([len(b) - len(a) for a, b in zip(quiet, loud, strict=True)])
+assert abs(added - SIDE**2 * 0.3) < 25
+test_eq([draw_digit(3, np.random.default_rng(0)).shape, SIDE], [(34, 34), 34])
+added
+
+
+# %% [markdown]
+# ## Files
+#
+# `mshnet data --task events --write DIR` writes simulated recordings in the layout of N-MNIST. What reads the real ones reads them too. A file that is already there stays.
+
+# %%
+#| export
+def write_recordings(
+    folder: Path,
+    counts: Sequence[tuple[str, int, int]],  # Train or Test, how many, and their seed
+    camera: Camera,
+) -> int:  # files that were written
+    "Write simulated recordings as folder/Train/<digit>/<number>.bin."
+    if folder.is_file():
+        raise UserError(f"write={str(folder)!r} is not possible: it is a file; name a folder")
+    written = 0
+    for part, count, seed in counts:
+        for i, recording in enumerate(simulate(count, seed, camera)):
+            file = folder / part / str(i % 10) / f"{i + 1:05}.bin"
+            if file.exists():
+                continue
+            with cannot_be_written(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(file, bin_bytes(recording), durable=False)
+            written += 1
+    return written
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    test_eq(write_recordings(Path(tmp), [("Train", 20, 0)], Camera()), 20)
+    test_eq(write_recordings(Path(tmp), [("Train", 20, 0)], Camera()), 0)
+    entry = Entry(Path(tmp) / "Train/5/00006.bin", 5)
+    again = read_recording(entry.path, (2, SIDE, SIDE))
+    test_eq((entry.name, len(again)), ("Train/5/00006", len(recordings[5])))

@@ -1,0 +1,292 @@
+# %% [markdown]
+# # pictures
+#
+# > What the network saw, when it spiked, and when it was sure: rasters, curves of evidence, confusions, and a film of a recording.
+
+# %%
+#| default_exp events.pictures
+
+# %%
+#| hide
+import IPython.display
+from fastcore.test import test_eq
+
+from mshnet.events.events_config import EventsConfig
+from mshnet.events.networks import MambaSpike
+
+# %%
+#| export
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from mshnet.core import read_json, resolve
+from mshnet.events.events_config import EventsConfig
+from mshnet.events.networks import Seen
+from mshnet.files import cannot_be_written, write_atomic
+
+# %% [markdown]
+# A number such as 0.95 does not say what the network does with its time. The pictures of this page do. They are drawn after a run into `figures/`, and `mshnet predict` draws those of a recording.
+#
+# We take a fresh network and a bar that sweeps over the sensor. Its leading edge makes pixels brighter, its trailing edge darker.
+
+# %%
+config, steps = EventsConfig(), 40
+frames = torch.zeros(steps, 2, 34, 34)
+for step in range(30):
+    frames[step, 1, 6:28, step + 4], frames[step, 0, 6:28, step] = 3, 3
+torch.manual_seed(4)
+model = MambaSpike(width=16, features=32, d_model=32, layers=2, beta=config.beta).eval()
+with torch.no_grad():
+    seen = model.look(frames[None])
+
+# %% [markdown]
+# ## A raster of spikes
+#
+# One row for each neuron, one column for each bin, a black cell for each spike. A layer has thousands of neurons, so we show those that spike most. A layer that is black never rests, and its spikes say nothing; an empty one has died. The spike rate above each layer is the share of all its neurons and bins with a spike.
+
+# %%
+#| export
+_MOST = 80  # neurons of a layer in a raster
+
+
+def draw_raster(
+    frames: Tensor,  # [T,P,H,W] counts of events
+    seen: Seen,  # of one recording
+    bin_ms: float,
+) -> Figure:
+    "Events in each bin, and the spikes of the most active neurons of each layer."
+    figure = Figure(figsize=(8, 7), layout="constrained")
+    axes = figure.subplots(4, 1, sharex=True, height_ratios=[1, 2, 2, 2])
+    times = np.arange(len(frames)) * bin_ms
+    axes[0].bar(times, frames.sum((1, 2, 3)).numpy(), width=bin_ms, align="edge", color="#0072B2")
+    axes[0].set(ylabel="events")
+    for i, (axis, spikes) in enumerate(zip(axes[1:], seen.spikes, strict=True), 1):
+        rows = spikes[0].flatten(1).T  # [neurons,T]
+        busiest = rows.sum(1).argsort(descending=True, stable=True)[:_MOST].sort().values
+        extent = (0, len(frames) * bin_ms, len(busiest), 0)
+        axis.imshow(rows[busiest].numpy(), cmap="Greys", vmax=1, extent=extent, aspect="auto",
+                    interpolation="nearest")  # fmt: skip
+        axis.set(ylabel=f"neurons of layer {i}")
+        axis.set_title(
+            f"{len(busiest)} of {len(rows):,} neurons; spike rate {100 * rows.mean():.1f}%", size=9
+        )
+    axes[-1].set(xlabel="ms", xlim=(0, len(frames) * bin_ms))
+    return figure
+
+
+# %%
+draw_raster(frames, seen, config.bin_ms)
+
+# %% [markdown]
+# ## When it is sure
+#
+# The evidence at a moment is the answer for the part of the recording up to it. A curve that reaches its class early means that a shorter recording would do. One that changes its mind shows where to look.
+
+# %%
+#| export
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")  # Okabe and Ito
+
+
+def draw_evidence(
+    evidence: Tensor,  # [T,classes] logits
+    names: Sequence[str],  # of the classes
+    bin_ms: float,
+    truth: str = "",  # name of the true class, if known
+) -> Figure:
+    "Probability of each class over time; the five strongest and the true one have names."
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    _plot_evidence(figure.subplots(), evidence, names, bin_ms, truth)
+    return figure
+
+
+def _plot_evidence(
+    axis: Any, evidence: Tensor, names: Sequence[str], bin_ms: float, truth: str
+) -> None:
+    "The curves of `draw_evidence`."
+    share = evidence.softmax(1).numpy()
+    times = (np.arange(len(share)) + 1) * bin_ms
+    order = np.argsort(-share[-1], kind="stable").tolist()
+    axis.plot(times, share, color="0.8", linewidth=1)
+    shown = [i for i in order if i in order[:5] or names[i] == truth]
+    for i, color in zip(shown, _COLORS, strict=False):
+        true = names[i] == truth
+        label = f"{names[i]} (true)" if true else names[i]
+        axis.plot(times, share[:, i], color=color, linewidth=2.5 if true else 1.5, label=label)
+    axis.set(xlabel="ms", ylabel="probability", ylim=(-0.02, 1.02), xlim=(0, times[-1]))
+    axis.set_title(f"answer: {names[order[0]]} ({share[-1, order[0]]:.2f})", size=10)
+    axis.legend(loc="upper left", fontsize=8, frameon=False)
+
+
+# %%
+draw_evidence(seen.evidence[0], config.class_names, config.bin_ms, truth="1")
+
+
+# %% [markdown]
+# ## Confusions
+#
+# Rows are the truth and columns the answers. A symmetric pair is two classes that look alike; a full column is an answer that the network falls back to.
+
+# %%
+#| export
+def draw_confusion(
+    confusion: Sequence[Sequence[int]],  # [truth][answer] recordings
+    names: Sequence[str],
+) -> Figure:
+    "The confusion matrix, with counts."
+    counts = np.asarray(confusion)
+    share = counts / counts.sum(1, keepdims=True).clip(1)
+    side = 2.5 + 0.38 * len(names)
+    figure = Figure(figsize=(side + 0.6, side), layout="constrained")
+    axis = figure.subplots()
+    shown = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    turned = 60 if max(map(len, names)) > 2 else 0
+    axis.set_xticks(range(len(names)), names, rotation=turned, ha="right" if turned else "center")
+    axis.set_yticks(range(len(names)), names)
+    axis.set(xlabel="answer", ylabel="truth")
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            color = "white" if share[row, column] > 0.5 else "black"
+            axis.text(column, row, str(count), ha="center", va="center", color=color, size=9)
+    figure.colorbar(shown, ax=axis, label="share of the class", shrink=0.8)
+    right = int(np.trace(counts))
+    axis.set_title(f"{right} of {counts.sum()} right", size=10)
+    return figure
+
+
+# %%
+draw_confusion([[9, 0, 1], [0, 10, 0], [2, 1, 7]], ("0", "1", "7"))
+
+# %% [markdown]
+# ## A film
+#
+# The recording as the camera saw it (brighter in blue, darker in orange), beside it the spikes of each layer, summed over its channels. Below runs the evidence. A film of 30 bins is played in five seconds.
+
+# %%
+#| export
+_SIDE = 136  # pixels of a panel
+_DARKER, _BRIGHTER = (213, 94, 0), (0, 114, 178)
+
+
+def _event_panel(counts: np.ndarray) -> Image.Image:
+    "A frame [P,H,W]: white, with brighter pixels in blue and darker ones in orange."
+    weights = np.minimum(counts.astype(float), 2)[..., None] / 2
+    picture = np.full((*counts.shape[1:], 3), 255.0)
+    for weight, color in zip(weights, (_DARKER, _BRIGHTER), strict=False):
+        picture += weight * (np.array(color) - picture)
+    return _enlarged(picture)
+
+
+def _spike_panel(spikes: Tensor) -> Image.Image:
+    "Spikes [C,h,w] of a layer, as a share of its channels: black is a quarter."
+    share = (4 * spikes.mean(0)).clamp(max=1).numpy()[..., None]
+    return _enlarged(np.repeat(255 * (1 - share), 3, 2))
+
+
+def _enlarged(picture: np.ndarray) -> Image.Image:
+    "A panel of a picture [H,W,3]; a line of sound is as wide as high."
+    return Image.fromarray(picture.astype(np.uint8)).resize(
+        (_SIDE, _SIDE), Image.Resampling.NEAREST
+    )
+
+
+def animate(
+    frames: Tensor,  # [T,P,H,W] counts of events
+    seen: Seen,  # of one recording
+    names: Sequence[str],  # of the classes
+    bin_ms: float,
+    seconds: float = 5.0,  # of the film
+) -> bytes:  # of a gif
+    "A film of a recording: events, spikes of each layer, and the evidence so far."
+    share = seen.evidence[0].softmax(1)
+    wide, gap, film = 4 * (_SIDE + 8) + 8, 8, []
+    for t in range(len(frames)):
+        sheet = Image.new("RGB", (wide, _SIDE + 66), "white")
+        pen = ImageDraw.Draw(sheet)
+        panels = [_event_panel(frames[t].numpy())]
+        panels += [_spike_panel(spikes[0, t]) for spikes in seen.spikes]
+        for i, panel in enumerate(panels):
+            left = gap + i * (_SIDE + gap)
+            sheet.paste(panel, (left, 18))
+            pen.rectangle((left - 1, 17, left + _SIDE, 18 + _SIDE), outline=(200, 200, 200))
+            pen.text((left, 3), f"spikes, layer {i}" if i else "events", fill="black")
+        for i, value in enumerate(share[t].tolist()):
+            room, low = (wide - gap) / len(names), _SIDE + 50
+            place, width = gap + i * room, room - gap
+            pen.rectangle((place, low - 24 * value, place + width, low), fill=_BRIGHTER)
+            color = "black" if value == share[t].max() else "grey"
+            pen.text((place, low + 2), names[i][: max(1, int(width / 6))], fill=color)
+        pen.text((wide - 60, 3), f"{(t + 1) * bin_ms:.0f} ms", fill="black")
+        film.append(sheet)
+    out, each = io.BytesIO(), max(20, round(1000 * seconds / len(film)))
+    film[0].save(out, "GIF", save_all=True, append_images=film[1:], duration=each, loop=0)
+    return out.getvalue()
+
+
+# %%
+film = animate(frames, seen, config.class_names, config.bin_ms)
+print(f"{len(film) / 1000:.0f} kB")
+IPython.display.Image(data=film, format="png")
+
+
+# %% [markdown]
+# ## The pictures of a run
+#
+# Some recordings of the test list, among them a wrong one if there is one: `NAME-raster.png`, and `NAME.gif` of the first. `gallery.png` has their events and their evidence, and `confusion.png` is of the whole list.
+
+# %%
+#| export
+def draw_run(
+    weights: str | Path,  # a file, or the folder of a run
+    folder: Path,  # in which the pictures are written
+    config: EventsConfig,  # names the recordings: its data set and dataset_dir
+    most: int = 3,  # recordings
+) -> None:
+    "Draw recordings of the test list, and the confusions of a finished run."
+    task, model = resolve("mshnet.events.recognition:open_weights")(weights, config)
+    save, names = resolve("mshnet.show:save_picture"), config.class_names
+    details = read_json(Path(weights) / "details.json") if Path(weights).is_dir() else None
+    details = details if isinstance(details, dict) else {}
+    if "confusion" in details:
+        save(draw_confusion(details["confusion"], names), folder / "confusion.png")
+    data = task.splits(["test"])["test"]
+    rows = _chosen(data.labels, details.get("predicted", []), most)
+    sheet = Figure(figsize=(8, 2.8 * len(rows)), layout="constrained")
+    places = sheet.subplots(len(rows), 2, squeeze=False, width_ratios=[1, 2.4])
+    for row, (left, right) in zip(rows, places, strict=True):
+        frames = torch.from_numpy(data.frames(row).astype(np.float32))
+        with torch.no_grad():
+            seen = model.eval().look(frames[None])
+        name = Path(data.names[row]).stem
+        save(draw_raster(frames, seen, config.bin_ms), folder / f"{name}-raster.png")
+        if row == rows[0]:
+            film = animate(frames, seen, names, config.bin_ms)
+            with cannot_be_written(folder):
+                write_atomic(folder / f"{name}.gif", film)
+        middle = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
+        left.imshow(_event_panel(middle.numpy()))
+        left.set_title(f"{name}, five bins", size=9)
+        left.axis("off")
+        _plot_evidence(right, seen.evidence[0], names, config.bin_ms, names[data.labels[row]])
+    save(sheet, folder / "gallery.png")
+
+
+def _chosen(labels: Sequence[int], predicted: Sequence[int], most: int) -> list[int]:
+    "Rows of different classes; the last one is a wrong one if there is one."
+    first = sorted({label: row for row, label in reversed(list(enumerate(labels)))}.values())
+    pairs = enumerate(zip(labels, predicted, strict=False))
+    wrong = [row for row, (true, answer) in pairs if true != answer]
+    kept = first[: most - 1]
+    return [*kept, *[row for row in wrong if row not in kept][:1]] if wrong else first[:most]
+
+
+# %%
+test_eq(_chosen([0, 0, 1, 2, 1], [0, 0, 1, 2, 2], 3), [0, 2, 4])
+test_eq(_chosen([0, 0, 1], [], 3), [0, 2])

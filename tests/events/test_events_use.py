@@ -1,0 +1,195 @@
+"A trained network: other processes, other software, other weights, its pictures."
+
+import json
+import os
+import subprocess
+import sys
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mshnet.cli import main
+from mshnet.core import UserError
+from mshnet.events.events_config import EventsConfig
+from mshnet.events.networks import MambaSpike, scan, spike
+from mshnet.events.pictures import draw_evidence
+from mshnet.events.recognition import Events, open_weights
+from mshnet.export import open_detector
+from mshnet.run import Folder
+from mshnet.train import train
+from mshnet.weights import load_weights
+
+TINY = {"recordings": 40, "dt": "60ms", "width": 4, "features": 8, "d_model": 8, "layers": 1}
+TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "tau": "300ms", "lr": 0.01}
+TINY |= {"device": "cpu", "precision": "fp32", "log_every": 1000}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    "A finished run."
+    folder = tmp_path_factory.mktemp("events") / "run"
+    return train(EventsConfig(**TINY, output_dir=str(folder)))
+
+
+SCRIPT = """
+import json, sys
+from mshnet.events.events_config import EventsConfig
+from mshnet.train import train
+train(EventsConfig(**json.loads(sys.argv[1])))
+"""
+
+
+def test_two_processes_are_one(run, tmp_path):
+    "The same losses and scores, up to rounding, though the network has no buffer to compare."
+    assert not list(Events(run.config).model().buffers())
+    (tmp_path / "script.py").write_text(SCRIPT)
+    settings = json.dumps(TINY | {"output_dir": str(tmp_path / "run")})
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = [sys.executable, *started, str(tmp_path / "script.py"), settings]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    two = Folder(tmp_path / "run")
+    have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
+    assert have == pytest.approx(want, rel=1e-3)
+    have, want = two.read_json("scores.json")["scores"], dict(run.scores["scores"])
+    assert have.pop("latency_ms") > 0 and want.pop("latency_ms") > 0
+    assert have.pop("accuracy") == pytest.approx(want.pop("accuracy"), abs=0.011)
+    for name in ("loss", "spikes", "spike_rate_1", "spike_rate_2", "spike_rate_3"):
+        assert have[name] == pytest.approx(want[name], rel=5e-3, abs=1e-4)
+
+
+def test_its_onnx_file_agrees(run, tmp_path, capsys):
+    "For any number of recordings, without this library; other commands refuse it in one line."
+    onnxruntime = pytest.importorskip("onnxruntime")
+    file = tmp_path / "digits.onnx"
+    assert not main(f"export --weight-path {run.folder} --output {file}".split())
+    note = json.loads((tmp_path / "digits.onnx.json").read_text())
+    assert note["inputs"] == {"frames": "float32 [batch,5,2,34,34]"}
+    assert (note["outputs"], note["classes"][7], note["task"]) == (["logits"], "7", "events")
+    task, model = open_weights(run.folder, run.config)
+    batch = task.batch(task.splits(["test"])["test"], [0, 1, 2, 3, 4], None)
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"frames": batch.frames.float().numpy()})
+    with torch.no_grad():
+        want = model(batch.frames.float())
+    assert np.abs(found - want.numpy()).max() < 1e-4
+    with pytest.raises(UserError, match=r"is no detector but of task 'events'"):
+        open_detector(file, "cpu")
+    capsys.readouterr()
+
+
+def test_published_files_load(tmp_path):
+    "With settings of neurons among the weights, and an argparse.Namespace beside them."
+    sizes = {"shape": (2, 12, 12), "width": 4, "features": 8, "d_model": 16, "layers": 1}
+    model, again = MambaSpike(**sizes), MambaSpike(**sizes)
+    state = model.state_dict() | {"spiking_frontend.lif1.beta": torch.tensor(0.97)}
+    content = {"model_state_dict": state, "args": Namespace(lr=1e-3), "epoch": 3, "acc": 0.9}
+    torch.save(content, tmp_path / "checkpoint_best.pth")
+    load_weights(again, tmp_path / "checkpoint_best.pth")
+    assert all(map(torch.equal, again.parameters(), model.parameters()))
+    state["norm.lif"] = torch.ones(1)
+    torch.save(content, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match=r"norm.lif is \(1,\), not known"):
+        load_weights(again, tmp_path / "other.pth")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 16, 17, 300])
+def test_the_scan_is_the_loop(steps):
+    "Values and gradients, for every number of steps, squares or not."
+    torch.manual_seed(steps)
+    a, b = torch.rand(steps, 2, 5, requires_grad=True), torch.randn(steps, 2, 5, requires_grad=True)
+    found, h = [], torch.zeros(2, 5)
+    for step in range(steps):
+        h = a[step] * h + b[step]
+        found.append(h)
+    want, have = torch.stack(found), scan(a, b)
+    assert (want - have).abs().max() < 1e-5
+    weight = torch.randn(steps, 2, 5)
+    pairs = zip(
+        *(torch.autograd.grad((x * weight).sum(), [a, b]) for x in (want, have)), strict=True
+    )
+    assert all((one - other).abs().max() < 1e-5 * steps for one, other in pairs)
+
+
+def test_feedback_is_absent_at_first_and_has_its_gradient():
+    "Against a loop that autograd follows; the bias of the feedback does not count at t = 0."
+    torch.manual_seed(1)
+    current = torch.randn(6, 3, 4).add(0.5).requires_grad_()
+    weight, bias = torch.randn(4, 4, requires_grad=True), torch.randn(4, requires_grad=True)
+
+    class Step(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, u):
+            ctx.save_for_backward(u)
+            return (u > 1).float()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad / (1 + 25 * (ctx.saved_tensors[0] - 1).abs()) ** 2
+
+    u, found = torch.zeros(3, 4), []
+    for t, drive in enumerate(current):
+        if t:
+            drive = drive + torch.nn.functional.linear(found[-1], weight, bias) - (u > 1).float()
+        u = 0.8 * u + drive
+        found.append(Step.apply(u))
+    values, loss = [current, weight, bias], torch.randn(6, 3, 4)
+    spikes, _ = spike(current, 0.8, weight, bias)
+    assert torch.equal(spikes, torch.stack(found))
+    have = torch.autograd.grad((spikes * loss).sum(), values)
+    want = torch.autograd.grad((torch.stack(found) * loss).sum(), values)
+    assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(have, want, strict=True))
+
+
+def test_large_frames_are_computed_in_pieces():
+    "Film of 128x128 pixels: the gradient is that of the whole, with 3.2 million parameters."
+    torch.manual_seed(0)
+    model = MambaSpike((2, 128, 128), 11, 4, 4, 8, 1, pool=4)
+    x, grads = torch.poisson(torch.full((1, 3, 2, 128, 128), 0.2)), []
+    for most in (0, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mshnet.events.networks._LARGE", most)
+            patch.setattr("mshnet.events.networks._PIECE", 2)
+            grads.append(torch.autograd.grad(model(x).sum(), list(model.parameters())))
+    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(*grads, strict=True))
+    with torch.device("meta"):
+        large = MambaSpike((2, 128, 128), 11, 32, 128, 256, 6, pool=4)
+    assert sum(p.numel() for p in large.parameters()) < 3.3e6
+
+
+def test_half_precision_computes_the_recurrences_in_float32():
+    "Spikes and states are those of float32 but for what the convolutions round."
+    torch.manual_seed(0)
+    model = MambaSpike((2, 20, 20), 10, 8, 8, 16, 1)
+    x = torch.poisson(torch.full((2, 8, 2, 20, 20), 0.4))
+    with torch.no_grad():
+        want = model.look(x).spikes[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            seen = model.look(x)
+    assert {s.dtype for s in seen.spikes} == {torch.float32}
+    assert (seen.spikes[0] != want).float().mean() < 0.02
+    with torch.autocast("cpu", torch.bfloat16):
+        model(x).sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_a_run_has_its_pictures(run):
+    "Confusions, rasters of recordings, their evidence on one sheet, and a film of all bins."
+    folder = run.folder / "figures"
+    Events(run.config).report(run.folder)
+    names = sorted(path.name.split("-")[-1] for path in folder.iterdir())
+    assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
+    with Image.open(next(folder.glob("*.gif"))) as film:
+        assert film.n_frames == 5 and film.info["loop"] == 0
+
+
+def test_the_true_class_has_its_name_though_it_is_unlikely():
+    "The five strongest classes and the true one."
+    evidence = torch.arange(10).float().expand(4, 10)
+    figure = draw_evidence(evidence, list("abcdefghij"), 10, truth="a")
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["j", "i", "h", "g", "f", "a (true)"]

@@ -1,0 +1,73 @@
+"The simulated camera and its digits."
+
+import numpy as np
+import pytest
+
+from mshnet.core import UserError
+from mshnet.events.recordings import find_recordings, read_recording
+from mshnet.events.simulator import Camera, draw_digit, simulate, write_recordings
+
+PERFECT = Camera(0.0, 0, 0.0)
+
+
+def test_digits_differ_and_are_in_the_middle():
+    "Drawn from the seed, within the sensor, away from its edge."
+    images = np.stack([draw_digit(i % 10, np.random.default_rng(i)) for i in range(40)])
+    assert images.min() == 0 and images.max() == 1
+    assert images[:, :2].max() == images[:, -2:].max() == 0
+    again = draw_digit(3, np.random.default_rng(3))
+    assert (again == images[3]).all() and (images[3] != images[13]).any()
+
+
+def test_a_perfect_sensor_reports_changes_of_the_logarithm():
+    "ON minus OFF events of a pixel are its change of log brightness over all, in thresholds."
+    [recording] = simulate(1, 0, PERFECT)
+    balance = np.zeros((34, 34))
+    np.add.at(balance, (recording.y, recording.x), 2 * recording.p - 1)
+    assert np.abs(balance).max() <= 1  # the digit ends where it began
+    assert 500 < len(recording) < 6000 and recording.milliseconds <= 300
+    before, after = (r.t < 100_000 for r in (recording, recording))
+    assert before.sum() > 100 and (~after).sum() > 200  # all three turns
+
+
+def test_faults_are_as_many_as_the_settings_say():
+    "Noise per pixel and second, hot pixels 100 times a second; jitter moves times alone."
+    plain, noisy, hot, late = (
+        simulate(10, 1, camera)
+        for camera in (PERFECT, Camera(2.0, 0, 0.0), Camera(0.0, 3, 0.0), Camera(0.0, 0, 2.0))
+    )
+    more = np.mean([len(b) - len(a) for a, b in zip(plain, noisy, strict=True)])
+    assert more == pytest.approx(2 * 34 * 34 * 0.3, rel=0.05)
+    assert {len(b) - len(a) for a, b in zip(plain, hot, strict=True)} == {90}
+    for a, b in zip(plain, late, strict=True):
+        assert sorted(zip(a.x, a.y, strict=True)) == sorted(zip(b.x, b.y, strict=True))
+        assert (a.t != b.t).any() and (np.diff(b.t) >= 0).all()
+
+
+def test_a_simulation_depends_on_its_seed_alone():
+    "The first recordings of many are those of a few hundred."
+    few, many, other = (
+        simulate(100, 0, PERFECT),
+        simulate(150, 0, PERFECT),
+        simulate(100, 1, PERFECT),
+    )
+    for a, b, c in zip(few, many, other, strict=False):
+        assert np.array_equal(a.t, b.t) and np.array_equal(a.x, b.x)
+        assert not np.array_equal(a.x, c.x)
+
+
+def test_written_recordings_are_read_like_real_ones(tmp_path):
+    "In the layout of N-MNIST; files that are there stay."
+    counts = [("Train", 20, 0), ("Test", 10, 7)]
+    assert write_recordings(tmp_path / "set", counts, PERFECT) == 30
+    assert write_recordings(tmp_path / "set", counts, PERFECT) == 0
+    found = find_recordings(tmp_path / "set", "nmnist")
+    assert [len(found[part]) for part in ("train", "test")] == [20, 10]
+    for entry in found["train"]:
+        want = simulate(20, 0, PERFECT)[int(entry.path.stem) - 1]
+        have = read_recording(entry.path, (2, 34, 34))
+        assert (int(entry.path.stem) - 1) % 10 == entry.label
+        assert np.array_equal(have.t, want.t) and np.array_equal(have.p, want.p)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="it is a file; name a folder"):
+        write_recordings(tmp_path / "file", counts, PERFECT)
