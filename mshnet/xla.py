@@ -211,6 +211,12 @@ class _Programs:
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; --debug-xla DIR keeps every program"
 
+# %% ../nbs/31_xla.ipynb #_marked
+def _marked(device: Any, value: Tensor) -> Tensor:
+    "A tensor that is marked; one without a mark is copied to each chip."
+    spec = xla()._XLAC._get_xla_sharding_spec(value)
+    return value if spec else device.mark(value)
+
 # %% ../nbs/31_xla.ipynb #Xla
 class Xla(Device):
     "All chips of a TPU, or virtual devices on the CPU, as one device."
@@ -222,9 +228,8 @@ class Xla(Device):
 
     def __init__(self, precision: str = "auto", num_devices: int = 0, debug: str = "") -> None:
         self.mesh = _start_xla(num_devices, debug)
-        self.world, self.debug = self.mesh.mesh_shape[0], debug
+        self.world, self.debug, self.programs = self.mesh.mesh_shape[0], debug, _Programs()
         super().__init__(precision)
-        self.programs = _Programs()
 
     def chip(self) -> str:
         "Number and kind of the chips."
@@ -275,10 +280,11 @@ class Xla(Device):
         return [self.mark(x, "data") for x in parts] if value.device.type == self.kind else parts
 
     def read(self, value: T) -> T:
-        "Bring tensors to the host; chips that hold parts of one exchange them first."
-        spec = xla()._XLAC._get_xla_sharding_spec
+        "Bring tensors to the host, computed as one program; chips with parts exchange them first."
         with self.programs.running():
-            return super().read(each_tensor(value, lambda x: x if spec(x) else self.mark(x)))
+            marked = each_tensor(value, lambda x: _marked(self, x))
+            xla().sync()
+            return super().read(marked)
 
     def free(self) -> float:
         "The memory of a chip; a model takes little of it."
