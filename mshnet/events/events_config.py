@@ -49,7 +49,7 @@ class _RecordingFields(BaseModel):
         default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
     )
     warp: float = Field(
-        default=0.15,
+        default=0.0,
         ge=0,
         le=0.5,
         description="how much a training recording is turned, stretched and slanted, at most: "
@@ -107,7 +107,6 @@ _PUBLISHED: dict[str, Any] = {
     "tau": "32.8ms",
     "denoise": "10ms",
     "shift": 0,
-    "warp": 0.0,
     "width": 32,
     "pool": 0,
     "lr": 1e-3,
@@ -130,7 +129,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
-        "quick": {"recordings": 300, "epochs": 4, "width": 8, "pool": 4, "d_model": 32},
+        "quick": {"recordings": 600, "epochs": 8, "width": 8, "pool": 4, "d_model": 32},
         "sensor-128": {"pool": 4, "batch_size": 16, "epochs": 60, "precision": "auto"}
         | {"width": 32, "features": 128, "d_model": 128, "layers": 4},
         "paper": {**_PUBLISHED, "features": 64, "d_model": 128, "layers": 4},
@@ -153,7 +152,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         description="arithmetic of the model; the scan of the Mamba blocks is always in fp32; "
         "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
     )
-    epochs: int = Field(default=16, ge=1, le=1_000_000, description="passes over the training data")
+    epochs: int = Field(default=13, ge=1, le=1_000_000, description="passes over the training data")
     lr: float = Field(default=0.003, gt=0, le=10, description="learning rate")
     ema: float = Field(
         default=0.0,

@@ -65,7 +65,7 @@ class _RecordingFields(BaseModel):
         default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
     )
     warp: float = Field(
-        default=0.15,
+        default=0.0,
         ge=0,
         le=0.5,
         description="how much a training recording is turned, stretched and slanted, at most: "
@@ -126,7 +126,7 @@ class _NetworkFields(BaseModel):
 # %% [markdown]
 # The defaults train in minutes on a CPU. Presets:
 #
-# - `quick` is a first look.
+# - `quick` is a first look: half a minute of a CPU, on simulated recordings.
 # - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS, `paper-128` that for sensors of 128x128 pixels. The published bins of 1 ms give 300 to 500 steps; the window is ours.
 # - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: at most 64 steps, and rates on a grid of 4x4. The published linear layer alone has 33.6 million weights.
 # - `t4`, `v100`, `rtx-3090`, `rtx-4090` and `a100` have the batch sizes that the users' guide gives for these GPUs. The learning rate grows with the root of the batch.
@@ -138,7 +138,6 @@ _PUBLISHED: dict[str, Any] = {
     "tau": "32.8ms",
     "denoise": "10ms",
     "shift": 0,
-    "warp": 0.0,
     "width": 32,
     "pool": 0,
     "lr": 1e-3,
@@ -161,7 +160,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
-        "quick": {"recordings": 300, "epochs": 4, "width": 8, "pool": 4, "d_model": 32},
+        "quick": {"recordings": 600, "epochs": 8, "width": 8, "pool": 4, "d_model": 32},
         "sensor-128": {"pool": 4, "batch_size": 16, "epochs": 60, "precision": "auto"}
         | {"width": 32, "features": 128, "d_model": 128, "layers": 4},
         "paper": {**_PUBLISHED, "features": 64, "d_model": 128, "layers": 4},
@@ -184,7 +183,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         description="arithmetic of the model; the scan of the Mamba blocks is always in fp32; "
         "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
     )
-    epochs: int = Field(default=16, ge=1, le=1_000_000, description="passes over the training data")
+    epochs: int = Field(default=13, ge=1, le=1_000_000, description="passes over the training data")
     lr: float = Field(default=0.003, gt=0, le=10, description="learning rate")
     ema: float = Field(
         default=0.0,

@@ -33,7 +33,7 @@ def main(folder):
     "Train and score each fold."
     done = json.loads(FILE.read_text())["folds"] if FILE.exists() else []
     with tempfile.TemporaryDirectory() as tmp:
-        config = EventsConfig(dataset_dir=folder, device="cpu", eval_every=16, output_dir=tmp + "/0")
+        config = EventsConfig(dataset_dir=folder, device="cpu", eval_every=13, output_dir=tmp + "/0")
         data = joined(list(load_recordings(config, ["train", "test"]).values()))
         labels, fold = np.array(data.labels), np.zeros(len(data), int)
         for label in range(10):
