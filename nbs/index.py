@@ -42,20 +42,22 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) | Kaggle with a TPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle with one or two GPUs | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 # | [eit](run/eit.ipynb) | tomography | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/eit.ipynb) |
+# | [events](run/events.ipynb) | event cameras | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/events.ipynb) |
+# | [signs](run/signs.ipynb) | sign language | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/signs.ipynb) |
 #
-# Headless, in a clone after `pip install -e '.[notebook]'`: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. Any setting works. The runners are tested on a CPU under papermill; not on a TPU, an Apple chip, macOS, Windows, Colab, Kaggle or Google Drive: none was available.
+# Headless, in a clone after `pip install -e '.[notebook]'`: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`. The runners are tested on a CPU under papermill; not on a TPU, an Apple chip, macOS, Windows, Colab, Kaggle or Google Drive: none was available.
 #
 # ## Train and score
 #
 # ```bash
 # mshnet doctor                                            # what this machine can do
-# mshnet data data/NUAA-SIRST                              # what is wrong with a data set
+# mshnet data data/NUAA-SIRST                              # report on a data set
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 epochs; run it again to resume
-# mshnet test --dataset-dir data/NUAA-SIRST                # score the pretrained weights, or --weight-path RUN/best.pt
+# mshnet test --dataset-dir data/NUAA-SIRST                # or --weight-path RUN/best.pt
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # an ONNX file, checked
 # mshnet compare runs/NUAA-SIRST-*                         # runs side by side
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # a run in one file
-# mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed beside a plain script, in a clone
+# mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed, in a clone
 # ```
 #
 # `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](13_fetch.ipynb); downloads are not tested).
@@ -66,7 +68,7 @@
 #
 # run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
 # print(run)           # IoU, nIoU, F1, Pd, Fa; run.scores has the protocol too
-# explore(run.folder)  # a widget: test images, worst first, with a threshold slider
+# explore(run.folder)  # a widget: test images, worst first
 # ```
 #
 # ## Results
@@ -80,9 +82,15 @@
 # | `paper`, NUAA-SIRST | 30 | 0, 1 | 0.216 | 0.001 | 0.431 | 0.418 | 495828.3 | 1 of 2 |
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.824 | 0.815 | 0.829 | 0.983 | 11.4 | 0 of 5 |
 #
-# **Tomography** (`--task eit`): pictures of a tank from 208 voltages at its wall, on the same engine, weights included. Mean correlation with the truth, seeds 0, 1, 2: 0.817 on the 22 real tanks of UEF2017 (ridge regression 0.759), 0.790 on the 25 of KTC2023 (0.775).
+# **Other tasks**, means of seeds 0, 1, 2 on real data:
 #
-# More: [results](guides/results.ipynb).
+# | `--task` | score | simple method |
+# |---|---|---|
+# | `eit`: [tomography](guides/eit.ipynb) | CC 0.817, 0.790 | ridge regression 0.759, 0.775 |
+# | `events`: [event cameras](guides/events.ipynb) | accuracy 0.937 | logistic regression 0.900 |
+# | `signs`: [sign language](guides/signs.ipynb) | WER 0.189 | time warping 0.247 |
+#
+# [More](guides/results.ipynb).
 #
 # ## When a session ends
 #
@@ -102,7 +110,6 @@
 # | [Colab](guides/colab.ipynb), [Kaggle](guides/kaggle.ipynb), [TPU](guides/tpu.ipynb) | in five minutes |
 # | [When a session ends](guides/resume.ipynb) | resuming |
 # | [From the official script](guides/from_official.ipynb) | flags, published weights |
-# | [Tomography](guides/eit.ipynb) | task `eit` |
 # | [How the scores are defined](guides/scores.ipynb) | why published ones differ |
 # | [Speed and memory](guides/speed.ipynb) | tables by device |
 # | [From image to score](guides/fifteen.ipynb) | fifteen functions |
@@ -120,7 +127,7 @@
 # | engine | [devices](30_device.ipynb), [TPU](31_xla.ipynb), [processes](32_ranks.ipynb), [weights](33_weights.ipynb), [run folder](34_run.ipynb), [session](35_session.ipynb), [task](36_task.ipynb), [training loop](37_train.ipynb) |
 # | detector | [CPU](40_cpu.ipynb), [detection](41_detection.ipynb), [analysis](42_analyse.ipynb), [evaluation](43_evaluate.ipynb) |
 # | use | [pictures](50_show.ipynb), [widgets](51_explore.ipynb), [export](52_export.ipynb), [predict](53_predict.ipynb), [compare](54_compare.ipynb), [bench](55_bench.ipynb), [doctor](56_doctor.ipynb), [commands](57_cli.ipynb), [start](58_main.ipynb) |
-# | tomography | [tank](eit/00_tank.ipynb), [data](eit/02_tanks.ipynb), [yardsticks](eit/03_yardsticks.ipynb), [networks](eit/04_networks.ipynb), [diffusion](eit/05_diffusion.ipynb), [reconstruction](eit/06_reconstruction.ipynb) |
+# | other tasks | [tomography](eit/00_tank.ipynb), [event cameras](events/00_recordings.ipynb), [sign language](signs/00_glosses.ipynb) |
 #
 # ## Work on it
 #
@@ -139,7 +146,7 @@
 #
 # ## Source and licence
 #
-# An independent implementation under [Apache-2.0](../LICENSE), without code of the authors' repository, which has no licence. Cite the method, and this software by [CITATION.cff](../CITATION.cff):
+# An independent implementation under [Apache-2.0](../LICENSE); the authors' code has no licence. Cite the method (and the [software](../CITATION.cff)):
 #
 # ```bibtex
 # @inproceedings{liu2024mshnet,

@@ -44,6 +44,8 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) | Kaggle 的 TPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) | Kaggle 的一块或两块 GPU | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 # | [eit](run/eit.ipynb) | 电阻抗层析成像 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/eit.ipynb) |
+# | [events](run/events.ipynb) | 事件相机 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/events.ipynb) |
+# | [signs](run/signs.ipynb) | 手语 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/signs.ipynb) |
 #
 # 无人值守时，在克隆的仓库中先执行 `pip install -e '.[notebook]'`，然后执行：`papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`。任何设置都可以作为参数。这些笔记本已用 papermill 在 CPU 上测试；由于没有条件，未在 TPU、Apple 芯片、macOS、Windows、Colab、Kaggle 和 Google Drive 上测试。
 #
@@ -82,7 +84,13 @@
 # | `paper`，NUAA-SIRST | 30 | 0, 1 | 0.216 | 0.001 | 0.431 | 0.418 | 495828.3 | 1 of 2 |
 # | `quick`，合成场景 | 9 | 0, 1, 2, 3, 4 | 0.824 | 0.815 | 0.829 | 0.983 | 11.4 | 0 of 5 |
 #
-# **电阻抗层析成像**（`--task eit`）：由槽壁上的 208 个电压重建槽内图像，使用同一个训练引擎，附带权重。与真值的平均相关系数，种子 0、1、2：UEF2017 的 22 个真实水槽为 0.817（岭回归 0.759），KTC2023 的 25 个为 0.790（0.775）。
+# **其他任务**，真实数据上种子 0、1、2 的平均值：
+#
+# | `--task` | 分数 | 简单方法 |
+# |---|---|---|
+# | `eit`：[电阻抗层析成像](guides/eit.zh-CN.ipynb) | CC 0.817, 0.790 | 岭回归 0.759, 0.775 |
+# | `events`：[事件相机](guides/events.zh-CN.ipynb) | 准确率 0.937 | 逻辑回归 0.900 |
+# | `signs`：[手语](guides/signs.zh-CN.ipynb) | WER 0.189 | 时间规整 0.247 |
 #
 # [结果](guides/results.ipynb)（英文）列出这些数字的文件夹、与普通脚本相比的速度，以及尚未测量的内容。
 #
@@ -104,7 +112,6 @@
 # | [Colab](guides/colab.zh-CN.ipynb)、[Kaggle](guides/kaggle.zh-CN.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) | 五分钟上手 |
 # | [会话中断时](guides/resume.ipynb)（英文） | 会丢失什么，怎样继续 |
 # | [从官方脚本迁移](guides/from_official.ipynb)（英文） | 参数、差异、已发布的权重 |
-# | [电阻抗层析成像](guides/eit.zh-CN.ipynb) | 任务 `eit` |
 # | [指标的定义](guides/scores.ipynb)（英文） | 以及为什么已发表的数值不同 |
 # | [速度与内存](guides/speed.ipynb)（英文） | 按设备列出的表格 |
 # | [从图像到分数](guides/fifteen.ipynb)（英文） | 亲手调用十五个函数 |
@@ -124,7 +131,7 @@
 # | 引擎 | [设备](30_device.ipynb)、[TPU](31_xla.ipynb)、[多进程](32_ranks.ipynb)、[权重](33_weights.ipynb)、[训练的文件夹](34_run.ipynb)、[会话](35_session.ipynb)、[任务](36_task.ipynb)、[训练循环](37_train.ipynb) |
 # | 检测器 | [CPU](40_cpu.ipynb)、[检测](41_detection.ipynb)、[分析](42_analyse.ipynb)、[评测](43_evaluate.ipynb) |
 # | 使用 | [图片](50_show.ipynb)、[交互窗口](51_explore.ipynb)、[导出](52_export.ipynb)、[预测](53_predict.ipynb)、[比较](54_compare.ipynb)、[测速](55_bench.ipynb)、[机器检查](56_doctor.ipynb)、[命令](57_cli.ipynb)、[启动](58_main.ipynb) |
-# | 层析成像 | [水槽](eit/00_tank.ipynb)、[数据](eit/02_tanks.ipynb)、[经典方法](eit/03_yardsticks.ipynb)、[网络](eit/04_networks.ipynb)、[扩散](eit/05_diffusion.ipynb)、[重建](eit/06_reconstruction.ipynb) |
+# | 其他任务 | [层析成像](eit/00_tank.ipynb)、[事件相机](events/00_recordings.ipynb)、[手语](signs/00_glosses.ipynb) |
 #
 # ## 参与开发
 #

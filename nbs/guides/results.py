@@ -16,6 +16,8 @@
 #
 # **The pretrained weights**: see their [card](../../mshnet/pretrained.md).
 #
+# **Other tasks**: [tomography](eit.ipynb), [event cameras](events.ipynb) and [sign language](signs.ipynb). Their guides have the tables; [the page of scores](../../results/SCORES.md) has every seed beside the simple methods.
+#
 # ## The paper's recipe
 #
 # NUAA-SIRST, all 213 training images, batch 4, 30 epochs on 2 CPU cores. Seeds [0](../../results/nuaa-sirst-paper-seed0) (float32) and [1](../../results/nuaa-sirst-paper-seed1) (bf16) came as they are: seed 0 predicted nothing from the end of the warm-up to epoch 22, and seed 1 predicted targets nearly everywhere from the end of the warm-up to the end. [Seed 6](../../results/nuaa-sirst-paper) (bf16) reached IoU 0.61, but it was **selected** after its first epochs, so it does not count. Three seeds at 60 epochs, as for `steady`, were not measured yet.
