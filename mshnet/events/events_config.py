@@ -48,13 +48,6 @@ class _RecordingFields(BaseModel):
     shift: int = Field(
         default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
     )
-    warp: float = Field(
-        default=0.0,
-        ge=0,
-        le=0.5,
-        description="how much a training recording is turned, stretched and slanted, at most: "
-        "change of a coordinate as a share of its distance from the middle",
-    )
     recordings: int = Field(
         default=1000,
         ge=20,

@@ -111,23 +111,15 @@ class EventBatch(NamedTuple):
     row: Tensor  # [B] index of the sample; -1: filler
 
 
-def _warped(
-    frames: np.ndarray,  # [T,P,H,W]
-    rng: np.random.Generator,
-    shift: int,  # most pixels
-    warp: float,  # most change of a coordinate, as a share
-) -> np.ndarray:  # [T,P,H,W]
-    "Frames that are moved, turned, stretched and slanted at random; what leaves is lost."
-    size = np.array(frames.shape[-2:])
-    matrix = np.eye(2) + rng.uniform(-warp, warp, (2, 2))
-    places = np.moveaxis(np.indices(frames.shape[-2:]), 0, -1) - (size - 1) / 2
-    places = (places - rng.integers(-shift, shift + 1, 2)) @ matrix + (size - 1) / 2
-    at = np.rint(places).astype(int)
-    at[..., size == 1] = 0  # sound has one column
-    inside = ((at >= 0) & (at < size)).all(-1)
-    row, column = np.moveaxis(np.clip(at, 0, size - 1), -1, 0)
-    found: np.ndarray = frames[..., row, column] * inside
-    return found
+def _shifted(frames: np.ndarray, dx: int, dy: int) -> np.ndarray:  # [T,P,H,W]
+    "Frames moved by whole pixels; what leaves is lost. Sound has one column, which stays."
+    high, wide = frames.shape[-2:]
+    dx = dx if wide > 1 else 0
+    moved = np.zeros_like(frames)
+    to_y, to_x = (slice(max(d, 0), n + min(d, 0)) for d, n in ((dy, high), (dx, wide)))
+    of_y, of_x = (slice(max(-d, 0), n + min(-d, 0)) for d, n in ((dy, high), (dx, wide)))
+    moved[..., to_y, to_x] = frames[..., of_y, of_x]
+    return moved
 
 # %% ../../nbs/events/04_recognition.ipynb #Events
 class Events(Task):
@@ -144,12 +136,11 @@ class Events(Task):
 
     def batch(self, data: Frames, rows: list[int], epoch: int | None) -> EventBatch:
         "The frames of these recordings; moved at random in training."
-        c, at = self.config, [max(row, 0) for row in rows]
+        at, most = [max(row, 0) for row in rows], self.config.shift
         frames = [data.frames(row) for row in at]
-        if epoch is not None:
-            draws = [self.rng(row, epoch) for row in rows]
-            pairs = zip(frames, draws, strict=True)
-            frames = [_warped(f, rng, c.shift, c.warp) for f, rng in pairs]
+        if epoch is not None and most:
+            moves = [self.rng(row, epoch).integers(-most, most + 1, 2).tolist() for row in rows]
+            frames = [_shifted(f, *move) for f, move in zip(frames, moves, strict=True)]
         labels = torch.tensor([data.labels[row] for row in at])
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 

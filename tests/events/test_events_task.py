@@ -159,7 +159,7 @@ def test_weight_decay_is_kept_off_time_constants():
 
 def test_training_recordings_are_moved_and_test_recordings_are_not():
     "By at most `shift` pixels, another way in every epoch, the same way in every repetition."
-    task = Events(tiny(shift=3, warp=0.0))
+    task = Events(tiny(shift=3))
     data = load_recordings(task.config, ["train"])["train"]
     plain = task.batch(data, [1, 2], None).frames
     assert torch.equal(plain[0], torch.from_numpy(data.frames(1)))
