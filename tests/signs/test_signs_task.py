@@ -257,10 +257,14 @@ def test_a_bad_video_is_one_line_of_predict(run, tmp_path):
 
 @pytest.mark.nightly
 def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
-    "WER at most 5% with the preset quick: 400 sentences of 12 glosses, from folders of jpg."
+    """WER at most 5% by the preset quick: 400 sentences of 12 glosses, from folders of jpg.
+
+    Half as many epochs again as it has, because its last ones halve the errors.
+    """
     assert main(["data", "--task", "signs", "--write", str(tmp_path / "set")]) == 0
     config = SignsConfig(
         preset="quick",
+        epochs=9,
         dataset_dir=str(tmp_path / "set"),
         device="cpu",
         output_dir=str(tmp_path / "run"),
