@@ -30,6 +30,7 @@ from mshnet.core import (
     UserError,
     configure,
     expects,
+    newest,
     read_settings,
     settings_class,
     settings_of,
@@ -116,7 +117,7 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "write": {
             "help": "folder to write a simulated data set to, in the layout that is read (tasks "
-            "eit and events)"
+            "eit, events and signs)"
         },
     },
     "doctor": {
@@ -292,7 +293,7 @@ def _settings_of_words(words: Sequence[str]) -> type[Settings]:
         parser.add_argument(flag, nargs="?", const="", default="")
     asked = parser.parse_known_args(words)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
-    run = asked.resume or (asked.weight_path if "test" in words[:1] else "")
+    run = newest(asked.resume) or (asked.weight_path if "test" in words[:1] else "")
     return settings_class(task_of(written, settings_of(run)))
 
 

@@ -532,7 +532,7 @@ def configure(
 def _resumed(written: Mapping[str, Any]) -> str:
     "The run to resume; empty: none."
     resume = written.get("resume", "")
-    return resume if isinstance(resume, str) else ""
+    return newest(resume) if isinstance(resume, str) else ""
 
 # %% ../nbs/10_core.ipynb #_translate
 RETIRED = {
@@ -561,8 +561,8 @@ def _translate(
 ) -> dict[str, Any]:  # by the names of today
     "Settings under their names of today; UserError if two of them contradict each other."
     values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
-    if isinstance(values.get("resume"), str):
-        values["resume"] = newest(values["resume"])
+    if resume := _resumed(values):
+        values["resume"] = resume
     for switch, (name, meant) in SWITCHES.items():
         given = values.pop(switch, False)
         on = given.lower() if isinstance(given, str) else given
@@ -599,7 +599,7 @@ def settings_of(
     path: str,  # a checkpoint or a run folder; empty: none
 ) -> dict[str, Any]:
     "The settings of a run, without those of its folder and its machine."
-    start = os.path.expanduser(newest(path))
+    start = os.path.expanduser(path)
     folder = start if os.path.isdir(start) else os.path.dirname(start)
     file = os.path.join(folder, "config.json")
     if not (folder or os.path.isfile(start)):  # a word such as pretrained, and no file here

@@ -33,10 +33,8 @@ from .places import installed, program_folder
 
 # %% ../nbs/30_device.ipynb #each_tensor
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-T = TypeVar("T")
-
-
 _EMULATED = "a CPU emulates it, and a step can take minutes; write --precision bf16 or fp32"
+T = TypeVar("T")
 
 
 def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

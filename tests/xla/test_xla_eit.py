@@ -1,34 +1,20 @@
 "Tomography on 1 and on 8 virtual devices."
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from started import trained
 
 from mshnet.places import installed
 
 if installed("torch_xla") is None:
     pytest.skip("needs torch_xla: make test-xla", allow_module_level=True)
 
-SCRIPT = Path(__file__).parent / "eit.py"
-
-
-def trained(folder, device, count=1, micro=0):
-    "What the script saw."
-    env = {**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(count)}
-    words = [sys.executable, str(SCRIPT), str(folder), device, str(micro)]
-    done = subprocess.run(words, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads((folder / "seen.json").read_text())
+SCRIPT = "eit.py"
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     "On the CPU."
-    return trained(tmp_path_factory.mktemp("cpu"), "cpu")
+    return trained(SCRIPT, tmp_path_factory.mktemp("cpu"), "cpu", 0)
 
 
 @pytest.mark.parametrize(("count", "micro", "programs"), [(1, 0, 3), (8, 0, 3), (8, 8, 4)])
@@ -38,7 +24,7 @@ def test_it_trains_like_plain_pytorch(plain, tmp_path, count, micro, programs):
     No operation is on the host, and no program is compiled twice: one of training (in parts: two),
     one of scoring, one that makes the model.
     """
-    seen = trained(tmp_path, "xla", count, micro)
+    seen = trained(SCRIPT, tmp_path, "xla", micro, count=count)
     assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-3)
     for name in ("cc", "rmse"):
         assert seen["scores"][name] == pytest.approx(plain["scores"][name], abs=2e-3)
