@@ -89,9 +89,12 @@ _PIECE = 64  # frames of a piece
 
 def firing_rates(spikes: Tensor, window: int) -> Tensor:
     "Shares of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
-    rows = spikes.flatten(1).T[None]  # [1,N,T]
-    found = F.avg_pool1d(F.pad(rows, (window - 1, 0)), window, 1)
-    return found[0].T.reshape(spikes.shape)
+    steps = len(spikes)
+    past = torch.cat([torch.zeros_like(spikes[:1]).expand(window - 1, *spikes.shape[1:]), spikes])
+    total = past[:steps]
+    for k in range(1, window):
+        total = total + past[k : k + steps]
+    return total / window
 
 
 class SpikingFrontend(nn.Module):
@@ -127,7 +130,7 @@ class SpikingFrontend(nn.Module):
             out: Tensor = conv(frames)
             return F.max_pool2d(out, wide) if pool else out
 
-        frames = x.flatten(0, 1)
+        frames = x.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         if not pool or x.shape[-1] * x.shape[-2] < _LARGE or not torch.is_grad_enabled():
             return piece(frames).unflatten(0, x.shape[:2])
         done = [
