@@ -95,7 +95,7 @@
 #
 # The first line looks at a set, the second one writes a simulated one in the layout of N-MNIST. Frames are counted once and kept beside the runs.
 #
-# **Times have a unit.** In the published code `--dt` divides each recording into a fixed number of parts, however long it lasts: a gesture of six seconds in 500 parts has parts of 12 ms, and `beta` 0.97 stands there for a memory of 0.4 seconds instead of 33 ms. Here `--dt 10ms` is 10 ms, and `beta` follows from `--tau 33ms`. A number without a unit is refused.
+# **Times have a unit.** In the published code `--dt` divides each recording into a fixed number of parts, however long it lasts: a gesture of six seconds in 500 parts has parts of 12 ms, and `beta` 0.97 stands there for a memory of 0.4 seconds instead of 33 ms. Here `--dt 10ms` is 10 ms, and `beta` follows from `--tau 60ms`. A number without a unit is refused.
 #
 # ## Training
 #
