@@ -89,12 +89,8 @@ def load_recordings(
     else:
         for name in wanted:
             count, seed = (config.recordings, config.seed) if name == "train" else _TEST
-            recordings, labels = (
-                simulate(count, seed, _camera(config)),
-                [i % 10 for i in range(count)],
-            )
-            how = _counting(config)
-            found[name] = frames_of(name, recordings, labels, how, "simulated N-MNIST")
+            made, labels = simulate(count, seed, _camera(config)), [i % 10 for i in range(count)]
+            found[name] = frames_of(name, made, labels, _counting(config), "simulated N-MNIST")
     if "val" in names:
         whole = found["train"]
         held = hold_out(whole.labels, config.val_fraction, config.seed)

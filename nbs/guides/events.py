@@ -120,7 +120,11 @@
 # nohup mshnet train --task events --dataset-dir data/NMNIST &
 # ```
 #
-# The third line is for an Apple chip, the last one for a machine that you leave. Weight decay leaves `A_log` and `D` alone, as the published code means to and does not. The last epoch counts, or with `--choose val` the best one on recordings held out of the training list; the published code takes the best one on the test list. Published weights load: `--weight-path checkpoint_best.pth`.
+# The third line is for an Apple chip, the last one for a machine that you leave. Weight decay leaves `A_log` and `D` alone, as the published code means to and does not. The last epoch counts, or with `--choose val` the best one on recordings held out of the training list; the published code takes the best one on the test list. Published weights load. They record no settings, so `--preset` names their network:
+#
+# ```bash
+# mshnet test --task events --preset paper --weight-path checkpoint_best.pth --dataset-dir data/NMNIST
+# ```
 #
 # ## When the session ends
 #

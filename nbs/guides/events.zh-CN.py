@@ -120,7 +120,11 @@
 # nohup mshnet train --task events --dataset-dir data/NMNIST &
 # ```
 #
-# 第三行用于 Apple 芯片，最后一行用于你要离开的机器。权重衰减不作用于 `A_log` 和 `D`，已发布的代码本想如此却没有做到。以最后一个 epoch 为准，或用 `--choose val` 取在训练列表中留出的录制上最好的一个；已发布的代码取测试列表上最好的一个。已发布的权重可以加载：`--weight-path checkpoint_best.pth`。
+# 第三行用于 Apple 芯片，最后一行用于你要离开的机器。权重衰减不作用于 `A_log` 和 `D`，已发布的代码本想如此却没有做到。以最后一个 epoch 为准，或用 `--choose val` 取在训练列表中留出的录制上最好的一个；已发布的代码取测试列表上最好的一个。已发布的权重可以加载。它们不记录设置，因此由 `--preset` 指明网络：
+#
+# ```bash
+# mshnet test --task events --preset paper --weight-path checkpoint_best.pth --dataset-dir data/NMNIST
+# ```
 #
 # ## 会话结束时
 #
