@@ -85,7 +85,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     ),
     "test": (
         "score weights on the test list",
-        ["task", *_READING, *_DEVICE, *_SCORING, *_CAMERA],
+        ["task", "preset", *_READING, *_DEVICE, *_SCORING, *_CAMERA],
     ),
     "predict": (
         "find targets in images and videos: masks, tables, pictures with the detections marked",
@@ -310,8 +310,8 @@ def make_parser(
                     metavar="X",
                     help=f"the same as --{name} {value}",
                 )
-        presets = f"presets: {', '.join(settings.presets)}; " if command == "train" else ""
-        sub.epilog = presets + _EPILOGS.get(command, "")
+        presets = f"presets: {', '.join(settings.presets)}" if "preset" in names else ""
+        sub.epilog = "; ".join(filter(None, [presets, _EPILOGS.get(command)]))
     return parser
 
 
