@@ -13,9 +13,10 @@ from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.run import load
 from mshnet.signs.clips import simulated_clips, write_clips
-from mshnet.signs.reading import open_weights, place_glosses, read_files
+from mshnet.signs.reading import place_glosses, read_files
 from mshnet.signs.signing import Signs
 from mshnet.signs.signs_config import SignsConfig
+from mshnet.task import trained_task
 from mshnet.train import NotFinite, train
 
 TINY = {"network": "tracks", "preset": "", "signs": 4, "sentences": 32, "hidden": 32}
@@ -129,7 +130,7 @@ def test_batches_have_few_lengths():
 
 def test_a_reading_does_not_depend_on_its_batch(run):
     "Nor on the padding."
-    task, model = open_weights(run.folder)
+    task, model = trained_task(run.folder, run.config)
     data = task.splits(["test"])["test"]
     with torch.no_grad():
         whole = task.predict(model.eval(), task.batch(data, list(range(6)), None), "full")
@@ -162,7 +163,7 @@ def test_weights_of_another_vocabulary(run, tmp_path):
     other = {"signs": 6, "weight_path": str(run.folder), "output_dir": str(tmp_path / "run")}
     with pytest.raises(UserError, match="vocabulary of another set than the 6 of this one"):
         train(tiny(**other))
-    task, model = open_weights(run.folder)
+    task, model = trained_task(run.folder, run.config)
     data = simulated_clips("test", [("HELLO", "YOU")] * 4, 2, 0, video=False)
     with pytest.raises(UserError, match="vocabulary of another set: 4 glosses such as SIGN-AA"):
         task.take_words(model, data)
