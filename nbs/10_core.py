@@ -625,6 +625,10 @@ def configure(
         read = settings_class(task_of({**read, **flags}, {})).from_file(read)
     by_hand = {**_translate(read), **flags}
     of_run = settings_of(run or _resumed(by_hand))
+    if run and of_run and flags.get("preset"):
+        del by_hand["preset"]
+        text = "preset is not used: these weights lie in a run, whose settings count; write the "
+        warnings.warn(text + "settings that shall be others, such as batch_size", stacklevel=2)
     kind = settings_class(task_of(by_hand, of_run))
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
     if not flags and by_hand.keys() >= recorded:  # a run's config.json: as it is

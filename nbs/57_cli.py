@@ -79,7 +79,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     ),
     "test": (
         "score weights on the test list",
-        [*_SCORING, *_READING, *_DEVICE, "on_bad_image"],
+        [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
     ),
     "predict": (
         "find targets in images and videos: masks, tables, pictures with the detections marked",
@@ -303,8 +303,8 @@ def make_parser(
                     metavar="X",
                     help=f"the same as --{name} {value}",
                 )
-        presets = f"presets: {', '.join(settings.presets)}; " if command == "train" else ""
-        sub.epilog = presets + _EPILOGS.get(command, "")
+        presets = f"presets: {', '.join(settings.presets)}" if "preset" in names else ""
+        sub.epilog = "; ".join(filter(None, [presets, _EPILOGS.get(command)]))
     return parser
 
 
@@ -355,8 +355,8 @@ def parse(
     parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
-    if command == "predict":
-        written.setdefault("task", settings.model_fields["task"].default)
+    if command == "predict" and settings is not Config:
+        written["task"] = settings.model_fields["task"].default  # for `configure`
     if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]

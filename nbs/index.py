@@ -87,7 +87,7 @@
 # | `--task` | score | simple method |
 # |---|---|---|
 # | `eit`: [tomography](guides/eit.ipynb) | CC 0.817, 0.790 | ridge regression 0.759, 0.775 |
-# | `events`: [event cameras](guides/events.ipynb) | accuracy 0.937 | logistic regression 0.900 |
+# | `events`: [event cameras](guides/events.ipynb) | accuracy 0.977 | logistic regression 0.900 |
 # | `signs`: [sign language](guides/signs.ipynb) | WER 0.189 | time warping 0.247 |
 #
 # [More](guides/results.ipynb).

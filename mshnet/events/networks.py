@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 # %% ../../nbs/events/03_networks.ipynb #_float32
-SLOPE = 25.0  # of the surrogate gradient
+SLOPE = 25.0  # of the published surrogate gradient
 
 
 def _float32(x: Tensor) -> Any:  # a context
@@ -41,12 +41,12 @@ class _Neurons(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, current: Tensor, beta: float, weight: Tensor, bias: Tensor
+        ctx: Any, current: Tensor, beta: float, weight: Tensor, bias: Tensor, slope: float
     ) -> tuple[Tensor, Tensor]:
         "Spikes and membranes [T,N,C]."
         u = _run_neurons(current, beta, weight, bias)
         ctx.save_for_backward(u, weight)
-        ctx.beta = beta
+        ctx.beta, ctx.slope = beta, slope
         ctx.mark_non_differentiable(u)
         return (u > 1).to(u.dtype), u
 
@@ -57,12 +57,12 @@ class _Neurons(torch.autograd.Function):
         later = torch.zeros_like(u[0])  # gradient by the current of the step after this one
         found, by_weight = [later], torch.zeros_like(weight)
         for direct, membrane in zip(grads[0].unbind()[::-1], u.unbind()[::-1], strict=True):
-            slope = (1 + SLOPE * (membrane - 1).abs()).square().reciprocal()
+            slope = (1 + ctx.slope * (membrane - 1).abs()).square().reciprocal()
             by_weight = by_weight + later.T @ (membrane > 1).to(u.dtype)
             later = slope * (direct + later @ weight) + ctx.beta * later
             found.append(later)
         current = torch.stack(found[:0:-1])
-        return current, None, by_weight, current[1:].sum((0, 1))
+        return current, None, by_weight, current[1:].sum((0, 1)), None
 
 
 def spike(
@@ -70,6 +70,7 @@ def spike(
     beta: float,  # share of the membrane that is left after a step
     weight: Tensor | None = None,  # [C,C] from the spikes of the step before; None: no feedback
     bias: Tensor | None = None,  # [C]
+    slope: float = SLOPE,  # of the surrogate gradient
 ) -> tuple[Tensor, Tensor]:  # spikes 0 or 1, and membranes, which have no gradient
     "Leaky integrate-and-fire neurons over all steps; float32."
     count = current.shape[-1]
@@ -77,7 +78,7 @@ def spike(
     bias = current.new_zeros(count) if bias is None else bias
     with _float32(current):
         if torch.is_grad_enabled():
-            spikes, u = _Neurons.apply(current.float(), beta, weight.float(), bias.float())
+            spikes, u = _Neurons.apply(current.float(), beta, weight.float(), bias.float(), slope)
             return spikes, u
         u = _run_neurons(current.float(), beta, weight.float(), bias.float())
         return (u > 1).to(u.dtype), u
@@ -89,17 +90,22 @@ _PIECE = 64  # frames of a piece
 
 def firing_rates(spikes: Tensor, window: int) -> Tensor:
     "Shares of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
-    rows = spikes.flatten(1).T[None]  # [1,N,T]
-    found = F.avg_pool1d(F.pad(rows, (window - 1, 0)), window, 1)
-    return found[0].T.reshape(spikes.shape)
+    steps = len(spikes)
+    past = torch.cat([torch.zeros_like(spikes[:1]).expand(window - 1, *spikes.shape[1:]), spikes])
+    total = past[:steps]
+    for k in range(1, window):
+        total = total + past[k : k + steps]
+    return total / window
 
 
 class SpikingFrontend(nn.Module):
     "Three spiking convolutions: [T,B,channels,H,W] -> spikes of each layer."
 
-    def __init__(self, channels: int, widths: Sequence[int], beta: float) -> None:
+    def __init__(
+        self, channels: int, widths: Sequence[int], beta: float, slope: float = SLOPE
+    ) -> None:
         super().__init__()
-        self.beta = beta
+        self.beta, self.slope = beta, slope
         for i, (before, width) in enumerate(pairwise((channels, *widths)), 1):
             self.add_module(f"conv{i}", nn.Conv2d(before, width, 3, padding=1))
         for i, width in enumerate(widths, 1):
@@ -113,7 +119,8 @@ class SpikingFrontend(nn.Module):
             current = self._current(conv, x, pool=i < 3)
             t, b, c, h, w = current.shape
             flat = current.movedim(2, 4).reshape(t, b * h * w, c)
-            made = spike(flat, self.beta, feedback.weight[:, :, 0, 0], feedback.bias)
+            weight, bias = feedback.weight[:, :, 0, 0], feedback.bias
+            made = spike(flat, self.beta, weight, bias, self.slope)
             spikes, u = (v.view(t, b, h, w, c).movedim(4, 2) for v in made)
             found.append((spikes, u))
             x = spikes
@@ -127,7 +134,7 @@ class SpikingFrontend(nn.Module):
             out: Tensor = conv(frames)
             return F.max_pool2d(out, wide) if pool else out
 
-        frames = x.flatten(0, 1)
+        frames = x.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         if not pool or x.shape[-1] * x.shape[-2] < _LARGE or not torch.is_grad_enabled():
             return piece(frames).unflatten(0, x.shape[:2])
         done = [
@@ -272,6 +279,7 @@ class MambaSpike(nn.Module):
         beta: float = 0.97,
         rate_window: int = 5,  # steps
         pool: int = 0,  # side of the grid of rates; 0: all pixels
+        slope: float = SLOPE,  # of the surrogate gradient
     ) -> None:
         super().__init__()
         channels, high, wide = shape
@@ -282,7 +290,7 @@ class MambaSpike(nn.Module):
                              "divisor of both, or 0")  # fmt: skip
         self.rate_window = rate_window
         count = features * (pool * pool or high * wide)
-        self.spiking_frontend = SpikingFrontend(channels, (width, width, features), beta)
+        self.spiking_frontend = SpikingFrontend(channels, (width, width, features), beta, slope)
         self.input_proj = nn.Linear(count, d_model)
         self.mamba_blocks = nn.ModuleList([MambaBlock(d_model) for _ in range(layers)])
         self.norm, self.classifier = nn.LayerNorm(d_model), nn.Linear(d_model, classes)

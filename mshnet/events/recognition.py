@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,12 +86,8 @@ def load_recordings(
     else:
         for name in wanted:
             count, seed = (config.recordings, config.seed) if name == "train" else _TEST
-            recordings, labels = (
-                simulate(count, seed, _camera(config)),
-                [i % 10 for i in range(count)],
-            )
-            how = _counting(config)
-            found[name] = frames_of(name, recordings, labels, how, "simulated N-MNIST")
+            made, labels = simulate(count, seed, _camera(config)), [i % 10 for i in range(count)]
+            found[name] = frames_of(name, made, labels, _counting(config), "simulated N-MNIST")
     if "val" in names:
         whole = found["train"]
         held = hold_out(whole.labels, config.val_fraction, config.seed)
@@ -108,15 +104,24 @@ class EventBatch(NamedTuple):
     row: Tensor  # [B] index of the sample; -1: filler
 
 
-def _shifted(frames: np.ndarray, dx: int, dy: int) -> np.ndarray:  # [T,P,H,W]
-    "Frames moved by whole pixels; what leaves is lost. Sound has one column, which stays."
+def _moved(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: float) -> np.ndarray:
+    "Frames [T,P,H,W] moved by whole pixels and warped smoothly, at random; what leaves is lost."
     high, wide = frames.shape[-2:]
-    dx = dx if wide > 1 else 0
-    moved = np.zeros_like(frames)
-    to_y, to_x = (slice(max(d, 0), n + min(d, 0)) for d, n in ((dy, high), (dx, wide)))
-    of_y, of_x = (slice(max(-d, 0), n + min(-d, 0)) for d, n in ((dy, high), (dx, wide)))
-    moved[..., to_y, to_x] = frames[..., of_y, of_x]
-    return moved
+    move, matrix = rng.integers(-shift, shift + 1, 2), np.eye(2) + rng.uniform(-warp, warp, (2, 2))
+    bend = rng.normal(0, warp * high / 7, (2, 5, 5))  # pixels
+    if wide == 1:  # sound has one column, which stays
+        move[1], matrix[1], bend[1] = 0, (0, 1), 0
+    middle = np.array([high - 1, wide - 1])[:, None, None] / 2
+    place = np.indices((high, wide)) - middle + _grid(high) @ bend @ _grid(wide).T
+    y, x = np.rint(np.tensordot(matrix, place, 1) + middle - move[:, None, None]).astype(int)
+    inside = (y >= 0) & (y < high) & (x >= 0) & (x < wide)
+    return frames[..., y.clip(0, high - 1), x.clip(0, wide - 1)] * inside
+
+
+@lru_cache
+def _grid(count: int) -> np.ndarray:  # [count,5]
+    "Weights by which values at five places become values at all pixels, linearly."
+    return np.stack([np.interp(np.linspace(0, 4, count), range(5), one) for one in np.eye(5)], 1)
 
 # %% ../../nbs/events/04_recognition.ipynb #Events
 class Events(Task):
@@ -133,11 +138,13 @@ class Events(Task):
 
     def batch(self, data: Frames, rows: list[int], epoch: int | None) -> EventBatch:
         "The frames of these recordings; moved at random in training."
-        at, most = [max(row, 0) for row in rows], self.config.shift
+        at, c = [max(row, 0) for row in rows], self.config
         frames = [data.frames(row) for row in at]
-        if epoch is not None and most:
-            moves = [self.rng(row, epoch).integers(-most, most + 1, 2).tolist() for row in rows]
-            frames = [_shifted(f, *move) for f, move in zip(frames, moves, strict=True)]
+        if epoch is not None and (c.shift or c.warp):
+            frames = [
+                _moved(some, self.rng(row, epoch), c.shift, c.warp)
+                for row, some in zip(rows, frames, strict=True)
+            ]
         labels = torch.tensor([data.labels[row] for row in at])
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
@@ -150,7 +157,7 @@ class Events(Task):
     def _network(self) -> nn.Module:
         "The network; UserError for sizes that do not fit each other."
         c = self.config
-        sizes = (c.width, c.features, c.d_model, c.layers, c.beta, c.rate_window, c.pool)
+        sizes = (c.width, c.features, c.d_model, c.layers, c.beta, c.rate_window, c.pool, c.slope)
         with as_user_error():
             return MambaSpike(c.shape, c.classes, *sizes)
 
@@ -235,7 +242,8 @@ class Events(Task):
 def _described(data: Frames, names: Sequence[str]) -> str:  # two lines
     "What a part holds."
     count = np.bincount(data.labels, minlength=len(names))
-    events = data.counts[data.rows[:100]].sum((1, 2, 3, 4), dtype=np.int64)
+    some = data.rows[:: -(-len(data) // 100)]  # a list is often sorted by class
+    events = data.counts[some].sum((1, 2, 3, 4), dtype=np.int64)
     return (
         f"{data.name}: {counted(len(data), 'recording')} of {data.source}, {data.skipped} skipped, "
         f"about {np.median(events):.0f} events each\n  "

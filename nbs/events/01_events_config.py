@@ -64,6 +64,13 @@ class _RecordingFields(BaseModel):
     shift: int = Field(
         default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
     )
+    warp: float = Field(
+        default=0.16,
+        ge=0,
+        le=0.5,
+        description="share by which a training recording is stretched and slanted, at most; it is "
+        "turned and bent as much",
+    )
     recordings: int = Field(
         default=1000,
         ge=20,
@@ -87,7 +94,7 @@ class _RecordingFields(BaseModel):
 
 
 # %% [markdown]
-# The second group is the network. A neuron forgets with the time constant `tau`: in a bin of width dt the share beta = exp(-dt / tau) of its membrane is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is derived, and bins of another width leave the neurons what they are.
+# The second group is the network. A neuron forgets with the time constant `tau`: in a bin of width dt the share beta = exp(-dt / tau) of its membrane is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is derived, and bins of another width leave the neurons what they are. The defaults remember longer (60 ms) and learn with a gentler slope of the surrogate gradient than the published 25.
 
 # %%
 #| export
@@ -95,7 +102,7 @@ class _NetworkFields(BaseModel):
     "Recipe settings of the network."
 
     tau: str = Field(
-        default="33ms",
+        default="60ms",
         pattern=_TIME,
         description="a time with its unit, such as 33ms: the time constant of the neurons",
     )
@@ -108,6 +115,13 @@ class _NetworkFields(BaseModel):
         ge=0,
         le=64,
         description="side of the grid to which the third layer is averaged; 0: all of its pixels",
+    )
+    slope: float = Field(
+        default=2.0,
+        gt=0,
+        le=1000,
+        description="slope of the surrogate gradient; a smaller one lets neurons learn that are "
+        "further from their threshold",
     )
     rate_window: int = Field(
         default=5, ge=1, le=1000, description="bins over which firing rates are taken"
@@ -131,6 +145,8 @@ _PUBLISHED: dict[str, Any] = {
     "tau": "32.8ms",
     "denoise": "10ms",
     "shift": 0,
+    "warp": 0.0,
+    "slope": 25.0,
     "width": 32,
     "pool": 0,
     "lr": 1e-3,
@@ -180,7 +196,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         description="arithmetic of the model; the scan of the Mamba blocks is always in fp32; "
         "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
     )
-    epochs: int = Field(default=13, ge=1, le=1_000_000, description="passes over the training data")
+    epochs: int = Field(default=20, ge=1, le=1_000_000, description="passes over the training data")
     lr: float = Field(default=0.003, gt=0, le=10, description="learning rate")
     ema: float = Field(
         default=0.0,

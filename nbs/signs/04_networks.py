@@ -330,7 +330,7 @@ class NormLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         "[...,before] -> [...,classes]"
-        # Not F.normalize: torch_xla 2.9 hashes its norm by more than its value, which costs a program
+        # Not F.normalize: torch_xla 2.9 hashes its norm by more than its value: a program more
         length = (self.weight.square().sum(0) + 1e-24).sqrt()
         return self.scale * (x @ (self.weight / length))
 

@@ -111,7 +111,7 @@ def _find_clips(inputs: Sequence[str], video: bool, size: int) -> Clips:
 
     files = find_inputs(inputs, fits, what)
     if wrong := [file for file in files if not fits(file)]:
-        raise UserError(f"{wrong[0]}: these weights read a {what}, and this is none")
+        raise UserError(f"{wrong[0]}: these weights read a {what}, and there is none")
     clips = [clip for file in files for clip in _clips_of(file, video) if clip.frames]
     return Clips("predict", "files", tuple(clips), size if video else 0)
 

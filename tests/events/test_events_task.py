@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from mshnet.cli import main
 from mshnet.core import configure
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.recognition import Events, load_recordings, wilson
-from mshnet.events.recordings import bin_bytes
+from mshnet.events.recordings import Frames, bin_bytes
 from mshnet.events.simulator import Camera, simulate
 from mshnet.run import Folder, load
 from mshnet.task import make_task, trained_task
@@ -159,7 +160,7 @@ def test_weight_decay_is_kept_off_time_constants():
 
 def test_training_recordings_are_moved_and_test_recordings_are_not():
     "By at most `shift` pixels, another way in every epoch, the same way in every repetition."
-    task = Events(tiny(shift=3))
+    task = Events(tiny(shift=3, warp=0.0))
     data = load_recordings(task.config, ["train"])["train"]
     plain = task.batch(data, [1, 2], None).frames
     assert torch.equal(plain[0], torch.from_numpy(data.frames(1)))
@@ -171,6 +172,21 @@ def test_training_recordings_are_moved_and_test_recordings_are_not():
     inner = plain[0, :, :, 6:28, 6:28]
     fits = [torch.equal(wide[0, :, :, 6 + y : 28 + y, 6 + x : 28 + x], inner) for y, x in shifts]
     assert sum(fits) == 1
+
+
+def test_training_recordings_are_warped():
+    "In another way in each epoch; no number of events appears that was not there."
+    task = Events(tiny(shift=0, warp=0.2))
+    counts = np.zeros((1, 2, 2, 35, 35), np.uint8)
+    counts[..., 16:19, 16:19], counts[..., 16:19, 26:29] = 1, 2
+    data = Frames("train", "set", counts, np.arange(1), [0], ["a"], "")
+    found = [task.batch(data, [0], epoch).frames[0, 0, 0] for epoch in (*range(20), 0)]
+    assert torch.equal(found[0], found[-1])
+    for value, column, most in ((1, 17, 4), (2, 27, 8)):  # further from the middle, it moves more
+        places = np.array([np.argwhere(frame.numpy() == value).mean(0) for frame in found])
+        assert len(np.unique(places, axis=0)) > 10 and np.abs(places - (17, column)).max() < most
+    sound = replace(data, counts=counts[..., 17:18])
+    assert set(task.batch(sound, [0], 0).frames.unique().tolist()) == {0, 1}
 
 
 def test_the_interval_is_wilsons():
@@ -314,6 +330,11 @@ def test_data_are_described_and_written(tmp_path, capsys):
     assert main(["data", "--task", "events", folder]) == 0
     said = capsys.readouterr().out
     assert "train: 20 recordings of set, 0 skipped" in said and "0 20, 1 20" in said
+    counts = np.repeat([3, 7], [100, 200]).astype(np.uint8).reshape(-1, 1, 1, 1, 1)
+    data = Frames("train", "set", counts, np.arange(300), [0] * 300, [""] * 300, "")
+    task = Events(tiny())
+    task.splits = lambda: {"train": data}
+    assert "about 7 events each" in task.describe_data()[0]  # not those of the first class
     config = tiny(dataset_dir=folder, epochs=1, output_dir=str(tmp_path / "runs/run"))
     found = train(config)
     assert found.scores["protocol"]["data"] == "set"

@@ -66,6 +66,20 @@ def test_published_files_load(tmp_path):
         load_weights(again, tmp_path / "other.pth")
 
 
+def test_a_preset_names_the_network_of_published_weights(run, tmp_path, capsys):
+    "They record no settings; a run has its own, and then the preset has no effect."
+    simple = "test --task events --device cpu --batch-size 50"
+    state = Events(EventsConfig(preset="quick")).model().state_dict()
+    torch.save(state, tmp_path / "published.pth")
+    assert not main(f"{simple} --preset quick --weight-path {tmp_path}/published.pth".split())
+    assert "how they were chosen: not known" in capsys.readouterr().out
+    assert main(f"{simple} --weight-path {tmp_path}/published.pth".split()) == 2
+    assert main(f"{simple} --preset quik --weight-path {tmp_path}/published.pth".split()) == 2
+    assert "did you mean 'quick'?" in capsys.readouterr().err
+    assert not main(f"{simple} --preset quick --weight-path {run.folder}".split())
+    assert "preset is not used" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 16, 17, 300])
 def test_the_scan_is_the_loop(steps):
     "Values and gradients, for every number of steps, squares or not."

@@ -147,7 +147,7 @@ def test_test_and_predict(run, tmp_path, capsys):
     head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
     tracks = simulated_clips("test", 6, 4, 0, video=False).read(0)
     np.savetxt(tmp_path / "one.csv", tracks, delimiter=",", header=head, comments="")
-    words = ["predict", "--task", "signs", "--decoder", "greedy", "--device", "cpu"]
+    words = ["predict", "--decoder", "greedy", "--num-workers", "0", "--device", "cpu"]
     words += ["--weight-path", str(run.folder)]
     out = ["--output-dir", str(tmp_path / "out"), str(tmp_path / "one.csv")]
     assert main([*words, *out]) == 0
