@@ -40,14 +40,13 @@ from .core import FIRST_DEFAULTS, Config, UserError, shown
 from .data import Split
 from .detection import Detection, normalise
 from .device import Device, check_batch, device_for, hold_memory, open_device
-from .evaluate import trained_model
 from .files import write_json
 from .model import MSHNet
 from .places import run_folder
 from .run import Folder, State, environment
 from .session import duration, working
 from .show import Picture, even_steps
-from .task import Origin, predictions, score_split
+from .task import Origin, predictions, score_split, trained_model
 from .train import Job, beginning, judge_split, train_epoch
 
 # %% ../nbs/55_bench.ipynb #Options

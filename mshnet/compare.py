@@ -28,7 +28,7 @@ from scipy.stats import t as student
 
 from .core import Config, UserError, one_line, settings_class, settings_from
 from .data import splits
-from .files import cannot_be_written, write_atomic
+from .files import make_folder, write_atomic
 from .metrics import fraction
 from .run import Folder
 from mshnet.show import (
@@ -673,8 +673,7 @@ def keep_comparison(
             raise UserError(f"output={str(place)!r}: only detections are drawn; write FILE.md")
         if place.suffix == ".png":
             return [str(save_picture(draw(comparison), place).path)]
-        with cannot_be_written(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         write_atomic(place, _FORMATS[place.suffix](comparison))
         return [str(place)]
     written = []

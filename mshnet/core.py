@@ -219,6 +219,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
     first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
+    flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
 
     task: str = Field(default="detect", description="what is trained")
 
@@ -434,6 +435,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
     first_look: ClassVar[str] = "quick"
     synthetic_name: ClassVar[str] = "scenes"
+    flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "rule", "scenes"]}
 
     task: Literal["detect"] = Field(default="detect", description="what is trained")
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from .core import Config, UserError, counted, one_line, read_text, resolve
+from .core import Config, UserError, counted, one_line, read_text
 from .fetch import find_dataset
 from .files import free_memory, prefetch, write_atomic
 from .metrics import objects
@@ -798,9 +798,6 @@ def report(
     config: Config,
 ) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
     "Counts, sizes, modes and target areas of a data set, and every problem in it."
-    if config.task != "detect":
-        described: tuple[str, bool] = resolve("mshnet.task:make_task")(config).describe_data()
-        return described
     parts, findings = load(config)
     lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
     lines += [line for split in parts.values() for line in _describe(split)]

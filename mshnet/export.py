@@ -36,14 +36,14 @@ from mshnet.core import (
 )
 from .cpu import use_plain_passes
 from .detection import MEAN, STD, fuse_bn, normalise
-from .evaluate import Detector, Trained, expect_bytes, logits_of, trained_model
+from .evaluate import Detector, expect_bytes, logits_of
 from .files import cannot_be_written, write_atomic, write_json
 from .model import MSHNet, expect_size
 from .places import installed
 from .run import Folder
 from .scenes import scene
 from .session import working
-from .task import Origin, Program, make_task
+from .task import Origin, Program, Trained, make_task, trained_model
 from .weights import checksum, reinstall, weights_file
 
 # %% ../nbs/52_export.ipynb #_InferenceModel

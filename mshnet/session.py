@@ -24,7 +24,7 @@ import torch
 
 from .core import UserError, did_you_mean, shown
 from .fetch import _names_beside
-from .files import cannot_be_written, copy_file, locked
+from .files import cannot_be_written, copy_file, locked, make_folder
 from mshnet.places import (
     Place,
     disk_errors,
@@ -132,8 +132,7 @@ def profiled(
     if not folder or (path / "trace.json").exists() or not first_process():
         yield lambda: None
         return
-    with cannot_be_written(path):  # an error now, not in the fifth step
-        path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)  # an error now, not in the fifth step
 
     def write(found: torch.profiler.profile) -> None:
         found.export_chrome_trace(str(path / "trace.json"))

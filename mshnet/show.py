@@ -31,7 +31,7 @@ from .augment import collate, resize_square
 from .core import TASKS, Config, Settings, UserError, read_json, settings_from, settings_of
 from .data import Split, splits
 from .evaluate import Detector
-from .files import cannot_be_written, write_atomic
+from .files import make_folder, write_atomic
 from .metrics import MATCH, objects
 from .run import Folder
 from .task import make_task
@@ -89,8 +89,7 @@ def save_picture(
 ) -> Picture:
     "Write a picture; UserError if the file cannot be written."
     data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
-    with cannot_be_written(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_atomic(path, data)
     return Picture(path)
 

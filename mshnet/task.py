@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['Task', 'Program', 'Data', 'digits', 'make_task', 'epoch_order', 'train_batches', 'score_batches', 'predictions',
            'count_predictions', 'score_split', 'Values', 'Origin', 'Evaluation', 'protocol', 'chosen_by', 'origin_of',
-           'learning_rate']
+           'Trained', 'trained_model', 'trained_task', 'learning_rate']
 
 # %% ../nbs/36_task.ipynb #c-import-hashlib
 import hashlib
 import math
+import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -21,7 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .core import TASKS, Settings, UserError, resolve, settings_class
+from mshnet.core import (
+    TASKS,
+    Settings,
+    UserError,
+    as_user_error,
+    resolve,
+    settings_class,
+    settings_from,
+)
 from mshnet.device import (
     Device,
     explained,
@@ -34,6 +43,7 @@ from mshnet.device import (
 from .files import prefetch, write_json
 from .places import installed
 from .session import bar
+from .weights import PRETRAINED, load_weights, read_file, weights_file
 
 # %% ../nbs/36_task.ipynb #_usual_decay
 def _usual_decay(task: Any, step: int) -> float:
@@ -82,7 +92,6 @@ class Task:
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
     predict_files: Callable[..., Any] = _predict_no_files  # for `mshnet predict`
     program: Callable[..., "Program | None"] = _no_program  # for `mshnet export`
-    options: tuple[str, ...] = ()  # flags of `mshnet predict` that only this task has
 
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
@@ -392,6 +401,72 @@ def origin_of(checkpoint: dict[str, Any]) -> Origin:
     config, data = checkpoint["config"], checkpoint["data"]
     chosen = chosen_by(config, checkpoint["best"])
     return Origin(chosen, int(config["seed"]), data.get("training list"))
+
+# %% ../nbs/36_task.ipynb #Trained
+@dataclass(frozen=True)
+class Trained:
+    "A model with weights from a file, and the file's record of them."
+
+    model: nn.Module  # on the CPU
+    phase: str  # the phase it was trained to
+    origin: Origin
+    task: str = "detect"  # of TASKS
+    record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
+    threshold: float = 0.5  # of the probability, for detections
+
+
+def trained_model(
+    path: str | os.PathLike[str],  # a run, its folder or checkpoint, or published weights
+    config: Settings | None = None,  # for weights that record none
+) -> Trained:
+    "A model with weights from a file; UserError if the file holds none, or they do not fit."
+    path = weights_file(path, config.task if config else "detect")
+    with as_user_error():
+        content = read_file(path)
+    if not isinstance(content, dict) or not content.get("best"):
+        origin = Origin(f"weights {path.name}; how they were chosen: not known")
+        config = config or settings_class("detect")()
+        return Trained(_fitted(config, content, path), "full", origin, config.task)
+    try:
+        record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
+        record["data"] = content.get("data", {})  # exported weights of before have none
+        origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
+        if record["epoch"] != record["best"]["epoch"]:
+            chosen = f"epoch {record['epoch']}, named by its file {path.name}"
+            origin = replace(origin, chosen=chosen)
+        task = record["config"].get("task", "detect")
+        made = settings_from(record["config"]) if task in TASKS else None
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"{path}: holds weights, but its record of them is damaged; use another file"
+        ) from None
+    model = _fitted(made or settings_class(task)(), content, path)
+    return Trained(model, str(record["phase"]), origin, task, record, threshold)
+
+
+def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
+    "The model of these settings with the weights of a file; UserError if they do not fit."
+    model: nn.Module = make_task(config).model()
+    with as_user_error():
+        load_weights(model, path, content)
+    return model
+
+
+def trained_task(
+    weights: str | os.PathLike[str],  # a run, its folder, a file; empty: the pretrained ones
+    usual: Settings,  # of the task that is asked for; used for weights that record none
+    **changed: Any,  # settings that differ from those of the training
+) -> tuple[Any, Any]:
+    "The task that weights were trained for, and their model; UserError for another task."
+    if not weights and not weights_file(PRETRAINED, usual.task).is_file():
+        raise UserError(
+            "weight_path is empty: name the weights of a run, such as runs/NAME/best.pt"
+        )
+    trained = trained_model(weights or PRETRAINED, usual)
+    if trained.task != usual.task:
+        raise UserError(f"{weights}: weights of task {trained.task}, not of task {usual.task}")
+    config = settings_from(trained.record["config"]) if trained.record else usual
+    return make_task(config.model_copy(update=changed)), trained.model
 
 # %% ../nbs/36_task.ipynb #learning_rate
 def learning_rate(

@@ -17,14 +17,17 @@ from mshnet.core import read_record
 # %%
 #| export
 import contextlib
+import csv
 import errno
+import glob
 import hashlib
 import inspect
+import io
 import json
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -120,6 +123,27 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
+def write_table(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    "Write a table as a CSV file in one step."
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_atomic(path, text.getvalue())
+
+
+def write_arrays(path: Path, **arrays: Any) -> None:
+    "Write numpy arrays as an npz file in one step."
+    import numpy as np  # imported here: `mshnet --help` needs none
+
+    with cannot_be_written(path), replacing(path) as file:
+        np.savez(file, **arrays)
+
+
+def make_folder(path: Path) -> None:
+    "Make a folder and those above it, where they are missing; UserError if that fails."
+    with cannot_be_written(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 @contextlib.contextmanager
 def cannot_be_written(path: Path) -> Iterator[None]:
     "Turn the system's error (a full disk, a read-only folder) into a UserError."
@@ -145,6 +169,8 @@ with tempfile.TemporaryDirectory() as tmp:
     write_atomic(path, "new", previous=old)
     test_eq((path.read_text(), read_record(old)), ("new", {"state": "running"}))
     test_eq(len(list(Path(tmp).iterdir())), 2)
+    write_table(path, [["name", "count"], ["a,b", 1]])
+    test_eq(path.read_text(), 'name,count\n"a,b",1\n')
 
 # %% [markdown]
 # ## Copies
@@ -216,6 +242,49 @@ with tempfile.TemporaryDirectory() as tmp:
     with expect_fail(ChangedMeanwhile, contains="old is being written to"):
         copy_file(old, new, write=growing)
     test_eq((new.read_text(), len(list(Path(tmp).iterdir()))), ("epoch 1", 2))
+
+
+# %% [markdown]
+# ## Files that a user names
+#
+# A word of the command line is a file, a folder, or a pattern such as `"day/*.npz"`. A file that is named is taken whatever it is called; of a folder we take what fits. A folder may fit itself: a video can be a folder of pictures.
+
+# %%
+#| export
+def find_inputs(
+    inputs: Sequence[str | Path],
+    fits: Callable[[Path], object],  # whether a path in a folder is one of those wanted
+    what: str,  # is wanted, such as "recording (.bin)"
+    recursive: bool = False,  # also the folders below
+) -> list[Path]:
+    "The files that are named, and those of named folders; UserError if there are none."
+    found: list[Path] = []
+    for text in map(str, inputs):
+        path = Path(text).expanduser()
+        named = [str(path)] if path.exists() else glob.glob(str(path), recursive=True)
+        there: list[Path] = []
+        for one in map(Path, sorted(named)):
+            if one.is_dir() and not fits(one):
+                there += [p for p in sorted(one.glob("**/*" if recursive else "*")) if fits(p)]
+            else:
+                there.append(one)
+        if not there:
+            raise UserError(f"{text}: no {what} is there")
+        found += there
+    if not found:
+        raise UserError(f"no input: name a {what}, or a folder")
+    return found
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    for name in ("b.npz", "a.npz", "notes.txt"):
+        (Path(tmp) / name).touch()
+    inputs = [tmp, f"{tmp}/*.txt"]
+    found = find_inputs(inputs, lambda path: path.suffix == ".npz", "table (npz)")
+    test_eq([path.name for path in found], ["a.npz", "b.npz", "notes.txt"])
+    with expect_fail(UserError, contains="no table (npz) is there"):
+        find_inputs([f"{tmp}/*.csv"], Path.is_file, "table (npz)")
 
 
 # %% [markdown]

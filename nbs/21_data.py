@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from mshnet.core import Config, UserError, counted, one_line, read_text, resolve
+from mshnet.core import Config, UserError, counted, one_line, read_text
 from mshnet.fetch import find_dataset
 from mshnet.files import free_memory, prefetch, write_atomic
 from mshnet.metrics import objects
@@ -1038,9 +1038,6 @@ def report(
     config: Config,
 ) -> tuple[str, bool]:  # text of several lines; whether the data can be trained on
     "Counts, sizes, modes and target areas of a data set, and every problem in it."
-    if config.task != "detect":
-        described: tuple[str, bool] = resolve("mshnet.task:make_task")(config).describe_data()
-        return described
     parts, findings = load(config)
     lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
     lines += [line for split in parts.values() for line in _describe(split)]

@@ -33,7 +33,7 @@ import torch
 
 from mshnet.core import UserError, did_you_mean, shown
 from mshnet.fetch import _names_beside
-from mshnet.files import cannot_be_written, copy_file, locked
+from mshnet.files import cannot_be_written, copy_file, locked, make_folder
 from mshnet.places import (
     Place,
     disk_errors,
@@ -186,8 +186,7 @@ def profiled(
     if not folder or (path / "trace.json").exists() or not first_process():
         yield lambda: None
         return
-    with cannot_be_written(path):  # an error now, not in the fifth step
-        path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)  # an error now, not in the fifth step
 
     def write(found: torch.profiler.profile) -> None:
         found.export_chrome_trace(str(path / "trace.json"))

@@ -8,7 +8,9 @@
 
 # %%
 #| hide
-from fastcore.test import test_close, test_eq
+import tempfile
+
+from fastcore.test import expect_fail, test_close, test_eq
 
 from mshnet.core import Config
 from mshnet.device import open_device
@@ -17,9 +19,10 @@ from mshnet.device import open_device
 #| export
 import hashlib
 import math
+import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -28,7 +31,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import TASKS, Settings, UserError, resolve, settings_class
+from mshnet.core import (
+    TASKS,
+    Settings,
+    UserError,
+    as_user_error,
+    resolve,
+    settings_class,
+    settings_from,
+)
 from mshnet.device import (
     Device,
     explained,
@@ -41,6 +52,7 @@ from mshnet.device import (
 from mshnet.files import prefetch, write_json
 from mshnet.places import installed
 from mshnet.session import bar
+from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 
 # %% [markdown]
@@ -100,7 +112,6 @@ class Task:
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
     predict_files: Callable[..., Any] = _predict_no_files  # for `mshnet predict`
     program: Callable[..., "Program | None"] = _no_program  # for `mshnet export`
-    options: tuple[str, ...] = ()  # flags of `mshnet predict` that only this task has
 
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
@@ -540,6 +551,84 @@ past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "i
 origin = origin_of({**past, "data": {"training list": "0123456789ab"}})
 test_eq(origin.chosen, chosen_by(past["config"], past["best"]))
 task.evaluate(model, test, device, "full", origin).protocol
+
+
+# %% [markdown]
+# ## A file of weights
+#
+# Our checkpoints record their task, their network, their epoch, and how that epoch was chosen. The protocol of a score repeats all of it, because a score whose epoch was chosen on the test list means less. Published weights record nothing; we take them as those of the task that is asked for, trained to the end.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Trained:
+    "A model with weights from a file, and the file's record of them."
+
+    model: nn.Module  # on the CPU
+    phase: str  # the phase it was trained to
+    origin: Origin
+    task: str = "detect"  # of TASKS
+    record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
+    threshold: float = 0.5  # of the probability, for detections
+
+
+def trained_model(
+    path: str | os.PathLike[str],  # a run, its folder or checkpoint, or published weights
+    config: Settings | None = None,  # for weights that record none
+) -> Trained:
+    "A model with weights from a file; UserError if the file holds none, or they do not fit."
+    path = weights_file(path, config.task if config else "detect")
+    with as_user_error():
+        content = read_file(path)
+    if not isinstance(content, dict) or not content.get("best"):
+        origin = Origin(f"weights {path.name}; how they were chosen: not known")
+        config = config or settings_class("detect")()
+        return Trained(_fitted(config, content, path), "full", origin, config.task)
+    try:
+        record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
+        record["data"] = content.get("data", {})  # exported weights of before have none
+        origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
+        if record["epoch"] != record["best"]["epoch"]:
+            chosen = f"epoch {record['epoch']}, named by its file {path.name}"
+            origin = replace(origin, chosen=chosen)
+        task = record["config"].get("task", "detect")
+        made = settings_from(record["config"]) if task in TASKS else None
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"{path}: holds weights, but its record of them is damaged; use another file"
+        ) from None
+    model = _fitted(made or settings_class(task)(), content, path)
+    return Trained(model, str(record["phase"]), origin, task, record, threshold)
+
+
+def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
+    "The model of these settings with the weights of a file; UserError if they do not fit."
+    model: nn.Module = make_task(config).model()
+    with as_user_error():
+        load_weights(model, path, content)
+    return model
+
+
+def trained_task(
+    weights: str | os.PathLike[str],  # a run, its folder, a file; empty: the pretrained ones
+    usual: Settings,  # of the task that is asked for; used for weights that record none
+    **changed: Any,  # settings that differ from those of the training
+) -> tuple[Any, Any]:
+    "The task that weights were trained for, and their model; UserError for another task."
+    if not weights and not weights_file(PRETRAINED, usual.task).is_file():
+        raise UserError(
+            "weight_path is empty: name the weights of a run, such as runs/NAME/best.pt"
+        )
+    trained = trained_model(weights or PRETRAINED, usual)
+    if trained.task != usual.task:
+        raise UserError(f"{weights}: weights of task {trained.task}, not of task {usual.task}")
+    config = settings_from(trained.record["config"]) if trained.record else usual
+    return make_task(config.model_copy(update=changed)), trained.model
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="none.pt"):
+    trained_task(f"{tmp}/none.pt", Config())
 
 
 # %% [markdown]

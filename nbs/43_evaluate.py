@@ -17,7 +17,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 import copy
 import os
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,82 +26,25 @@ import torch
 from torch import Tensor, nn
 
 from mshnet.core import (
-    TASKS,
     Config,
     Settings,
     UserError,
-    as_user_error,
     configure,
     resolve,
-    settings_class,
-    settings_from,
 )
 from mshnet.cpu import use_cpu_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device
 from mshnet.places import program_folder
-from mshnet.task import Evaluation, Origin, make_task, origin_of
-from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
+from mshnet.task import Evaluation, Trained, make_task, trained_model
+from mshnet.weights import PRETRAINED, weights_file
 
 
 # %% [markdown]
-# A file of weights serves two purposes. `evaluate` scores it on a test list, and a `Detector` gives the probability of target of each pixel of an image. Both begin with the same question: what is in the file?
-#
-# ## A file of weights
-#
-# Our checkpoints record their task, their network, their epoch, and how that epoch was chosen. The protocol of a score repeats all of it, because a score whose epoch was chosen on the test list means less. Published weights record nothing; we take them as MSHNet, trained to the end.
+# A file of weights serves two purposes. `evaluate` scores it on a test list, and a `Detector` gives the probability of target of each pixel of an image. Both begin with the same question: what is in the file? `trained_model` of the task's page answers it.
 
 # %%
 #| export
-@dataclass(frozen=True)
-class Trained:
-    "A model with weights from a file, and the file's record of them."
-
-    model: nn.Module  # on the CPU
-    phase: str  # the phase it was trained to
-    origin: Origin
-    task: str = "detect"  # of TASKS
-    record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
-    threshold: float = 0.5  # of the probability, for detections
-
-
-def trained_model(
-    path: str | os.PathLike[str],  # a run, its folder or checkpoint, or published weights
-    config: Settings | None = None,  # for weights that record none
-) -> Trained:
-    "A model with weights from a file; UserError if the file holds none, or they do not fit."
-    path = weights_file(path, config.task if config else "detect")
-    with as_user_error():
-        content = read_file(path)
-    if not isinstance(content, dict) or not content.get("best"):
-        origin = Origin(f"weights {path.name}; how they were chosen: not known")
-        config = config or Config()
-        return Trained(_fitted(config, content, path), "full", origin, config.task)
-    try:
-        record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
-        record["data"] = content.get("data", {})  # exported weights of before have none
-        origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
-        if record["epoch"] != record["best"]["epoch"]:
-            chosen = f"epoch {record['epoch']}, named by its file {path.name}"
-            origin = replace(origin, chosen=chosen)
-        task = record["config"].get("task", "detect")
-        made = settings_from(record["config"]) if task in TASKS else None
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
-        raise UserError(
-            f"{path}: holds weights, but its record of them is damaged; use another file"
-        ) from None
-    model = _fitted(made or settings_class(task)(), content, path)
-    return Trained(model, str(record["phase"]), origin, task, record, threshold)
-
-
-def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
-    "The model of these settings with the weights of a file; UserError if they do not fit."
-    model: nn.Module = make_task(config).model()
-    with as_user_error():
-        load_weights(model, path, content)
-    return model
-
-
 def load(
     weights: str | os.PathLike[str],  # a run, its folder, a file, or "pretrained"
 ) -> nn.Module:

@@ -35,7 +35,7 @@ from mshnet.augment import collate, resize_square
 from mshnet.core import TASKS, Config, Settings, UserError, read_json, settings_from, settings_of
 from mshnet.data import Split, splits
 from mshnet.evaluate import Detector
-from mshnet.files import cannot_be_written, write_atomic
+from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import MATCH, objects
 from mshnet.run import Folder
 from mshnet.task import make_task
@@ -117,8 +117,7 @@ def save_picture(
 ) -> Picture:
     "Write a picture; UserError if the file cannot be written."
     data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
-    with cannot_be_written(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_atomic(path, data)
     return Picture(path)
 

@@ -44,14 +44,14 @@ from mshnet.core import (
 )
 from mshnet.cpu import use_plain_passes
 from mshnet.detection import MEAN, STD, fuse_bn, normalise
-from mshnet.evaluate import Detector, Trained, expect_bytes, logits_of, trained_model
+from mshnet.evaluate import Detector, expect_bytes, logits_of
 from mshnet.files import cannot_be_written, write_atomic, write_json
 from mshnet.model import MSHNet, expect_size
 from mshnet.places import installed
 from mshnet.run import Folder
 from mshnet.scenes import scene
 from mshnet.session import working
-from mshnet.task import Origin, Program, make_task
+from mshnet.task import Origin, Program, Trained, make_task, trained_model
 from mshnet.weights import checksum, reinstall, weights_file
 
 

@@ -33,7 +33,7 @@ from scipy.stats import t as student
 
 from mshnet.core import Config, UserError, one_line, settings_class, settings_from
 from mshnet.data import splits
-from mshnet.files import cannot_be_written, write_atomic
+from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import fraction
 from mshnet.run import Folder
 from mshnet.show import (
@@ -881,8 +881,7 @@ def keep_comparison(
             raise UserError(f"output={str(place)!r}: only detections are drawn; write FILE.md")
         if place.suffix == ".png":
             return [str(save_picture(draw(comparison), place).path)]
-        with cannot_be_written(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         write_atomic(place, _FORMATS[place.suffix](comparison))
         return [str(place)]
     written = []

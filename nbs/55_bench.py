@@ -43,14 +43,13 @@ from mshnet.core import FIRST_DEFAULTS, Config, UserError, shown
 from mshnet.data import Split
 from mshnet.detection import Detection, normalise
 from mshnet.device import Device, check_batch, device_for, hold_memory, open_device
-from mshnet.evaluate import trained_model
 from mshnet.files import write_json
 from mshnet.model import MSHNet
 from mshnet.places import run_folder
 from mshnet.run import Folder, State, environment
 from mshnet.session import duration, working
 from mshnet.show import Picture, even_steps
-from mshnet.task import Origin, predictions, score_split
+from mshnet.task import Origin, predictions, score_split, trained_model
 from mshnet.train import Job, beginning, judge_split, train_epoch
 
 # %% [markdown]

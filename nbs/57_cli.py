@@ -54,19 +54,13 @@ from mshnet.places import first_process
 #
 # ## Commands
 #
-# Each command takes the flags that have a meaning for it and that its task has. `train` takes all.
+# Each command takes the flags that have a meaning for it. `train` takes all settings; to those of the other commands a task adds its own (`Settings.flags`).
 
 # %%
 #| export
 _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
-_SCORING = ["weight_path", "output_dir", "base_size", "batch_size", "rule", "num_workers"]
-_SCORING += ["scenes", "on_bad_image", "data", "tanks", "sampling_steps", "samples"]
-_CAMERA = ["dataset", "noise", "hot_pixels", "time_jitter"]
-_SIGNING = ["decoder", "beam_width", "bigram_weight"]
-_SCORING += [*_SIGNING, "max_frames"]
-_PREDICTING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
-_PREDICTING += ["device", "precision", "samples", "sampling_steps", *_SIGNING]
+_SCORING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
 _LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
@@ -85,18 +79,15 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     ),
     "test": (
         "score weights on the test list",
-        ["task", "preset", *_READING, *_DEVICE, *_SCORING, *_CAMERA],
+        [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
     ),
     "predict": (
         "find targets in images and videos: masks, tables, pictures with the detections marked",
-        _PREDICTING,
+        [*_SCORING, "device", "precision"],
     ),
     "data": (
         "report what a data set holds and what is wrong with it",
-        [
-            *("task", *_READING, "seed", "data", "tanks", "gains", *_CAMERA, "recordings"),
-            *("signs", "sentences", "on_bad_image"),
-        ],
+        ["task", *_READING, "seed", "on_bad_image"],
     ),
     "doctor": (
         "check this machine, and report what is wrong and what to do about it",
@@ -274,8 +265,10 @@ def _add_setting(parser: argparse._ActionsContainer, name: str, settings: type[S
 
 def flags_of(command: str, settings: type[Settings]) -> list[str]:
     "The settings of a task that are flags of a command."
-    known = list(settings.model_fields)
-    return known if command == "train" else [n for n in COMMANDS[command][1] if n in known]
+    if command == "train":
+        return list(settings.model_fields)
+    names = dict.fromkeys([*COMMANDS[command][1], *settings.flags.get(command, ())])
+    return [name for name in names if name in settings.model_fields]
 
 
 def make_parser(
@@ -337,6 +330,9 @@ def _settings_of_words(words: Sequence[str]) -> type[Settings]:
     asked = parser.parse_known_args(words)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
     run = newest(asked.resume) or (asked.weight_path if "test" in words[:1] else "")
+    if "predict" in words[:1] and "task" not in written:  # the weights may lie in a run
+        task = settings_of(asked.weight_path).get("task")
+        return settings_class(task if task in TASKS else "detect")
     return settings_class(task_of(written, settings_of(run)))
 
 
@@ -359,6 +355,8 @@ def parse(
     parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
+    if command == "predict" and settings is not Config:
+        written["task"] = settings.model_fields["task"].default  # for `configure`
     if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
@@ -472,24 +470,22 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
-    names = ("output_dir", "device", "precision", "batch_size", "num_workers")
+    names, task = ("output_dir", "device", "precision", "batch_size"), str(config.task)
     settings = {name: getattr(config, name) for name in names}
-    task: str = config.task
-    if task == "detect" and config.weight_path:  # of the run that they lie in
-        task = settings_of(config.weight_path).get("task", task)
-        task = task if task in TASKS else config.task
     try:
         if task == "detect":
+            settings["num_workers"] = config.num_workers
             summary = predict_files(config.weight_path, inputs, **settings, **how)
     except OtherTask as error:
         task = error.task
+        del settings["num_workers"]
     if task != "detect":
+        if how:
+            raise UserError(f"--{next(iter(how)).replace('_', '-')} means nothing to task {task}")
         other = make_task(settings_class(task)())
-        if wrong := [name for name in how if name not in other.options]:
-            raise UserError(f"--{wrong[0].replace('_', '-')} means nothing to task {task}")
-        written = config.model_fields_set & set(other.options)
-        how |= {name: getattr(config, name) for name in written}
-        summary = other.predict_files(config.weight_path, inputs, **settings, **how)
+        own = config.model_fields_set.intersection(other.config.flags.get("predict", ()))
+        settings |= {name: getattr(config, name) for name in own}
+        summary = other.predict_files(config.weight_path, inputs, **settings)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 

@@ -116,6 +116,11 @@ _PUBLISHED: dict[str, Any] = {
 class EitConfig(Settings, _DiffusionFields, _TankFields):
     "The settings of tomography; `configure` joins them from presets, files and flags."
 
+    flags: ClassVar[dict[str, list[str]]] = {
+        "test": ["data", "tanks", "noise", "sampling_steps", "samples"],
+        "predict": ["samples", "sampling_steps"],
+        "data": ["data", "tanks", "noise", "gains"],
+    }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
         "quick": {"tanks": 256, "epochs": 4, "width": 32, "eval_every": 4},

@@ -6,8 +6,7 @@
 __all__ = ['SCORES', 'Linear', 'ridge', 'jacobian', 'inside', 'gauss_newton', 'tikhonov', 'yardsticks', 'score_images',
            'calibration', 'write_tanks']
 
-# %% ../../nbs/eit/03_yardsticks.ipynb #c-import-io
-import io
+# %% ../../nbs/eit/03_yardsticks.ipynb #c-import-math
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -45,7 +44,7 @@ from mshnet.eit.tanks import (
     resize_images,
     simulated_tanks,
 )
-from ..files import cannot_be_written, write_atomic, write_json
+from ..files import cannot_be_written, write_arrays, write_json
 from ..session import bar
 
 # %% ../../nbs/eit/03_yardsticks.ipynb #Linear
@@ -266,6 +265,4 @@ def _write_files(files: list[Path], seed: int, **how: Any) -> None:
     classical = tikhonov(voltages, stats, _SIZE), gauss_newton(voltages, stats, _SIZE)
     for file, ys, *pictures in zip(files, voltages, images, *classical, strict=True):
         names = ("xs", "TR", "xs_gn")
-        content = io.BytesIO()
-        np.savez(content, ys=ys[:, None], **dict(zip(names, pictures, strict=True)))
-        write_atomic(file, content.getvalue())
+        write_arrays(file, ys=ys[:, None], **dict(zip(names, pictures, strict=True)))

@@ -20,7 +20,8 @@ from torch import Tensor
 from ..core import read_json, resolve
 from .events_config import EventsConfig
 from .networks import Seen
-from ..files import cannot_be_written, write_atomic
+from ..files import write_atomic
+from ..task import trained_task
 
 # %% ../../nbs/events/05_pictures.ipynb #draw_raster
 _MOST = 80  # neurons of a layer in a raster
@@ -51,9 +52,6 @@ def draw_raster(
     return figure
 
 # %% ../../nbs/events/05_pictures.ipynb #draw_evidence
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")  # Okabe and Ito
-
-
 def draw_evidence(
     evidence: Tensor,  # [T,classes] logits
     names: Sequence[str],  # of the classes
@@ -75,7 +73,7 @@ def _plot_evidence(
     order = np.argsort(-share[-1], kind="stable").tolist()
     axis.plot(times, share, color="0.8", linewidth=1)
     shown = [i for i in order if i in order[:5] or names[i] == truth]
-    for i, color in zip(shown, _COLORS, strict=False):
+    for i, color in zip(shown, resolve("mshnet.show:COLORS"), strict=False):
         true = names[i] == truth
         label = f"{names[i]} (true)" if true else names[i]
         axis.plot(times, share[:, i], color=color, linewidth=2.5 if true else 1.5, label=label)
@@ -175,7 +173,7 @@ def draw_run(
     most: int = 3,  # recordings
 ) -> None:
     "Draw recordings of the test list, and the confusions of a finished run."
-    task, model = resolve("mshnet.events.recognition:open_weights")(weights, config)
+    task, model = trained_task(weights, config)
     save, names = resolve("mshnet.show:save_picture"), config.class_names
     details = read_json(Path(weights) / "details.json") if Path(weights).is_dir() else None
     details = details if isinstance(details, dict) else {}
@@ -193,8 +191,7 @@ def draw_run(
         save(draw_raster(frames, seen, config.bin_ms), folder / f"{name}-raster.png")
         if row == rows[0]:
             film = animate(frames, seen, names, config.bin_ms)
-            with cannot_be_written(folder):
-                write_atomic(folder / f"{name}.gif", film)
+            write_atomic(folder / f"{name}.gif", film)
         middle = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
         left.imshow(_event_panel(middle.numpy()))
         left.set_title(f"{name}, five bins", size=9)

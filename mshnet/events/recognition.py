@@ -4,12 +4,9 @@
 
 # %% auto #0
 __all__ = ['load_recordings', 'EventBatch', 'Events', 'wilson', 'EventScores', 'EventEvaluation', 'EventTally', 'EventSummary',
-           'open_weights', 'predict_recordings']
+           'predict_recordings']
 
-# %% ../../nbs/events/04_recognition.ipynb #c-import-csv
-import csv
-import glob
-import io
+# %% ../../nbs/events/04_recognition.ipynb #c-import-math
 import math
 import time
 import warnings
@@ -24,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import UserError, as_user_error, counted, resolve, settings_from
+from ..core import UserError, as_user_error, counted, resolve
 from ..device import Device, OneProcess, infer, make_optimizer, open_device, parts_of
 from .events_config import EventsConfig, milliseconds
 from .networks import MambaSpike
@@ -39,7 +36,7 @@ from mshnet.events.recordings import (
     read_recording,
 )
 from .simulator import Camera, simulate, write_recordings
-from ..files import cannot_be_written, write_atomic, write_json
+from ..files import find_inputs, make_folder, write_arrays, write_json, write_table
 from ..places import run_folder
 from mshnet.task import (
     Evaluation,
@@ -50,8 +47,8 @@ from mshnet.task import (
     predictions,
     protocol,
     score_split,
+    trained_task,
 )
-from ..weights import load_weights, read_file, weights_file
 
 # %% ../../nbs/events/04_recognition.ipynb #_counting
 _TEST = (200, 2**31 + 1)  # simulated test recordings, and their seed
@@ -235,7 +232,6 @@ class Events(Task):
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "EventSummary":
         "Recognise recordings in files; see `predict_recordings`."
-        how.pop("num_workers", None)
         return predict_recordings(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
@@ -384,45 +380,6 @@ class EventSummary:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         return f"{counted(self.recordings, 'recording')}{skipped}"
 
-
-def open_weights(
-    weights: str | Path,  # a file, or a run
-    usual: EventsConfig,  # for weights that record no settings of ours, such as published ones
-) -> tuple[Events, nn.Module]:
-    "The task that weights were trained for, and the network with them; UserError if they misfit."
-    if not str(weights):
-        raise UserError(
-            "weight_path is empty: name the weights of a run, such as runs/NAME/best.pt"
-        )
-    path = weights_file(weights, "events")
-    with as_user_error():
-        content = read_file(path)
-    ours = isinstance(content, dict) and content.get("best")
-    config = settings_from(content["config"]) if ours else usual
-    if config.task != "events":
-        raise UserError(f"{path}: weights of task {config.task} recognise no recording")
-    task = Events(config)
-    model = task.model()
-    with as_user_error():
-        load_weights(model, path, content)
-    return task, model
-
-
-def _files(inputs: Sequence[str | Path]) -> list[Path]:
-    "The recordings that these words name; UserError if there are none."
-    found: list[Path] = []
-    for text in map(str, inputs):
-        path = Path(text).expanduser()
-        inside = [p for p in sorted(path.rglob("*")) if p.suffix in _SUFFIXES]
-        there = inside if path.is_dir() else [path] if path.exists() else []
-        there = there or [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
-        if not there or (path.is_dir() and not inside):
-            raise UserError(f"{text}: no recording ({', '.join(_SUFFIXES)}) is there")
-        found += there
-    if not found:
-        raise UserError("predict: name a recording, or a folder of recordings")
-    return found
-
 # %% ../../nbs/events/04_recognition.ipynb #_read_some
 _AT_ONCE = 256  # recordings that are read before they are predicted
 _DRAWN = 20  # recordings whose evidence is drawn
@@ -468,7 +425,9 @@ def predict_recordings(
     batch_size: int = 32,  # no result depends on it
 ) -> EventSummary:
     "Recognise recordings, and write recordings.csv, recordings.json and evidence.npz."
-    files, (task, model) = _files(inputs), open_weights(weights, EventsConfig())
+    what = f"recording ({', '.join(_SUFFIXES)})"
+    files = find_inputs(inputs, lambda path: path.suffix.lower() in _SUFFIXES, what, recursive=True)
+    task, model = trained_task(weights, EventsConfig())
     folder = Path(output_dir or Path("predictions") / (Path(weights).name or "events"))
     on = open_device(device, precision)
     model = on.to_device(model)
@@ -496,18 +455,12 @@ def _write_answers(
     folder: Path, rows: list[dict[str, Any]], curves: Tensor, config: EventsConfig
 ) -> None:
     "Write the table in two forms, the curves, and pictures of the first."
-    with cannot_be_written(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    text, buffer = io.StringIO(), io.BytesIO()
-    table = csv.DictWriter(text, rows[0], lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_atomic(folder / "recordings.csv", text.getvalue())
+    make_folder(folder)
+    write_table(folder / "recordings.csv", [rows[0], *(row.values() for row in rows)])
     write_json(folder / "recordings.json", rows)
     arrays = {"files": np.array([row["file"] for row in rows]), "probability": curves.numpy()}
     arrays |= {"classes": np.array(config.class_names), "bin_ms": np.array(config.bin_ms)}
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    write_atomic(folder / "evidence.npz", buffer.getvalue())
+    write_arrays(folder / "evidence.npz", **arrays)
     for i, curve in enumerate(curves[:_DRAWN]):
         figure = resolve(_DRAW)(curve.log(), config.class_names, config.bin_ms)
         resolve(_SAVE)(figure, folder / f"{i:02}_{Path(rows[i]['file']).stem}.png")

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import UserError
 from .recordings import Entry, Recording, bin_bytes, read_recording
-from ..files import cannot_be_written, write_atomic
+from ..files import make_folder, write_atomic
 
 # %% ../../nbs/events/02_simulator.ipynb #_spline
 SIDE = 34  # pixels of the simulated sensor
@@ -170,8 +170,7 @@ def write_recordings(
             file = folder / part / str(i % 10) / f"{i + 1:05}.bin"
             if file.exists():
                 continue
-            with cannot_be_written(file):
-                file.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(file.parent)
             write_atomic(file, bin_bytes(recording), durable=False)
             written += 1
     return written

@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from ..core import UserError, counted, first_line, read_text, resolve
-from ..files import write_atomic
+from ..files import make_folder, write_table
 from .glosses import Vocabulary, split_glosses
 from ..task import digits
 
@@ -345,16 +345,16 @@ def real_sentences(folder: Path, name: str, signs: int) -> list[tuple[str, ...]]
 def write_clips(folder: Path, part: Clips) -> int:  # files written
     "Write a part in CE-CSL's layout: a table of labels, and a folder of jpg for each clip."
     name, written = PARTS[part.name], 0
-    lines = ["Number,Translator,Chinese Sentences,Gloss,Note"]
+    rows = [["Number", "Translator", "Chinese Sentences", "Gloss", "Note"]]
     for i, clip in enumerate(part.clips):
-        lines.append(f"{clip.name},{clip.signer},,{'/'.join(clip.glosses)},simulated")
+        rows.append([clip.name, clip.signer, "", "/".join(clip.glosses), "simulated"])
         target = folder / "video" / name / clip.signer / clip.name
         target.mkdir(parents=True, exist_ok=True)
         for number, frame in enumerate(part.read(i)):
             Image.fromarray(frame).save(target / f"{number:05d}.jpg", quality=95)
             written += 1
-    (folder / "label").mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "label" / f"{name}.csv", "\n".join(lines) + "\n")
+    make_folder(folder / "label")
+    write_table(folder / "label" / f"{name}.csv", rows)
     return written + 1
 
 # %% ../../nbs/signs/03_clips.ipynb #load_clips

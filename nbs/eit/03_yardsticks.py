@@ -15,7 +15,6 @@ from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
-import io
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +52,7 @@ from mshnet.eit.tanks import (
     resize_images,
     simulated_tanks,
 )
-from mshnet.files import cannot_be_written, write_atomic, write_json
+from mshnet.files import cannot_be_written, write_arrays, write_json
 from mshnet.session import bar
 
 
@@ -399,9 +398,7 @@ def _write_files(files: list[Path], seed: int, **how: Any) -> None:
     classical = tikhonov(voltages, stats, _SIZE), gauss_newton(voltages, stats, _SIZE)
     for file, ys, *pictures in zip(files, voltages, images, *classical, strict=True):
         names = ("xs", "TR", "xs_gn")
-        content = io.BytesIO()
-        np.savez(content, ys=ys[:, None], **dict(zip(names, pictures, strict=True)))
-        write_atomic(file, content.getvalue())
+        write_arrays(file, ys=ys[:, None], **dict(zip(names, pictures, strict=True)))
 
 
 # %%

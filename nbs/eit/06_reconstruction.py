@@ -16,8 +16,6 @@ from mshnet.core import configure
 
 # %%
 #| export
-import glob
-import io
 import math
 import warnings
 from collections.abc import Sequence
@@ -31,7 +29,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mshnet.core import UserError, as_user_error, counted, resolve, settings_from
+from mshnet.core import as_user_error, counted, resolve
 from mshnet.device import Device, OneProcess, open_device
 from mshnet.eit.diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
 from mshnet.eit.eit_config import EitConfig
@@ -39,9 +37,17 @@ from mshnet.eit.networks import DiT, Guided, UNet
 from mshnet.eit.tank import WAYS, tank_map
 from mshnet.eit.tanks import Stats, describe_folder, load_tanks, read_measurements
 from mshnet.eit.yardsticks import calibration, score_images, write_tanks, yardsticks
-from mshnet.files import cannot_be_written, write_atomic
-from mshnet.task import Evaluation, Origin, Task, Values, predictions, protocol, score_split
-from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
+from mshnet.files import find_inputs, make_folder, write_arrays, write_table
+from mshnet.task import (
+    Evaluation,
+    Origin,
+    Task,
+    Values,
+    predictions,
+    protocol,
+    score_split,
+    trained_task,
+)
 
 
 # %% [markdown]
@@ -107,7 +113,6 @@ class Eit(Task):
     "Electrical impedance tomography."
 
     better = ("cc", 1)
-    options = ("samples", "sampling_steps")
 
     def __init__(self, config: EitConfig) -> None:
         super().__init__(config)
@@ -200,7 +205,6 @@ class Eit(Task):
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "EitSummary":
         "Reconstruct measurements in files; see `predict_tanks`."
-        how.pop("num_workers", None)
         return predict_tanks(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
@@ -375,6 +379,9 @@ class _Alone:
         return self.voltages[index], torch.zeros(self.size, self.size)
 
 
+_SUFFIXES = (".npz", ".csv", ".txt")
+
+
 @dataclass(frozen=True)
 class EitSummary:
     "What a prediction wrote."
@@ -389,25 +396,6 @@ class EitSummary:
         return f"{counted(self.tanks, 'tank')} of {counted(self.files, 'file')}"
 
 
-def open_weights(
-    weights: str | Path,  # a file, a run, or empty: the pretrained ones
-    usual: EitConfig,  # for weights that record no settings, such as published ones
-) -> tuple[Eit, nn.Module]:
-    "The task that weights were trained for, and the network with them; UserError if they misfit."
-    path = weights_file(weights or PRETRAINED, "eit")
-    with as_user_error():
-        content = read_file(path)
-    recorded = content.get("config") if isinstance(content, dict) else None
-    config = settings_from(recorded) if recorded else usual
-    if config.task != "eit":
-        raise UserError(f"{path}: weights of task {config.task} reconstruct no tank")
-    task = Eit(config)
-    model = task.model()
-    with as_user_error():
-        load_weights(model, path, content)
-    return task, model
-
-
 def predict_tanks(
     weights: str | Path,  # a file, a run, or empty: the pretrained ones
     inputs: Sequence[str | Path],  # npz, csv or txt files, folders of them, globs
@@ -419,21 +407,21 @@ def predict_tanks(
     sampling_steps: int = 0,  # from noise to a picture; 0: as the weights were scored
 ) -> EitSummary:
     "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
-    files = _measured_files(inputs)
+    what = "file of 208 voltages (npz, csv or txt)"
+    files = find_inputs(inputs, lambda path: path.suffix.lower() in _SUFFIXES, what)
     read = [read_measurements(file) for file in files]
-    task, model = open_weights(weights, EitConfig())
     drawn_as = {"samples": samples, "sampling_steps": sampling_steps}
-    config = task.config.model_copy(update={k: v for k, v in drawn_as.items() if v})
+    changed = {name: value for name, value in drawn_as.items() if value}
+    task, model = trained_task(weights, EitConfig(), **changed)
     folder = Path(output_dir or Path("predictions") / (Path(weights).name or "pretrained-eit"))
     on = open_device(device, precision)
     model, found = on.to_device(model), dict[str, Tensor]()
-    with cannot_be_written(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for file, part in zip(files, read, strict=True):
         if part.note:
             warnings.warn(part.note, stacklevel=2)
         size = min(batch_size, len(part.names))
-        one = Eit(config.model_copy(update={"batch_size": -(-size // on.world) * on.world}))
+        one = Eit(task.config.model_copy(update={"batch_size": -(-size // on.world) * on.world}))
         data = _Alone(part.voltages, part.names, task.config.size)
         drawn = torch.cat([x for x, _ in predictions(one, model, data, on, "full")])
         for name, pictures in zip(part.names, drawn, strict=False):  # without filler
@@ -444,35 +432,17 @@ def predict_tanks(
     return EitSummary(folder, len(files), len(found))
 
 
-def _measured_files(inputs: Sequence[str | Path]) -> list[Path]:
-    "The files of measurements that these words name; UserError if there are none."
-    found: list[Path] = []
-    for text in map(str, inputs):
-        path = Path(text).expanduser()
-        inside = [p for p in sorted(path.glob("*")) if p.suffix in (".npz", ".csv", ".txt")]
-        there = inside if path.is_dir() else [path] if path.exists() else []
-        there = there or [Path(name) for name in sorted(glob.glob(str(path)))]
-        if not there or (path.is_dir() and not inside):
-            raise UserError(f"{text}: no file of voltages (npz, csv or txt) is there")
-        found += there
-    if not found:
-        raise UserError("predict: name a file of 208 voltages (npz, csv or txt), or a folder")
-    return found
-
-
 def _write_tables(folder: Path, found: dict[str, Tensor]) -> None:
     "Write tanks.npz (names, mean, spread) and tanks.csv."
     pictures = torch.stack(list(found.values()))
-    spread = pictures.std(1, correction=0)
-    buffer, mean = io.BytesIO(), pictures.mean(1)
-    np.savez(buffer, names=np.array(list(found)), mean=mean.numpy(), spread=spread.numpy())
-    write_atomic(folder / "tanks.npz", buffer.getvalue())
-    lines = ["name,least,most,share_resistive,share_conductive,mean_spread"]
-    for name, image, width in zip(found, mean, spread, strict=True):
+    arrays = {"mean": pictures.mean(1), "spread": pictures.std(1, correction=0)}
+    write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
+    rows = [["name", "least", "most", "share_resistive", "share_conductive", "mean_spread"]]
+    for name, image, width in zip(found, *arrays.values(), strict=True):
         shares = [(image < -0.5).float().mean(), (image > 0.5).float().mean()]
         values = [image.min(), image.max(), *shares, width.mean()]
-        lines.append(",".join([name, *(f"{float(value):.4f}" for value in values)]))
-    write_atomic(folder / "tanks.csv", "\n".join(lines) + "\n")
+        rows.append([name, *(f"{float(value):.4f}" for value in values)])
+    write_table(folder / "tanks.csv", rows)
 
 
 # %% [markdown]
@@ -509,7 +479,7 @@ def draw_tanks(
     most: int = 6,
 ) -> None:
     "Draw tanks of the test part: truth, classical reconstructions, mean and spread."
-    task, model = open_weights(weights, config)
+    task, model = trained_task(weights, config)
     data = load_tanks(config, ["test"])["test"]
     rows = np.unique(np.linspace(0, len(data) - 1, min(most, len(data))).astype(int)).tolist()
     batch = task.batch(data, rows, None)
@@ -528,13 +498,14 @@ def draw_tanks(
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    torch.save({"model": model.state_dict(), "config": config.model_dump()}, f"{tmp}/mine.pt")
+    content = {"model": model.state_dict(), "config": config.model_dump(), "phase": "full"}
+    content |= {"epoch": 0, "best": {"epoch": 0, "name": None}}
+    torch.save(content, f"{tmp}/mine.pt")
     np.savetxt(f"{tmp}/one.csv", parts["test"].voltages[:1], delimiter=",")
     summary: EitSummary = predict_tanks(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
     test_eq(str(summary), "1 tank of 1 file")
     print((summary.folder / "tanks.csv").read_text())
     draw_tanks(f"{tmp}/mine.pt", Path(tmp), config, most=1)
-    _, again = open_weights(f"{tmp}/mine.pt", config)
 picture, others = batch.image[0, 0], yardsticks(parts["test"].voltages[:1], parts["test"].stats, 16)
 draw_tank("one tank", drawn[0], {"truth": picture, "ridge": others["ridge"][0]})
 

@@ -164,9 +164,13 @@ def _gpu(batch_size: int) -> dict[str, Any]:
     return {"batch_size": batch_size, "precision": "auto", "lr": round(rate, 5)}
 
 
+_CAMERA = ["dataset", "noise", "hot_pixels", "time_jitter"]
+
+
 class EventsConfig(Settings, _NetworkFields, _RecordingFields):
     "The settings of event cameras; `configure` joins them from presets, files and flags."
 
+    flags: ClassVar[dict[str, list[str]]] = {"test": _CAMERA, "data": [*_CAMERA, "recordings"]}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
         "quick": {"recordings": 600, "epochs": 8, "width": 8, "pool": 4, "d_model": 32},

@@ -27,7 +27,7 @@ import numpy as np
 
 from mshnet.core import UserError
 from mshnet.events.recordings import Entry, Recording, bin_bytes, read_recording
-from mshnet.files import cannot_be_written, write_atomic
+from mshnet.files import make_folder, write_atomic
 
 # %% [markdown]
 # N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick turns of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor.
@@ -238,8 +238,7 @@ def write_recordings(
             file = folder / part / str(i % 10) / f"{i + 1:05}.bin"
             if file.exists():
                 continue
-            with cannot_be_written(file):
-                file.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(file.parent)
             write_atomic(file, bin_bytes(recording), durable=False)
             written += 1
     return written

@@ -18,9 +18,6 @@ from mshnet.task import score_split
 
 # %%
 #| export
-import csv
-import glob
-import io
 import math
 import time
 import warnings
@@ -35,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mshnet.core import UserError, as_user_error, counted, resolve, settings_from
+from mshnet.core import UserError, as_user_error, counted, resolve
 from mshnet.device import Device, OneProcess, infer, make_optimizer, open_device, parts_of
 from mshnet.events.events_config import EventsConfig, milliseconds
 from mshnet.events.networks import MambaSpike
@@ -50,7 +47,7 @@ from mshnet.events.recordings import (
     read_recording,
 )
 from mshnet.events.simulator import Camera, simulate, write_recordings
-from mshnet.files import cannot_be_written, write_atomic, write_json
+from mshnet.files import find_inputs, make_folder, write_arrays, write_json, write_table
 from mshnet.places import run_folder
 from mshnet.task import (
     Evaluation,
@@ -61,8 +58,8 @@ from mshnet.task import (
     predictions,
     protocol,
     score_split,
+    trained_task,
 )
-from mshnet.weights import load_weights, read_file, weights_file
 
 # %% [markdown]
 # ## The parts of a data set
@@ -263,7 +260,6 @@ class Events(Task):
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "EventSummary":
         "Recognise recordings in files; see `predict_recordings`."
-        how.pop("num_workers", None)
         return predict_recordings(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
@@ -453,45 +449,6 @@ class EventSummary:
         return f"{counted(self.recordings, 'recording')}{skipped}"
 
 
-def open_weights(
-    weights: str | Path,  # a file, or a run
-    usual: EventsConfig,  # for weights that record no settings of ours, such as published ones
-) -> tuple[Events, nn.Module]:
-    "The task that weights were trained for, and the network with them; UserError if they misfit."
-    if not str(weights):
-        raise UserError(
-            "weight_path is empty: name the weights of a run, such as runs/NAME/best.pt"
-        )
-    path = weights_file(weights, "events")
-    with as_user_error():
-        content = read_file(path)
-    ours = isinstance(content, dict) and content.get("best")
-    config = settings_from(content["config"]) if ours else usual
-    if config.task != "events":
-        raise UserError(f"{path}: weights of task {config.task} recognise no recording")
-    task = Events(config)
-    model = task.model()
-    with as_user_error():
-        load_weights(model, path, content)
-    return task, model
-
-
-def _files(inputs: Sequence[str | Path]) -> list[Path]:
-    "The recordings that these words name; UserError if there are none."
-    found: list[Path] = []
-    for text in map(str, inputs):
-        path = Path(text).expanduser()
-        inside = [p for p in sorted(path.rglob("*")) if p.suffix in _SUFFIXES]
-        there = inside if path.is_dir() else [path] if path.exists() else []
-        there = there or [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
-        if not there or (path.is_dir() and not inside):
-            raise UserError(f"{text}: no recording ({', '.join(_SUFFIXES)}) is there")
-        found += there
-    if not found:
-        raise UserError("predict: name a recording, or a folder of recordings")
-    return found
-
-
 # %%
 #| export
 _AT_ONCE = 256  # recordings that are read before they are predicted
@@ -538,7 +495,9 @@ def predict_recordings(
     batch_size: int = 32,  # no result depends on it
 ) -> EventSummary:
     "Recognise recordings, and write recordings.csv, recordings.json and evidence.npz."
-    files, (task, model) = _files(inputs), open_weights(weights, EventsConfig())
+    what = f"recording ({', '.join(_SUFFIXES)})"
+    files = find_inputs(inputs, lambda path: path.suffix.lower() in _SUFFIXES, what, recursive=True)
+    task, model = trained_task(weights, EventsConfig())
     folder = Path(output_dir or Path("predictions") / (Path(weights).name or "events"))
     on = open_device(device, precision)
     model = on.to_device(model)
@@ -566,18 +525,12 @@ def _write_answers(
     folder: Path, rows: list[dict[str, Any]], curves: Tensor, config: EventsConfig
 ) -> None:
     "Write the table in two forms, the curves, and pictures of the first."
-    with cannot_be_written(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    text, buffer = io.StringIO(), io.BytesIO()
-    table = csv.DictWriter(text, rows[0], lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_atomic(folder / "recordings.csv", text.getvalue())
+    make_folder(folder)
+    write_table(folder / "recordings.csv", [rows[0], *(row.values() for row in rows)])
     write_json(folder / "recordings.json", rows)
     arrays = {"files": np.array([row["file"] for row in rows]), "probability": curves.numpy()}
     arrays |= {"classes": np.array(config.class_names), "bin_ms": np.array(config.bin_ms)}
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    write_atomic(folder / "evidence.npz", buffer.getvalue())
+    write_arrays(folder / "evidence.npz", **arrays)
     for i, curve in enumerate(curves[:_DRAWN]):
         figure = resolve(_DRAW)(curve.log(), config.class_names, config.bin_ms)
         resolve(_SAVE)(figure, folder / f"{i:02}_{Path(rows[i]['file']).stem}.png")
@@ -585,9 +538,8 @@ def _write_answers(
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    torch.save({"model": model.state_dict()}, f"{tmp}/mine.pt")
-    same, _ = open_weights(f"{tmp}/mine.pt", config)
-    content = {"model": model.state_dict(), "config": config.model_dump(), "best": {"epoch": 0}}
+    content = {"model": model.state_dict(), "config": config.model_dump(), "phase": "full"}
+    content |= {"epoch": 0, "best": {"epoch": 0, "name": None}}
     torch.save(content, f"{tmp}/mine.pt")
     for i, recording in enumerate(simulate(3, 5, Camera())):
         Path(f"{tmp}/{i}.bin").write_bytes(bin_bytes(recording))

@@ -30,7 +30,8 @@ from torch import Tensor
 from mshnet.core import read_json, resolve
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import Seen
-from mshnet.files import cannot_be_written, write_atomic
+from mshnet.files import write_atomic
+from mshnet.task import trained_task
 
 # %% [markdown]
 # A number such as 0.95 does not say what the network does with its time. The pictures of this page do. They are drawn after a run into `figures/`, and `mshnet predict` draws those of a recording.
@@ -85,6 +86,7 @@ def draw_raster(
 # %%
 draw_raster(frames, seen, config.bin_ms)
 
+
 # %% [markdown]
 # ## When it is sure
 #
@@ -92,9 +94,6 @@ draw_raster(frames, seen, config.bin_ms)
 
 # %%
 #| export
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")  # Okabe and Ito
-
-
 def draw_evidence(
     evidence: Tensor,  # [T,classes] logits
     names: Sequence[str],  # of the classes
@@ -116,7 +115,7 @@ def _plot_evidence(
     order = np.argsort(-share[-1], kind="stable").tolist()
     axis.plot(times, share, color="0.8", linewidth=1)
     shown = [i for i in order if i in order[:5] or names[i] == truth]
-    for i, color in zip(shown, _COLORS, strict=False):
+    for i, color in zip(shown, resolve("mshnet.show:COLORS"), strict=False):
         true = names[i] == truth
         label = f"{names[i]} (true)" if true else names[i]
         axis.plot(times, share[:, i], color=color, linewidth=2.5 if true else 1.5, label=label)
@@ -250,7 +249,7 @@ def draw_run(
     most: int = 3,  # recordings
 ) -> None:
     "Draw recordings of the test list, and the confusions of a finished run."
-    task, model = resolve("mshnet.events.recognition:open_weights")(weights, config)
+    task, model = trained_task(weights, config)
     save, names = resolve("mshnet.show:save_picture"), config.class_names
     details = read_json(Path(weights) / "details.json") if Path(weights).is_dir() else None
     details = details if isinstance(details, dict) else {}
@@ -268,8 +267,7 @@ def draw_run(
         save(draw_raster(frames, seen, config.bin_ms), folder / f"{name}-raster.png")
         if row == rows[0]:
             film = animate(frames, seen, names, config.bin_ms)
-            with cannot_be_written(folder):
-                write_atomic(folder / f"{name}.gif", film)
+            write_atomic(folder / f"{name}.gif", film)
         middle = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
         left.imshow(_event_panel(middle.numpy()))
         left.set_title(f"{name}, five bins", size=9)

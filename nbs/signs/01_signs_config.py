@@ -177,9 +177,17 @@ def _gpu(batch: int, frames: int) -> dict[str, Any]:
     return _PUBLISHED | own | {"warmup_steps": -1, "clip_grad": 1.0, "patience": 10}
 
 
+_READING = ["decoder", "beam_width", "bigram_weight"]
+
+
 class SignsConfig(Settings, _NetworkFields, _ClipFields):
     "The settings of sign language; `configure` joins them from presets, files and flags."
 
+    flags: ClassVar[dict[str, list[str]]] = {
+        "test": [*_READING, "max_frames"],
+        "predict": [*_READING, "num_workers"],
+        "data": ["signs", "sentences"],
+    }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "tracks": {},
         "quick": {

@@ -30,7 +30,7 @@ import numpy as np
 from PIL import Image
 
 from mshnet.core import UserError, counted, first_line, read_text, resolve
-from mshnet.files import write_atomic
+from mshnet.files import make_folder, write_table
 from mshnet.signs.glosses import Vocabulary, split_glosses
 from mshnet.task import digits
 
@@ -413,16 +413,16 @@ def real_sentences(folder: Path, name: str, signs: int) -> list[tuple[str, ...]]
 def write_clips(folder: Path, part: Clips) -> int:  # files written
     "Write a part in CE-CSL's layout: a table of labels, and a folder of jpg for each clip."
     name, written = PARTS[part.name], 0
-    lines = ["Number,Translator,Chinese Sentences,Gloss,Note"]
+    rows = [["Number", "Translator", "Chinese Sentences", "Gloss", "Note"]]
     for i, clip in enumerate(part.clips):
-        lines.append(f"{clip.name},{clip.signer},,{'/'.join(clip.glosses)},simulated")
+        rows.append([clip.name, clip.signer, "", "/".join(clip.glosses), "simulated"])
         target = folder / "video" / name / clip.signer / clip.name
         target.mkdir(parents=True, exist_ok=True)
         for number, frame in enumerate(part.read(i)):
             Image.fromarray(frame).save(target / f"{number:05d}.jpg", quality=95)
             written += 1
-    (folder / "label").mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "label" / f"{name}.csv", "\n".join(lines) + "\n")
+    make_folder(folder / "label")
+    write_table(folder / "label" / f"{name}.csv", rows)
     return written + 1
 
 

@@ -459,7 +459,6 @@ class Signs(Task):
     "Continuous sign language."
 
     better = ("wer", -1)
-    options = ("decoder", "beam_width", "bigram_weight")
     plan, batch, batches, take_words = _plan, _batch, _batches, _take_words
     evaluate, protocol, about, advice = _evaluate, _protocol, _about, _advice
     memory, describe_data, write_data, program = _memory, _describe_data, _write_data, _program

@@ -16,9 +16,7 @@ from mshnet.core import configure
 
 # %%
 #| export
-import csv
-import glob
-import io
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,14 +27,15 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from mshnet.core import UserError, read_record, resolve, settings_from
+from mshnet.core import UserError, read_record, resolve
 from mshnet.device import open_device
-from mshnet.files import cannot_be_written, write_atomic
+from mshnet.files import find_inputs, make_folder, write_table
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
 from mshnet.signs.glosses import align, corpus_errors
 from mshnet.signs.networks import out_lengths
 from mshnet.signs.signing import Signs
-from mshnet.task import predictions
+from mshnet.signs.signs_config import SignsConfig
+from mshnet.task import predictions, trained_task
 
 # %% [markdown]
 # ## When was it signed?
@@ -100,38 +99,26 @@ def _clips_of(path: Path, video: bool) -> list[Clip]:
     return [Clip(path.stem, (), count_frames(path), path=path)]
 
 
-def find_clips(inputs: Sequence[str], video: bool, size: int) -> Clips:
+def _find_clips(inputs: Sequence[str], video: bool, size: int) -> Clips:
     "The clips of files, folders and globs; UserError if there are none."
-    clips: list[Clip] = []
-    suffixes = VIDEOS if video else (".csv",)
-    for text in inputs:
-        path = Path(text).expanduser()
-        named = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(str(path)))]
-        for one in named:
-            if (one / TRACKS).is_file():
-                files = [one / TRACKS]
-            elif one.is_dir() and not (video and count_frames(one)):
-                below = sorted(one.iterdir())
-                files = [p for p in below if p.suffix.lower() in suffixes or (video and p.is_dir())]
-            else:
-                files = [one]
-            found = [clip for p in files if p.is_dir() or p.suffix.lower() in suffixes
-                     for clip in _clips_of(p, video)]  # fmt: skip
-            clips += [clip for clip in found if clip.frames]
-        if not clips:
-            what = "a video or a folder of jpg" if video else "a table of hand tracks (csv)"
-            raise UserError(f"{text}: these weights read {what}, and there is none")
+    what = "video or folder of jpg" if video else "table of hand tracks (csv)"
+
+    def fits(path: Path) -> bool:
+        if video:
+            return path.suffix.lower() in VIDEOS or (path.is_dir() and count_frames(path) > 0)
+        of_data_set = (path.parent / TRACKS).is_file() and path.name != TRACKS  # such as its words
+        return path.suffix.lower() == ".csv" and not of_data_set
+
+    files = find_inputs(inputs, fits, what)
+    if wrong := [file for file in files if not fits(file)]:
+        raise UserError(f"{wrong[0]}: these weights read a {what}, and there is none")
+    clips = [clip for file in files for clip in _clips_of(file, video) if clip.frames]
     return Clips("predict", "files", tuple(clips), size if video else 0)
 
 
-def open_weights(weights: str | Path, **options: Any) -> tuple[Signs, Any]:
-    "The task that weights were trained for, and their network; UserError if they are of another."
-    trained = resolve("mshnet.evaluate:trained_model")(weights)
-    if trained.task != "signs" or not trained.record:
-        raise UserError(f"{weights}: weights of task {trained.task} read no signs")
-    config = settings_from(trained.record["config"]).model_copy(update=options)
-    task = Signs(config.model_copy(update={"buckets": 0, "on_bad_image": "stop"}))
-    return task, trained.model
+def _open_weights(weights: str | Path, **changed: Any) -> tuple[Signs, Any]:
+    "The task that weights were trained for, and their network, for clips as they are."
+    return trained_task(weights, SignsConfig(), **changed, buckets=0, on_bad_image="stop")
 
 
 def read_files(
@@ -145,13 +132,12 @@ def read_files(
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> SignSummary:
     "Read glosses from files; write signs.csv, and a picture and a table of each clip."
-    task, model = open_weights(weights, **options, batch_size=1, num_workers=num_workers)
+    task, model = _open_weights(weights, **options, batch_size=1, num_workers=num_workers)
     folder = Path(output_dir or Path("predictions") / (Path(weights).name or "signs"))
-    data = find_clips(inputs, task.config.network != "tracks", task.config.frame_size)
+    data = _find_clips(inputs, task.config.network != "tracks", task.config.frame_size)
     on = open_device(device, precision)
     task.vocabulary, task.bigram = model.words()
-    with cannot_be_written(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     rows, found = [["clip", "gloss", "frame", "probability"]], dict[str, list[str]]()
     for log_probs, batch in predictions(task, on.to_device(model), data, on, "full"):
         name = data.names[int(batch.row[0])]
@@ -165,15 +151,8 @@ def read_files(
         figure = Figure(figsize=(8, 3), layout="constrained")
         draw_clip(figure, data.read(int(batch.row[0])), values, numbers, task, name)
         resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
-    _write_table(folder / "signs.csv", rows)
+    write_table(folder / "signs.csv", rows)
     return SignSummary(folder, dict(sorted(found.items())))
-
-
-def _write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
-    "Write a table."
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    write_atomic(path, text.getvalue())
 
 
 def _write_probabilities(
@@ -183,8 +162,8 @@ def _write_probabilities(
     shown = [0, *dict.fromkeys(numbers)]
     head = ["frame", "blank", *task.vocabulary.decode(shown[1:])]
     values = np.exp(log_probs[:, shown])
-    _write_table(path, [head, *([str(FRAMES * t), *(f"{p:.4f}" for p in row)]
-                                for t, row in enumerate(values))])  # fmt: skip
+    rows = ([FRAMES * t, *(f"{p:.4f}" for p in row)] for t, row in enumerate(values))
+    write_table(path, [head, *rows])
 
 
 # %% [markdown]
@@ -194,9 +173,6 @@ def _write_probabilities(
 
 # %%
 #| export
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-
-
 def draw_clip(
     figure: Any,  # or a part of one
     frames: np.ndarray,  # [T,S,S,3] or [T,6]
@@ -208,8 +184,9 @@ def draw_clip(
     "Draw the probabilities of a clip over its hands or its pictures."
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     count, at = len(frames), FRAMES * np.arange(len(log_probs)) + FRAMES / 2
-    for i, number in enumerate(dict.fromkeys(numbers)):
-        probs, color = np.exp(log_probs[:, number]), _COLORS[i % len(_COLORS)]
+    colors = itertools.cycle(resolve("mshnet.show:COLORS"))
+    for number, color in zip(dict.fromkeys(numbers), colors, strict=False):
+        probs = np.exp(log_probs[:, number])
         above.fill_between(at, probs, color=color, alpha=0.35)
         above.plot(at, probs, color=color, lw=1)
     steps = place_glosses(log_probs, numbers)
@@ -297,7 +274,7 @@ def draw_run(
     pairs = {s["name"]: (s["truth"], s["read"]) for s in sentences}
     save(draw_confusions(list(pairs.values())), folder / "confusions.png")
     save(draw_lengths(list(pairs.values())), folder / "lengths.png")
-    task, model = open_weights(weights)
+    task, model = _open_weights(weights)
     data = load_clips(config, ["test"])["test"]
     task.take_words(model, data)
     order = sorted(range(len(data)), key=lambda i: corpus_errors([pairs[data.names[i]]]).wer)
@@ -331,8 +308,8 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(list(summary.sentences), ["one"])
     print(sorted(file.name for file in summary.folder.iterdir()))
     with expect_fail(UserError, contains="these weights read a table of hand tracks (csv)"):
-        find_clips([f"{tmp}/mine.pt"], video=False, size=0)
-    task, model = open_weights(f"{tmp}/mine.pt", decoder="greedy")
+        _find_clips([f"{tmp}/mine.pt"], video=False, size=0)
+    task, model = _open_weights(f"{tmp}/mine.pt", decoder="greedy")
     task.take_words(model, parts["test"])
 
 # %% [markdown]

@@ -14,10 +14,10 @@ from conftest import SHARED
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook
 from mshnet.eit.eit_config import EitConfig
-from mshnet.eit.reconstruction import Eit, open_weights, training_memory
+from mshnet.eit.reconstruction import Eit, training_memory
 from mshnet.eit.tank import simulate
 from mshnet.run import Folder, load
-from mshnet.task import make_task
+from mshnet.task import make_task, trained_task
 from mshnet.train import train
 from mshnet.weights import weights_file
 
@@ -116,7 +116,7 @@ def test_two_processes_are_one(run, tmp_path):
 @pytest.mark.parametrize("size", [1, 7, 16])
 def test_a_picture_does_not_depend_on_its_batch(run, size):
     "Its noise comes from the seed and its row."
-    task, model = open_weights(run.folder, run.config)
+    task, model = trained_task(run.folder, run.config)
     test = task.splits(["test"])["test"]
     model.eval()
 
@@ -134,7 +134,7 @@ def test_a_picture_does_not_depend_on_its_batch(run, size):
 
 def test_samples_differ_and_a_regression_has_no_spread(run):
     "Several pictures of one tank."
-    task, model = open_weights(run.folder, run.config)
+    task, model = trained_task(run.folder, run.config)
     batch = task.batch(task.splits(["test"])["test"], [3], None)
     with torch.no_grad():
         drawn = task.predict(model, batch, "full")
@@ -154,7 +154,7 @@ def test_published_weights_load(tmp_path):
     "A bare state dict with the published names, which records nothing."
     config = tiny(hints=0)
     torch.save({"model": make_task(config).model().state_dict()}, tmp_path / "published.pt")
-    _, model = open_weights(tmp_path / "published.pt", config)
+    _, model = trained_task(tmp_path / "published.pt", config)
     assert "blocks.swinIn1.attn.attn.relative_position_bias_table" in model.state_dict()
 
 

@@ -15,11 +15,11 @@ from conftest import SHARED
 from mshnet.cli import main
 from mshnet.core import configure
 from mshnet.events.events_config import EventsConfig
-from mshnet.events.recognition import Events, load_recordings, open_weights, wilson
+from mshnet.events.recognition import Events, load_recordings, wilson
 from mshnet.events.recordings import Frames, bin_bytes
 from mshnet.events.simulator import Camera, simulate
 from mshnet.run import Folder, load
-from mshnet.task import make_task
+from mshnet.task import make_task, trained_task
 from mshnet.train import train
 
 TINY = {"recordings": 40, "dt": "30ms", "width": 4, "features": 4, "d_model": 8, "layers": 1}
@@ -137,7 +137,7 @@ def test_two_processes_are_one(run, tmp_path):
 
 def test_an_answer_does_not_depend_on_its_batch(run):
     "Alone, with others, and with filler."
-    task, model = open_weights(run.folder, run.config)
+    task, model = trained_task(run.folder, run.config)
     test = task.splits(["test"])["test"]
     with torch.no_grad():
         whole = task.predict(model.eval(), task.batch(test, list(range(8)), None), "full")

@@ -13,8 +13,9 @@ from mshnet.core import UserError
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import MambaSpike, scan, spike
 from mshnet.events.pictures import draw_evidence
-from mshnet.events.recognition import Events, open_weights
+from mshnet.events.recognition import Events
 from mshnet.export import open_detector
+from mshnet.task import trained_task
 from mshnet.train import train
 from mshnet.weights import load_weights
 
@@ -38,7 +39,7 @@ def test_its_onnx_file_agrees(run, tmp_path, capsys):
     note = json.loads((tmp_path / "digits.onnx.json").read_text())
     assert note["inputs"] == {"frames": "float32 [batch,5,2,34,34]"}
     assert (note["outputs"], note["classes"][7], note["task"]) == (["logits"], "7", "events")
-    task, model = open_weights(run.folder, run.config)
+    task, model = trained_task(run.folder, run.config)
     batch = task.batch(task.splits(["test"])["test"], [0, 1, 2, 3, 4], None)
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"frames": batch.frames.float().numpy()})

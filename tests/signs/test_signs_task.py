@@ -13,9 +13,10 @@ from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.run import load
 from mshnet.signs.clips import simulated_clips, write_clips
-from mshnet.signs.reading import open_weights, place_glosses, read_files
+from mshnet.signs.reading import place_glosses, read_files
 from mshnet.signs.signing import Signs
 from mshnet.signs.signs_config import SignsConfig
+from mshnet.task import trained_task
 from mshnet.train import NotFinite, train
 
 TINY = {"network": "tracks", "preset": "", "signs": 4, "sentences": 32, "hidden": 32}
@@ -129,7 +130,7 @@ def test_batches_have_few_lengths():
 
 def test_a_reading_does_not_depend_on_its_batch(run):
     "Nor on the padding."
-    task, model = open_weights(run.folder)
+    task, model = trained_task(run.folder, run.config)
     data = task.splits(["test"])["test"]
     with torch.no_grad():
         whole = task.predict(model.eval(), task.batch(data, list(range(6)), None), "full")
@@ -146,7 +147,7 @@ def test_test_and_predict(run, tmp_path, capsys):
     head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
     tracks = simulated_clips("test", 6, 4, 0, video=False).read(0)
     np.savetxt(tmp_path / "one.csv", tracks, delimiter=",", header=head, comments="")
-    words = ["predict", "--task", "signs", "--decoder", "greedy", "--device", "cpu"]
+    words = ["predict", "--decoder", "greedy", "--num-workers", "0", "--device", "cpu"]
     words += ["--weight-path", str(run.folder)]
     out = ["--output-dir", str(tmp_path / "out"), str(tmp_path / "one.csv")]
     assert main([*words, *out]) == 0
@@ -162,7 +163,7 @@ def test_weights_of_another_vocabulary(run, tmp_path):
     other = {"signs": 6, "weight_path": str(run.folder), "output_dir": str(tmp_path / "run")}
     with pytest.raises(UserError, match="vocabulary of another set than the 6 of this one"):
         train(tiny(**other))
-    task, model = open_weights(run.folder)
+    task, model = trained_task(run.folder, run.config)
     data = simulated_clips("test", [("HELLO", "YOU")] * 4, 2, 0, video=False)
     with pytest.raises(UserError, match="vocabulary of another set: 4 glosses such as SIGN-AA"):
         task.take_words(model, data)
