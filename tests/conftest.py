@@ -68,8 +68,8 @@ def make_run(folder: Path, **settings) -> Path:
     from mshnet.core import Config
     from mshnet.detection import Detection
     from mshnet.device import open_device
-    from mshnet.evaluate import Origin
     from mshnet.run import Folder, say_status, write_json, write_log
+    from mshnet.task import Origin
 
     small = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
     small |= {"head_bias": 0.0, "fusion_start": "random"}  # the numbers below are made for it

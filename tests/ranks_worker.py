@@ -14,9 +14,8 @@ from mshnet.analyse import evaluate_split
 from mshnet.core import Config
 from mshnet.detection import Detection
 from mshnet.device import open_device
-from mshnet.evaluate import Origin
 from mshnet.run import State
-from mshnet.task import score_split
+from mshnet.task import Origin, score_split
 from mshnet.train import Losses, train, train_epoch, train_step
 
 CONFIG = Config(

@@ -17,10 +17,11 @@ from PIL import Image
 from mshnet import export as exporting
 from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.evaluate import Detector, Origin, Trained, evaluate, trained_model
+from mshnet.evaluate import Detector, evaluate
 from mshnet.export import TOLERANCE, OnnxDetector, export, open_detector
 from mshnet.model import MSHNet
 from mshnet.predict import Tiling
+from mshnet.task import Origin, Trained, trained_model
 from mshnet.train import train
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}

@@ -18,9 +18,10 @@ import mshnet.weights
 from mshnet.cli import main
 from mshnet.core import Config, UserError
 from mshnet.data import image_digests, read_dataset
-from mshnet.evaluate import Detector, evaluate, trained_model
+from mshnet.evaluate import Detector, evaluate
 from mshnet.predict import predict_frame
 from mshnet.scenes import scene
+from mshnet.task import trained_model
 from mshnet.weights import weights_file
 
 FILE = weights_file("pretrained")

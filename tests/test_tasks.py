@@ -20,13 +20,13 @@ from mshnet.cli import main
 from mshnet.core import TASKS, Config, UserError, configure, from_notebook, run_name, settings_class
 from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.device import open_device
-from mshnet.evaluate import evaluate, trained_model
+from mshnet.evaluate import evaluate
 from mshnet.export import open_detector
 from mshnet.loss import mshnet_loss
 from mshnet.predict import predict
 from mshnet.run import Folder, load
 from mshnet.show import beside_top_hat, draw_run, samples
-from mshnet.task import make_task, score_split, train_batches
+from mshnet.task import make_task, score_split, train_batches, trained_model
 from mshnet.train import average, train
 
 TESTS = Path(__file__).parent

@@ -223,7 +223,7 @@ class NormLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         "[...,before] -> [...,classes]"
-        # not F.normalize: its norm costs torch_xla 2.9 a second program, in the second step
+        # not F.normalize: its norm costs XLA a second program, in the second step
         length = (self.weight.square().sum(0) + 1e-24).sqrt()
         return self.scale * (x @ (self.weight / length))
 

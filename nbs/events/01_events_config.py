@@ -37,6 +37,12 @@ _TIME = r"^(|\d+(\.\d+)?(us|ms|s))$"
 _UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 
+def milliseconds(text: str) -> float:
+    "A time with its unit as a number; empty: 0."
+    found = re.fullmatch(r"([\d.]+)(us|ms|s)", text)
+    return float(found[1]) * _UNITS[found[2]] if found else 0.0
+
+
 class _RecordingFields(BaseModel):
     "Recipe settings of the recordings."
 
@@ -255,12 +261,6 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         simulated = ("recordings", "noise", "hot_pixels", "time_jitter")
         names = [name for name in simulated if name in written and self.dataset_dir]
         return super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
-
-
-def milliseconds(text: str) -> float:
-    "A time with its unit as a number; empty: 0."
-    found = re.fullmatch(r"([\d.]+)(us|ms|s)", text)
-    return float(found[1]) * _UNITS[found[2]] if found else 0.0
 
 
 # %% [markdown]

@@ -109,8 +109,7 @@ sent = device.transfer_batch(batch)
 
 # %%
 from mshnet.device import infer
-from mshnet.evaluate import trained_model
-from mshnet.task import make_task
+from mshnet.task import make_task, trained_model
 
 task, trained = make_task(config), trained_model("pretrained")
 model = device.to_device(trained.model).eval()

@@ -21,11 +21,11 @@ def plain(tmp_path_factory):
 def test_it_trains_like_plain_pytorch(plain, tmp_path, count):
     """Equal losses and scores; no operation on the host: CTC, BiLSTM and all.
 
-    All clips fit into one bucket. It has a program of scoring, and one of training that is compiled
-    in the first two steps and never again; one makes the model.
+    All clips fit into one bucket. It has a program of training and one of scoring; one makes the
+    model.
     """
     seen = trained(SCRIPT, tmp_path, "xla", count=count)
     assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-3)
     assert seen["scores"]["wer"] == pytest.approx(plain["scores"]["wer"], abs=0.09)
     assert seen["again"] == [] and seen["host"] == []
-    assert seen["programs"] <= 5
+    assert seen["programs"] <= 3
