@@ -42,7 +42,7 @@ from mshnet.device import Device, OneProcess, T, started_processes
 #
 # A phase of the training uses some heads and not others, whose weights get no gradient then. So each phase gets its own wrapper, which finds the unused weights in its first step.
 #
-# On the CPU torch has no batch norm over processes. There each process uses the statistics of its own rows, as two GPUs without SyncBatchNorm would. The running statistics are averaged after each step, so that all processes hold the same model.
+# Torch has batch norm over processes for GPUs alone. On CPUs its layer gets our forward pass: means and variances are sums over the rows of all processes, and the gradient flows through these sums.
 #
 # `rank_zero` runs work in the first process alone. If the work fails, the error is sent to the others too, or they would wait for ever.
 
@@ -62,6 +62,45 @@ class _Wrapped(nn.parallel.DistributedDataParallel):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
+
+
+class _Sum(torch.autograd.Function):
+    "The sum over all processes; its gradient is the sum of their gradients."
+
+    @staticmethod
+    def forward(_: Any, value: Tensor) -> Tensor:
+        value = value.clone()
+        dist.all_reduce(value)
+        return value
+
+    @staticmethod
+    def backward(_: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return _Sum.forward(_, grad)
+
+
+class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
+    "Batch norm over all processes on CPUs, for inputs of any dimensions."
+
+    def _check_input_dim(self, input: Tensor) -> None: ...
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B,C,...] -> [B,C,...]; in training, the running statistics follow those of the batch."
+        if not self.training:
+            return super().forward(x)
+        other = [0, *range(2, x.ndim)]
+        shape = [1, -1, *[1] * (x.ndim - 2)]
+        values = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+        count = _Sum.apply(values.new_tensor(x.numel() / x.shape[1]))
+        mean = _Sum.apply(values.sum(other)) / count
+        centred = values - mean.view(shape)
+        var = _Sum.apply(centred.square().sum(other)) / count
+        kept: Any = self  # torch allows layers without statistics; no network here has one
+        with torch.no_grad():
+            kept.num_batches_tracked += 1
+            kept.running_mean.lerp_(mean, kept.momentum)
+            kept.running_var.lerp_(var * count / (count - 1), kept.momentum)
+        scale = self.weight * (var + self.eps).rsqrt()
+        return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
 
 
 class Ranks(OneProcess):
@@ -88,8 +127,13 @@ class Ranks(OneProcess):
         dist.destroy_process_group()
 
     def convert(self, model: nn.Module) -> nn.Module:
-        "The model, on GPUs with batch norm over all processes."
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model) if self.gpu else model
+        "The model with batch norm over all processes."
+        if self.gpu:
+            return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        for layer in model.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                layer.__class__ = _CpuBatchNorm  # the same layer with another forward pass
+        return model
 
     def wrap(self, phase: str, model: Any) -> Any:
         "The model with averaged gradients; it begins with the first process's weights."
@@ -98,17 +142,12 @@ class Ranks(OneProcess):
         return self.wrapped
 
     def end_step(self) -> None:
-        "Average the buffers on CPUs; UserError if the gradients were not averaged."
+        "UserError if the gradients were not averaged."
         if isinstance(self.wrapped, _Wrapped) and not self.wrapped.called:
             raise UserError(
                 "the loss of this task does not call model(...) itself, so several processes "
                 "cannot average its gradients; do all of it in the model's forward"
             )
-        own = [value for value in self.wrapped.buffers() if value.is_floating_point()]
-        if not self.gpu and own:
-            means = self.mean(torch.cat([value.flatten() for value in own]))
-            for value, mean in zip(own, means.split([x.numel() for x in own]), strict=True):
-                value.copy_(mean.view_as(value))
 
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         for rows in plan:

@@ -49,11 +49,13 @@ def seen(tmp_path_factory):
 def test_gradients_are_those_of_the_whole_batch(seen):
     """In both phases, to rounding; the heads that the warm-up does not use have none.
 
-    Compared with batch norm in evaluation mode: on the CPU torch has no batch norm over processes.
+    So are the running statistics of batch norm.
     """
     for rank in seen["ranks"]:
-        assert rank["gradients"]["warm-up"] < 1e-4
-        assert rank["gradients"]["full"] < 1e-4
+        assert rank["gradients"]["warm-up"] < 5e-3  # of each weight; one process's rows: 0.5
+        assert rank["gradients"]["full"] < 5e-3
+        assert rank["gradients"]["warm-up statistics"] < 1e-5
+        assert rank["gradients"]["full statistics"] < 1e-5
         assert (rank["gradients"]["warm-up unused"], rank["gradients"]["full unused"]) == (8, 0)
 
 

@@ -299,9 +299,13 @@ def _batch(task: "Signs", data: Any, rows: list[int], epoch: int | None) -> Sign
 def _batches(
     task: "Signs", device: Device, data: Any, plan: Any, epoch: int
 ) -> Iterator[SignBatch]:
-    "The batches of an epoch, in a few lengths."
+    "The batches of an epoch, in a few lengths; each has one length in all processes."
     device.shapes = max(len(task.buckets), 1)
-    yield from Task.batches(task, device, data, plan, epoch)
+    for batch in Task.batches(task, device, data, plan, epoch):
+        count = batch.clip.shape[1]
+        more = max(device.ranks.all_gather(count)) - count
+        last = batch.clip[:, -1:].expand(-1, more, *batch.clip.shape[2:])
+        yield batch._replace(clip=torch.cat([batch.clip, last], 1)) if more else batch
 
 
 def _clip(
