@@ -220,6 +220,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
+    smaller: ClassVar[str] = "model"  # what to make smaller if one sample is too much for a memory
 
     task: str = Field(default="detect", description="what is trained")
 
@@ -436,6 +437,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
     first_look: ClassVar[str] = "quick"
     synthetic_name: ClassVar[str] = "scenes"
     flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "rule", "scenes"]}
+    smaller: ClassVar[str] = "--base-size and --crop-size"
 
     task: Literal["detect"] = Field(default="detect", description="what is trained")
 

@@ -329,7 +329,7 @@ def train_epoch(
     batches = task.batches(device, split, plan[state.step :], epoch)
     steps = bar(batches, len(plan) - state.step, f"epoch {epoch}/{config.epochs - 1}")
     try:
-        with profiled(config.profile) as watch, explained(device, config.batch_size):
+        with profiled(config.profile) as watch, explained(device, config):
             for batch in steps:
                 prepare_step(task, state, device, epoch * len(plan) + losses.step, len(plan))
                 train_step(task, model, batch, phase, state.optimizer, device, losses)

@@ -645,7 +645,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def explained(device: Device, batch_size: int) -> Iterator[None]:
+def explained(device: Device, config: Settings) -> Iterator[None]:
     "Turn torch's errors of known cause into a UserError with the remedy (out of memory: TooLarge)."
     try:
         yield
@@ -657,12 +657,13 @@ def explained(device: Device, batch_size: int) -> Iterator[None]:
             ) from None
         if not is_out_of_memory(error):
             raise
-        raise TooLarge(_smaller(device, batch_size)) from None
+        raise TooLarge(_smaller(device, config)) from None
 
 
-def _smaller(device: Device, batch_size: int) -> str:
+def _smaller(device: Device, config: Settings) -> str:
     "The line of a batch that does not fit, with its remedy."
-    name, size = ("micro_batch", device.micro) if device.micro else ("batch_size", batch_size)
+    name = "micro_batch" if device.micro else "batch_size"
+    size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
     tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
     remedy = (
@@ -670,7 +671,7 @@ def _smaller(device: Device, batch_size: int) -> str:
         "compute it in parts"
     )
     return f"{name}={size}: does not fit into the memory of {device.name}; " + (
-        remedy if less else "write a smaller --base-size and --crop-size"
+        remedy if less else f"use a smaller {config.smaller}"
     )
 
 
@@ -689,10 +690,11 @@ def release(device: Device) -> None:
 
 # %%
 release(device)
-with expect_fail(TooLarge, contains="write --batch-size 8"), explained(device, 16):
+large = Config(batch_size=16)
+with expect_fail(TooLarge, contains="write --batch-size 8"), explained(device, large):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
 assert not is_out_of_memory(RuntimeError("another error"))
-with expect_fail(UserError, contains="restart the kernel"), explained(device, 16):
+with expect_fail(UserError, contains="restart the kernel"), explained(device, large):
     raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
 
 

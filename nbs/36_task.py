@@ -322,7 +322,7 @@ def predictions(
     threads = workers(device, task.config.num_workers)
     batches = prefetch(lambda rows: task.batch(data, rows, None), plan, threads)
     for batch in bar(batches, len(plan), f"score {data.name}", unit):
-        with explained(device, task.config.batch_size):
+        with explained(device, task.config):
             found = []
             for part in parts_of(device, batch):
                 there = device.transfer_batch(part)

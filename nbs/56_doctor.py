@@ -31,7 +31,6 @@ import torch
 from torch.utils import collect_env
 
 from mshnet.core import Config, Settings, UserError, counted, first_line
-from mshnet.data import report
 from mshnet.device import Cores, Device, open_device
 from mshnet.places import installed, mirror_folder, run_folder, session_hours, where
 from mshnet.run import PACKAGES
@@ -404,7 +403,7 @@ def _memory(checkup: _Checkup) -> _Finding:
     fit = [n for n in range(1, each) if 2 * (_least(config, n, precision) or 0) < free]
     most = fit[-1] * world if fit else 0
     less = f"write --batch-size {most} (or --micro-batch {most})"
-    less = less if fit else "use a smaller --crop-size"
+    less = less if fit else f"use a smaller {config.smaller}"
     return "error" if free < least else "warning", f"{text}; {less}, or free some"
 
 
@@ -459,16 +458,16 @@ def _data(checkup: _Checkup) -> _Finding:
         what = "synthetic scenes" if config.task == "detect" else f"{config.synthetic_name} data"
         return "ok", f"{what} (no dataset_dir)"
     try:
-        if config.task != "detect":
-            [data] = make_task(config).splits(["test"]).values()
-            return "ok", f"{data.source}: {len(data)} {data.name}"
-        text, usable = report(config)
+        if config.task != "detect":  # whether these settings read this data set
+            make_task(config).splits(["test"])
+        text, usable = make_task(config).describe_data()
     except UserError as error:
         return "error", str(error)
     first = [line for line in text.splitlines() if line.startswith(("error", "warning"))]
     if not usable:
         return "error", f"{first[0]}; `mshnet data {Path(config.dataset_dir)}` lists all"
-    counts = [line for line in text.splitlines() if " targets, " in line]
+    parts = ("train", "val", "test")
+    counts = [line for line in text.splitlines() if line.partition(":")[0].startswith(parts)]
     return "warning" if first else "ok", "; ".join([*counts, *first])
 
 

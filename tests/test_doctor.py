@@ -360,7 +360,7 @@ def test_a_batch_that_does_not_fit(monkeypatch):
         (8.0, "ok", "8.0 GB free; a batch of 16 takes 3.0 to 5.9 GB (estimated)"),
         (4.0, "warning", "write --batch-size 10 (or --micro-batch 10), or free some"),
         (2.0, "error", "write --batch-size 5 (or --micro-batch 5), or free some"),
-        (0.1, "error", "use a smaller --crop-size"),
+        (0.1, "error", "use a smaller --base-size and --crop-size"),
         (float("inf"), "ok", "how much is free is not known"),
     ]:
         monkeypatch.setattr(Device, "free", lambda self, free=free: free * GB)

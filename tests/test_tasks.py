@@ -33,6 +33,14 @@ TESTS = Path(__file__).parent
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
 
 
+@pytest.mark.parametrize("name", ["detect", "eit", "events", "signs"])
+def test_what_to_make_smaller_is_a_setting_of_the_task(name):
+    "Where one sample does not fit into the memory, the error names it."
+    kind = settings_class(name)
+    flags = [word for word in kind.smaller.split() if word.startswith("--")]
+    assert flags and {flag[2:].replace("-", "_") for flag in flags} <= set(kind.model_fields)
+
+
 def toy(name, **more):
     "The settings of a short run."
     return settings_class(name)(**SHORT | more)

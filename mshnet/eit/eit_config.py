@@ -121,6 +121,7 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
         "predict": ["samples", "sampling_steps"],
         "data": ["data", "tanks", "noise", "gains"],
     }
+    smaller: ClassVar[str] = "--width"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
         "quick": {"tanks": 256, "epochs": 4, "width": 32, "eval_every": 4},

@@ -7,9 +7,10 @@ __all__ = ['FRAMES', 'place_glosses', 'SignSummary', 'read_files', 'draw_clip', 
 
 # %% ../../nbs/signs/06_reading.ipynb #c-import-itertools
 import itertools
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ..core import UserError, read_record, resolve
+from ..core import UserError, counted, read_record, resolve
 from ..device import open_device
 from ..files import find_inputs, make_folder, write_table
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
@@ -51,14 +52,20 @@ class SignSummary:
     "What a prediction wrote."
 
     folder: Path
-    sentences: dict[str, list[str]]
-    status = 0
+    sentences: dict[str, list[str]]  # glosses by the name of the clip
+    skipped: int = 0  # clips and files that cannot be read
+
+    @property
+    def status(self) -> int:
+        "The status of the command: 1 if something was skipped."
+        return 1 if self.skipped else 0
 
     def __str__(self) -> str:
         "A line for each of the first clips."
         lines = [f"{k}: {' '.join(v) or '(nothing)'}" for k, v in self.sentences.items()]
         more = [f"... {len(lines) - 10} more in signs.csv"] if len(lines) > 10 else []
-        return "\n".join(lines[:10] + more)
+        skipped = [f"{self.skipped} skipped"] if self.skipped else []
+        return "\n".join(lines[:10] + more + skipped)
 
 
 def _clips_of(path: Path, video: bool) -> list[Clip]:
@@ -70,7 +77,9 @@ def _clips_of(path: Path, video: bool) -> list[Clip]:
     return [Clip(path.stem, (), count_frames(path), path=path)]
 
 
-def _find_clips(inputs: Sequence[str], video: bool, size: int) -> Clips:
+def _find_clips(
+    inputs: Sequence[str], video: bool, size: int
+) -> tuple[Clips, int]:  # and how many files cannot be read
     "The clips of files, folders and globs; UserError if there are none."
     what = "video or folder of jpg" if video else "table of hand tracks (csv)"
 
@@ -83,13 +92,27 @@ def _find_clips(inputs: Sequence[str], video: bool, size: int) -> Clips:
     files = find_inputs(inputs, fits, what)
     if wrong := [file for file in files if not fits(file)]:
         raise UserError(f"{wrong[0]}: these weights read a {what}, and there is none")
-    clips = [clip for file in files for clip in _clips_of(file, video) if clip.frames]
-    return Clips("predict", "files", tuple(clips), size if video else 0)
+    clips, skipped, names = list[Clip](), 0, Counter[str]()
+    for file in files:
+        try:
+            found = _clips_of(file, video)
+        except UserError as error:
+            if len(files) == 1:
+                raise
+            warnings.warn(f"left out: {error}", stacklevel=2)
+            found, skipped = [], skipped + 1
+        for clip in found:
+            names[clip.name] += 1
+            number = f"-{names[clip.name]}" if names[clip.name] > 1 else ""
+            clips.append(replace(clip, name=clip.name + number))
+    if not clips:
+        raise UserError(f"none of the {counted(len(files), 'file')} can be read")
+    return Clips("predict", "files", tuple(clips), size if video else 0), skipped
 
 
 def _open_weights(weights: str | Path, **changed: Any) -> tuple[Signs, Any]:
     "The task that weights were trained for, and their network, for clips as they are."
-    return trained_task(weights, SignsConfig(), **changed, buckets=0, on_bad_image="stop")
+    return trained_task(weights, SignsConfig(), **changed, buckets=0, on_bad_image="skip")
 
 
 def read_files(
@@ -105,12 +128,14 @@ def read_files(
     "Read glosses from files; write signs.csv, and a picture and a table of each clip."
     task, model = _open_weights(weights, **options, batch_size=1, num_workers=num_workers)
     folder = Path(output_dir or Path("predictions") / (Path(weights).name or "signs"))
-    data = _find_clips(inputs, task.config.network != "tracks", task.config.frame_size)
+    data, skipped = _find_clips(inputs, task.config.network != "tracks", task.config.frame_size)
     on = open_device(device, precision)
     task.vocabulary, task.bigram = model.words()
     make_folder(folder)
     rows, found = [["clip", "gloss", "frame", "probability"]], dict[str, list[str]]()
     for log_probs, batch in predictions(task, on.to_device(model), data, on, "full"):
+        if batch.row[0] < 0:  # it could not be read
+            continue
         name = data.names[int(batch.row[0])]
         values = log_probs[0, : int(out_lengths(batch.frames)[0])].numpy()
         numbers = task.read(values)
@@ -123,7 +148,7 @@ def read_files(
         draw_clip(figure, data.read(int(batch.row[0])), values, numbers, task, name)
         resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
     write_table(folder / "signs.csv", rows)
-    return SignSummary(folder, dict(sorted(found.items())))
+    return SignSummary(folder, dict(sorted(found.items())), skipped + len(data) - len(found))
 
 
 def _write_probabilities(

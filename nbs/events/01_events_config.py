@@ -177,6 +177,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
     "The settings of event cameras; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {"test": _CAMERA, "data": [*_CAMERA, "recordings"]}
+    smaller: ClassVar[str] = "--time-window or --width"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
         "quick": {"recordings": 600, "epochs": 8, "width": 8, "pool": 4, "d_model": 32},

@@ -188,6 +188,7 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
         "predict": [*_READING, "num_workers"],
         "data": ["signs", "sentences"],
     }
+    smaller: ClassVar[str] = "--max-frames or --crop"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "tracks": {},
         "quick": {

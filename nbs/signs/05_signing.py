@@ -312,7 +312,7 @@ def _clip(
     task: "Signs", data: Any, row: int, epoch: int | None
 ) -> tuple[np.ndarray, tuple[str, ...], int]:  # frames, glosses, row
     "A clip as the network sees it; if it cannot be read, the next one, or in scoring filler."
-    at, c = max(row, 0), task.config
+    at, c, why = max(row, 0), task.config, ""
     for _ in range(len(data)):
         rng = None if epoch is None else task.rng(at, epoch)
         try:
@@ -321,9 +321,11 @@ def _clip(
         except UserError as error:
             if c.on_bad_image == "stop":
                 raise
-            warnings.warn(f"left out: {error}", stacklevel=2)
+            why = str(error)
+            if len(data) > 1:
+                warnings.warn(f"left out: {why}", stacklevel=2)
             at, row = (at + 1) % len(data), row if epoch is not None else -1
-    raise UserError(f"{data.source}: no clip of its part {data.name} can be read")
+    raise UserError(why if len(data) == 1 else f"{data.source}: no clip can be read, such as {why}")
 
 
 def _frames(

@@ -256,6 +256,54 @@ def test_a_bad_video_is_one_line_of_predict(run, tmp_path):
         read_files(run.folder, [str(tmp_path / "clip.mp4")], tmp_path / "out", "cpu")
 
 
+def test_the_doctor_asks_about_sign_language(videos, capsys):
+    "What the data set holds, whether these settings read it, and the package for videos."
+    words = ["doctor", "--task", "signs", "--device", "cpu", "--dataset-dir", str(videos)]
+    main([*words, "--network", "tfnet", "--backbone", "small"])
+    said = capsys.readouterr().out
+    assert "train: 12 clips of mine" in said and "videos: av" in said
+    assert main(words) == 2
+    assert "mine holds videos, network=tracks does not" in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_skipped_and_counted(run, tmp_path):
+    "The others are read; two clips of one name are two; a file alone is an error of one line."
+    tracks = Signs(tiny()).splits()["test"].read(0)
+    head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "one.csv"
+        np.savetxt(path, tracks, delimiter=",", header=head, comments="")
+    bad = tmp_path / "bad.csv"
+    bad.write_text(head + "\n1,2,3,4,5,nothing\n")
+    inputs = [str(tmp_path / name) for name in ("a", "b", "bad.csv")]
+    with pytest.warns(UserWarning, match=r"left out: .*bad.csv: 'nothing' is no number"):
+        summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
+    assert (list(summary.sentences), summary.skipped, summary.status) == (["one", "one-2"], 1, 1)
+    assert (tmp_path / "out" / "one-2.png").is_file() and "1 skipped" in str(summary)
+    with pytest.raises(UserError, match=r"bad.csv: 'nothing' is no number"):
+        read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
+
+
+def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
+    "Only its last picture is damaged, so only its frames show it; the others are read."
+    config = tiny(network="tfnet", backbone="small", max_frames=48, dataset_dir=str(videos))
+    task = Signs(config)
+    task.splits()
+    record = {"phase": "full", "epoch": 0, "config": config.model_dump(), "data": {}}
+    record["best"] = {"epoch": 0, "name": None, "score": None}
+    torch.save({"model": task.model().state_dict(), **record}, tmp_path / "w.pt")
+    [signer, *_] = sorted((videos / "video" / "test").iterdir())
+    [clip, *_] = sorted(signer.iterdir())
+    for name in ("broken", "whole"):
+        shutil.copytree(clip, tmp_path / "clips" / name)
+    last = sorted((tmp_path / "clips" / "broken").iterdir())[-1]
+    last.write_bytes(last.read_bytes()[:50])
+    with pytest.warns(UserWarning, match=r"left out: .*not a readable picture"):
+        summary = read_files(tmp_path / "w.pt", [str(tmp_path / "clips")], tmp_path / "out", "cpu")
+    assert (list(summary.sentences), summary.skipped) == (["whole"], 1)
+
+
 @pytest.mark.nightly
 def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
     """WER at most 5% by the preset quick: 400 sentences of 12 glosses, from folders of jpg.
