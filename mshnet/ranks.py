@@ -22,23 +22,7 @@ from torch import Tensor, nn
 from .core import UserError
 from .device import Device, OneProcess, T, started_processes
 
-# %% ../nbs/32_ranks.ipynb #_Wrapped
-class _Wrapped(nn.parallel.DistributedDataParallel):
-    "A model whose gradients are averaged over all processes, with the model's own attributes."
-
-    called = False  # only then are gradients averaged
-
-    def forward(self, *args: Any, **options: Any) -> Any:
-        self.called = True
-        return super().forward(*args, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
-
-
+# %% ../nbs/32_ranks.ipynb #_Sum
 class _Sum(torch.autograd.Function):
     "The sum over all processes; its gradient is the sum of their gradients."
 
@@ -76,6 +60,22 @@ class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
             kept.running_var.lerp_(var * count / (count - 1), kept.momentum)
         scale = self.weight * (var + self.eps).rsqrt()
         return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
+
+# %% ../nbs/32_ranks.ipynb #_Wrapped
+class _Wrapped(nn.parallel.DistributedDataParallel):
+    "A model whose gradients are averaged over all processes, with the model's own attributes."
+
+    called = False  # only then are gradients averaged
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        self.called = True
+        return super().forward(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
 
 
 class Ranks(OneProcess):

@@ -38,32 +38,12 @@ from mshnet.device import Device, OneProcess, T, started_processes
 #
 # The loop calls `device.ranks` for all of this. With one process it is a `OneProcess`, from the page on devices; this page has `Ranks`, for several.
 #
-# ## The processes
-#
-# A phase of the training uses some heads and not others, whose weights get no gradient then. So each phase gets its own wrapper, which finds the unused weights in its first step.
+# ## Batch norm on CPUs
 #
 # Torch has batch norm over processes for GPUs alone. On CPUs its layer gets our forward pass: means and variances are sums over the rows of all processes, and the gradient flows through these sums.
-#
-# `rank_zero` runs work in the first process alone. If the work fails, the error is sent to the others too, or they would wait for ever.
 
 # %%
 #| export
-class _Wrapped(nn.parallel.DistributedDataParallel):
-    "A model whose gradients are averaged over all processes, with the model's own attributes."
-
-    called = False  # only then are gradients averaged
-
-    def forward(self, *args: Any, **options: Any) -> Any:
-        self.called = True
-        return super().forward(*args, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
-
-
 class _Sum(torch.autograd.Function):
     "The sum over all processes; its gradient is the sum of their gradients."
 
@@ -101,6 +81,31 @@ class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
             kept.running_var.lerp_(var * count / (count - 1), kept.momentum)
         scale = self.weight * (var + self.eps).rsqrt()
         return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
+
+
+# %% [markdown]
+# ## The processes
+#
+# A phase of the training uses some heads and not others, whose weights get no gradient then. So each phase gets its own wrapper, which finds the unused weights in its first step.
+#
+# `rank_zero` runs work in the first process alone. If the work fails, the error is sent to the others too, or they would wait for ever.
+
+# %%
+#| export
+class _Wrapped(nn.parallel.DistributedDataParallel):
+    "A model whose gradients are averaged over all processes, with the model's own attributes."
+
+    called = False  # only then are gradients averaged
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        self.called = True
+        return super().forward(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
 
 
 class Ranks(OneProcess):

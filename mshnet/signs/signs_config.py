@@ -162,6 +162,7 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
         "test": [*_READING, "max_frames"],
         "predict": [*_READING, "num_workers"],
         "data": ["signs", "sentences"],
+        "doctor": ["network", "backbone", "max_frames", "crop"],
     }
     smaller: ClassVar[str] = "--max-frames or --crop"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
