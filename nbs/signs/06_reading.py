@@ -279,6 +279,7 @@ def draw_lengths(pairs: Sequence[tuple[list[str], list[str]]]) -> Figure:
         axis.text(length, wer, str(len(inside)), ha="center", va="bottom", size=8)
     whole = corpus_errors(pairs).wer
     axis.axhline(whole, color="#D55E00", ls="--", lw=1, label=f"all: {whole:.3f}")
+    axis.set_xticks(sorted(groups))
     axis.set(xlabel="glosses of a sentence (above: how many sentences)", ylabel="WER")
     axis.margins(y=0.15)
     axis.legend()

@@ -1,4 +1,4 @@
-"Train sign language for three epochs: signs.py FOLDER DEVICE."
+"Train sign language for three epochs: signs.py FOLDER DEVICE NETWORK."
 
 import json
 import sys
@@ -11,16 +11,18 @@ from mshnet.train import train
 from mshnet.xla import host_operations, xla_counts
 
 folder, device = Path(sys.argv[1]), sys.argv[2]
-settings = {"network": "tracks", "hidden": 16, "signs": 4, "sentences": 32, "dropout": 0.0}
+settings = {"network": sys.argv[3], "hidden": 16, "signs": 4, "sentences": 16, "dropout": 0.0}
 settings |= {
     "epochs": 3,
     "eval_every": 1,
     "batch_size": 8,
-    "buckets": 2,
+    "buckets": 1,
     "rescale": 0.0,
-    "max_frames": 60,
+    "max_frames": 48,
 }
-settings |= {"scale": 8.0, "distil_weight": 1.0, "lr": 1e-3, "precision": "fp32", "ema": 0.5}
+settings |= {"scale": 8.0, "distil_weight": 1.0, "lr": 2e-4, "precision": "fp32", "ema": 0.5}
+if sys.argv[3] == "tfnet":
+    settings["backbone"] = "small"
 config = SignsConfig(**settings, device=device, output_dir=str(folder / "run"))
 Signs.report = lambda *_: None  # no pictures
 with warnings.catch_warnings(record=True) as caught:

@@ -11,20 +11,16 @@ if installed("torch_xla") is None:
 SCRIPT = "signs.py"
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    "On the CPU."
-    return trained(SCRIPT, tmp_path_factory.mktemp("cpu"), "cpu")
+@pytest.mark.parametrize(("network", "count"), [("tracks", 1), ("tfnet", 8)])
+def test_it_trains_like_plain_pytorch(tmp_path, network, count):
+    """Equal losses and scores; no operation on the host: CTC, BiLSTM, spectrum and all.
 
-
-@pytest.mark.parametrize("count", [1, 8])
-def test_it_trains_like_plain_pytorch(plain, tmp_path, count):
-    """Equal losses and scores; no operation on the host: CTC, BiLSTM and all.
-
-    All clips fit into one bucket. It has a program of training and one of scoring; one makes the
-    model.
+    All clips have one length. It has a program of training and one of scoring; one makes the model.
     """
-    seen = trained(SCRIPT, tmp_path, "xla", count=count)
+    for device in ("cpu", "xla"):
+        (tmp_path / device).mkdir()
+    plain = trained(SCRIPT, tmp_path / "cpu", "cpu", network)
+    seen = trained(SCRIPT, tmp_path / "xla", "xla", network, count=count)
     assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-3)
     assert seen["scores"]["wer"] == pytest.approx(plain["scores"]["wer"], abs=0.09)
     assert seen["again"] == [] and seen["host"] == []
