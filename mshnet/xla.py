@@ -190,7 +190,7 @@ class _Programs:
         count = self.steps.get(key, 0 if known else 2)
         text = f"  compiling the {name}, which happens once"
         slow = heartbeat(lambda s: print(f"{text}: {s:.0f} s so far", flush=True), every=20.0)
-        with slow if count < 2 else contextlib.nullcontext():
+        with contextlib.nullcontext() if count else slow:  # a later step may be slow itself
             yield
         self.steps[key] = count + 1
         before, self.host = self.host, host_operations()
