@@ -446,7 +446,7 @@ def test_a_data_set_is_read_once(tmp_path, monkeypatch):
     draw_run(run.folder)
     beside_top_hat(run.folder)
     evaluate(config.model_copy(update={"weight_path": str(run.folder)}))
-    assert data.report(config)[1]
+    assert make_task(config).describe_data()[1]
     assert sorted(read) == ["test", "train"]
     image = next((folder / "images").iterdir())
     os.utime(image, ns=(1, 1))

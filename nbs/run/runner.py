@@ -104,11 +104,11 @@ print(doctor(config))
 # Look before you train: the marks must sit on the targets.
 
 # %%
-from mshnet.data import report
 from mshnet.places import run_folder
 from mshnet.show import samples
+from mshnet.task import make_task
 
-print(report(config)[0])
+print(make_task(config).describe_data()[0])
 
 # %%
 samples(config, run_folder(config))

@@ -149,8 +149,9 @@ if __name__ == "__main__":
     found = {"why": device.why, "shards": shards(device), "xla": ten_steps(device)}
     found["facts"] = device.facts()["xla"]
     found["detector"] = detector(device)
-    with tempfile.TemporaryDirectory() as tmp:
-        found["travel"] = travel(Path(tmp) / "run")
+    if device.world > 1:
+        with tempfile.TemporaryDirectory() as tmp:
+            found["travel"] = travel(Path(tmp) / "run")
     cpu = open_device("cpu", "fp32")
     found["cpu"] = ten_steps(cpu)
     found["shaken"] = [ten_steps(cpu, shake) for shake in (1e-7, -1e-7, 2e-7)]
