@@ -117,7 +117,7 @@ def travel(folder):
 
     By the default recipe, but for a warm-up of two epochs and a rate that stays after three steps.
     """
-    seen, warm = {}, {"scenes": 40, "warm_epoch": 1, "log_every": 1, "output_dir": str(folder)}
+    seen, warm = {}, {"scenes": 24, "warm_epoch": 1, "log_every": 1, "output_dir": str(folder)}
     warm |= {"schedule": "constant", "warmup_steps": 3}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
