@@ -286,11 +286,17 @@ def _settings_of_words(words: Sequence[str]) -> type[Settings]:
         parser.add_argument(flag, nargs="?", const="", default="")
     asked = parser.parse_known_args(words)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
-    run = newest(asked.resume) or (asked.weight_path if "test" in words[:1] else "")
-    if "predict" in words[:1] and "task" not in written:  # the weights may lie in a run
-        task = settings_of(asked.weight_path).get("task")
-        return settings_class(task if task in TASKS else "detect")
-    return settings_class(task_of(written, settings_of(run)))
+    of_run = _trained_with(words[:1], asked.weight_path) or settings_of(newest(asked.resume))
+    return settings_class(task_of(written, of_run))
+
+
+def _trained_with(command: Sequence[str], weights: str) -> dict[str, Any]:
+    "The settings that the weights of a scoring or prediction were trained with; empty: not known."
+    if not weights or command[:1] not in (["test"], ["predict"]):
+        return {}
+    from mshnet.weights import settings_of_weights
+
+    return settings_of_weights(weights)
 
 
 def _one_too_many(word: str, command: str, written: dict[str, Any]) -> str:
@@ -404,26 +410,20 @@ def _test(config: Settings) -> int:
 
 def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     "Predict files, and print where the results are; status 1 if a file was skipped."
-    from mshnet.evaluate import OtherTask
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
     names, task = ("output_dir", "device", "precision", "batch_size"), str(config.task)
     settings = {name: getattr(config, name) for name in names}
-    try:
-        if task == "detect":
-            settings["num_workers"] = config.num_workers
-            summary = predict_files(config.weight_path, inputs, **settings, **how)
-    except OtherTask as error:
-        task = error.task
-        del settings["num_workers"]
-    if task != "detect":
-        if how:
-            raise UserError(f"--{next(iter(how)).replace('_', '-')} means nothing to task {task}")
-        other = make_task(settings_class(task)())
-        own = config.model_fields_set.intersection(other.config.flags.get("predict", ()))
+    if task == "detect":
+        settings["num_workers"] = config.num_workers
+        summary = predict_files(config.weight_path, inputs, **settings, **how)
+    elif how:
+        raise UserError(f"--{next(iter(how)).replace('_', '-')} means nothing to task {task}")
+    else:
+        own = config.model_fields_set.intersection(config.flags.get("predict", ()))
         settings |= {name: getattr(config, name) for name in own}
-        summary = other.predict_files(config.weight_path, inputs, **settings)
+        summary = make_task(config).predict_files(config.weight_path, inputs, **settings)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
@@ -561,8 +561,9 @@ def main(
             command, written, file = parse(sys.argv[1:] if words is None else words)
             names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
-            run = str(written.get("weight_path", "")) if command == "test" else ""
-            status = _RUN[command](configure(written, file, run), **own)
+            weights = str(written.get("weight_path", "")) if command == "test" else ""
+            trained = _trained_with([command], weights)
+            status = _RUN[command](configure(written, file, trained), **own)
             sys.stdout.flush()
             return status
         except UserError as error:

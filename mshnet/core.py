@@ -506,23 +506,25 @@ def task_of(
 def configure(
     written: Mapping[str, Any],  # settings by name; None: not written
     file: str = "",  # a JSON file of settings, such as a run's config.json
-    run: str = "",  # a run, or a file in its folder, whose settings come before both
+    trained: Mapping[str, Any] | None = None,  # settings that weights were trained with
 ) -> Any:  # a `Config`, or the settings of another task
     """The settings of a run, from what its user wrote, a file and an earlier run.
 
-    `Config(...)`, to which are added: the settings of a run (its recipe and data, not its folder
-    and machine) below those of a file, below those written; values as text; names of before and
-    of guides (ALIASES, SWITCHES). A run that `resume` names counts as `run`. Warns of settings
-    without effect. Raises UserError for a mistake, or a file that cannot be read.
+    `Config(...)`, to which are added: the settings of an earlier run (`trained`, or the run that
+    `resume` names; its recipe and data, not its folder and machine) below those of a file, below
+    those written; values as text; names of before and of guides (ALIASES, SWITCHES). Warns of
+    settings without effect. Raises UserError for a mistake, or a file that cannot be read.
     """
     flags, read = _translate(written), read_settings(file)
     if any(isinstance(value, dict) for value in read.values()):  # sections: only a task knows them
         read = settings_class(task_of({**read, **flags}, {})).from_file(read)
     by_hand = {**_translate(read), **flags}
-    of_run = settings_of(run or _resumed(by_hand))
-    if run and of_run and flags.get("preset"):
+    of_run = trained or settings_of(_resumed(by_hand))
+    if trained and flags.get("preset"):
         del by_hand["preset"]
-        text = "preset is not used: these weights lie in a run, whose settings count; write the "
+        text = (
+            "preset is not used: the settings count that the weights were trained with; write the "
+        )
         warnings.warn(text + "settings that shall be others, such as batch_size", stacklevel=2)
     kind = settings_class(task_of(by_hand, of_run))
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too

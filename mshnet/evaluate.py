@@ -29,7 +29,7 @@ from .detection import fused_for, normalise
 from .device import infer, open_device
 from .places import program_folder
 from .task import Evaluation, Trained, make_task, trained_model
-from .weights import PRETRAINED, weights_file
+from .weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% ../nbs/43_evaluate.ipynb #load
 def load(
@@ -84,7 +84,9 @@ def _settings_of_test(weights: Any, settings: dict[str, Any]) -> Settings:
         return type(weights)(**weights.model_dump() | settings)
     weights_file(weights)
     path = os.fspath(weights)
-    found: Settings = configure({"weight_path": path, **settings}, run=path)
+    found: Settings = configure(
+        {"weight_path": path, **settings}, trained=settings_of_weights(path)
+    )
     return found
 
 # %% ../nbs/43_evaluate.ipynb #OtherTask

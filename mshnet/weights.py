@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRETRAINED', 'MOST_VALUES', 'fit_weights', 'load_weights', 'find_weights', 'read_file', 'weights_file', 'reinstall',
-           'checksum']
+           'settings_of_weights', 'checksum']
 
 # %% ../nbs/33_weights.ipynb #c-import-contextlib
 import contextlib
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .core import UserError
+from .core import OF_ITS_MACHINE, UserError, of_first_release, settings_of
 
 # %% ../nbs/33_weights.ipynb #fit_weights
 def fit_weights(
@@ -170,6 +170,22 @@ def reinstall(path: str | Path) -> str:
         "; it comes with mshnet: install it again (pip install --force-reinstall, in a clone "
         f"git checkout mshnet/{Path(path).name}), or name other weights"
     )
+
+# %% ../nbs/33_weights.ipynb #settings_of_weights
+def settings_of_weights(
+    weights: str,  # a run's folder, a file in it, or one that was copied from it
+) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
+    "The settings that weights were trained with. A file that cannot be read has none."
+    found, file = settings_of(weights), weights_file(weights)
+    if found or weights == PRETRAINED or not os.path.isfile(file):
+        return found
+    with contextlib.suppress(ValueError):  # its next reader says what is wrong
+        content = read_file(file)
+        record = content.get("config") if isinstance(content, dict) else None
+        if isinstance(record, dict) and content.get("best"):
+            known = of_first_release(record)
+            return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
+    return {}
 
 # %% ../nbs/33_weights.ipynb #_numpy_scalars
 def _numpy_scalars() -> list[Any]:

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import UserError
+from mshnet.core import OF_ITS_MACHINE, UserError, of_first_release, settings_of
 
 
 # %% [markdown]
@@ -202,6 +202,37 @@ test_eq((weights_file("weights.tar"), reinstall("other.pt")), (Path("weights.tar
 assert "--force-reinstall" in reinstall(weights_file("pretrained"))
 with expect_fail(UserError, contains="weights of type Tensor are not possible"):
     weights_file(torch.ones(2))
+
+
+# %% [markdown]
+# Weights are scored as they were trained: a network that saw bins of 10 ms answers wrongly at 20 ms. A run's folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
+
+# %%
+#| export
+def settings_of_weights(
+    weights: str,  # a run's folder, a file in it, or one that was copied from it
+) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
+    "The settings that weights were trained with. A file that cannot be read has none."
+    found, file = settings_of(weights), weights_file(weights)
+    if found or weights == PRETRAINED or not os.path.isfile(file):
+        return found
+    with contextlib.suppress(ValueError):  # its next reader says what is wrong
+        content = read_file(file)
+        record = content.get("config") if isinstance(content, dict) else None
+        if isinstance(record, dict) and content.get("best"):
+            known = of_first_release(record)
+            return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
+    return {}
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    moved = Path(tmp) / "moved.pt"
+    torch.save({"config": {"base_size": 64, "output_dir": "runs"}, "best": {"epoch": 3}}, moved)
+    test_eq(settings_of_weights(str(moved)), {"base_size": 64})
+    (Path(tmp) / "config.json").write_text('{"base_size": 48}')
+    test_eq(settings_of_weights(str(moved)), {"base_size": 48})  # of the run's folder
+    test_eq(settings_of_weights("pretrained"), {})
 
 
 # %% [markdown]

@@ -37,7 +37,7 @@ from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device
 from mshnet.places import program_folder
 from mshnet.task import Evaluation, Trained, make_task, trained_model
-from mshnet.weights import PRETRAINED, weights_file
+from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
 
 # %% [markdown]
@@ -104,7 +104,9 @@ def _settings_of_test(weights: Any, settings: dict[str, Any]) -> Settings:
         return type(weights)(**weights.model_dump() | settings)
     weights_file(weights)
     path = os.fspath(weights)
-    found: Settings = configure({"weight_path": path, **settings}, run=path)
+    found: Settings = configure(
+        {"weight_path": path, **settings}, trained=settings_of_weights(path)
+    )
     return found
 
 

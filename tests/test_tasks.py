@@ -262,6 +262,15 @@ def test_weights_of_one_task_are_not_scored_as_another(runs, tmp_path):
     assert evaluate(toy("ring", weight_path=path)).protocol["samples"] == 10
 
 
+@pytest.mark.parametrize("name", toys.NAMES)
+def test_moved_weights_are_scored_as_they_were_trained(runs, name, tmp_path, capsys):
+    "Their own record has the task and its settings."
+    moved = tmp_path / "best.pt"
+    moved.write_bytes((runs[name].folder / "best.pt").read_bytes())
+    assert main(["test", "--weight-path", str(moved), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(runs[name])
+
+
 def test_weights_beside_another_program_s_settings_are_read(runs, tmp_path):
     "Only a scoring looks for a run beside its weights."
     (tmp_path / "config.json").write_text('{"task": "image-classification"}')

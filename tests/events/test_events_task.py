@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -108,6 +110,14 @@ def test_no_run_fits_a_pattern(tmp_path, capsys):
     "One line, with the pattern."
     pattern = str(tmp_path / "outputs/nmnist_*/last.pt")
     refused(["train", "--resume", pattern], "no file or folder fits this pattern", capsys)
+
+
+def test_moved_weights_are_scored_with_their_bins(run, tmp_path, capsys):
+    "A checkpoint that left its folder is not binned with the default, and its task is known."
+    moved = shutil.copy(run.folder / "best.pt", tmp_path)
+    assert main(["test", "--weight-path", moved, "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"bin_ms +30", said) and said.splitlines()[-1].startswith(str(run)[:14])
 
 
 SCRIPT = """
