@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRETRAINED', 'MOST_VALUES', 'fit_weights', 'load_weights', 'find_weights', 'read_file', 'weights_file', 'reinstall',
-           'settings_of_weights', 'checksum']
+           'checksum', 'settings_of_weights']
 
 # %% ../nbs/33_weights.ipynb #c-import-contextlib
 import contextlib
@@ -171,22 +171,6 @@ def reinstall(path: str | Path) -> str:
         f"git checkout mshnet/{Path(path).name}), or name other weights"
     )
 
-# %% ../nbs/33_weights.ipynb #settings_of_weights
-def settings_of_weights(
-    weights: str,  # a run's folder, a file in it, or one that was copied from it
-) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
-    "The settings that weights were trained with. A file that cannot be read has none."
-    found, file = settings_of(weights), weights_file(weights)
-    if found or weights == PRETRAINED or not os.path.isfile(file):
-        return found
-    with contextlib.suppress(ValueError):  # its next reader says what is wrong
-        content = read_file(file)
-        record = content.get("config") if isinstance(content, dict) else None
-        if isinstance(record, dict) and content.get("best"):
-            known = of_first_release(record)
-            return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
-    return {}
-
 # %% ../nbs/33_weights.ipynb #_numpy_scalars
 def _numpy_scalars() -> list[Any]:
     "The functions that a numpy scalar needs to load, under their old and new names."
@@ -249,3 +233,19 @@ def checksum(
 
     add(content)
     return digest.hexdigest()
+
+# %% ../nbs/33_weights.ipynb #settings_of_weights
+def settings_of_weights(
+    weights: str,  # a run's folder, a file in it, or one that was copied from it
+) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
+    "The settings that weights were trained with. A file that cannot be read has none."
+    found, file = settings_of(weights), weights_file(weights)
+    if found or weights == PRETRAINED or not os.path.isfile(file):
+        return found
+    with contextlib.suppress(ValueError):  # its next reader says what is wrong
+        content = read_file(file)
+        record = content.get("config") if isinstance(content, dict) else None
+        if isinstance(record, dict) and content.get("best"):
+            known = of_first_release(record)
+            return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
+    return {}

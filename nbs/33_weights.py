@@ -205,37 +205,6 @@ with expect_fail(UserError, contains="weights of type Tensor are not possible"):
 
 
 # %% [markdown]
-# Weights are scored as they were trained: a network that saw bins of 10 ms answers wrongly at 20 ms. A run's folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
-
-# %%
-#| export
-def settings_of_weights(
-    weights: str,  # a run's folder, a file in it, or one that was copied from it
-) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
-    "The settings that weights were trained with. A file that cannot be read has none."
-    found, file = settings_of(weights), weights_file(weights)
-    if found or weights == PRETRAINED or not os.path.isfile(file):
-        return found
-    with contextlib.suppress(ValueError):  # its next reader says what is wrong
-        content = read_file(file)
-        record = content.get("config") if isinstance(content, dict) else None
-        if isinstance(record, dict) and content.get("best"):
-            known = of_first_release(record)
-            return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
-    return {}
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    moved = Path(tmp) / "moved.pt"
-    torch.save({"config": {"base_size": 64, "output_dir": "runs"}, "best": {"epoch": 3}}, moved)
-    test_eq(settings_of_weights(str(moved)), {"base_size": 64})
-    (Path(tmp) / "config.json").write_text('{"base_size": 48}')
-    test_eq(settings_of_weights(str(moved)), {"base_size": 48})  # of the run's folder
-    test_eq(settings_of_weights("pretrained"), {})
-
-
-# %% [markdown]
 # ## What may be in a file
 #
 # Only tensors, plain values and numpy scalars are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
@@ -382,3 +351,36 @@ with expect_fail(ValueError, contains="not plain numbers"):
     fit_weights(model, {k: v.to("meta") for k, v in model.state_dict().items()})
 assert len(_numpy_scalars()) == 4
 lines
+
+
+# %% [markdown]
+# ## What weights say of themselves
+#
+# Weights are scored as they were trained: a network that saw bins of 10 ms answers wrongly at 20 ms. A run's folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
+
+# %%
+#| export
+def settings_of_weights(
+    weights: str,  # a run's folder, a file in it, or one that was copied from it
+) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
+    "The settings that weights were trained with. A file that cannot be read has none."
+    found, file = settings_of(weights), weights_file(weights)
+    if found or weights == PRETRAINED or not os.path.isfile(file):
+        return found
+    with contextlib.suppress(ValueError):  # its next reader says what is wrong
+        content = read_file(file)
+        record = content.get("config") if isinstance(content, dict) else None
+        if isinstance(record, dict) and content.get("best"):
+            known = of_first_release(record)
+            return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
+    return {}
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    moved = Path(tmp) / "moved.pt"
+    torch.save({"config": {"base_size": 64, "output_dir": "runs"}, "best": {"epoch": 3}}, moved)
+    test_eq(settings_of_weights(str(moved)), {"base_size": 64})
+    (Path(tmp) / "config.json").write_text('{"base_size": 48}')
+    test_eq(settings_of_weights(str(moved)), {"base_size": 48})  # of the run's folder
+    test_eq(settings_of_weights("pretrained"), {})
