@@ -629,10 +629,8 @@ def configure(
     of_run = trained or settings_of(_resumed(by_hand))
     if trained and flags.get("preset"):
         del by_hand["preset"]
-        text = (
-            "preset is not used: the settings count that the weights were trained with; write the "
-        )
-        warnings.warn(text + "settings that shall be others, such as batch_size", stacklevel=2)
+        text = "preset is not used: these weights keep the settings of their training; write those "
+        warnings.warn(text + "that shall be others, such as batch_size", stacklevel=2)
     kind = settings_class(task_of(by_hand, of_run))
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
     if not flags and by_hand.keys() >= recorded:  # a run's config.json: as it is

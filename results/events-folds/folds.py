@@ -1,4 +1,4 @@
-"""Five folds over all 1,100 recordings of small N-MNIST, with the first recipe (see LOG.md).
+"""Five folds over all 1,100 recordings of small N-MNIST, with the default recipe.
 
     python results/events-folds/folds.py ../shared/data/nmnist-small
 
@@ -33,8 +33,7 @@ def main(folder):
     "Train and score each fold."
     done = json.loads(FILE.read_text())["folds"] if FILE.exists() else []
     with tempfile.TemporaryDirectory() as tmp:
-        first = {"epochs": 13, "eval_every": 13, "tau": "33ms", "slope": 25.0, "warp": 0.0}
-        config = EventsConfig(dataset_dir=folder, device="cpu", output_dir=tmp + "/0", **first)
+        config = EventsConfig(dataset_dir=folder, device="cpu", eval_every=20)
         data = joined(list(load_recordings(config, ["train", "test"]).values()))
         labels, fold = np.array(data.labels), np.zeros(len(data), int)
         for label in range(10):
