@@ -59,7 +59,7 @@ def sample_params(
         drawn = drawn._replace(flip=flip, turn=turn)
     if held:
         drawn = drawn._replace(target=which)
-    if native or robust:
+    if config.augment != "turns" and (native or robust):
         low, high, stretch = WIDE_JITTER if robust else JITTER
         size = (low * high) ** 0.5 * (high / low) ** (size / 2) if native else 1.0
         aspect = stretch ** (shape / 2)

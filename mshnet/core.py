@@ -334,17 +334,18 @@ class AugmentFields(BaseModel):
 
     crop: Literal["native", "resize"] = Field(
         default="native",
-        description="training crops are cut from the image at 0.7 to 1.5 times its own size "
-        "(native), or with its long side resized to 0.5 to 2 times base_size (resize)",
+        description="training crops are cut from the image at its own size, unless augment scales "
+        "it (native), or with its long side resized to 0.5 to 2 times base_size (resize)",
     )
     target_share: float = Field(
         default=0.5, ge=0, le=1, description="share of crops with a target, if the image has one"
     )
-    augment: Literal["flips", "paper", "robust"] = Field(
+    augment: Literal["flips", "paper", "robust", "turns"] = Field(
         default="flips",
-        description="what else changes: mirrored left to right and blurred (paper); mirrored and "
-        "turned in all eight ways and blurred (flips); also wider scales, contrast, brightness, "
-        "noise and sensor faults (robust, for images of other cameras)",
+        description="what else changes: mirrored and turned in all eight ways and blurred "
+        "(turns), also, with native crops, scaled 0.7 to 1.5 times (flips), also contrast, "
+        "brightness, noise and sensor faults, and scaled 0.5 to 1.6 times (robust, for images of "
+        "other cameras); or mirrored left to right and blurred (paper)",
     )
 
 

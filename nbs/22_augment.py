@@ -74,7 +74,7 @@ def sample_params(
         drawn = drawn._replace(flip=flip, turn=turn)
     if held:
         drawn = drawn._replace(target=which)
-    if native or robust:
+    if config.augment != "turns" and (native or robust):
         low, high, stretch = WIDE_JITTER if robust else JITTER
         size = (low * high) ** 0.5 * (high / low) ** (size / 2) if native else 1.0
         aspect = stretch ** (shape / 2)
@@ -93,6 +93,7 @@ WIDE_JITTER = 0.5, 1.6, 1.3  # robust augmentation
 config = Config()
 test_eq(sample_params(config, 3, 7), sample_params(config, 3, 7))
 test_eq(sample_params(Config(augment="paper"), 3, 7)[:5], sample_params(config, 3, 7)[:5])
+test_eq(sample_params(Config(augment="turns"), 3, 7).scale, (1, 1))
 sample_params(config, 3, 7)
 
 
@@ -221,18 +222,19 @@ def resize_square(
 
 
 # %% [markdown]
-# One scene in four epochs, by three kinds of augmentation. The outline is the mask of the targets, and the black parts are padding.
+# One scene in four epochs, by four kinds of augmentation. The outline is the mask of the targets, and the black parts are padding.
 
 # %%
 made = scenes("train", 4, 128)
 image, mask = made.pairs[1]
 kinds = {
     "paper": "mirror, resize,\ncrop, blur",
-    "flips": "and flips,\nturns",
+    "turns": "flips, turns,\ncrop, blur",
+    "flips": "also\nresized",
     "robust": "and different\nsensors",
 }
-figure = plt.figure(figsize=(9, 6), layout="constrained")
-for (kind, what), row in zip(kinds.items(), figure.subplots(3, 5), strict=True):
+figure = plt.figure(figsize=(9, 8), layout="constrained")
+for (kind, what), row in zip(kinds.items(), figure.subplots(4, 5), strict=True):
     config = Config(augment=kind, base_size=128, target_share=1.0, seed=8)
     views = [augment(image, mask, sample_params(config, epoch, 1), 128) for epoch in range(4)]
     for i, (axes, (pixels, truth)) in enumerate(zip(row, [(image, mask), *views], strict=True)):

@@ -44,7 +44,7 @@ def same(a, b):
         ("loss", "dice", "write one of soft_iou+bce, soft_iou, bce, sls"),
         ("fusion_start", "zero", "write one of full_size, random"),
         ("crop", "square", "write one of native, resize"),
-        ("augment", "none", "write one of flips, paper, robust"),
+        ("augment", "none", "write one of flips, paper, robust, turns"),
         ("ema", 1, "at least 0, below 1"),
         ("ema", -0.1, "at least 0, below 1"),
         ("lr_end", 2, "at least 0, at most 1"),
@@ -169,6 +169,24 @@ def test_a_share_of_the_crops_holds_a_target(crop):
         if crop == "native":
             assert 0.6 < placement(mask, drawn, 64).height / 300 < 1.7
     assert held < 30
+
+
+def test_turns_leave_the_pixels_of_the_image_as_they_are():
+    "Every crop is a part of the image or of one of its eight turns; the mask goes with it."
+    gen = np.random.default_rng(0)
+    image = gen.permutation(np.arange(96 * 80) % 251).astype(np.uint8).reshape(96, 80)
+    turns = [np.rot90(a, k) for a in (image, image[:, ::-1]) for k in range(4)]
+    seen, blurred = set(), 0
+    for epoch in range(60):
+        drawn = sample_params(Config(augment="turns", crop_size=32), epoch, 0)
+        blurred += drawn.blur > 0
+        drawn = drawn._replace(blur=0.0)
+        crop, truth = augment(image, (image > 200).astype(np.uint8), drawn, 32)
+        windows = [np.lib.stride_tricks.sliding_window_view(turn, (32, 32)) for turn in turns]
+        found = [k for k, w in enumerate(windows) if (w == crop).all((2, 3)).any()]
+        assert len(found) == 1 and np.array_equal(truth, crop > 200), epoch
+        seen.update(found)
+    assert seen == set(range(8)) and 15 < blurred < 45
 
 
 # The paper's recipe
