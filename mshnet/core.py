@@ -84,8 +84,8 @@ class OptimizerFields(BaseModel):
         default=-1,
         ge=-1,
         le=1_000_000,
-        description="steps in which the learning rate grows from 0 to lr; -1: one epoch, at most "
-        "a tenth of the run; 0: none",
+        description="steps in which the learning rate grows from 0 to lr; -1: one epoch, with "
+        "cosine at most a tenth of the run; 0: none",
     )
     weight_decay: float = Field(
         default=0.01,

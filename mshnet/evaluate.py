@@ -9,7 +9,6 @@ __all__ = ['load', 'evaluate', 'OtherTask', 'Detector', 'expect_bytes', 'logits_
 import copy
 import os
 import warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from .cpu import use_cpu_passes
 from .detection import fused_for, normalise
 from .device import infer, open_device
 from .places import program_folder
-from .task import Evaluation, Trained, make_task, trained_model
+from .task import Evaluation, Trained, make_task, trained_model, with_seen
 from .weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% ../nbs/43_evaluate.ipynb #load
@@ -64,14 +63,7 @@ def evaluate(
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     task = make_task(config.model_copy(update={"batch_size": fits}))
     test = task.splits(["test"])["test"]
-    seen = task.seen(test, trained.record.get("data", {}))
-    if seen:
-        warnings.warn(
-            f"{seen} of the {len(test)} scored images are among the training "
-            "images of these weights; the score does not hold for new images",
-            stacklevel=2,
-        )
-    origin = replace(trained.origin, seen=seen)
+    origin = with_seen(trained.origin, task, test, trained.record.get("data", {}))
     found: Evaluation = task.evaluate(
         device.to_device(trained.model), test, device, trained.phase, origin
     )

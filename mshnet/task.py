@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['Task', 'Program', 'Data', 'digits', 'make_task', 'epoch_order', 'train_batches', 'score_batches', 'predictions',
            'count_predictions', 'score_split', 'Values', 'Origin', 'Evaluation', 'protocol', 'chosen_by', 'origin_of',
-           'Trained', 'trained_model', 'trained_task', 'learning_rate']
+           'with_seen', 'Trained', 'trained_model', 'trained_task', 'learning_rate']
 
 # %% ../nbs/36_task.ipynb #c-import-hashlib
 import hashlib
 import math
 import os
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -286,7 +287,7 @@ def predictions(
         if has_nan_or_inf([prediction for prediction, _ in found]):
             raise UserError(
                 f"{data.name}: the prediction is NaN or infinite, because the weights are; take an "
-                "earlier checkpoint; in training try --clip-grad 1 or a smaller --lr"
+                "earlier checkpoint, or train with a smaller --lr"
             )
         yield from found
 
@@ -401,6 +402,23 @@ def origin_of(checkpoint: dict[str, Any]) -> Origin:
     config, data = checkpoint["config"], checkpoint["data"]
     chosen = chosen_by(config, checkpoint["best"])
     return Origin(chosen, int(config["seed"]), data.get("training list"))
+
+
+def with_seen(
+    origin: Origin,
+    task: Task,
+    data: Any,  # the split to be scored
+    recorded: dict[str, str],  # the `data` of the weights' checkpoint
+) -> Origin:
+    "The origin, with the number of scored samples that the weights were trained on; warns of any."
+    seen = task.seen(data, recorded)
+    if seen:
+        warnings.warn(
+            f"{seen} of the {len(data)} scored images are among the training images of these "
+            "weights; the score does not hold for new images",
+            stacklevel=3,
+        )
+    return replace(origin, seen=seen)
 
 # %% ../nbs/36_task.ipynb #Trained
 @dataclass(frozen=True)

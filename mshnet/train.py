@@ -78,7 +78,7 @@ from mshnet.run import (
     write_checkpoint,
 )
 from .session import alone, bar, duration, note, profiled, tensorboard, written_down
-from .task import Task, chosen_by, make_task, origin_of, score_split
+from .task import Task, chosen_by, make_task, origin_of, score_split, with_seen
 from .weights import load_weights, weights_file
 
 # %% ../nbs/37_train.ipynb #Run
@@ -157,6 +157,7 @@ class Job:
     device: Device
     folder: Folder
     stop: Stop = field(default_factory=Stop)  # whether the run is to stop
+    record: dict[str, str] = field(default_factory=dict)  # of data and start, for checkpoints
     mirror: Mirror = field(init=False)  # copies the folder to where it is safe
 
     def __post_init__(self) -> None:
@@ -217,7 +218,7 @@ def processes_to_start(config: Settings) -> bool:
 def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped it, if one did
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
-    data = identity(task, job.parts, device)
+    data = job.record
     with (
         tensorboard(folder, not _all_done(config, state) and first_process()) as write_scalars,
         Background(job.mirror.wake) as background,
@@ -513,6 +514,7 @@ def finish(job: Job) -> None:
     best = job.once(lambda: _best_or_last(job.folder, scored))
     origin = origin_of(best)
     if scored != origin.chosen:
+        origin = with_seen(origin, job.task, job.parts["test"], best["data"])
         model = job.task.model()
         model.load_state_dict(best["model"])
         model = job.device.to_device(model)
@@ -561,7 +563,7 @@ def _check_data(job: Job) -> None:
     if config.warmup_steps >= steps:
         raise UserError(
             f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; write "
-            f"--warmup-steps {steps // 10} or fewer, or more --epochs"
+            f"--warmup-steps {steps - 1} or fewer, or more --epochs"
         )
 
 
@@ -580,18 +582,36 @@ def beginning(job: Job) -> State:
             )
         device.set_precision(computed)
     state = State(model, job.task.optimizer(model), device.scaler, ema)
+    job.record = same
     if old:
         restore(state, old)
+        job.record = same | {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
     elif config.weight_path:
         file = weights_file(config.weight_path, config.task)
         with as_user_error():
             content = load_weights(model, file)
             if ema is not None:
                 load_weights(ema, file, content)
+        job.record = _with_earlier_images(same, content)
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # as before it was interrupted
     state.micro = device.micro
     return state
+
+
+_OF_THE_START = ("starting weights", "training images")  # what a resumed run keeps of its record
+
+
+def _with_earlier_images(
+    record: dict[str, str],  # of this run's data
+    content: Any,  # of the file of weights it starts from
+) -> dict[str, str]:
+    "The record, with the training images of the starting weights; without any if not known."
+    earlier = content.get("data", {}) if isinstance(content, dict) else {}
+    found = [data.get("training images") for data in (record, earlier)]
+    if None in found:
+        return {name: value for name, value in record.items() if name != "training images"}
+    return record | {"training images": " ".join(sorted(set(" ".join(found).split())))}
 
 
 def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str]:
@@ -723,7 +743,7 @@ def _not_finite(
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
         f"{', '.join(names[:4])} (all in not_finite.json); the last good checkpoint is kept; "
-        "try --clip-grad 1, a smaller --lr or --precision fp32",
+        f"try {'' if task.config.clip_grad else '--clip-grad 1, '}a smaller --lr or --precision fp32",
         facts | {"weights that are not finite": bad},
     )
 

@@ -107,6 +107,8 @@ def read_file(
     which numpy scalars are added because published files hold one (the best IoU).
     """
     try:
+        if os.path.isdir(path):
+            raise IsADirectoryError
         content = _load_any(path)
         written = content.pop("checksum", None) if isinstance(content, dict) else None
         form = content.get("format") if isinstance(content, dict) else None
@@ -189,8 +191,9 @@ def reinstall(path: str | Path) -> str:
     if Path(path).parent != weights_file(PRETRAINED).parent:
         return ""
     return (
-        "; it comes with mshnet: install it again (pip install --force-reinstall, in a clone "
-        f"git checkout mshnet/{Path(path).name}), or name other weights"
+        "; it comes with mshnet: install it again (pip install --force-reinstall --no-deps with "
+        "the folder, wheel or address that mshnet was installed from; in a clone git checkout "
+        f"mshnet/{Path(path).name}), or name other weights"
     )
 
 

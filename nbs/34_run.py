@@ -42,7 +42,7 @@ from mshnet.core import Settings, UserError, as_user_error, of_first_release, re
 from mshnet.device import each_tensor
 from mshnet.files import cannot_be_written, to_disk, write_atomic, write_json
 from mshnet.places import has_checkpoint, installed
-from mshnet.weights import checksum, find_weights, fit_weights, read_file
+from mshnet.weights import PRETRAINED, checksum, find_weights, fit_weights, read_file
 from mshnet.xla import XLA_PACKAGES
 
 
@@ -409,9 +409,12 @@ def find_checkpoint(
     if not old:
         return None
     changed = _differences(old["config"], config)
-    both = sorted((old["data"].keys() & data.keys()) - {"training images"})  # the list covers them
+    free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
-        both = [name for name in both if name != "precision"]
+        free.add("precision")
+    if config.weight_path == PRETRAINED:  # another release may come with others
+        free.add("starting weights")
+    both = sorted((old["data"].keys() & data.keys()) - free)
     changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed:
         takes = f" (--resume {shlex.quote(str(folder.path))} takes them)"

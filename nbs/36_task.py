@@ -20,6 +20,7 @@ from mshnet.device import open_device
 import hashlib
 import math
 import os
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -330,7 +331,7 @@ def predictions(
         if has_nan_or_inf([prediction for prediction, _ in found]):
             raise UserError(
                 f"{data.name}: the prediction is NaN or infinite, because the weights are; take an "
-                "earlier checkpoint; in training try --clip-grad 1 or a smaller --lr"
+                "earlier checkpoint, or train with a smaller --lr"
             )
         yield from found
 
@@ -546,10 +547,28 @@ def origin_of(checkpoint: dict[str, Any]) -> Origin:
     return Origin(chosen, int(config["seed"]), data.get("training list"))
 
 
+def with_seen(
+    origin: Origin,
+    task: Task,
+    data: Any,  # the split to be scored
+    recorded: dict[str, str],  # the `data` of the weights' checkpoint
+) -> Origin:
+    "The origin, with the number of scored samples that the weights were trained on; warns of any."
+    seen = task.seen(data, recorded)
+    if seen:
+        warnings.warn(
+            f"{seen} of the {len(data)} scored images are among the training images of these "
+            "weights; the score does not hold for new images",
+            stacklevel=3,
+        )
+    return replace(origin, seen=seen)
+
+
 # %%
 past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}}
 origin = origin_of({**past, "data": {"training list": "0123456789ab"}})
 test_eq(origin.chosen, chosen_by(past["config"], past["best"]))
+test_eq(with_seen(origin, task, test, {}).seen, None)  # not known
 task.evaluate(model, test, device, "full", origin).protocol
 
 

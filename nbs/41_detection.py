@@ -436,11 +436,36 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
 # - A loss with a gradient everywhere and no late heads (`--preset steady`) cures it: no seed has died.
 # - With the paper's loss and network, the fusing convolution can start as the full-size head, and the late parts take smaller steps (`--fusion-start full_size --join-rate 0.1`). That removes the second step of the two, not the flood of the warm-up: of three seeds, two detect after ten epochs, where none does without it, and one still floods a part of the images after 30.
 #
-# A run reports such a state in the epoch where it happens.
+# A run reports such a state in the epoch where it happens, once. A new phase counts as a new beginning: a flood that goes on when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported.
 
 # %%
 #| export
 _FLOODED = 50_000  # false pixels per million
+_EMPTY_START = 5  # epochs in which the prediction may stay empty from the start
+
+
+def _state(
+    entry: dict[str, Any],  # of the log, with scores
+) -> str:
+    "flooded or empty, if the prediction is everything or nothing; else an empty text."
+    scores = entry["scores"]
+    if scores["fa"] > _FLOODED:
+        return "flooded"
+    found = scores["pd"] or scores["iou"] > 0.001
+    return "" if found or not scores["targets"] else "empty"
+
+
+def _just_died(
+    scored: list[dict[str, Any]],  # the log's epochs of one phase
+    config: Config,
+    starts_empty: bool,
+) -> bool:
+    "Whether the last epoch is the first that is to be reported."
+    states, last = [_state(entry) for entry in scored], scored[-1]["epoch"]
+    if not starts_empty or set(states) != {"empty"}:
+        return states[-1] not in ("", *states[-2:-1])
+    patience = min(_EMPTY_START, config.epochs - 1)
+    return last >= patience and all(entry["epoch"] < patience for entry in scored[:-1])
 
 
 def _advice_if_dead(
@@ -448,53 +473,42 @@ def _advice_if_dead(
     config: Config,
 ) -> str:  # one line in the epoch where the prediction dies; else empty
     "The remedy for a prediction that is everything or nothing."
-    scored = [e for e in history if "scores" in e]
+    phase = history[-1]["phase"]
+    scored = [e for e in history if "scores" in e and e["phase"] == phase]
     late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
-    now, before = (_death(log, config, late) for log in (scored, scored[:-1]))
+    if not scored or not _just_died(scored, config, not late):
+        return ""
     remedied = config.fusion_start == "full_size" and config.join_rate < 1
-    if now in ("", before) or (late and remedied and scored[-1]["phase"] == "warm-up"):
+    if late and remedied and phase == "warm-up":  # what this remedy is for
         return ""
-    share = scored[-1]["scores"]["fa"] / 1e4
-    what = "is empty" if now == "empty" else f"covers {share:.0f}% of the image"
-    if not late:
-        return (
-            f"the prediction {what}: try a smaller --lr, and look at the masks with `mshnet data`"
-        )
-    what += ", which this recipe may not leave by itself (gradient clipping does not help)"
-    if scored[-1]["phase"] == "warm-up":
-        what = f"covers {share:.0f}% of the image; such runs often die when all heads join"
+    empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
+    what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
+    if not late and config.loss != "sls":
+        return f"{what}: try a smaller --lr, and look at the masks with `mshnet data`"
+    if phase == "warm-up":
+        what += "; such runs often die when all heads join"
+    else:
+        what += ", which the SLS loss may not leave by itself (gradient clipping does not help)"
     remedy = "--preset steady"
-    if not remedied:
+    if late and not remedied:
         remedy += ", or this recipe with --fusion-start full_size --join-rate 0.1"
-    return f"the prediction {what}: begin anew with {remedy}"
-
-
-def _death(scored: list[dict[str, Any]], config: Config, late: bool) -> str:
-    "flooded or empty, if the prediction of the last scored epoch is dead; else an empty text."
-    alive = [
-        e["scores"]["fa"] <= _FLOODED and any(e["scores"][k] for k in ("iou", "pd", "fa"))
-        for e in scored
-    ]
-    if not scored or alive[-1]:
-        return ""
-    if scored[-1]["scores"]["fa"] > _FLOODED:
-        return "flooded"
-    fresh = scored[-1]["epoch"] < max(3, config.epochs // 10) and not any(alive)
-    return "" if fresh and not late else "empty"
+    return f"{what}: begin anew with {remedy}"
 
 
 # %%
 def log(*fa, phase="full"):
     "A log with these false alarm rates; an epoch with a rate of 20 has found a target."
-    each = [{"iou": 0.3 if f == 20 else 0.0, "pd": 0.0, "fa": f} for f in fa]
+    each = [{"iou": 0.3 if f == 20 else 0.0, "pd": 0.0, "fa": f, "targets": 1} for f in fa]
     return [{"epoch": i, "phase": phase, "scores": scores} for i, scores in enumerate(each)]
 
 
 paper = Config(preset="paper")
-dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5)]  # once is enough
-test_eq([bool(_advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0])
+dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5), (9e5, 0)]  # once is enough
+test_eq([bool(_advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0, 1])
 empty = [bool(_advice_if_dead(log(*[0] * n), Config(epochs=40))) for n in range(1, 8)]
-test_eq(empty, [0, 0, 0, 0, 1, 0, 0])  # steady starts from an empty prediction
+test_eq(empty, [0, 0, 0, 0, 0, 1, 0])  # steady starts from an empty prediction
+test_eq(_state({"scores": {"iou": 0.0, "pd": None, "fa": 0.0, "targets": 0}}), "")
+assert not _just_died(log(0, 0), Config(), True) and _just_died(log(20, 0), Config(), True)
 print(_advice_if_dead(log(3e5, phase="warm-up"), paper))
 print(_advice_if_dead(log(20, 9e5), paper))
 print(_advice_if_dead(log(20, 0), Config()))

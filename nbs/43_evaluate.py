@@ -17,7 +17,6 @@ from fastcore.test import expect_fail, test_close, test_eq
 import copy
 import os
 import warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from mshnet.cpu import use_cpu_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device
 from mshnet.places import program_folder
-from mshnet.task import Evaluation, Trained, make_task, trained_model
+from mshnet.task import Evaluation, Trained, make_task, trained_model, with_seen
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
 
@@ -84,14 +83,7 @@ def evaluate(
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     task = make_task(config.model_copy(update={"batch_size": fits}))
     test = task.splits(["test"])["test"]
-    seen = task.seen(test, trained.record.get("data", {}))
-    if seen:
-        warnings.warn(
-            f"{seen} of the {len(test)} scored images are among the training "
-            "images of these weights; the score does not hold for new images",
-            stacklevel=2,
-        )
-    origin = replace(trained.origin, seen=seen)
+    origin = with_seen(trained.origin, task, test, trained.record.get("data", {}))
     found: Evaluation = task.evaluate(
         device.to_device(trained.model), test, device, trained.phase, origin
     )

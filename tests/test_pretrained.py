@@ -12,6 +12,7 @@ import torch
 from conftest import SHARED, TOP, make_dataset
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 import mshnet
 import mshnet.weights
@@ -22,6 +23,7 @@ from mshnet.evaluate import Detector, evaluate
 from mshnet.predict import predict_frame
 from mshnet.scenes import scene
 from mshnet.task import trained_model
+from mshnet.train import train
 from mshnet.weights import weights_file
 
 FILE = weights_file("pretrained")
@@ -225,6 +227,38 @@ def test_a_score_on_training_images_is_not_silent(sirst, tmp_path):
     with pytest.warns(UserWarning, match="of the 12 scored images are among the training images"):
         result = evaluate(Config(dataset_dir=str(folder), device="cpu", base_size=128))
     assert result.protocol["trained_on_scored_images"] >= 9
+
+
+def test_fine_tuned_weights_remember_what_the_first_were_trained_on(sirst, moved, tmp_path):
+    "Their images count as training images too, also after a resume with another release's file."
+    folder, names = tmp_path / "set", (sirst / "trainval.txt").read_text().split()[:12]
+    folder.mkdir()
+    for kind in ("images", "masks"):
+        (folder / kind).symlink_to(sirst / kind)
+    (folder / "trainval.txt").write_text("\n".join(names[:6]))
+    (folder / "test.txt").write_text("\n".join(names[6:]))
+    settings = {"dataset_dir": str(folder), "weight_path": "pretrained", "epochs": 2}
+    settings |= {"device": "cpu", "base_size": 32, "crop_size": 32, "output_dir": f"{tmp_path}/run"}
+    with pytest.warns(UserWarning, match="of the 6 scored images are among the training images"):
+        assert not train(Config(**settings, max_hours=1e-9)).finished
+    model = trained_model("pretrained").model
+    torch.nn.init.zeros_(model.final.bias)
+    save_file(model.state_dict(), moved)  # without a record
+    with pytest.warns(UserWarning, match="of the 6 scored images are among the training images"):
+        run = train(Config(**settings))
+    assert run.scores["protocol"]["trained_on_scored_images"] >= 5
+    with pytest.warns(UserWarning, match="of the 6 scored images are among the training images"):
+        evaluate(run)
+    settings |= {"output_dir": f"{tmp_path}/other", "epochs": 1}
+    run = train(Config(**settings))  # from weights whose images are not known
+    assert run.scores["protocol"]["trained_on_scored_images"] is None
+
+
+def test_a_folder_that_is_called_like_a_file_is_refused_in_one_line(tmp_path, capsys):
+    "Of any kind."
+    (tmp_path / "d.safetensors").mkdir()
+    assert main(["test", "--weight-path", str(tmp_path / "d.safetensors"), "--device", "cpu"]) == 2
+    assert "is a folder without best.pt" in capsys.readouterr().err
 
 
 def test_the_few_names_are_offered_by_tab():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -313,3 +314,47 @@ def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run(
         for task in (Detection(Config(schedule="constant", epochs=n)) for n in (1, 2, 20))
     ]
     assert rates[0] == rates[1] == rates[2] and rates[0][0] < rates[0][50] < rates[0][99]
+
+
+# Predictions that die
+
+
+@pytest.mark.parametrize(
+    ("run", "epochs"),
+    [
+        ("nuaa-sirst-paper-seed0", [0, 6, 7]),  # floods, covers 93% when all heads join, is empty
+        ("nuaa-sirst-paper-seed1", [0, 6]),
+        ("nuaa-sirst-paper-seed2", [4, 9]),
+        ("nuaa-sirst-paper", [2]),
+        ("nuaa-sirst-remedy-seed0", []),
+        ("nuaa-sirst-remedy-seed2", [9]),
+        ("nuaa-sirst-steady-seed0", []),
+    ],
+)
+def test_a_death_is_reported_in_its_epoch(run, epochs):
+    "The kept logs, epoch by epoch, as a run sees them."
+    folder = Path(__file__).parent.parent / "results" / run
+    task = Detection(Config(**json.loads((folder / "config.json").read_text())))
+    history = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    spoken = [
+        e["epoch"] for i, e in enumerate(history) if "scores" in e and task.advice(history[: i + 1])
+    ]
+    assert spoken == epochs
+
+
+@pytest.mark.parametrize(
+    ("changes", "scores", "advice"),
+    [
+        ({}, {"fa": 9e5}, "covers 90% of the image: try a smaller --lr"),
+        ({"loss": "sls"}, {"fa": 9e5}, "the SLS loss may not leave by itself"),
+        ({"preset": "paper"}, {"fa": 0}, "is empty, which the SLS loss may not leave"),
+        ({"preset": "paper"}, {"fa": 0, "targets": 0}, ""),
+        ({"epochs": 1}, {"fa": 0}, "is empty: try a smaller --lr"),
+        ({}, {"fa": 0}, ""),
+    ],
+)
+def test_the_advice_fits_the_recipe(changes, scores, advice):
+    "What helps depends on the loss; a list without targets has nothing to be found."
+    scores = {"iou": 0.0, "pd": 0.0, "targets": 3} | scores
+    said = Detection(Config(**changes)).advice([{"epoch": 0, "phase": "full", "scores": scores}])
+    assert advice in said and bool(advice) == bool(said)

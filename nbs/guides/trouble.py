@@ -73,7 +73,8 @@
 #
 # | what you see | what to do |
 # |---|---|
-# | `the prediction ...: begin anew with ...`, `the prediction ...: try a smaller --lr, and look at the masks with ...` | begin anew with `--preset steady`, or with `--preset paper --fusion-start full_size --join-rate 0.1`; the [loss notebook](../01_loss.ipynb) explains the trap |
+# | `the prediction ...: begin anew with ...` | begin anew with `--preset steady`; the [loss notebook](../01_loss.ipynb) explains the trap, and the [detection notebook](../41_detection.ipynb) what the second remedy of the line can do |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | a recipe that cannot be caught in the trap predicts nothing, or everything: are the masks empty, of other images, or inverted? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
 # | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |
@@ -112,6 +113,7 @@
 # | `...: has no best.pt yet, so no weights; leave out --weights-only` | the run has no scored epoch yet |
 # | `...: weights of another model: ...` | not MSHNet's, or another version of it; the first differences are named |
 # | `...: not a torch file of weights, or a damaged one` | often a download that broke off, or a web page |
+# | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: repeat the line that installed mshnet, with `--force-reinstall --no-deps` |
 # | `...: refused, it would run code when loaded` | it is not plain weights. Do not load it by other means unless you know who made it |
 #
 # ## Predicting, comparing, exporting
