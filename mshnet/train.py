@@ -332,13 +332,13 @@ def train_epoch(
     try:
         with profiled(config.profile) as watch, explained(device, config):
             for batch in steps:
+                _adapt(device)
                 prepare_step(task, state, device, epoch * len(plan) + losses.step, len(plan))
                 train_step(task, model, batch, phase, state.optimizer, device, losses)
                 watch()
                 if losses.step == len(plan):
                     break
                 if pause := losses.step % config.log_every == 0:
-                    _adapt(device)
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
                 if stop and (reason := device.ranks.any_rank(stop.reason, pause)):
@@ -352,7 +352,6 @@ def train_epoch(
 
 def _begin_epoch(task: Task, state: State, device: Device, epoch: int) -> Any:
     "Prepare an epoch, or the rest of one; the model as a step calls it."
-    _adapt(device)
     device.seed(task.config.seed, epoch)
     if state.step and len(state.random) == device.ranks.count:
         set_random_states(device, state.random[device.ranks.rank])
@@ -363,8 +362,10 @@ def _begin_epoch(task: Task, state: State, device: Device, epoch: int) -> Any:
 
 def _adapt(device: Device) -> None:
     "Let a CPU use the cores that other programs leave; print what changes."
-    if device.cores and (changed := device.cores.adapt()):
-        print(f"  {changed}", flush=True)
+    if device.cores:
+        device.cores.adapt()
+        if news := device.cores.take_news():
+            print(f"  {news}", flush=True)
 
 # %% ../nbs/37_train.ipynb #Losses
 class Losses:
@@ -582,17 +583,17 @@ def beginning(job: Job) -> State:
             )
         device.set_precision(computed)
     state = State(model, job.task.optimizer(model), device.scaler, ema)
-    job.record = same
+    job.record = same | {"precision": device.precision}
     if old:
         restore(state, old)
-        job.record = same | {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
+        job.record |= {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
     elif config.weight_path:
         file = weights_file(config.weight_path, config.task)
         with as_user_error():
             content = load_weights(model, file)
             if ema is not None:
                 load_weights(ema, file, content)
-        job.record = _with_earlier_images(same, content)
+        job.record = _with_earlier_images(job.record, content)
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # as before it was interrupted
     state.micro = device.micro

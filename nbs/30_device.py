@@ -198,7 +198,9 @@ class Device:
 
     def facts(self) -> dict[str, Any]:
         "Facts of the device's work for an epoch's log line."
-        return {"threads": torch.get_num_threads()} if self.cores else {}
+        if not self.cores:
+            return {}
+        return {"threads": torch.get_num_threads(), "busy_cores": round(self.cores.taken, 1)}
 
     def report(self) -> str:
         "A line to print at the end of a run; may be empty."
@@ -298,6 +300,8 @@ def update(
 
 def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
     "The result of a forward pass without gradients."
+    if device.cores:
+        device.cores.adapt()
     with torch.no_grad(), device.autocast():
         result = device.read(forward())
     if device.precision == "fp16" and has_nan_or_inf(result):
@@ -788,11 +792,15 @@ def _may_compile(device: Device) -> bool:
 #
 # torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 3.3 s instead of 35 ms, and a training step 13 s instead of 0.12 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.28 s and 1.6 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 57 ms and 0.2 s.
 #
-# So on Linux we count how much time other programs get on our cores, and use as many threads as they leave: when a device is opened, at the beginning of an epoch and at its log lines. `OMP_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was set.
+# So on Linux we count how much time other programs get on our cores, and use as many threads as they leave. We look when a device is opened, and then before a step or a pass, every three seconds. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was set; then a run can only report that its steps may stall.
 
 # %%
 #| export
 USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
+
+
+LOOK_EVERY = 3.0  # seconds
+FIX_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables by which a user sets their number
 
 
 class Cores:
@@ -803,6 +811,8 @@ class Cores:
     def __init__(self) -> None:
         self.count = len(self.own()) or os.cpu_count() or 1
         self.before = self.read()
+        self.taken = 0.0  # cores that other programs kept busy when we last looked
+        self.news = ""  # a line that is not printed yet
 
     def own(self) -> set[int]:
         "Numbers of the cores that this process may use."
@@ -825,19 +835,31 @@ class Cores:
         wall, busy, own = (new - old for new, old in zip(self.before, before, strict=True))
         return min(max((busy - own) / max(wall, 1e-3), 0.0), float(self.count))
 
-    def adapt(self, least: float = 0.0) -> str:  # what changed, in a line; empty: nothing
-        "Use as many threads as other programs leave cores, unless the user has set the number."
-        taken, now = self.others(least), torch.get_num_threads()
-        best = min(USUAL_THREADS, max(1, self.count - round(taken)))
-        fixed = "OMP_NUM_THREADS" in os.environ or torch.are_deterministic_algorithms_enabled()
-        if best == now or fixed or now not in (USUAL_THREADS, Cores.threads):
-            return ""
-        torch.set_num_threads(best)
-        Cores.threads = best
-        return (
-            f"other programs keep {taken:.1f} of {counted(self.count, 'core')} busy: "
-            f"{counted(best, 'thread')} from here on, {now} before"
-        )
+    def adapt(self, least: float = LOOK_EVERY) -> None:
+        """Use as many threads as other programs leave cores, unless the user has set the number.
+
+        `news` gets a line on what changed, or once that steps may stall. Does nothing if the last
+        look is less than `least` seconds ago.
+        """
+        if time.monotonic() - self.before[0] < least:
+            return
+        before, self.taken, now = self.taken, self.others(), torch.get_num_threads()
+        best = min(USUAL_THREADS, max(1, self.count - round(self.taken)))
+        fixed = now not in (USUAL_THREADS, Cores.threads)  # by the user, in Python
+        fixed = fixed or torch.are_deterministic_algorithms_enabled()
+        fixed = fixed or any(name in os.environ for name in FIX_THREADS)
+        busy = f"other programs keep {self.taken:.1f} of {counted(self.count, 'core')} busy"
+        if best != now and not fixed:
+            torch.set_num_threads(best)
+            Cores.threads = best
+            self.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
+        elif before < 0.5 <= self.taken:
+            self.news = f"{busy}: steps may take several times as long"
+
+    def take_news(self) -> str:  # empty: nothing new
+        "The line to print, once."
+        news, self.news = self.news, ""
+        return news
 
 
 def _cpu_name() -> str:
@@ -879,14 +901,16 @@ def _share_cores(device: Device) -> Device:
     if device.kind == "cpu":
         device.cores = Cores()
         hold_memory()
-        device.cores.adapt(0.1)
+        time.sleep(0.1)
+        device.cores.adapt(least=0)
     return device
 
 
 # %%
 device = open_device("cpu")
 print(f"{device.cores.count} cores, {device.cores.others(least=0.1):.2f} busy with other programs")
-print(device.why, device.facts(), device.cores.adapt() or "nothing to change")
+device.cores.adapt(least=0)
+print(device.why, device.facts(), device.cores.take_news() or "nothing to change")
 test_eq(hold_memory(False), hold_memory())
 print(open_device(best_device()).why)
 

@@ -20,7 +20,16 @@ from mshnet.core import Config, UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
 from mshnet.data import InFiles, read_dataset
 from mshnet.detection import Detection, fuse_bn, store_on
-from mshnet.device import PRECISIONS, Cores, Device, device_for, open_device, update
+from mshnet.device import (
+    FIX_THREADS,
+    PRECISIONS,
+    Cores,
+    Device,
+    device_for,
+    infer,
+    open_device,
+    update,
+)
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.run import State, load
 from mshnet.task import score_split
@@ -43,7 +52,8 @@ def tiny(folder="", **changes):
 def threads(monkeypatch):
     "The number of threads as a fresh process has it, put back at the end."
     before = torch.get_num_threads()
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in FIX_THREADS:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("mshnet.device.USUAL_THREADS", 4)
     monkeypatch.setattr(Cores, "threads", 4)
     torch.set_num_threads(4)
@@ -59,26 +69,43 @@ def test_threads_make_room_for_other_programs(threads, monkeypatch, taken, count
     device = open_device("cpu", "fp32")
     assert torch.get_num_threads() == device.facts()["threads"] == count
     monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 0.0)
-    said = device.cores.adapt()
-    assert torch.get_num_threads() == 4
+    assert bool(device.cores.take_news()) == (count != 4)
+    device.cores.adapt(least=0)
+    said = device.cores.take_news()
+    assert torch.get_num_threads() == 4 and not device.cores.take_news()
     assert bool(said) == (count != 4) and (not said or f"4 threads from here on, {count}" in said)
+    device.cores.before = (device.cores.before[0] - 10, *device.cores.before[1:])
+    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: taken)
+    infer(device, lambda: torch.ones(1))  # a pass of a scoring or a prediction looks too
+    assert torch.get_num_threads() == count
 
 
-def test_threads_that_were_asked_for_stay(threads, monkeypatch):
-    "By OMP_NUM_THREADS, by torch, or for a run that repeats to the last bit."
+@pytest.mark.parametrize("how", [*FIX_THREADS, "torch", "deterministic"])
+def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
+    "And then a run reports that its steps may stall, once."
     monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 3.0)
-    monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert open_device("cpu", "fp32").facts()["threads"] == 4
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    torch.set_num_threads(2)
-    assert open_device("cpu", "fp32").facts()["threads"] == 2
-    torch.set_num_threads(4)
     was = torch.are_deterministic_algorithms_enabled()
+    if how in FIX_THREADS:
+        monkeypatch.setenv(how, "4")
+    elif how == "torch":
+        torch.set_num_threads(2)
     try:
-        device = device_for(Config(device="cpu", precision="fp32", deterministic=True))
-        assert device.facts()["threads"] == 4 and not device.cores.adapt()
+        same = how == "deterministic"
+        device = device_for(Config(device="cpu", precision="fp32", deterministic=same))
+        assert device.facts() == {"threads": 2 if how == "torch" else 4, "busy_cores": 3.0}
+        assert "steps may take several times as long" in device.cores.take_news()
+        device.cores.adapt(least=0)
+        assert not device.cores.take_news()
     finally:
         torch.use_deterministic_algorithms(was)
+
+
+def test_a_run_reports_a_busy_machine(threads, monkeypatch, tmp_path, capsys):
+    "In its lines, and in its log."
+    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 2.6)
+    run = train(tiny(tmp_path, epochs=1, warm_epoch=-1))
+    assert "other programs keep 2.6 of " in capsys.readouterr().out
+    assert run.history[0]["busy_cores"] == 2.6
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc/stat")
