@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .core import OF_ITS_MACHINE, UserError, of_first_release, settings_of
+from .core import OF_ITS_MACHINE, UserError, of_earlier_release, settings_of
 
 # %% ../nbs/33_weights.ipynb #fit_weights
 def fit_weights(
@@ -249,6 +249,6 @@ def settings_of_weights(
         content = read_file(file)
         record = content.get("config") if isinstance(content, dict) else None
         if isinstance(record, dict) and content.get("best"):
-            known = of_first_release(record)
+            known = of_earlier_release(record)
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
     return {}

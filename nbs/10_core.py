@@ -410,8 +410,15 @@ class AugmentFields(BaseModel):
     target_share: float = Field(
         default=0.5, ge=0, le=1, description="share of crops with a target, if the image has one"
     )
+    clutter_share: float = Field(
+        default=0.25,
+        ge=0,
+        le=1,
+        description="share of crops with something large in front of a part, such as a bank of "
+        "cloud or a wall, which is no target",
+    )
     augment: Literal["flips", "paper", "robust", "turns"] = Field(
-        default="flips",
+        default="turns",
         description="what else changes: mirrored and turned in all eight ways and blurred "
         "(turns), also, with native crops, scaled 0.7 to 1.5 times (flips), also contrast, "
         "brightness, noise and sensor faults, and scaled 0.5 to 1.6 times (robust, for images of "
@@ -476,7 +483,7 @@ class NetworkFields(BaseModel):
 # - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs. It is taken without a data set, unless a preset is written.
 # - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips.
 #
-# Runs of the first release do not record all settings; `FIRST_DEFAULTS` has the values that they used.
+# Runs of earlier releases do not record all settings. `FIRST_DEFAULTS` has the values that the first one used.
 
 # %%
 #| export
@@ -485,6 +492,7 @@ FIRST_DEFAULTS: dict[str, Any] = {
     "crop_size": 256,
     "crop": "resize",
     "target_share": 0.0,
+    "clutter_share": 0.0,
     "augment": "paper",
     "epochs": 400,
     "warm_epoch": 5,
@@ -718,7 +726,7 @@ def read_settings(
         raise UserError(f"config {error}") from None
     if not isinstance(values, dict):
         raise UserError(f'config {file}: write an object such as {{"epochs": 3}}')
-    return of_first_release(values)
+    return of_earlier_release(values)
 
 
 def settings_of(
@@ -747,10 +755,12 @@ def newest(
     return max(found, key=os.path.getmtime)
 
 
-def of_first_release(values: dict[str, Any]) -> dict[str, Any]:
-    "Add what the first release did not record to the settings of its runs; return others as is."
-    recorded = {"lr", "warm_epoch", "choose", "rule"} <= values.keys()
-    return {**FIRST_DEFAULTS, **values} if recorded and "optimizer" not in values else values
+def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
+    "Add what earlier releases did not record to the settings of their runs; return others as is."
+    if not {"lr", "warm_epoch", "choose", "rule"} <= values.keys():
+        return values
+    first = {} if "optimizer" in values else FIRST_DEFAULTS
+    return {"clutter_share": 0.0, **first, **values}
 
 
 def settings_from(
@@ -758,7 +768,7 @@ def settings_from(
 ) -> Any:  # a `Config`, or the settings of another task
     "The settings of a run from its record; UserError if they are impossible."
     kind = settings_class(known.get("task", "detect"))
-    values = of_first_release(dict(known))
+    values = of_earlier_release(dict(known))
     known = {name: value for name, value in values.items() if name in kind.model_fields}
     return kind(**kind.defaults() | known)
 

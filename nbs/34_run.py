@@ -38,7 +38,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from mshnet.core import Settings, UserError, as_user_error, of_first_release, read_record, shown
+from mshnet.core import Settings, UserError, as_user_error, of_earlier_release, read_record, shown
 from mshnet.device import each_tensor
 from mshnet.files import cannot_be_written, to_disk, write_atomic, write_json
 from mshnet.places import has_checkpoint, installed
@@ -391,7 +391,7 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
 
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     "Recipe settings that would change within a run, such as lr 0.05 -> 0.1."
-    old = new.defaults() | of_first_release(old)  # a missing setting had its default
+    old = new.defaults() | of_earlier_release(old)  # a missing setting had its default
     may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
     names = [n for n in new.recipe_names() if n not in may_differ]
     pairs = [(n, old[n], getattr(new, n)) for n in names]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_dataset
+from scipy import ndimage
 
-from mshnet.augment import augment, placement, sample_params
+from mshnet.augment import AugmentParams, augment, placement, sample_clutter, sample_params
 from mshnet.core import FIRST_DEFAULTS, PRESETS, Config, UserError, configure, run_name
 from mshnet.cpu import use_cpu_passes
 from mshnet.detection import Detection, normalise
@@ -53,6 +54,7 @@ def same(a, b):
         ("warmup_steps", -2, "a whole number, at least -1"),
         ("head_bias", 99, "at least -20, at most 20"),
         ("target_share", 1.5, "at least 0, at most 1"),
+        ("clutter_share", -1, "at least 0, at most 1"),
     ],
 )
 def test_a_value_out_of_range_is_one_line(name, value, line):
@@ -157,7 +159,7 @@ def test_parts_that_join_late_have_a_rate_of_their_own(tmp_path):
 @pytest.mark.parametrize("crop", ["native", "resize"])
 def test_a_share_of_the_crops_holds_a_target(crop):
     "All of them where that is asked for, wherever the target is; native pixels keep their size."
-    sizes = {"crop": crop, "base_size": 256, "crop_size": 64}
+    sizes = {"crop": crop, "base_size": 256, "crop_size": 64, "clutter_share": 0}
     gen, held = np.random.default_rng(0), 0
     for i in range(60):
         mask = np.zeros((300, 420), np.uint8)
@@ -179,7 +181,7 @@ def test_turns_leave_the_pixels_of_the_image_as_they_are():
     turns = [np.rot90(a, k) for a in (image, image[:, ::-1]) for k in range(4)]
     seen, blurred = set(), 0
     for epoch in range(60):
-        drawn = sample_params(Config(augment="turns", crop_size=32), epoch, 0)
+        drawn = sample_params(Config(crop_size=32, clutter_share=0), epoch, 0)
         blurred += drawn.blur > 0
         drawn = drawn._replace(blur=0.0)
         crop, truth = augment(image, (image > 200).astype(np.uint8), drawn, 32)
@@ -188,6 +190,54 @@ def test_turns_leave_the_pixels_of_the_image_as_they_are():
         assert len(found) == 1 and np.array_equal(truth, crop > 200), epoch
         seen.update(found)
     assert seen == set(range(8)) and 15 < blurred < 45
+
+
+def test_a_share_of_crops_gets_clutter_and_nothing_else_changes():
+    "It is sampled last; the paper's recipe has none."
+    shares = {share: Config(clutter_share=share) for share in (0, 0.25, 1)}
+    drawn = {k: [sample_params(c, 1, i) for i in range(400)] for k, c in shares.items()}
+    count = {share: sum(bool(d.clutter) for d in each) for share, each in drawn.items()}
+    assert count[0] == 0 and 70 < count[0.25] < 130 and count[1] == 400
+    assert [d._replace(clutter=()) for d in drawn[1]] == drawn[0]
+    assert not any(sample_params(Config(preset="paper"), 1, i).clutter for i in range(50))
+
+
+def test_clutter_hides_labels_and_is_larger_than_a_target():
+    "Where it is, the labels go; far from it pixels stay; what is not at the rim is a long bar."
+    image = np.random.default_rng(0).integers(90, 110, (128, 128), dtype=np.uint8)
+    mask, covered = np.ones_like(image), []
+    for seed in range(100):
+        drawn = AugmentParams(False, 0, 0, 0, 0)
+        drawn = drawn._replace(clutter=sample_clutter(np.random.default_rng(seed)))
+        pixels, label = augment(image, mask, drawn, 128)
+        hidden = label == 0
+        far = ~ndimage.binary_dilation(hidden, iterations=40)  # a wave can nearly reach a place
+        assert not far.any() or (pixels[far] != image[far]).mean() < 0.05
+        if drawn.clutter[4] < 8 * 65_536:  # a bar or a block
+            rows, columns = (np.flatnonzero(hidden.any(axis)) for axis in (1, 0))
+            inside = hidden.any() and not (hidden[[0, -1]].any() or hidden[:, [0, -1]].any())
+            assert not inside or np.hypot(np.ptp(rows), np.ptp(columns)) > 60
+        covered.append(hidden.mean())
+    assert 0.1 < np.mean(covered) < 0.6 and max(covered) > 0.8
+
+
+def test_a_run_of_before_clutter_resumes_without_it(tmp_path):
+    "Its settings know nothing of it, and the default has it."
+    settings = {**SMALL, "epochs": 3, "schedule": "constant", "warmup_steps": 0}
+    whole = train(Config(**settings, clutter_share=0, output_dir=str(tmp_path / "whole")))
+    start = Config(**settings | {"epochs": 1}, clutter_share=0, output_dir=str(tmp_path / "run"))
+    run = train(start)
+    content = load(run.folder / "last.pt")
+    for name in ("last.pt", "best.pt"):
+        older = {k: v for k, v in content["config"].items() if k != "clutter_share"}
+        write_checkpoint(content | {"config": older}, run.folder / name)
+    (run.folder / "config.json").write_text(json.dumps(older))
+    again = configure({"resume": str(run.folder), "epochs": 3, "device": "cpu"})
+    assert again.clutter_share == 0 and Config().clutter_share > 0
+    longer = train(again.model_copy(update={"output_dir": str(run.folder)}))
+    assert same(load(longer.folder / "last.pt")["model"], load(whole.folder / "last.pt")["model"])
+    with pytest.raises(UserError, match="clutter_share 0.0 -> 0.25"):
+        train(Config(**settings | {"epochs": 4}, output_dir=str(run.folder)))
 
 
 # The paper's recipe
