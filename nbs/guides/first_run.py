@@ -10,7 +10,7 @@
 #
 # ## 1. Find a target
 #
-# Trained weights come with the library. Here they search a synthetic scene; `find_targets("frame.png")` searches a picture of yours.
+# Trained weights come with the library. Here they search a synthetic scene, because no real picture with free terms was available; `find_targets("frame.png")` searches a picture of yours.
 
 # %%
 from mshnet import find_targets
