@@ -178,7 +178,7 @@ def sample_clutter(
         rough = rng.uniform(0.1, 0.7) * (rng.random() < 0.7)
     else:
         sides = np.exp(rng.uniform(np.log([0.6, 0.02]), np.log([2, 0.5])))
-    soft, texture = np.exp(rng.uniform(np.log(0.3), np.log(2))), rng.uniform(0, 1)
+    soft, texture = np.exp(rng.uniform(np.log(0.3), np.log(3))), rng.uniform(0, 1)
     level = rng.choice([-1, 1], p=[0.3, 0.7]) * rng.uniform(15, 200)
     cycles = np.exp(rng.uniform(np.log(0.5), np.log(10), _WAVES))  # in the crop
     way, phase = rng.uniform(0, 2 * np.pi, (2, _WAVES))
