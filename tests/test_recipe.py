@@ -205,19 +205,20 @@ def test_a_share_of_crops_gets_clutter_and_nothing_else_changes():
 def test_clutter_hides_labels_and_is_larger_than_a_target():
     "Where it is, the labels go; far from it pixels stay; what is not at the rim is a long bar."
     image = np.random.default_rng(0).integers(90, 110, (128, 128), dtype=np.uint8)
-    mask, covered = np.ones_like(image), []
+    mask, covered, changed = np.ones_like(image), [], []
     for seed in range(100):
         drawn = AugmentParams(False, 0, 0, 0, 0)
         drawn = drawn._replace(clutter=sample_clutter(np.random.default_rng(seed)))
         pixels, label = augment(image, mask, drawn, 128)
         hidden = label == 0
-        far = ~ndimage.binary_dilation(hidden, iterations=40)  # a wave can nearly reach a place
-        assert not far.any() or (pixels[far] != image[far]).mean() < 0.05
+        far = ~ndimage.binary_dilation(hidden, iterations=40)
+        changed += [(pixels[far] != image[far]).mean()] if far.any() else []
         if drawn.clutter[4] < 8 * 65_536:  # a bar or a block
             rows, columns = (np.flatnonzero(hidden.any(axis)) for axis in (1, 0))
             inside = hidden.any() and not (hidden[[0, -1]].any() or hidden[:, [0, -1]].any())
             assert not inside or np.hypot(np.ptp(rows), np.ptp(columns)) > 60
         covered.append(hidden.mean())
+    assert np.mean(np.array(changed) > 0) < 0.1  # a wave can nearly reach a far place
     assert 0.1 < np.mean(covered) < 0.6 and max(covered) > 0.8
 
 
