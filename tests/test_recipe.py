@@ -379,7 +379,7 @@ def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run(
         ("nuaa-sirst-paper", [2]),
         ("nuaa-sirst-remedy-seed0", []),
         ("nuaa-sirst-remedy-seed2", [9]),
-        ("nuaa-sirst-steady-seed0", []),
+        ("nuaa-sirst-flips-seed0", []),
     ],
 )
 def test_a_death_is_reported_in_its_epoch(run, epochs):
