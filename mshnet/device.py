@@ -176,9 +176,7 @@ class Device:
 
     def facts(self) -> dict[str, Any]:
         "Facts of the device's work for an epoch's log line."
-        if not self.cores:
-            return {}
-        return {"threads": torch.get_num_threads(), "busy_cores": round(self.cores.taken, 1)}
+        return self.cores.facts() if self.cores else {}
 
     def report(self) -> str:
         "A line to print at the end of a run; may be empty."
@@ -634,6 +632,10 @@ class Cores:
             self.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
         elif before < 0.5 <= self.taken:
             self.news = f"{busy}: steps may take several times as long"
+
+    def facts(self) -> dict[str, Any]:
+        "Threads, and cores that other programs keep busy, for an epoch's log line."
+        return {"threads": torch.get_num_threads(), "busy_cores": round(self.taken, 1)}
 
     def take_news(self) -> str:  # empty: nothing new
         "The line to print, once."

@@ -168,7 +168,7 @@ _CLUTTER = 9 + 4 * _WAVES  # numbers of one piece of clutter
 def sample_clutter(
     rng: np.random.Generator,
 ) -> tuple[int, ...]:  # [41] in parts of 65,536
-    "Numbers of something large: place, turn, half sides, sharpness, level, texture; then its waves."
+    "Something large: place, turn, half sides, sharpness, level, texture; then its waves."
     angle = rng.uniform(0, np.pi)
     turn = np.array([np.cos(angle), np.sin(angle)])
     place, rough = rng.uniform(-1, 1, 2), 0.0  # column and row of its middle
@@ -185,7 +185,7 @@ def sample_clutter(
     height = rough / cycles ** rng.uniform(0.7, 1.3)
     waves = [np.pi * cycles * np.cos(way), np.pi * cycles * np.sin(way), phase, height]
     numbers = [*place, *turn, *sides, 1 / soft, level, texture, *np.concatenate(waves)]
-    return tuple(int(round(_UNIT * float(number))) for number in numbers)
+    return tuple(round(_UNIT * float(number)) for number in numbers)
 
 
 def add_clutter(

@@ -733,9 +733,10 @@ def _with_earlier_images(
     "The record, with the training images of the starting weights; without any if not known."
     earlier = content.get("data", {}) if isinstance(content, dict) else {}
     found = [data.get("training images") for data in (record, earlier)]
-    if None in found:
+    known = [text for text in found if text is not None]
+    if len(known) < len(found):
         return {name: value for name, value in record.items() if name != "training images"}
-    return record | {"training images": " ".join(sorted(set(" ".join(found).split())))}
+    return record | {"training images": " ".join(sorted(set(" ".join(known).split())))}
 
 
 def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str]:
@@ -926,10 +927,11 @@ def _not_finite(
             rows = [(x.min(), x.mean(), x.max()) for x in value.float().flatten(1)]
             facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
+    clip = "" if task.config.clip_grad else "--clip-grad 1, "
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
         f"{', '.join(names[:4])} (all in not_finite.json); the last good checkpoint is kept; "
-        f"try {'' if task.config.clip_grad else '--clip-grad 1, '}a smaller --lr or --precision fp32",
+        f"try {clip}a smaller --lr or --precision fp32",
         facts | {"weights that are not finite": bad},
     )
 

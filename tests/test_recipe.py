@@ -237,7 +237,7 @@ def test_a_run_of_before_clutter_resumes_without_it(tmp_path):
     assert again.clutter_share == 0 and Config().clutter_share > 0
     longer = train(again.model_copy(update={"output_dir": str(run.folder)}))
     assert same(load(longer.folder / "last.pt")["model"], load(whole.folder / "last.pt")["model"])
-    with pytest.raises(UserError, match="clutter_share 0.0 -> 0.25"):
+    with pytest.raises(UserError, match=r"clutter_share 0\.0 -> 0\.25"):
         train(Config(**settings | {"epochs": 4}, output_dir=str(run.folder)))
 
 
