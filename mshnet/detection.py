@@ -319,8 +319,9 @@ def _state(
     scores = entry["scores"]
     if scores["fa"] > _FLOODED:
         return "flooded"
-    found = scores["pd"] or scores["iou"] > 0.001
-    return "" if found or not scores["targets"] else "empty"
+    if not scores["targets"]:  # nothing to find, and perhaps no IoU
+        return ""
+    return "" if scores["pd"] or scores["iou"] > 0.001 else "empty"
 
 
 def _just_died(

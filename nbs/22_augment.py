@@ -554,7 +554,6 @@ def resize_matrix(
 # %% [markdown]
 # Three pixels become six. Then three become two, mirrored, in a crop of three whose last pixel is padding.
 #
-#
 # Pillow rounds after the rows and again after the columns, halves upwards, and so do we. It costs nothing beside the products and makes them robust: whole numbers up to 255 are exact even in the 8 significant bits of a TPU's matrix unit.
 
 # %%

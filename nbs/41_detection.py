@@ -451,8 +451,9 @@ def _state(
     scores = entry["scores"]
     if scores["fa"] > _FLOODED:
         return "flooded"
-    found = scores["pd"] or scores["iou"] > 0.001
-    return "" if found or not scores["targets"] else "empty"
+    if not scores["targets"]:  # nothing to find, and perhaps no IoU
+        return ""
+    return "" if scores["pd"] or scores["iou"] > 0.001 else "empty"
 
 
 def _just_died(
@@ -507,7 +508,7 @@ dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5), (9e5, 0)]  # once is 
 test_eq([bool(_advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0, 1])
 empty = [bool(_advice_if_dead(log(*[0] * n), Config(epochs=40))) for n in range(1, 8)]
 test_eq(empty, [0, 0, 0, 0, 0, 1, 0])  # steady starts from an empty prediction
-test_eq(_state({"scores": {"iou": 0.0, "pd": None, "fa": 0.0, "targets": 0}}), "")
+test_eq(_state({"scores": {"iou": None, "pd": None, "fa": 0.0, "targets": 0}}), "")
 assert not _just_died(log(0, 0), Config(), True) and _just_died(log(20, 0), Config(), True)
 print(_advice_if_dead(log(3e5, phase="warm-up"), paper))
 print(_advice_if_dead(log(20, 9e5), paper))

@@ -346,6 +346,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
 def test_a_run_from_stored_pixels_is_nearly_the_same_run(tmp_path):
     "The same draws and masks; images a grey level apart on few pixels."
     still = {"epochs": 1, "lr": 1e-6}  # so that rounding does not grow from step to step
+    still["augment"] = "flips"  # resized crops, which the two ways round differently
     said = [train(tiny(tmp_path / c, cache=c, **still)).history[0] for c in ("host", "device")]
     assert said[0]["loss"] == pytest.approx(said[1]["loss"], abs=2e-3)
     assert said[0]["loss"] != said[1]["loss"]  # it did take another way
