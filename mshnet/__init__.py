@@ -20,7 +20,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Threads that wait for each other spin briefly and then sleep. By default they spin so long that
-# beside one busy program a step takes a hundred times as long (results/busy-machine). It counts
+# beside one busy program a step takes up to 71 times as long (results/busy-machine). It counts
 # when torch is loaded; whoever has set one of these variables keeps it.
 if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     os.environ["GOMP_SPINCOUNT"] = "10000"

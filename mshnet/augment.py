@@ -492,9 +492,10 @@ def augment_batch(
     store: DeviceImages,
     numbers: Tensor,  # [B,56+2S] int32, on the store's device
 ) -> Batch:
-    """A batch from the store, by two matrix products and a blur.
+    """A batch from the store, by two matrix products, clutter and a blur.
 
-    Few pixels differ from `augment` and `resize_square`, by one or two grey levels. Masks do not.
+    Few pixels differ from `augment` and `resize_square`, by one or two grey levels. Masks do not,
+    but for a rare pixel at the rim of clutter.
     Shapes and operations depend on nothing but the number of images and S.
     """
     size = (numbers.shape[1] - 15 - _CLUTTER) // 2

@@ -349,10 +349,10 @@ class AugmentFields(BaseModel):
     )
     augment: Literal["flips", "paper", "robust", "turns"] = Field(
         default="turns",
-        description="what else changes: mirrored and turned in all eight ways and blurred "
-        "(turns), also, with native crops, scaled 0.7 to 1.5 times (flips), also contrast, "
-        "brightness, noise and sensor faults, and scaled 0.5 to 1.6 times (robust, for images of "
-        "other cameras); or mirrored left to right and blurred (paper)",
+        description="what else changes. turns: mirrored and turned in all eight ways, and blurred; "
+        "flips: native crops are scaled 0.7 to 1.5 times, too; robust: contrast, brightness, noise "
+        "and sensor faults, too, and scaled 0.5 to 1.6 times, for images of other cameras; paper: "
+        "mirrored left to right and blurred",
     )
 
 

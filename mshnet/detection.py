@@ -272,7 +272,7 @@ def _about_images(task: Task, parts: dict[str, Split], device: Device) -> dict[s
 class _BatchIndex(NamedTuple):
     "What an epoch transfers for a batch whose pixels lie on the device."
 
-    numbers: Tensor  # [B,15+2S] int32
+    numbers: Tensor  # [B,56+2S] int32
 
 
 def _stored_batches(
@@ -308,7 +308,7 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
     return same
 
 # %% ../nbs/41_detection.ipynb #_state
-_FLOODED = 50_000  # false pixels per million
+_FLOODED, _STRAY = 50_000, 1_000  # false pixels per million: more is a flood, fewer are strays
 _EMPTY_START = 5  # epochs in which the prediction may stay empty from the start
 
 
@@ -319,7 +319,7 @@ def _state(
     scores = entry["scores"]
     if scores["fa"] > _FLOODED:
         return "flooded"
-    if not scores["targets"]:  # nothing to find, and perhaps no IoU
+    if not scores["targets"] or scores["fa"] > _STRAY:  # nothing to find, or something is predicted
         return ""
     return "" if scores["pd"] or scores["iou"] > 0.001 else "empty"
 
@@ -353,7 +353,8 @@ def _advice_if_dead(
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
     what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
     if not late and config.loss != "sls":
-        return f"{what}: try a smaller --lr, and look at the masks with `mshnet data`"
+        rate = "more --epochs" if empty and config.epochs <= _EMPTY_START else "a smaller --lr"
+        return f"{what}: try {rate}, and look at the masks with `mshnet data`"
     if phase == "warm-up":
         what += "; such runs often die when all heads join"
     else:

@@ -590,6 +590,7 @@ class Cores:
         self.before = self.read()
         self.taken = 0.0  # cores that other programs kept busy when we last looked
         self.news = ""  # a line that is not printed yet
+        self.warned = False  # that steps may stall
 
     def own(self) -> set[int]:
         "Numbers of the cores that this process may use."
@@ -620,7 +621,7 @@ class Cores:
         """
         if time.monotonic() - self.before[0] < least:
             return
-        before, self.taken, now = self.taken, self.others(), torch.get_num_threads()
+        self.taken, now = self.others(), torch.get_num_threads()
         best = min(USUAL_THREADS, max(1, self.count - round(self.taken)))
         fixed = now not in (USUAL_THREADS, Cores.threads)  # by the user, in Python
         fixed = fixed or torch.are_deterministic_algorithms_enabled()
@@ -630,7 +631,8 @@ class Cores:
             torch.set_num_threads(best)
             Cores.threads = best
             self.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
-        elif before < 0.5 <= self.taken:
+        elif best < now and not self.warned:
+            self.warned = True
             self.news = f"{busy}: steps may take several times as long"
 
     def facts(self) -> dict[str, Any]:

@@ -788,7 +788,7 @@ def _may_compile(device: Device) -> bool:
 # %% [markdown]
 # ## A CPU that is not alone
 #
-# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.15 s and 1.7 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is one thread less than there are free cores: 58 ms and 0.25 s.
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.15 s and 1.7 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is no more threads than there are free cores: 58 ms and 0.25 s.
 #
 # So on Linux we count how much time other programs get on our cores, and use as many threads as they leave. We look when a device is opened, and then before a step or a pass, every three seconds. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was set; then a run can only report that its steps may stall.
 
@@ -811,6 +811,7 @@ class Cores:
         self.before = self.read()
         self.taken = 0.0  # cores that other programs kept busy when we last looked
         self.news = ""  # a line that is not printed yet
+        self.warned = False  # that steps may stall
 
     def own(self) -> set[int]:
         "Numbers of the cores that this process may use."
@@ -841,7 +842,7 @@ class Cores:
         """
         if time.monotonic() - self.before[0] < least:
             return
-        before, self.taken, now = self.taken, self.others(), torch.get_num_threads()
+        self.taken, now = self.others(), torch.get_num_threads()
         best = min(USUAL_THREADS, max(1, self.count - round(self.taken)))
         fixed = now not in (USUAL_THREADS, Cores.threads)  # by the user, in Python
         fixed = fixed or torch.are_deterministic_algorithms_enabled()
@@ -851,7 +852,8 @@ class Cores:
             torch.set_num_threads(best)
             Cores.threads = best
             self.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
-        elif before < 0.5 <= self.taken:
+        elif best < now and not self.warned:
+            self.warned = True
             self.news = f"{busy}: steps may take several times as long"
 
     def facts(self) -> dict[str, Any]:

@@ -709,7 +709,9 @@ def beginning(job: Job) -> State:
     job.record = same | {"precision": device.precision}
     if old:
         restore(state, old)
-        job.record |= {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
+        if config.weight_path:
+            kept = {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
+            job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
     elif config.weight_path:
         file = weights_file(config.weight_path, config.task)
         with as_user_error():

@@ -325,7 +325,7 @@ print(scores)
 # %% [markdown]
 # ## Where the pixels lie
 #
-# Batches come in one of two ways. The host makes them with Pillow, image by image, and transfers them. Or the device holds the pixels of the split for the whole run, and an epoch transfers a few numbers for each image (see the page on augmentation). The second way is for a fast chip, which would wait for the host. Both draw the same augmentation and give the same masks; the images differ by two grey levels at most.
+# Batches come in one of two ways. The host makes them with Pillow, image by image, and transfers them. Or the device holds the pixels of the split for the whole run, and an epoch transfers a few numbers for each image (see the page on augmentation). The second way is for a fast chip, which would wait for the host. Both draw the same augmentation and give the same masks, but for a rare pixel at the rim of clutter; the images differ by two grey levels at most.
 #
 # The setting `cache` chooses. Its default `auto` takes the device if it is a GPU or a TPU with four times the memory that the pixels need.
 
@@ -371,7 +371,7 @@ def _about_images(task: Task, parts: dict[str, Split], device: Device) -> dict[s
 class _BatchIndex(NamedTuple):
     "What an epoch transfers for a batch whose pixels lie on the device."
 
-    numbers: Tensor  # [B,15+2S] int32
+    numbers: Tensor  # [B,56+2S] int32
 
 
 def _stored_batches(
@@ -436,11 +436,11 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
 # - A loss with a gradient everywhere and no late heads (`--preset steady`) cures it: no seed has died.
 # - With the paper's loss and network, the fusing convolution can start as the full-size head, and the late parts take smaller steps (`--fusion-start full_size --join-rate 0.1`). That removes the second step of the two, not the flood of the warm-up: of three seeds, two detect after ten epochs, where none does without it, and one still floods a part of the images after 30.
 #
-# A run reports such a state in the epoch where it happens, once. A new phase counts as a new beginning: a flood that goes on when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported.
+# A run reports such a state in the epoch where it happens, once. A new phase counts as a new beginning: a flood that goes on when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported, or all but the last of a shorter run.
 
 # %%
 #| export
-_FLOODED = 50_000  # false pixels per million
+_FLOODED, _STRAY = 50_000, 1_000  # false pixels per million: more is a flood, fewer are strays
 _EMPTY_START = 5  # epochs in which the prediction may stay empty from the start
 
 
@@ -451,7 +451,7 @@ def _state(
     scores = entry["scores"]
     if scores["fa"] > _FLOODED:
         return "flooded"
-    if not scores["targets"]:  # nothing to find, and perhaps no IoU
+    if not scores["targets"] or scores["fa"] > _STRAY:  # nothing to find, or something is predicted
         return ""
     return "" if scores["pd"] or scores["iou"] > 0.001 else "empty"
 
@@ -485,7 +485,8 @@ def _advice_if_dead(
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
     what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
     if not late and config.loss != "sls":
-        return f"{what}: try a smaller --lr, and look at the masks with `mshnet data`"
+        rate = "more --epochs" if empty and config.epochs <= _EMPTY_START else "a smaller --lr"
+        return f"{what}: try {rate}, and look at the masks with `mshnet data`"
     if phase == "warm-up":
         what += "; such runs often die when all heads join"
     else:

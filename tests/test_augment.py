@@ -22,6 +22,7 @@ from mshnet.augment import (
     nearest,
     pixel_bytes,
     resize_square,
+    sample_clutter,
     sample_params,
     scoring_numbers,
     store_pixels,
@@ -88,7 +89,13 @@ KINDS = {
     "native": {"long_side": 0, "top": 0.4, "left": 0.9},
     "native, stretched": {"long_side": 0, "scale": (0.7, 1.4), "flip": True},
     "a target": {"long_side": 300, "target": 0.6, "mirror": True, "flip": True},
+    "clutter": {"long_side": 0, "clutter": sample_clutter(np.random.default_rng(3))},
+    "up, turned, clutter, then blur": {
+        **{"long_side": 192, "turn": True, "blur": 0.7},
+        "clutter": sample_clutter(np.random.default_rng(4)),
+    },
 }
+SCALED = Config(base_size=96, augment="flips", clutter_share=0.5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,8 +109,10 @@ def test_each_kind_of_draw_is_what_pillow_does(kind):
 def test_grey_and_colour_images_share_a_batch(colour):
     "A split of grey images multiplies one plane, a mixed one three; the result is the same."
     split = noise(colour=colour)
-    draws = [sample_params(Config(base_size=96), 0, i) for i in range(len(split))]
-    assert store_pixels(split).channels == (3 if colour else 1)
+    draws = [sample_params(SCALED, 0, i) for i in range(len(split))]
+    assert any(drawn.clutter for drawn in draws) and store_pixels(split).channels == (
+        3 if colour else 1
+    )
     check(by_products(split, draws, 96), by_pillow(split, draws, 96))
 
 
@@ -149,7 +158,7 @@ def test_what_lies_beyond_an_image_is_never_read():
 def both_numbers(store, epoch=0):
     "The numbers of a training and of a scoring batch of all images of a store."
     every = range(len(store.sizes))
-    draws = [sample_params(Config(base_size=96), epoch, i) for i in every]
+    draws = [sample_params(SCALED, epoch, i) for i in every]
     return training_numbers(store, every, draws, 96), scoring_numbers(store, every, 96)
 
 

@@ -40,7 +40,7 @@
 # | optimiser | Adagrad, rate 0.05 | AdamW, rate 0.001, linear warm-up, cosine to a hundredth, gradients clipped at 1, averaged weights (EMA 0.999) | Adagrad's first steps are so large that predictions die |
 # | loss | SLS, after six epochs of IoU | soft IoU plus binary cross-entropy, each image by itself | their gradient does not vanish where nothing or everything is predicted ([loss](../01_loss.ipynb)) |
 # | outputs that are supervised | the full-size head for six epochs, then all five | all five from the first step; the fusing layer starts as the full-size head, head biases at -4 | a new random layer on large features floods the image |
-# | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | cut at 0.7x to 1.5x of the image's own size, crops of 128x128, half of them hold a target | targets keep their size; four times as many steps in the same time |
+# | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | cut from the image at its own size, 128x128, mirrored and turned; half of them hold a target, a quarter have something large in front | targets keep their size; four times as many steps in the same time |
 # | epoch that is kept | the best on the **test** list | the last one | chosen on the test list a score looks better than it is. `--choose test` does it and records it beside the number |
 # | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels decides nothing. `--rule reference` repeats the script |
 # | Fa | a false alarm as large as some hit is not counted | all are counted | see [how the scores are defined](scores.ipynb) |

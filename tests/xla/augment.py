@@ -22,7 +22,7 @@ images = [rng.integers(0, 256, (*s, 3) if s[1] == 97 else s, dtype=np.uint8) for
 masks = [(rng.random(s) < 0.2).astype(np.uint8) for s in SIZES]
 store = store_pixels(Split("train", tuple("abcd"), tuple(zip(images, masks, strict=True)), "noise"))
 there = store.through(lambda pixels: pixels.to(torch_xla.device()))
-config = Config(base_size=96, target_share=0.5)
+config = Config(base_size=96, augment="flips", clutter_share=0.5)
 draws = [[sample_params(config, epoch, i) for i in range(4)] for epoch in (0, 1)]
 batches = [training_numbers(store, range(4), each, 96) for each in draws]
 batches.append(scoring_numbers(store, [0, 1, 2, -1], 96))
