@@ -24,7 +24,7 @@ ORIGINS = {"nuaa-sirst": "nuaa", "nudt-sirst": "nudt"}
 
 
 def write(data: Path, folder: Path) -> None:
-    "Images, masks, and a list for each origin: nuaa, nudt, clutter, scene, structure."
+    "Images, masks, a list for each origin (nuaa, nudt, clutter, scene), and all without one set."
     names: dict[str, list[str]] = {}
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True)
@@ -32,8 +32,9 @@ def write(data: Path, folder: Path) -> None:
         pretrain.save_pair(folder, name, pixels, mask)
         origin = name.split("_")[0]
         names.setdefault(ORIGINS.get(origin, origin), []).append(name)
-    names["cameras"] = names["nuaa"] + names["nudt"] + names["scene"]
-    names["with_structures"] = names["cameras"] + names["structure"]
+    for left_out in ORIGINS.values():
+        others = [*(kept for kept in ORIGINS.values() if kept != left_out), "clutter", "scene"]
+        names[f"without_{left_out}"] = [name for origin in others for name in names[origin]]
     names["few"] = names["scene"][:8]  # what `mshnet train` scores at its end; it says nothing
     for origin, listed in names.items():
         (folder / f"{origin}.txt").write_text("".join(f"{name}\n" for name in listed))
