@@ -9,23 +9,18 @@ Test lists are never trained on; they are scored once, at the end. `card` writes
 mshnet/pretrained.md from tools/pretrained.md and results/pretrained-seed*/pretrained.json; the
 file that ships is that of seed 0.
 
-Training set: both training lists; the frames without a target, cut into pieces; the same pieces
-with targets of the training lists pasted in; and synthetic scenes, half of them without a target.
-One image in ten is held out, before anything is cut or pasted: these choose the threshold and show
-the calibration. After the first training, patches around its false alarms on the training images
-are added, and it is trained once more, briefly.
+Training set: both training lists, the frames without a target, and synthetic scenes, half of them
+without a target. One image in ten is held out: these choose the threshold and show the calibration.
+After the first training, patches around its false alarms on the training images are added, and it
+is trained once more, briefly.
 """
 
-import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
-
-# isort: split
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +30,7 @@ from scores import HEADINGS, cells, markdown_table
 
 from mshnet.analyse import calibration_curve, decile_sums
 from mshnet.core import Config, configure
-from mshnet.data import Pair, Split, image_digests, read_dataset, splits
+from mshnet.data import read_dataset, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
 from mshnet.metrics import Found, Histogram, objects, pd_fa
@@ -46,25 +41,17 @@ from mshnet.train import train
 
 SETS = ("nuaa-sirst", "nudt-sirst")
 SCENES = 200  # half of them without a target
-TILE = 640  # pixels; a larger training image is cut, because an epoch sees one crop of each
 HELD_OUT = 10  # one image in so many
 MOST_ALARMS = 0.2  # false alarms a held-out frame without a target, at the kept threshold
 TOP = Path(__file__).resolve().parent.parent
 ALARMS, EMPTY = "alarms per empty frame", "false alarms an empty frame"
-RECIPE = {"augment": "robust", "epochs": 64, "eval_every": 64, "batch_size": 8}
-AGAIN = {"lr": 0.0003, "epochs": 12, "eval_every": 12}  # once more, with its false alarms
-PATCH = 192  # pixels around a false alarm
+RECIPE = {"augment": "robust", "clutter_share": 0, "epochs": 80, "eval_every": 10, "batch_size": 8}
+AGAIN = {"lr": 0.0003, "epochs": 12}  # once more, with a patch around each false alarm
+PATCH = 192  # pixels
 
 
-class Target(NamedTuple):
-    "A target, cut out of its surroundings."
-
-    above: np.ndarray  # [h,w] float32, its brightness above the surroundings; 1 is its peak
-    mask: np.ndarray  # [h,w] bool
-
-
-def pictures(data: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    "Every image of which a part is trained on: name, pixels, mask. Test lists are not read."
+def pictures(data: Path):
+    "Every training image: name, pixels, mask. Test lists are not read."
     for name in SETS:
         parts, findings = read_dataset(Config(dataset_dir=str(data / name)), ["train"])
         findings.settle()
@@ -84,68 +71,6 @@ def pictures(data: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
             yield f"scene_{i:03d}", np.uint8(pixels.clip(0, 255)), np.zeros((256, 256), np.uint8)
 
 
-def cut_targets(image: np.ndarray, mask: np.ndarray) -> list[Target]:
-    """The targets of an image that stand alone, are not at its rim, and are brighter than it.
-
-    The surroundings are filled in under each target and subtracted.
-    """
-    grey = np.asarray(Image.fromarray(image).convert("L"), np.float32)
-    labels, found = ndimage.label(mask, np.ones((3, 3)))[0], list[Target]()
-    for i, box in enumerate(ndimage.find_objects(labels), 1):
-        margin = 3 + max(side.stop - side.start for side in box) // 3
-        cut = tuple(slice(side.start - margin, side.stop + margin) for side in box)
-        inside = all(c.start >= 0 and c.stop <= n for c, n in zip(cut, mask.shape, strict=True))
-        if not inside or set(np.unique(labels[cut])) != {0, i}:
-            continue
-        own = labels[cut] == i
-        near = ndimage.binary_dilation(own, iterations=2)
-        below = np.where(near, np.median(grey[cut][~near]), grey[cut])
-        for _ in range(60):
-            below = np.where(near, ndimage.uniform_filter(below, 3), below)
-        fade = ndimage.gaussian_filter(near.astype(np.float32), 0.7) * near
-        above = (grey[cut] - below) * fade
-        peak = np.percentile(above[own], 90)
-        if 4 <= own.sum() <= 300 and peak >= 8:
-            found.append(Target(above / peak, own))
-    return found
-
-
-def with_targets(rng: np.random.Generator, pixels: np.ndarray, targets: list[Target]) -> Pair:
-    "A grey image with targets pasted in, one for about 256x256 pixels, dim to bright; its mask."
-    image = pixels.astype(np.float32)
-    mask: np.ndarray = np.zeros(pixels.shape, np.uint8)
-    height, width = mask.shape
-    for _ in range(max(1, round(image.size / 65_536 * rng.uniform(0.5, 2)))):
-        above, own = targets[rng.integers(len(targets))]
-        turns, mirrored = rng.integers(4), rng.random() < 0.5
-        step = -1 if mirrored else 1
-        above, own = np.rot90(above, turns)[:, ::step], np.rot90(own, turns)[:, ::step]
-        h, w = own.shape
-        y, x = rng.integers(0, height - h), rng.integers(0, width - w)
-        cut = np.s_[y : y + h, x : x + w]
-        if mask[max(0, y - 4) : y + h + 4, max(0, x - 4) : x + w + 4].any():
-            continue
-        spread = image[cut].std()
-        peak = max(spread * np.exp(rng.uniform(np.log(2), np.log(12))), rng.uniform(12, 40))
-        peak = min(peak, 160, 250 - image[cut].mean())
-        if peak >= max(2 * spread, 12):  # else nobody could see it
-            image[cut] += peak * above
-            mask[cut] |= own
-    return np.uint8(image.clip(0, 255) + 0.5), mask
-
-
-def tiles(height: int, width: int) -> list[tuple[slice, slice]]:
-    "The rectangles into which an image is cut, none with a side above TILE."
-    rows, columns = (-(-side // TILE) for side in (height, width))
-    return [
-        np.s_[
-            height * i // rows : height * (i + 1) // rows,
-            width * j // columns : width * (j + 1) // columns,
-        ]
-        for i, j in np.ndindex(rows, columns)
-    ]
-
-
 def save_pair(folder: Path, name: str, image: np.ndarray, mask: np.ndarray) -> None:
     "Write an image and its mask of 0 and 1."
     Image.fromarray(image).save(folder / "images" / f"{name}.png")
@@ -153,38 +78,18 @@ def save_pair(folder: Path, name: str, image: np.ndarray, mask: np.ndarray) -> N
 
 
 def write_set(data: Path, folder: Path) -> None:
-    "Write the training set, and a list of the images that are held out; nothing if it is there."
+    "Write the training set as a data set whose test list is its held-out part."
     if (folder / "test.txt").exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True)
     names: dict[str, list[str]] = {"trainval": [], "test": []}
-    targets: list[Target] = []
     for count, (name, pixels, mask) in enumerate(pictures(data)):
-        if held_out := count % HELD_OUT == HELD_OUT - 1:
-            pieces = {name: (pixels, mask)}
-        else:
-            pieces = {f"{name}_{k}": (pixels[c], mask[c]) for k, c in enumerate(tiles(*mask.shape))}
-        if name.startswith("clutter") and not held_out:
-            for k, (key, (piece, _)) in enumerate(list(pieces.items())):
-                rng = np.random.default_rng([7, count, k])
-                pieces[f"pasted_{key}"] = with_targets(rng, piece, targets)
-        elif not held_out and name.startswith(SETS):  # these come before the clutter
-            targets += cut_targets(pixels, mask)
-        for key, pair in pieces.items():
-            save_pair(folder, key, *pair)
-            names["test" if held_out else "trainval"].append(key)
+        save_pair(folder, name, pixels, mask)
+        names["test" if count % HELD_OUT == HELD_OUT - 1 else "trainval"].append(name)
     for part, listed in names.items():
         (folder / f"{part}.txt").write_text("".join(f"{name}\n" for name in listed))
-
-
-def whole_images(data: Path) -> str:
-    "The digests of the images that are trained on as they are before they are cut."
-    kept = [p for count, p in enumerate(pictures(data)) if count % HELD_OUT != HELD_OUT - 1]
-    pairs = tuple((pixels, mask) for _, pixels, mask in kept)
-    whole = Split("train", tuple(name for name, *_ in kept), pairs, "pictures")
-    return " ".join(sorted(image_digests([whole])))
 
 
 def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
@@ -214,14 +119,12 @@ def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
 
 
 def counts(folder: Path) -> dict[str, int]:
-    "How many images of each origin are trained on and held out; pieces count as one image."
+    "How many images of each origin are trained on and held out."
     said = {}
     for part, word in (("trainval", "trained"), ("test", "held")):
         names = (folder / f"{part}.txt").read_text().split()
-        if part == "trainval":
-            names = [n if n.startswith("hard") else n.rpartition("_")[0] for n in names]
-        for origin in ("nuaa", "nudt", "clutter", "pasted", "scene", "hard"):
-            said[f"{origin}_{word}"] = len({n for n in names if n.startswith(origin)})
+        for origin in ("nuaa", "nudt", "clutter", "scene", "hard"):
+            said[f"{origin}_{word}"] = sum(name.startswith(origin) for name in names)
     return said
 
 
@@ -334,7 +237,6 @@ def main(words: list[str]) -> int:
     found = held_out(detector, folder / "data")
     threshold = choose_threshold(found["thresholds"])
     trained = trained_model(run.folder)
-    trained.record["data"]["training images"] += f" {whole_images(data)}"
     trained = replace(trained, model=half_precision(trained.model), threshold=threshold)
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
