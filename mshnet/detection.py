@@ -353,8 +353,9 @@ def _advice_if_dead(
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
     what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
     if not late and config.loss != "sls":
-        rate = "more --epochs" if empty and config.epochs <= _EMPTY_START else "a smaller --lr"
-        return f"{what}: try {rate}, and look at the masks with `mshnet data`"
+        if empty and config.epochs <= _EMPTY_START:
+            return f"{what}: train for more --epochs"
+        return f"{what}: try a smaller --lr, and look at the masks with `mshnet data`"
     if phase == "warm-up":
         what += "; such runs often die when all heads join"
     else:

@@ -233,7 +233,7 @@ def _rounded(
 
 
 # %% [markdown]
-# The same crop of a scene with different clutter, and what is left of its targets:
+# The same crop of a scene with different clutter, and what is left of its targets. The spots without an outline in the second, fourth and fifth picture are the fault:
 
 # %%
 made = scenes("train", 4, 128)

@@ -400,7 +400,7 @@ def test_a_death_is_reported_in_its_epoch(run, epochs):
         ({"loss": "sls"}, {"fa": 9e5}, "the SLS loss may not leave by itself"),
         ({"preset": "paper"}, {"fa": 0}, "is empty, which the SLS loss may not leave"),
         ({"preset": "paper"}, {"fa": 0, "targets": 0}, ""),
-        ({"epochs": 1}, {"fa": 0}, "is empty: try more --epochs"),
+        ({"epochs": 1}, {"fa": 0}, "is empty: train for more --epochs"),
         ({"epochs": 1, "head_bias": 0}, {"fa": 9e5}, "covers 90% of the image: try a smaller --lr"),
         ({"preset": "paper"}, {"fa": 8000}, ""),  # it predicts something
         ({}, {"fa": 0}, ""),

@@ -74,7 +74,7 @@
 # | what you see | what to do |
 # |---|---|
 # | `the prediction ...: begin anew with ...` | begin anew with `--preset steady`; the [loss notebook](../01_loss.ipynb) explains the trap, and the [detection notebook](../41_detection.ipynb) what the second remedy of the line can do |
-# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `... try more --epochs ...` | a recipe that cannot be caught in the trap predicts nothing, or everything: are the masks empty, of other images, or inverted? |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `the prediction ...: train for more --epochs` | a recipe that cannot be caught in the trap predicts nothing, or everything: are the masks empty, of other images, or inverted? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
 # | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |
