@@ -151,7 +151,7 @@ test_eq(placement(none, middle._replace(long_side=0), 256)[:2], (300, 400))
 #
 # A crop shows the rim of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such things are rare, and a network that has hardly seen one takes the rim for a target: with one of three parts of NUAA-SIRST held out, four of 71 images had 2,000 false pixels, and the 67 others 170.
 #
-# So a share of the crops (`clutter_share`) gets something large in front of a part of it, brighter or darker: either everything on one side of an edge, straight or rough, or a bar or block that is longer than any target (from 77 pixels on, in a crop of 128). What it covers is no target any more. It has the texture of the crop itself, turned around. Where the crop holds a target, that texture can show it again, without a label: in one of 16 crops, at more than half of its contrast. This is a fault of the texture, seen after the runs that [Results](guides/results.ipynb) quotes.
+# So a share of the crops (`clutter_share`) gets something large in front of a part of it, brighter or darker: either everything on one side of an edge, straight or rough, or a bar or block that is longer than any target (from 77 pixels on, in a crop of 128). What it covers is no target any more. It has the texture of the crop itself, turned around. Where the crop holds a target, that texture can show it again, without a label: in one of 16 crops, at more than half of its contrast. This is a fault of the texture, seen while the runs that [Results](guides/results.ipynb) quotes were under way.
 #
 # A formula describes it, so that Pillow's images and whole batches on a device get the same. For a pixel at $(x, y)$, with the crop from -1 to 1, the depth below the surface is
 #
