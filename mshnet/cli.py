@@ -23,6 +23,7 @@ from mshnet.core import (
     STOPPED,
     SWITCHES,
     TASKS,
+    AugmentFields,
     Config,
     OptimizerFields,
     PlaceFields,
@@ -52,7 +53,7 @@ _NOT_BENCHED = [
     *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
     *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch"),
-    *("augment", "crop", "target_share", "clutter_share"),
+    *AugmentFields.model_fields,
 ]
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "train": (
