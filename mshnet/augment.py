@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
+from torch.nn import functional as F
 
 from .core import Config, UserError
 from .data import BadImage, Pair, Split, scored_mask
@@ -137,6 +138,20 @@ def sample_clutter(
     return tuple(round(_UNIT * float(number)) for number in numbers)
 
 
+def _without_targets(
+    image: Tensor,  # [B,C,S,S] grey levels
+    mask: Tensor,  # [B,1,S,S] uint8, 0 or 1
+) -> Tensor:
+    "The image with its targets, and 4 pixels around them, replaced by the mean of 33x33 pixels."
+    kept = 1 - F.max_pool2d(mask.float(), 9, stride=1, padding=4)
+    total, count = image * kept, kept
+    for shape, padding in (((33, 1), (16, 0)), ((1, 33), (0, 16))):  # sums
+        total = F.avg_pool2d(total, shape, 1, padding, divisor_override=1)
+        count = F.avg_pool2d(count, shape, 1, padding, divisor_override=1)
+    mean = image.mean((1, 2, 3), keepdim=True)  # where a target is larger than its surroundings
+    return torch.where(kept > 0, image, (total + mean) / (count + 1))
+
+
 def add_clutter(
     image: Tensor,  # [B,C,S,S] grey levels
     mask: Tensor,  # [B,1,S,S] uint8, 0 or 1
@@ -152,12 +167,15 @@ def add_clutter(
     inside = torch.minimum(
         long - (cos * across + sin * along).abs(), short - (cos * along - sin * across).abs()
     )
-    waves = height * torch.sin(right * at[None] + down * at[:, None] + phase)  # [B,8,S,S]
-    depth = inside + waves.sum(1, keepdim=True)
+    each_wave = (part.split(1, dim=1) for part in (right, down, phase, height))
+    depth = inside
+    for to_right, downwards, start, high in zip(*each_wave, strict=True):
+        depth = depth + high * torch.sin(to_right * at[None] + downwards * at[:, None] + start)
     share = torch.sigmoid(depth * (size / 2) * sharp) * (sharp > 0)
     image = image.float()
     mean = image.mean((1, 2, 3), keepdim=True)
-    own = (mean + level + texture * (image.flip(2, 3) - mean)).clamp(0, 255)
+    turned = _without_targets(image, mask).flip(2, 3)
+    own = (mean + level + texture * (turned - mean)).clamp(0, 255)
     return _rounded(image + (own - image) * share), mask * ((depth <= 0) | (sharp == 0))
 
 

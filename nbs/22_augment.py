@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
+from torch.nn import functional as F
 
 from mshnet.core import Config, UserError
 from mshnet.data import BadImage, Pair, Split, scored_mask
@@ -151,7 +152,7 @@ test_eq(placement(none, middle._replace(long_side=0), 256)[:2], (300, 400))
 #
 # A crop shows the rim of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such things are rare, and a network that has hardly seen one takes the rim for a target: with one of three parts of NUAA-SIRST held out, four of 71 images had 2,000 false pixels, and the 67 others 170.
 #
-# So a share of the crops (`clutter_share`) gets something large in front of a part of it, brighter or darker: either everything on one side of an edge, straight or rough, or a bar or block that is longer than any target (from 77 pixels on, in a crop of 128). What it covers is no target any more. It has the texture of the crop itself, turned around. Where the crop holds a target, that texture can show it again, without a label: in one of 16 crops, at more than half of its contrast. This is a fault of the texture, seen while the runs that [Results](guides/results.ipynb) quotes were under way.
+# So a share of the crops (`clutter_share`) gets something large in front of a part of it, brighter or darker: either everything on one side of an edge, straight or rough, or a bar or block that is longer than any target (from 77 pixels on, in a crop of 128). What it covers is no target any more. It has the texture of the crop itself, turned around by 180 degrees. The targets of the crop must not come along, because a target without a label teaches the network to leave targets out. So each target, with the four pixels around it, is first replaced by the mean of its surroundings.
 #
 # A formula describes it, so that Pillow's images and whole batches on a device get the same. For a pixel at $(x, y)$, with the crop from -1 to 1, the depth below the surface is
 #
@@ -188,6 +189,20 @@ def sample_clutter(
     return tuple(round(_UNIT * float(number)) for number in numbers)
 
 
+def _without_targets(
+    image: Tensor,  # [B,C,S,S] grey levels
+    mask: Tensor,  # [B,1,S,S] uint8, 0 or 1
+) -> Tensor:
+    "The image with its targets, and 4 pixels around them, replaced by the mean of 33x33 pixels."
+    kept = 1 - F.max_pool2d(mask.float(), 9, stride=1, padding=4)
+    total, count = image * kept, kept
+    for shape, padding in (((33, 1), (16, 0)), ((1, 33), (0, 16))):  # sums
+        total = F.avg_pool2d(total, shape, 1, padding, divisor_override=1)
+        count = F.avg_pool2d(count, shape, 1, padding, divisor_override=1)
+    mean = image.mean((1, 2, 3), keepdim=True)  # where a target is larger than its surroundings
+    return torch.where(kept > 0, image, (total + mean) / (count + 1))
+
+
 def add_clutter(
     image: Tensor,  # [B,C,S,S] grey levels
     mask: Tensor,  # [B,1,S,S] uint8, 0 or 1
@@ -203,12 +218,15 @@ def add_clutter(
     inside = torch.minimum(
         long - (cos * across + sin * along).abs(), short - (cos * along - sin * across).abs()
     )
-    waves = height * torch.sin(right * at[None] + down * at[:, None] + phase)  # [B,8,S,S]
-    depth = inside + waves.sum(1, keepdim=True)
+    each_wave = (part.split(1, dim=1) for part in (right, down, phase, height))
+    depth = inside
+    for to_right, downwards, start, high in zip(*each_wave, strict=True):
+        depth = depth + high * torch.sin(to_right * at[None] + downwards * at[:, None] + start)
     share = torch.sigmoid(depth * (size / 2) * sharp) * (sharp > 0)
     image = image.float()
     mean = image.mean((1, 2, 3), keepdim=True)
-    own = (mean + level + texture * (image.flip(2, 3) - mean)).clamp(0, 255)
+    turned = _without_targets(image, mask).flip(2, 3)
+    own = (mean + level + texture * (turned - mean)).clamp(0, 255)
     return _rounded(image + (own - image) * share), mask * ((depth <= 0) | (sharp == 0))
 
 
@@ -233,7 +251,7 @@ def _rounded(
 
 
 # %% [markdown]
-# The same crop of a scene with different clutter, and what is left of its targets. The spots without an outline in the second, fourth and fifth picture are the fault:
+# The same crop of a scene with different clutter. The outlines are what is left of its targets:
 
 # %%
 made = scenes("train", 4, 128)

@@ -222,6 +222,28 @@ def test_clutter_hides_labels_and_is_larger_than_a_target():
     assert 0.1 < np.mean(covered) < 0.6 and max(covered) > 0.8
 
 
+def test_the_texture_of_clutter_shows_no_target():
+    "Where everything is covered, the place onto which a target is turned shows none."
+    image = np.random.default_rng(0).integers(58, 63, (128, 128), dtype=np.uint8)
+    image[:, 64:] += 60  # the mean of all is not that of the surroundings
+    mask = np.zeros_like(image)
+    for row, column in ((20, 30), (90, 100), (0, 60)):
+        mask[row : row + 5, column : column + 6] = 1
+    image[mask > 0] += 80
+    whole = [1 << 16, 0, 1 << 16, 0, 32 << 16, 32 << 16, 1 << 16, 40 << 16, 1 << 16]
+    clutter = (*whole, *[0] * (len(sample_clutter(np.random.default_rng(0))) - 9))
+    drawn = AugmentParams(False, 0, 0, 0, 0, clutter=clutter)
+    pixels, label = augment(image, mask, drawn, 128)
+    empty = augment(np.where(mask > 0, image - 80, image), mask, drawn, 128)[0]
+    assert not label.any()
+    half = int(empty[:, :64].max()) - int(empty[:, 64:].min())
+    assert half > 50  # the texture itself is there
+    turned = ndimage.binary_dilation(mask[::-1, ::-1], iterations=4)
+    for side in (np.s_[:, :60], np.s_[:, 68:]):
+        spots, rest = pixels[side][turned[side]], pixels[side][~turned[side]]
+        assert abs(spots.mean() - rest.mean()) < 8
+
+
 def test_a_run_of_before_clutter_resumes_without_it(tmp_path):
     "Its settings know nothing of it, and the default has it."
     settings = {**SMALL, "epochs": 3, "schedule": "constant", "warmup_steps": 0}
