@@ -476,10 +476,6 @@ def trained_task(
     **changed: Any,  # settings that differ from those of the training
 ) -> tuple[Any, Any]:
     "The task that weights were trained for, and their model; UserError for another task."
-    if not weights and not weights_file(PRETRAINED, usual.task).is_file():
-        raise UserError(
-            "weight_path is empty: name the weights of a run, such as runs/NAME/best.pt"
-        )
     trained = trained_model(weights or PRETRAINED, usual)
     if trained.task != usual.task:
         raise UserError(f"{weights}: weights of task {trained.task}, not of task {usual.task}")

@@ -143,6 +143,7 @@ def _load_any(path: str | Path) -> Any:
 
 # %% ../nbs/33_weights.ipynb #weights_file
 PRETRAINED = "pretrained"
+_SHIPPED = {"detect": "pretrained", "eit": "pretrained-eit"}  # files by task
 
 
 def weights_file(
@@ -157,8 +158,12 @@ def weights_file(
             f"{PRETRAINED}"
         )
     if os.fspath(weights) == PRETRAINED:
-        name = PRETRAINED if task == "detect" else f"{PRETRAINED}-{task}"
-        return Path(str(files("mshnet") / f"{name}.safetensors"))
+        if task not in _SHIPPED:
+            raise UserError(
+                f"no pretrained weights of task {task} come with mshnet: name the weights of a "
+                "run, such as runs/NAME/best.pt"
+            )
+        return Path(str(files("mshnet") / f"{_SHIPPED[task]}.safetensors"))
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"
     return best if os.path.isfile(best) else path
@@ -242,8 +247,10 @@ def settings_of_weights(
     weights: str,  # a run's folder, a file in it, or one that was copied from it
 ) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
     "The settings that weights were trained with. A file that cannot be read has none."
+    if weights == PRETRAINED:  # not a folder of this name
+        return {}
     found, file = settings_of(weights), weights_file(weights)
-    if found or weights == PRETRAINED or not os.path.isfile(file):
+    if found or not os.path.isfile(file):
         return found
     with contextlib.suppress(ValueError):  # its next reader says what is wrong
         content = read_file(file)

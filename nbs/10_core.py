@@ -408,7 +408,11 @@ class AugmentFields(BaseModel):
         "it (native), or with its long side resized to 0.5 to 2 times base_size (resize)",
     )
     target_share: float = Field(
-        default=0.5, ge=0, le=1, description="share of crops with a target, if the image has one"
+        default=0.5,
+        ge=0,
+        le=1,
+        description="share of crops that hold a target, if the image has one; clutter may then "
+        "hide it",
     )
     clutter_share: float = Field(
         default=0.25,
@@ -422,7 +426,7 @@ class AugmentFields(BaseModel):
         description="what else changes. turns: mirrored and turned in all eight ways, and blurred; "
         "flips: native crops are scaled 0.7 to 1.5 times, too; robust: contrast, brightness, noise "
         "and sensor faults, too, and scaled 0.5 to 1.6 times, for images of other cameras; paper: "
-        "mirrored left to right and blurred",
+        "as flips, but mirrored left to right alone",
     )
 
 
@@ -755,9 +759,12 @@ def newest(
     return max(found, key=os.path.getmtime)
 
 
+_FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "log_every"}
+
+
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
     "Add what earlier releases did not record to the settings of their runs; return others as is."
-    if not {"lr", "warm_epoch", "choose", "rule"} <= values.keys():
+    if not values.keys() >= _FIRST_RECORDED:  # a file that a user wrote
         return values
     first = {} if "optimizer" in values else FIRST_DEFAULTS
     return {"clutter_share": 0.0, **first, **values}

@@ -273,7 +273,7 @@ test_eq(list(unchanged), [pair[0].float(), pair[1]])
 # %% [markdown]
 # ## The transform
 #
-# The transform mirrors, resizes so that the long side has the sampled length (image bilinear, mask nearest), pads with zeros at the right and the bottom, crops, turns, puts clutter in front and blurs. Pillow does the work, on grey images once instead of three times. With `augment = "paper"` the result equals the official transform to the last pixel.
+# The transform mirrors, resizes so that the long side has the sampled length (image bilinear, mask nearest), pads with zeros at the right and the bottom, crops, turns, puts clutter in front and blurs. Pillow does the work, on grey images once instead of three times. With `--preset paper` the result equals the official transform to the last pixel.
 
 # %%
 #| export

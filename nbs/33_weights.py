@@ -165,6 +165,7 @@ def _load_any(path: str | Path) -> Any:
 # %%
 #| export
 PRETRAINED = "pretrained"
+_SHIPPED = {"detect": "pretrained", "eit": "pretrained-eit"}  # files by task
 
 
 def weights_file(
@@ -179,8 +180,12 @@ def weights_file(
             f"{PRETRAINED}"
         )
     if os.fspath(weights) == PRETRAINED:
-        name = PRETRAINED if task == "detect" else f"{PRETRAINED}-{task}"
-        return Path(str(files("mshnet") / f"{name}.safetensors"))
+        if task not in _SHIPPED:
+            raise UserError(
+                f"no pretrained weights of task {task} come with mshnet: name the weights of a "
+                "run, such as runs/NAME/best.pt"
+            )
+        return Path(str(files("mshnet") / f"{_SHIPPED[task]}.safetensors"))
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"
     return best if os.path.isfile(best) else path
@@ -205,6 +210,8 @@ test_eq((weights_file("weights.tar"), reinstall("other.pt")), (Path("weights.tar
 assert "--force-reinstall" in reinstall(weights_file("pretrained"))
 with expect_fail(UserError, contains="weights of type Tensor are not possible"):
     weights_file(torch.ones(2))
+with expect_fail(UserError, contains="no pretrained weights of task signs"):
+    weights_file("pretrained", "signs")
 
 
 # %% [markdown]
@@ -367,8 +374,10 @@ def settings_of_weights(
     weights: str,  # a run's folder, a file in it, or one that was copied from it
 ) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
     "The settings that weights were trained with. A file that cannot be read has none."
+    if weights == PRETRAINED:  # not a folder of this name
+        return {}
     found, file = settings_of(weights), weights_file(weights)
-    if found or weights == PRETRAINED or not os.path.isfile(file):
+    if found or not os.path.isfile(file):
         return found
     with contextlib.suppress(ValueError):  # its next reader says what is wrong
         content = read_file(file)

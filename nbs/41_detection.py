@@ -480,8 +480,6 @@ def _advice_if_dead(
     if not scored or not _just_died(scored, config, not late):
         return ""
     remedied = config.fusion_start == "full_size" and config.join_rate < 1
-    if late and remedied and phase == "warm-up":  # what this remedy is for
-        return ""
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
     what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
     if not late and config.loss != "sls":
@@ -492,7 +490,7 @@ def _advice_if_dead(
         what += "; such runs often die when all heads join"
     else:
         what += ", which the SLS loss may not leave by itself (gradient clipping does not help)"
-    remedy = "--preset steady"
+    remedy = "--preset steady" if late else "--loss soft_iou+bce"
     if late and not remedied:
         remedy += ", or this recipe with --fusion-start full_size --join-rate 0.1"
     return f"{what}: begin anew with {remedy}"

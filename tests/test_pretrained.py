@@ -156,12 +156,26 @@ def test_training_and_export_start_from_them(tmp_path):
 
 
 def test_settings_that_lie_in_this_folder_are_not_those_of_the_weights(tmp_path, monkeypatch):
-    "`--weight-path pretrained` is a name; a config.json beside it is of something else."
+    "`--weight-path pretrained` is a name; a file or folder of this place is something else."
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text('{"architectures": [], "rule": "reference"}')
+    (tmp_path / "pretrained").mkdir()
+    for folder in (tmp_path, tmp_path / "pretrained"):
+        (folder / "config.json").write_text('{"architectures": [], "rule": "reference"}')
     words = "test --weight-path pretrained --scenes 8 --base-size 64 --device cpu --output-dir out"
     assert main(words.split()) == 0
     assert json.loads((tmp_path / "out" / "scores.json").read_text())["protocol"]["rule"] == "exact"
+
+
+@pytest.mark.parametrize("command", ["predict picture.png", "test", "train --epochs 1"])
+def test_a_task_without_pretrained_weights_says_so(command, tmp_path, monkeypatch, capsys):
+    "No installation has such a file, so there is nothing to install again."
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "picture.png").touch()
+    words = [*command.split(), "--task", "signs", "--device", "cpu"]
+    words += ["--weight-path", "pretrained"] if "train" in command else []
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "no pretrained weights of task signs come with mshnet: name the weights of a" in said
 
 
 def test_a_threshold_is_a_probability(picture):

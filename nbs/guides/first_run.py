@@ -65,7 +65,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The last lines project the paper's 400 epochs from measured steps. The default 200 take half of that.
+# The last lines project the paper's 400 epochs from measured steps. The default has half as many epochs, and its crops have a quarter of the pixels, so it takes less than half of that time.
 #
 # ## 7. The real run
 #

@@ -44,7 +44,7 @@ if not list(importlib.metadata.distributions(name="mshnet")):
 # %% [markdown]
 # ## 2. Find targets, also in your own picture / 找目标，也可用自己的图片
 #
-# Before any training, with the weights that come with the library. Write the name of your picture between the quotes, of any size, in 8 or 16 bits; `""` is a synthetic scene, because no real picture with free terms was available. {{upload}} Any CPU takes less than a second.
+# Before any training, with the weights that come with the library. Write the name of your picture between the quotes, of any size, in 8 or 16 bits; `""` is a synthetic scene, because no real picture with free terms was available. {{upload}} A CPU takes a few seconds.
 
 # %%
 from mshnet.predict import find_targets
