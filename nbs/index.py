@@ -54,7 +54,7 @@
 # mshnet data data/NUAA-SIRST                              # report on a data set
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 epochs; run it again to resume
 # mshnet test --dataset-dir data/NUAA-SIRST                # or --weight-path RUN/best.pt
-# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # an ONNX file, checked
+# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
 # mshnet compare runs/NUAA-SIRST-*                         # runs side by side
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # a run in one file
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed, in a clone

@@ -56,7 +56,7 @@
 # mshnet data data/NUAA-SIRST                              # 数据集，以及其中的所有问题
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 个 epoch；再执行一次就继续
 # mshnet test --dataset-dir data/NUAA-SIRST                # 评测预训练权重，或用 --weight-path RUN/best.pt 指定
-# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # 导出并核对 ONNX 文件（--format safetensors）
+# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX，需 pip install '.[export]'
 # mshnet compare runs/NUAA-SIRST-*                         # 多次训练并排比较
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # 把一次训练打包成一个文件
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # 速度，并与普通脚本对比（在克隆的仓库中）
