@@ -642,7 +642,7 @@ def newest(
     return max(found, key=os.path.getmtime)
 
 
-_FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "log_every"}
+_FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:

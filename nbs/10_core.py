@@ -759,7 +759,7 @@ def newest(
     return max(found, key=os.path.getmtime)
 
 
-_FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "log_every"}
+_FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
@@ -1060,5 +1060,7 @@ with tempfile.TemporaryDirectory() as tmp:
     with expect_fail(UserError, contains="maximum recursion depth"):
         read_settings(str(path))
     test_eq(read_record(path), {})
-    path.write_text('{"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}')
+    path.write_text(json.dumps({"lr": 0.05, "choose": "last", "rule": "exact"}))
+    assert "optimizer" not in settings_of(tmp)  # a user's file
+    path.write_text(json.dumps({name: getattr(Config(), name) for name in _FIRST_RECORDED}))
     test_eq(settings_of(tmp)["optimizer"], "adagrad")  # a run of the first release
