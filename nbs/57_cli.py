@@ -70,7 +70,7 @@ _NOT_BENCHED = [
     *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
-    *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch", "crop_size"),
+    *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch"),
     *AugmentFields.model_fields,
 ]
 COMMANDS: dict[str, tuple[str, list[str]]] = {

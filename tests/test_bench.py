@@ -18,7 +18,7 @@ from mshnet.metrics import find, objects
 from mshnet.model import MSHNet
 
 GOLDEN = Path(__file__).parent / "golden"
-TINY = "--device cpu --scenes 10 --base-size 32"
+TINY = "--device cpu --scenes 10 --base-size 32 --crop-size 32"
 QUICK = f"{TINY} --repeats 1 --images 2 --batch-sizes 2 --batch-size 2"
 
 
