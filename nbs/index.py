@@ -77,10 +77,10 @@
 #
 # | recipe, data | epochs | seeds | mean IoU | least | most | Pd | Fa | dead |
 # |---|---|---|---|---|---|---|---|---|
-# | `steady` (default), NUAA-SIRST | 200 | 0, 1, 2 | 0.744 | 0.738 | 0.750 | 0.952 | 13.7 | 0 of 3 |
+# | `steady` (default), NUAA-SIRST | 200 | 0, 1, 2 | 0.729 | 0.711 | 0.740 | 0.940 | 15.4 | 0 of 3 |
 # | `steady --clutter-share 0`, NUDT-SIRST | 200 | 0 | 0.822 | 0.822 | 0.822 | 0.971 | 11.3 | 0 of 1 |
 # | `paper`, NUAA-SIRST | 30 | 0, 1, 2 | 0.317 | 0.001 | 0.521 | 0.570 | 330588.9 | 1 of 3 |
-# | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.822 | 0.802 | 0.833 | 0.977 | 3.7 | 0 of 5 |
+# | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.835 | 0.825 | 0.844 | 0.983 | 5.1 | 0 of 5 |
 #
 # **Other tasks**, means of seeds 0, 1, 2 on real data:
 #
