@@ -494,7 +494,8 @@ str(caught[0].message).split(": ", 1)[1]
 # A run of the first release recorded fewer settings. A missing setting had the default of that release, so the run's own settings differ in nothing:
 
 # %%
-first = {"lr": 0.05, "warm_epoch": 5, "choose": "last", "rule": "exact"}  # of the first release
+known = ("lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed")
+first = {name: getattr(Config(preset="paper"), name) for name in known}  # of the first release
 paper = configure({"preset": "paper", "dataset_dir": "sirst", "precision": "auto", "epochs": 500})
 test_eq(_differences(first, paper), [])
 _differences(Config().model_dump(), Config(seed=3, epochs=500))
