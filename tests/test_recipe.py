@@ -468,7 +468,9 @@ def test_a_death_is_reported_in_its_epoch(run, epochs):
     ("changes", "scores", "advice"),
     [
         ({}, {"fa": 9e5}, "covers 90% of the image: try a smaller --lr"),
+        ({"loss": "sls"}, {"fa": 9e5}, "the SLS loss may not leave by itself"),
         ({"loss": "sls"}, {"fa": 9e5}, "does not help): begin anew with --loss soft_iou+bce"),
+        ({"preset": "paper"}, {"fa": 0}, "is empty, which the SLS loss may not leave"),
         ({"preset": "paper"}, {"fa": 0}, "does not help): begin anew with --preset steady, or"),
         ({"preset": "paper"}, {"fa": 0, "targets": 0}, ""),
         ({"epochs": 1}, {"fa": 0}, "is empty: train for more --epochs"),
