@@ -20,6 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -213,6 +214,7 @@ def _printable(name: str) -> str:
 
 # %% ../nbs/33_weights.ipynb #checksum
 MOST_VALUES = 1_000_000  # in a checkpoint; nested lists of nested lists can hold 2^60
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
 def checksum(
@@ -226,7 +228,8 @@ def checksum(
             raise ValueError("more values than any checkpoint has")
         if isinstance(value, Tensor):
             digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+            words = value.detach().cpu().view(_WORDS[value.element_size()])
+            digest.update(np.ascontiguousarray(words.numpy()).data)
         elif isinstance(value, Mapping):
             digest.update(f"{len(value)} pairs".encode())
             for name, part in value.items():

@@ -919,6 +919,41 @@ def test_the_scores_of_a_finished_run_outlive_its_best_epoch(tmp_path, capsys):
         assert run_it(config).scores == before
 
 
+WRITER = """
+import os, sys
+from functools import partial
+from pathlib import Path
+
+import mshnet
+import torch
+
+from mshnet.core import Config
+from mshnet.device import open_device
+from mshnet.run import Background, State, snapshot, write_checkpoint
+
+model = open_device("cpu").to_device(mshnet.MSHNet())
+torch.ones(1000, 1000).sum()  # so torch's own threads are there
+with Background() as background:
+    background.do(lambda: None)
+    background.finish()
+    before = len(os.listdir("/proc/self/task"))
+    state = State(model, torch.optim.AdamW(model.parameters()))
+    background.do(partial(write_checkpoint, snapshot(state, Config(), {}), Path(sys.argv[1])))
+    background.finish()
+    print(before, len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_the_thread_that_writes_checkpoints_gets_no_threads_of_torch(tmp_path):
+    "With more threads than cores OpenMP's waiting ones sleep, and each step takes a third longer."
+    line = [sys.executable, "-c", WRITER, str(tmp_path / "last.pt")]
+    two = os.environ | {"OMP_NUM_THREADS": "2"}
+    done = subprocess.run(line, env=two, capture_output=True, text=True, check=True)
+    before, after = done.stdout.split()
+    assert before == after
+
+
 # The mirror
 
 
