@@ -13,7 +13,7 @@ Training set: both training lists, the frames without a target, and synthetic sc
 without a target. An epoch sees one crop of an image, so images larger than 640 pixels are cut into
 pieces. One image in ten is held out, whole: these choose the threshold and show the calibration.
 After the first training, patches around its false alarms on the training images are added, and it
-is trained once more, briefly.
+is trained once more, briefly. The file has a weighted mean of both sets of weights.
 """
 
 import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
@@ -54,6 +54,7 @@ ALARMS, REAL = "alarms per empty frame", "alarms per real empty frame"  # not a 
 RECIPE = {"augment": "robust", "target_share": 0.9, "epochs": 90, "eval_every": 90}
 AGAIN = {"lr": 0.0003, "epochs": 6, "eval_every": 6}  # with a patch around each false alarm
 PATCH = 192  # pixels
+FIRST = 0.25  # the share of the first training's weights in the file
 
 
 def pictures(data: Path):
@@ -199,6 +200,14 @@ def choose_threshold(rows: list[dict[str, float]]) -> float:
     return min(good, key=lambda row: abs(row["threshold"] - 0.5))["threshold"]
 
 
+def mean_weights(model: torch.nn.Module, first: torch.nn.Module) -> None:
+    "Bring the weights of the second training back by a share of the way to those of the first."
+    other = first.state_dict()
+    for name, value in model.state_dict().items():
+        if value.is_floating_point():
+            value.lerp_(other[name], FIRST)
+
+
 def half_precision(model: torch.nn.Module) -> torch.nn.Module:
     "Weights of two axes or more as float16; batch norm and biases stay float32, they are few."
     for weight in model.parameters():
@@ -270,10 +279,11 @@ def main(words: list[str]) -> int:
     own = {"dataset_dir": str(folder / "hard"), "output_dir": str(folder / "again")}
     config = configure({**RECIPE, **AGAIN, **own, **settings, "weight_path": str(first)})
     run = train(config)
-    detector = Detector(run.folder / "best.pt", config.device, config.precision)
+    trained = trained_model(run.folder)
+    mean_weights(trained.model, trained_model(first).model)
+    detector = Detector(trained.model, config.device, config.precision)
     found = held_out(detector, folder / "data")
     threshold = choose_threshold(found["thresholds"])
-    trained = trained_model(run.folder)
     trained = replace(trained, model=half_precision(trained.model), threshold=threshold)
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
