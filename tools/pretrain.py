@@ -42,7 +42,7 @@ from mshnet.metrics import Found, Histogram, objects, pd_fa
 from mshnet.predict import detections, predict_frame
 from mshnet.run import write_atomic
 from mshnet.scenes import background, scene, warm
-from mshnet.train import train
+from mshnet.train import average, train
 
 SETS = ("nuaa-sirst", "nudt-sirst")
 SCENES = 200  # half of them without a target
@@ -54,7 +54,7 @@ ALARMS, REAL = "alarms per empty frame", "alarms per real empty frame"  # not a 
 RECIPE = {"augment": "robust", "target_share": 0.9, "epochs": 90, "eval_every": 90}
 AGAIN = {"lr": 0.0003, "epochs": 6, "eval_every": 6}  # with a patch around each false alarm
 PATCH = 192  # pixels
-FIRST = 0.25  # the share of the first training's weights in the file
+SECOND = 0.75  # the share of the second training's weights in the file
 
 
 def pictures(data: Path):
@@ -163,11 +163,8 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
     split = splits(Config(dataset_dir=str(folder)))["test"]
     thresholds = [round(0.05 * i, 2) for i in range(1, 20)]
     total, histogram, sums = [Found(0, 0, 0)] * len(thresholds), Histogram(), []
-    pixels, empty, alarms = (
-        0,
-        Counter[str](),
-        {k: np.zeros(len(thresholds)) for k in (ALARMS, REAL)},
-    )
+    alarms = {kind: np.zeros(len(thresholds)) for kind in (ALARMS, REAL)}
+    pixels, empty = 0, Counter[str]()
     for i in range(len(split)):
         image, mask = split.pairs[i]
         prob = predict_frame(detector, image).astype(np.float64)
@@ -198,14 +195,6 @@ def choose_threshold(rows: list[dict[str, float]]) -> float:
     fewest = min(row[ALARMS] for row in rows)
     good = [row for row in rows if row[ALARMS] <= max(MOST_ALARMS, fewest)]
     return min(good, key=lambda row: abs(row["threshold"] - 0.5))["threshold"]
-
-
-def mean_weights(model: torch.nn.Module, first: torch.nn.Module) -> None:
-    "Bring the weights of the second training back by a share of the way to those of the first."
-    other = first.state_dict()
-    for name, value in model.state_dict().items():
-        if value.is_floating_point():
-            value.lerp_(other[name], FIRST)
 
 
 def half_precision(model: torch.nn.Module) -> torch.nn.Module:
@@ -279,12 +268,12 @@ def main(words: list[str]) -> int:
     own = {"dataset_dir": str(folder / "hard"), "output_dir": str(folder / "again")}
     config = configure({**RECIPE, **AGAIN, **own, **settings, "weight_path": str(first)})
     run = train(config)
-    trained = trained_model(run.folder)
-    mean_weights(trained.model, trained_model(first).model)
-    detector = Detector(trained.model, config.device, config.precision)
+    trained, model = trained_model(run.folder), trained_model(first).model
+    average(model, trained.model, SECOND)
+    detector = Detector(model, config.device, config.precision)
     found = held_out(detector, folder / "data")
     threshold = choose_threshold(found["thresholds"])
-    trained = replace(trained, model=half_precision(trained.model), threshold=threshold)
+    trained = replace(trained, model=half_precision(model), threshold=threshold)
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
     scores = {}
