@@ -26,7 +26,7 @@ from pydantic import model_validator
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from .core import Config, UserError, one_line, settings_class, settings_from
+from .core import Config, UserError, one_line, settings_from
 from .data import splits
 from .files import make_folder, write_atomic
 from .metrics import fraction
@@ -95,9 +95,8 @@ class Scored:
         known = Folder(self.weights.parent).read_json("config.json")
         if not known:
             return {}
-        kind = settings_class(known.get("task", "detect"))
-        names = [*kind.recipe_names(), "weight_path"]
-        return {k: known.get(k, kind.model_fields[k].default) for k in names}
+        config = settings_from(known)
+        return {k: getattr(config, k) for k in [*config.recipe_names(), "weight_path"]}
 
 # %% ../nbs/54_compare.ipynb #read_scored
 def read_scored(

@@ -170,7 +170,7 @@ mode, changes
 # %% [markdown]
 # ## The files of a data set
 #
-# The layouts in use differ in folder and list names, nothing else. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. Results are written elsewhere: a prediction has a folder `masks/` too.
+# The layouts in use differ in folder and list names, nothing else. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because a prediction has a folder `masks/` too.
 
 # %%
 #| export

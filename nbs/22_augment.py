@@ -36,7 +36,7 @@ from mshnet.data import BadImage, Pair, Split, scored_mask
 #
 # A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time. We sample the parameters first and apply them afterwards. They depend on the seed, the epoch and the index of the image alone. The number of workers, the batch size and a resumed run change nothing.
 #
-# The first five parameters are those of the official training transform. The others are sampled after them, so that `augment = "paper"` gets exactly the official ones.
+# The first five parameters are those of the official training transform. The others are sampled after them, so that `--preset paper` gets exactly the official ones.
 
 # %%
 #| export

@@ -36,7 +36,7 @@ from mshnet.files import prefetch
 # %% [markdown]
 # ## Which files
 #
-# An input is a file, a folder or a glob. A folder means the images and videos in it; `recursive`, or `**` in a glob, takes the folders below too. (That is no default because the folder of a data set has masks below.) Links are followed, but no folder is read twice, so a link to a folder above it does no harm. What an earlier prediction has written is never an input.
+# An input is a file, a folder or a glob. A folder means the images and videos in it; `recursive`, or `**` in a glob, takes the folders below too. (Off by default: in the folder of a data set it would predict the masks too.) Links are followed, but no folder is read twice, so a link to a folder above it does no harm. What an earlier prediction has written is never an input.
 #
 # A shell replaces `*` by whatever lies there. Files that are no image and no video are therefore counted and left out. An input that does not exist is a mistake. A file that is named twice is predicted once. Files are predicted in the order in which they were named.
 

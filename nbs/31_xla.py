@@ -33,9 +33,9 @@ from mshnet.device import Device, T, _cpu_name, each_tensor
 from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 
 # %% [markdown]
-# On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs then. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes a minute, running takes milliseconds. A step that records the same operations again finds its program compiled.
+# On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs then. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes seconds to minutes, running takes milliseconds. A step that records the same operations again finds its program compiled.
 #
-# So one rule decides whether a TPU is fast: **every step must record the same program**. Each of these breaks it, and costs a minute in every step: a batch of a new shape, a Python number that changes (it is a constant of the program), a value that is read in the middle, an operation that XLA does not have. This page finds the TPU, reports why one cannot be used, starts it, watches what it compiles, and makes a `Device` of it.
+# So one rule decides whether a TPU is fast: **every step must record the same program**. Each of these breaks it, and compiles again in every step: a batch of a new shape, a Python number that changes (it is a constant of the program), a value that is read in the middle, an operation that XLA does not have. This page finds the TPU, reports why one cannot be used, starts it, watches what it compiles, and makes a `Device` of it.
 #
 # ## Which TPU
 #

@@ -259,7 +259,7 @@ def _printable(name: str) -> str:
 # %% [markdown]
 # A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. So a checkpoint of ours holds a checksum of its content, which is compared wherever the file is read.
 #
-# The weights of convolutions lie in memory channels last, and the checksum is of the usual order. NumPy makes that copy, because checkpoints are written by a thread of their own. A thread in which torch computes gets threads of torch for itself. With more threads than cores, OpenMP lets those that wait fall asleep at once, and each later step takes a third longer.
+# Convolution weights lie in memory channels last. The checksum needs the usual order, hence a copy, and NumPy makes it. If torch made it in the thread that writes checkpoints, OpenMP would give that thread workers of its own. With more threads than cores, waiting threads sleep at once, and every later step takes a third longer.
 
 # %%
 #| export
@@ -371,9 +371,9 @@ lines
 
 
 # %% [markdown]
-# ## What weights say of themselves
+# ## What weights record
 #
-# Weights are scored as they were trained: a network that saw bins of 10 ms answers wrongly at 20 ms. A run's folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
+# Weights are scored as they were trained: a network that saw bins of 10 ms predicts wrongly at 20 ms. A run's folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
 
 # %%
 #| export

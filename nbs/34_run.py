@@ -504,7 +504,7 @@ _differences(Config().model_dump(), Config(seed=3, epochs=500))
 # %% [markdown]
 # ## Interrupts
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the best epoch so far, and prints the command that resumes it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the kept epoch, and prints the command that resumes it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
 
 # %%
 #| export

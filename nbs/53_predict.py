@@ -56,7 +56,7 @@ from mshnet.weights import PRETRAINED, reinstall, weights_file
 #
 # [Frames](23_frames.ipynb) finds the files that are named, and reads them. Here we begin with one frame: what a detection is, and how a frame of any size is predicted. Then come results, and what happens when a prediction is interrupted.
 #
-# Training takes minutes, so on this page a classical filter stands in for the network. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
+# On this page a classical filter stands in for the network, because its answers are easy to check. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
 
 # %%
 from mshnet.analyse import top_hat_filter
@@ -401,7 +401,7 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # %% [markdown]
 # ## Which weights
 #
-# The library comes with one file of trained weights, `pretrained`, for a first look before any training. Use `--weight-path` for your own weights: a checkpoint, the folder of a run (its best weights), or an ONNX file of `mshnet export`.
+# The library comes with one file of trained weights, `pretrained`, for a first look before any training. Use `--weight-path` for your own weights: a checkpoint, the folder of a run (its `best.pt`: by default the last epoch), or an ONNX file of `mshnet export`.
 
 # %%
 #| export

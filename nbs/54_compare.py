@@ -31,7 +31,7 @@ from pydantic import model_validator
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from mshnet.core import Config, UserError, one_line, settings_class, settings_from
+from mshnet.core import Config, UserError, one_line, settings_from
 from mshnet.data import splits
 from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import fraction
@@ -110,9 +110,8 @@ class Scored:
         known = Folder(self.weights.parent).read_json("config.json")
         if not known:
             return {}
-        kind = settings_class(known.get("task", "detect"))
-        names = [*kind.recipe_names(), "weight_path"]
-        return {k: known.get(k, kind.model_fields[k].default) for k in names}
+        config = settings_from(known)
+        return {k: getattr(config, k) for k in [*config.recipe_names(), "weight_path"]}
 
 
 # %% [markdown]

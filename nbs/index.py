@@ -28,7 +28,7 @@
 # mshnet.detect("frame.png")        # the same as numbers
 # ```
 #
-# `predict` takes images, folders, globs, multi-page TIFFs and videos (`pip install av`), of any size, in 8 or 16 bits. The pretrained weights saw the training lists of NUAA-SIRST and NUDT-SIRST, never their test lists. The [model card](../mshnet/pretrained.md) has scores and failures. `--weight-path` takes your run or [published weights](https://github.com/Lliu666/MSHNet).
+# `predict` takes images, folders, globs, multi-page TIFFs and videos (`pip install av`), of any size, in 8 or 16 bits. The pretrained weights saw the training lists of NUAA-SIRST and NUDT-SIRST, never their test lists. [Scores and failures](../mshnet/pretrained.md). `--weight-path` takes your run or [published weights](https://github.com/Lliu666/MSHNet).
 #
 # ## Open a runner
 #
@@ -53,7 +53,7 @@
 # mshnet doctor                                            # what this machine can do
 # mshnet data data/NUAA-SIRST                              # report on a data set
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 epochs; run it again to resume
-# mshnet test --dataset-dir data/NUAA-SIRST                # or --weight-path RUN/best.pt
+# mshnet test --dataset-dir data/NUAA-SIRST                # pretrained; or --weight-path RUN
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
 # mshnet compare runs/NUAA-SIRST-*                         # runs side by side
 # mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # a run in one file
@@ -67,13 +67,13 @@
 # from mshnet.explore import explore
 #
 # run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
-# print(run)           # IoU, nIoU, F1, Pd, Fa; run.scores has the protocol too
-# explore(run.folder)  # a widget: test images, worst first
+# print(run)           # IoU, nIoU, F1, Pd, Fa
+# explore(run.folder)  # a widget, worst first
 # ```
 #
 # ## Results
 #
-# Test scores at 256x256 (`quick`: 128x128) of unselected seeds: the last epoch, all training images, threshold 0.5, rule exact. A seed below IoU 0.05 is dead.
+# Test scores at 256x256 (`quick`: 128x128) of unselected seeds: the last epoch, all training images, threshold 0.5, rule exact. Pd: share of targets found. Fa: false pixels per million. Dead: IoU below 0.05.
 #
 # | recipe, data | epochs | seeds | mean IoU | least | most | Pd | Fa | dead |
 # |---|---|---|---|---|---|---|---|---|
@@ -86,9 +86,9 @@
 #
 # | `--task` | score | simple method |
 # |---|---|---|
-# | `eit`: [tomography](guides/eit.ipynb) | CC 0.817, 0.790 | ridge regression 0.759, 0.775 |
+# | `eit`: [tomography](guides/eit.ipynb) | CC 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
 # | `events`: [event cameras](guides/events.ipynb) | accuracy 0.977 | logistic regression 0.900 |
-# | `signs`: [sign language](guides/signs.ipynb) | WER 0.189 | time warping 0.247 |
+# | `signs`: [sign language](guides/signs.ipynb) | errors 0.189 | time warping 0.247 |
 #
 # [More](guides/results.ipynb).
 #

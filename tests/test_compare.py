@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_dataset
+from conftest import TOP, make_dataset
 from PIL import Image
 
 from mshnet.analyse import close_up, decile_sums, signal_to_clutter
@@ -211,6 +211,11 @@ def test_another_recipe_is_no_other_seed(copies):
     found = compare([copies / "seed0", copies / "seed1"])
     assert seed_groups(found.runs) == []
     assert found.differs["lr"] == [str(Config().lr), "0.5"]
+
+
+def test_a_setting_that_an_old_run_did_not_record_has_the_default_of_its_day():
+    recipe = read_scored(TOP / "results" / "nuaa-sirst-paper-seed0").recipe
+    assert (recipe["optimizer"], recipe["clutter_share"]) == ("adagrad", 0.0)
 
 
 def test_each_mistake_has_its_line(runs, copies, capsys):

@@ -12,9 +12,9 @@
 # |---|---|---|---|
 # | nothing but a browser | Colab or Kaggle | [Colab in five minutes](colab.ipynb), [Kaggle in five minutes](kaggle.ipynb) | their notebooks were executed on a CPU |
 # | a laptop without an NVIDIA GPU, and want to look | its CPU, with synthetic scenes | [a small trial run](first_run.ipynb) | measured on 2 cores |
-# | one CPU core and an hour or two | the CPU, with NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | [measured](results.ipynb): 200 epochs of the default recipe |
+# | one CPU core and a good hour | the CPU, with NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST --eval-every 200` | [measured](results.ipynb): 200 epochs of the default recipe |
 # | two CPU cores and a night | the same, by the paper's recipe | `mshnet train --dataset-dir data/NUAA-SIRST --preset paper --precision auto` | 400 epochs in 3 h 12 min: projected from measured steps |
-# | an NVIDIA GPU | that | the same command: it is found | not measured |
+# | an NVIDIA GPU | that | `mshnet train --dataset-dir data/NUAA-SIRST`: it is found | not measured |
 # | two or more NVIDIA GPUs | all of them share each batch | `--num-devices 2` for two | tested with processes on a CPU |
 # | an Apple chip (M1 and later) | its GPU, in float32 | the same command: it is found | the code for it was never run on one |
 # | a TPU | it, with batches of 16 and more | [the TPU page](tpu.ipynb) | run on XLA's CPU runtime only |
@@ -22,7 +22,7 @@
 # What to think of before you pay:
 #
 # - On a **P100** this library computes in float32, on a T4 in float16. Newer builds of torch may not support a P100 at all; the doctor's line `build` would say so. If Kaggle offers both, take the T4s.
-# - On a **TPU** the first look takes longest: programs are compiled, a minute or so each, before anything is seen.
+# - On a **TPU** the first look takes longest: programs are compiled before anything is seen.
 # - A fast GPU may wait for its host rather than for itself: measure before you rent the largest.
 
 # %% [markdown]

@@ -57,6 +57,8 @@ find_targets()
 # mshnet test --weight-path runs/small/best.pt
 # ```
 #
+# `best.pt` holds the weights that are scored: by default those of the last epoch.
+#
 # Look at `runs/small/figures/gallery.png`. The marks must sit on targets.
 #
 # ## 6. How long will the real run take?
@@ -65,7 +67,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The last lines project the paper's 400 epochs from measured steps. The default has half as many epochs, and its crops have a quarter of the pixels, so it takes less than half of that time.
+# The last lines project the paper's 400 epochs from measured steps. The default has half as many epochs, and its crops have a quarter of the pixels, so its training steps take about an eighth of that time. Scoring after each epoch comes on top; `--eval-every 200` scores once.
 #
 # ## 7. The real run
 #

@@ -10,7 +10,7 @@
 #
 # | event | what is lost | what to do |
 # |---|---|---|
-# | SIGTERM, a closed terminal (SIGHUP), Ctrl-C, the notebook's stop button, the end of the session's hours (`max_hours`: 11.5 in Colab, 11.5 or 8.5 on Kaggle, none elsewhere) | nothing: the run stores its place within the epoch, scores the best epoch and finishes the mirror. A second request stops it at once. Before the first step there is nothing to lose, and the first request stops it at once | run the same again |
+# | SIGTERM, a closed terminal (SIGHUP), Ctrl-C, the notebook's stop button, the end of the session's hours (`max_hours`: 11.5 in Colab, 11.5 or 8.5 on Kaggle, none elsewhere) | nothing: the run stores its place within the epoch, scores the kept epoch and finishes the mirror. A second request stops it at once. Before the first step there is nothing to lose, and the first request stops it at once | run the same again |
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
 # | the machine is gone with its disk | what was not yet in the mirror (`--mirror-dir DIR`, `drive` in Colab: copied in the background, verified, at most `mirror_rate` MB/s). On Kaggle, attach the last output as input | run the same again on the new machine |
 # | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
@@ -27,7 +27,7 @@
 # tail -f runs/NUAA-SIRST-1f0c2a9b/train.log
 # ```
 #
-# With `nohup` the run continues when the terminal is closed; without it, a closed terminal sends SIGHUP. `RUN/status.json` reports the state, the epochs done, the reason and the place of the results. The exit status tells a script what happened:
+# With `nohup` the run continues when the terminal is closed; without it, a closed terminal sends SIGHUP. `RUN/status.json` reports the state, the epochs done, the reason and the place of the results. The exit status reports it to a script:
 #
 # | status | meaning |
 # |---|---|
@@ -45,7 +45,7 @@
 # A real Drive, Colab and Kaggle were not available. Mirror, mounting and recovery were tested with folders that hang, vanish and fill up.
 
 # %% [markdown]
-# The same in Python. The second call resumes after the first epoch:
+# The same in Python. The second call resumes after the first epoch. With the constant schedule a finished run takes more epochs; with the default cosine more epochs are a new run:
 
 # %%
 import tempfile

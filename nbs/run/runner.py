@@ -56,7 +56,7 @@ find_targets("", device="cpu")
 #
 # Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset the preset is `quick`.
 #
-# These are the settings that people change; `mshnet train --help` lists all. A setting that is not listed can be added, or given to papermill. Papermill then prints `Passed unknown parameter`, because it knows this cell only, and the setting counts nevertheless. The next cell rejects a name that is no setting before any time is spent.
+# These are the settings that people change; `mshnet train --help` lists all. A setting that is not listed can be added, or given to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, and the setting counts nevertheless. The next cell rejects a name that is no setting before any time is spent.
 
 # %% tags=["parameters"]
 preset = ""  # named settings: steady (the default), quick, paper, a100, tpu
@@ -119,7 +119,7 @@ samples(config, run_folder(config))
 # Training prints one line per epoch. To see curves and predictions meanwhile, run `from mshnet.explore import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
-# **The first step of each phase takes about a minute on a TPU**, because it is compiled, and a line reports it. A run compiles twice, for training and for scoring. All chips share each batch; the result does not depend on their number.
+# **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (about a minute is usual; not measured here). A run compiles twice, for training and for scoring. All chips share each batch; the result does not depend on their number.
 
 # %% [markdown] tags=["only:kaggle_gpu"]
 # With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result is that of one GPU with the same `batch_size`.

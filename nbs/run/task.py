@@ -38,7 +38,7 @@ if not list(importlib.metadata.distributions(name="mshnet")):
 # %% [markdown]
 # ## 2. Settings / 设置
 #
-# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `mshnet train --task {{task}} --help` shows all settings of the task, and each can be added or given to papermill, which then prints `Passed unknown parameter` because it knows this cell only. `None` and `""` mean not set. The next cell rejects a name that is no setting before any time is spent.
+# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `mshnet train --task {{task}} --help` shows all settings of the task, and each can be added or given to papermill, which then prints `Passed unknown parameter` because it reads this cell only. `None` and `""` mean not set. The next cell rejects a name that is no setting before any time is spent.
 
 # %% tags=["parameters"]
 task = ""  # what is trained
