@@ -12,9 +12,9 @@
 # |---|---|---|---|
 # | 只有浏览器 | Colab 或 Kaggle | [Colab 五分钟上手](colab.zh-CN.ipynb)、[Kaggle 五分钟上手](kaggle.zh-CN.ipynb) | 它们的笔记本在 CPU 上执行过 |
 # | 没有 NVIDIA GPU 的笔记本电脑，想先看看 | 它的 CPU，合成场景 | [先做一次小试验](first_run.ipynb)（英文） | 在 2 个核上实测 |
-# | 一个 CPU 核和一两个小时 | CPU，NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST` | [实测](results.ipynb)（英文）：默认设置的 200 个 epoch |
+# | 一个 CPU 核和一个多小时 | CPU，NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST --eval-every 200` | [实测](results.ipynb)（英文）：默认设置的 200 个 epoch |
 # | 两个 CPU 核和一个晚上 | 同上，用论文的设置 | `mshnet train --dataset-dir data/NUAA-SIRST --preset paper --precision auto` | 400 个 epoch 用 3 h 12 min：由实测的步推算 |
-# | 一块 NVIDIA GPU | 它 | 同样的命令：会自动找到 | 未实测 |
+# | 一块 NVIDIA GPU | 它 | `mshnet train --dataset-dir data/NUAA-SIRST`：会自动找到 | 未实测 |
 # | 两块或更多 NVIDIA GPU | 全部，共同分担每一批 | 两块用 `--num-devices 2` | 用 CPU 上的多个进程测试过 |
 # | Apple 芯片（M1 及以后） | 它的 GPU，float32 | 同样的命令：会自动找到 | 相应的代码从未在这种芯片上运行过 |
 # | TPU | 它，批大小 16 或更大 | [TPU 页](tpu.zh-CN.ipynb) | 只在 XLA 的 CPU 运行时上运行过 |
@@ -22,7 +22,7 @@
 # 付费之前请考虑：
 #
 # - 在 **P100** 上，本库以 float32 计算，在 T4 上以 float16 计算。较新的 torch 构建可能完全不支持 P100；doctor 的 `build` 一行会指出这一点。如果 Kaggle 两者都提供，请选 T4。
-# - 在 **TPU** 上第一次试用等得最久：看到任何结果之前要先编译程序，每个大约一分钟。
+# - 在 **TPU** 上第一次试用等得最久：看到任何结果之前要先编译程序。
 # - 很快的 GPU 可能是在等待主机，而不是受自身速度限制：租用最大的之前先测一测。
 
 # %% [markdown]
