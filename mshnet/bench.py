@@ -40,19 +40,16 @@ from .core import FIRST_DEFAULTS, Config, UserError, shown
 from .data import Split
 from .detection import Detection, normalise
 from .device import Device, check_batch, device_for, hold_memory, open_device
-from .files import write_json
+from .files import make_folder, write_json
 from .model import MSHNet
 from .places import run_folder
 from .run import Folder, State, environment
 from .session import duration, working
-from .show import Picture, even_steps
+from .show import Picture, even_steps, save_picture
 from .task import Origin, predictions, score_split, trained_model
 from .train import Job, beginning, judge_split, train_epoch
 
 # %% ../nbs/55_bench.ipynb #Options
-_WEIGHTS = ("both", "trained", "noisy")
-
-
 @dataclass(frozen=True)
 class Options:
     "The options of a bench, beside the settings of a run."
@@ -61,7 +58,6 @@ class Options:
     repeats: int = 5  # turns of each measurement; the median counts
     batch_sizes: str = ""  # of training, such as "4,16"; empty: batch_size and four times that
     images: int = 32  # of each turn
-    weights: str = "both"  # for scoring: those of weight_path, noisy ones, or both
     rate: float = 0.0  # cost of an hour of this device; 0: no cost is printed
     largest_batch: bool = False  # find the largest batch that fits, and nothing else
 
@@ -71,8 +67,6 @@ class Options:
                 raise UserError(f"{name}={value}: write a whole number of at least 1")
         if not 0 <= self.rate < math.inf:
             raise UserError(f"rate={self.rate}: write the cost of an hour, such as 1.2")
-        if self.weights not in _WEIGHTS:
-            raise UserError(f"weights={self.weights!r}: write one of {', '.join(_WEIGHTS)}")
         self.sizes(Config())
 
     def sizes(self, config: Config) -> list[int]:
@@ -386,7 +380,7 @@ def _compare_scores(
         "lines": [str(closely.scores), str(quickly)],
     }
 
-# %% ../nbs/55_bench.ipynb #compare
+
 def compare(
     bench: Bench,
     models: dict[str, tuple[nn.Module, str]],
@@ -710,7 +704,7 @@ def _projections_text(projections: Sequence[dict[str, Any]], rate: float) -> lis
             lines.append(f"  cost at {rate:g} an hour: {row['hours']['ours'] * rate:.2f}")
     return lines
 
-# %% ../nbs/55_bench.ipynb #table
+
 def table(
     content: dict[str, Any],  # of bench.json
 ) -> str:
@@ -776,8 +770,7 @@ def draw_bench(
     right.set(xlabel="batch size", ylabel="peak memory in MiB")
     right.margins(y=0.12)
     figure.suptitle(content["environment"]["device"], fontsize=10)
-    figure.savefig(path, dpi=110)
-    return Picture(path)
+    return save_picture(figure, path)
 
 # %% ../nbs/55_bench.ipynb #c-protocol
 PROTOCOL = {
@@ -810,8 +803,6 @@ def make_bench(
     "Read the data and open the device; UserError for a request that cannot be measured."
     own = {"crop_size": config.base_size, "log_every": 1_000_000, "resume": ""}
     config = config.model_copy(update=_MEASURED | own)
-    if options.weights == "trained" and not config.weight_path:
-        raise UserError("weights=trained: name the weights with --weight-path")
     plain = load_yardstick(options.baseline) if options.baseline else None
     device = device_for(config)
     if plain and (device.kind == "xla" or device.ranks.count > 1):
@@ -829,13 +820,12 @@ def make_bench(
 
 # %% ../nbs/55_bench.ipynb #_models
 def _models(bench: Bench) -> dict[str, tuple[nn.Module, str]]:  # model on the CPU, and its phase
-    "The models to score with, by the name of their weights: the user's, noise, or both."
+    "The models to score with, by the name of their weights: noise, and the user's if named."
     found: dict[str, tuple[nn.Module, str]] = {}
-    if bench.config.weight_path and bench.options.weights != "noisy":
+    if bench.config.weight_path:
         trained = trained_model(bench.config.weight_path)
         found["trained"] = trained.model, trained.phase
-    if bench.options.weights != "trained":
-        found["noisy"] = noisy_model(Detection(bench.config), bench.parts["test"]), "full"
+    found["noisy"] = noisy_model(Detection(bench.config), bench.parts["test"]), "full"
     return found
 
 
@@ -881,8 +871,8 @@ def bench(
     options: Options,
 ) -> dict[str, Any]:  # the content of bench.json
     "Compare, measure, and write bench.json and bench.png into output_dir (runs/bench if empty)."
-    named = Path(config.output_dir).expanduser()
-    folder = named if config.output_dir else run_folder(config).parent / "bench"
+    own = Path(config.output_dir).expanduser()
+    folder = own if config.output_dir else run_folder(config).parent / "bench"
     with tempfile.TemporaryDirectory() as tmp:
         bed = make_bench(config, options, Path(tmp))
         train, test = bed.parts["train"], bed.parts["test"]
@@ -902,11 +892,8 @@ def bench(
         if not problem:
             content |= _measure(bed, models)
     content = json.loads(json.dumps(content), parse_constant=lambda _: None)  # no NaN
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "bench.json", content)
-        if not problem:
-            draw_bench(content, folder / "bench.png")
-    except OSError as error:
-        raise UserError(f"output_dir={named}: cannot be written ({error.strerror})") from None
+    make_folder(folder)
+    write_json(folder / "bench.json", content)
+    if not problem:
+        draw_bench(content, folder / "bench.png")
     return content

@@ -134,10 +134,6 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "batch sizes of training, such as 4,16 (default: batch_size and 4 times that)"
         },
         "images": {"type": int, "help": "images of each turn (default 32)"},
-        "weights": {
-            "help": "score with the weights of weight_path (trained), with untrained ones that "
-            "predict thousands of components (noisy), or with both (default)"
-        },
         "largest_batch": {
             "help": "try larger and larger batches until one does not fit, and measure no more",
             **_SWITCH,

@@ -360,5 +360,8 @@ def _advice_if_dead(
         what += ", which the SLS loss may not leave by itself (gradient clipping does not help)"
     remedy = "--preset steady" if late else "--loss soft_iou+bce"
     if late and not remedied:
-        remedy += ", or this recipe with --fusion-start full_size --join-rate 0.1"
+        remedy += (
+            ", or this recipe with --fusion-start full_size --join-rate 0.1, which finds targets "
+            "sooner but can die too"
+        )
     return f"{what}: begin anew with {remedy}"

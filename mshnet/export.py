@@ -267,7 +267,6 @@ def open_detector(
     file = Path(path).expanduser()
     if file.suffix.lower() == ".onnx":
         return OnnxDetector(file, device, precision)
-    _refuse_pt2(path)
     return Detector(file, device, precision)
 
 # %% ../nbs/52_export.ipynb #_difference
@@ -340,13 +339,6 @@ def _open_session(data: bytes, path: Path, device: str) -> Any:  # an InferenceS
     if kind == "cuda" and cuda not in session.get_providers():
         raise UserError(f"device={device}: onnxruntime cannot use it; write --device cpu")
     return session
-
-
-def _refuse_pt2(*names: str | Path) -> None:
-    "UserError for the format of torch.export, which older releases wrote."
-    for name in names:
-        if str(name).lower().endswith(".pt2"):
-            raise UserError(f"{name}: pt2 is retired; write onnx, or name the weights themselves")
 
 # %% ../nbs/52_export.ipynb #_scenes
 _SIZES = ((1, 32, 32), (2, 64, 48), (3, 32, 160), (1, 256, 256))  # images, height, width
@@ -459,7 +451,6 @@ def export(
     output: str | Path = "",  # file to write; empty: beside the weights, named after them
 ) -> Exported:
     "Write weights as a file for other programs; UserError if it does not pass its check."
-    _refuse_pt2(weights, f".{format}", output)
     source = weights_file(weights)
     trained = trained_model(source)
     format, path = _target(source, format, output)

@@ -138,7 +138,7 @@ class State:
         "The model that is scored and kept: the averaged one, if any."
         return self.model if self.ema is None else self.ema
 
-# %% ../nbs/34_run.ipynb #snapshot
+
 def snapshot(
     state: State,
     config: Settings,
@@ -210,7 +210,7 @@ def load(path: Path) -> dict[str, Any]:
         what = error.errors()[0]["loc"] if isinstance(error, ValidationError) else "nested"
         raise UserError(f"{path}: not a checkpoint to resume from ({shown(what)})") from None
 
-# %% ../nbs/34_run.ipynb #restore
+
 def restore(state: State, content: dict[str, Any]) -> None:
     "Put what `load` returns into a state; UserError if the model or optimizer is different."
     groups = state.optimizer.param_groups

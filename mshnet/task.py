@@ -316,7 +316,7 @@ def score_split(
     tally.gather(device.ranks)
     return tally.scores()
 
-# %% ../nbs/36_task.ipynb #Values
+
 class Values(dict[str, Any]):
     "Scores by name, for a task without a class of its own for them."
 

@@ -367,7 +367,7 @@ def _adapt(device: Device) -> None:
         if news := device.cores.take_news():
             print(f"  {news}", flush=True)
 
-# %% ../nbs/37_train.ipynb #Losses
+
 class Losses:
     "The sums of an epoch's losses, on the device."
 

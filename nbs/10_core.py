@@ -105,7 +105,10 @@ class TrainingFields(BaseModel):
         default=0.2, ge=0.01, le=0.9, description="part of the training list held out by choose=val"
     )
     eval_every: int = Field(
-        default=1, ge=1, le=1_000_000, description="epochs between two scorings"
+        default=1,
+        ge=1,
+        le=1_000_000,
+        description="epochs between two scorings; a prediction that dies is noticed at the next one",
     )
     patience: int = Field(
         default=0,

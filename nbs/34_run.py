@@ -196,8 +196,6 @@ class State:
         return self.model if self.ema is None else self.ema
 
 
-# %%
-#| export
 def snapshot(
     state: State,
     config: Settings,
@@ -275,8 +273,6 @@ def load(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not a checkpoint to resume from ({shown(what)})") from None
 
 
-# %%
-#| export
 def restore(state: State, content: dict[str, Any]) -> None:
     "Put what `load` returns into a state; UserError if the model or optimizer is different."
     groups = state.optimizer.param_groups

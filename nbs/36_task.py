@@ -366,8 +366,6 @@ def score_split(
     return tally.scores()
 
 
-# %%
-#| export
 class Values(dict[str, Any]):
     "Scores by name, for a task without a class of its own for them."
 

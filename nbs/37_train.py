@@ -412,8 +412,6 @@ def _adapt(device: Device) -> None:
             print(f"  {news}", flush=True)
 
 
-# %%
-#| export
 class Losses:
     "The sums of an epoch's losses, on the device."
 

@@ -43,14 +43,15 @@ from mshnet.core import FIRST_DEFAULTS, Config, UserError, shown
 from mshnet.data import Split
 from mshnet.detection import Detection, normalise
 from mshnet.device import Device, check_batch, device_for, hold_memory, open_device
-from mshnet.files import write_json
+from mshnet.files import make_folder, write_json
 from mshnet.model import MSHNet
 from mshnet.places import run_folder
 from mshnet.run import Folder, State, environment
 from mshnet.session import duration, working
-from mshnet.show import Picture, even_steps
+from mshnet.show import Picture, even_steps, save_picture
 from mshnet.task import Origin, predictions, score_split, trained_model
 from mshnet.train import Job, beginning, judge_split, train_epoch
+
 
 # %% [markdown]
 # "Five times faster" means little until three things are known: faster than what, with the same result or not, and on a machine under which load? This notebook follows four rules.
@@ -66,9 +67,6 @@ from mshnet.train import Job, beginning, judge_split, train_epoch
 
 # %%
 #| export
-_WEIGHTS = ("both", "trained", "noisy")
-
-
 @dataclass(frozen=True)
 class Options:
     "The options of a bench, beside the settings of a run."
@@ -77,7 +75,6 @@ class Options:
     repeats: int = 5  # turns of each measurement; the median counts
     batch_sizes: str = ""  # of training, such as "4,16"; empty: batch_size and four times that
     images: int = 32  # of each turn
-    weights: str = "both"  # for scoring: those of weight_path, noisy ones, or both
     rate: float = 0.0  # cost of an hour of this device; 0: no cost is printed
     largest_batch: bool = False  # find the largest batch that fits, and nothing else
 
@@ -87,8 +84,6 @@ class Options:
                 raise UserError(f"{name}={value}: write a whole number of at least 1")
         if not 0 <= self.rate < math.inf:
             raise UserError(f"rate={self.rate}: write the cost of an hour, such as 1.2")
-        if self.weights not in _WEIGHTS:
-            raise UserError(f"weights={self.weights!r}: write one of {', '.join(_WEIGHTS)}")
         self.sizes(Config())
 
     def sizes(self, config: Config) -> list[int]:
@@ -106,7 +101,7 @@ class Options:
 # %%
 test_eq(Options().sizes(Config(batch_size=8)), [8, 32])
 test_eq(Options(batch_sizes="4, 16").sizes(Config()), [4, 16])
-for wrong in ({"batch_sizes": "4;16"}, {"repeats": 0}, {"weights": "best"}, {"rate": -1.0}):
+for wrong in ({"batch_sizes": "4;16"}, {"repeats": 0}, {"rate": -1.0}):
     with expect_fail(UserError, contains="write"):
         Options(**wrong)
 
@@ -544,8 +539,6 @@ def _compare_scores(
     }
 
 
-# %%
-#| export
 def compare(
     bench: Bench,
     models: dict[str, tuple[nn.Module, str]],
@@ -963,8 +956,6 @@ def _projections_text(projections: Sequence[dict[str, Any]], rate: float) -> lis
     return lines
 
 
-# %%
-#| export
 def table(
     content: dict[str, Any],  # of bench.json
 ) -> str:
@@ -1035,8 +1026,7 @@ def draw_bench(
     right.set(xlabel="batch size", ylabel="peak memory in MiB")
     right.margins(y=0.12)
     figure.suptitle(content["environment"]["device"], fontsize=10)
-    figure.savefig(path, dpi=110)
-    return Picture(path)
+    return save_picture(figure, path)
 
 
 # %% [markdown]
@@ -1080,8 +1070,6 @@ def make_bench(
     "Read the data and open the device; UserError for a request that cannot be measured."
     own = {"crop_size": config.base_size, "log_every": 1_000_000, "resume": ""}
     config = config.model_copy(update=_MEASURED | own)
-    if options.weights == "trained" and not config.weight_path:
-        raise UserError("weights=trained: name the weights with --weight-path")
     plain = load_yardstick(options.baseline) if options.baseline else None
     device = device_for(config)
     if plain and (device.kind == "xla" or device.ranks.count > 1):
@@ -1101,8 +1089,6 @@ def make_bench(
 # %%
 with expect_fail(UserError, contains="there are only 8 training images"):
     make_bench(config, Options(batch_sizes="64"), Path(place.name))
-with expect_fail(UserError, contains="--weight-path"):
-    make_bench(config, Options(weights="trained"), Path(place.name))
 
 
 # %% [markdown]
@@ -1111,13 +1097,12 @@ with expect_fail(UserError, contains="--weight-path"):
 # %%
 #| export
 def _models(bench: Bench) -> dict[str, tuple[nn.Module, str]]:  # model on the CPU, and its phase
-    "The models to score with, by the name of their weights: the user's, noise, or both."
+    "The models to score with, by the name of their weights: noise, and the user's if named."
     found: dict[str, tuple[nn.Module, str]] = {}
-    if bench.config.weight_path and bench.options.weights != "noisy":
+    if bench.config.weight_path:
         trained = trained_model(bench.config.weight_path)
         found["trained"] = trained.model, trained.phase
-    if bench.options.weights != "trained":
-        found["noisy"] = noisy_model(Detection(bench.config), bench.parts["test"]), "full"
+    found["noisy"] = noisy_model(Detection(bench.config), bench.parts["test"]), "full"
     return found
 
 
@@ -1168,8 +1153,8 @@ def bench(
     options: Options,
 ) -> dict[str, Any]:  # the content of bench.json
     "Compare, measure, and write bench.json and bench.png into output_dir (runs/bench if empty)."
-    named = Path(config.output_dir).expanduser()
-    folder = named if config.output_dir else run_folder(config).parent / "bench"
+    own = Path(config.output_dir).expanduser()
+    folder = own if config.output_dir else run_folder(config).parent / "bench"
     with tempfile.TemporaryDirectory() as tmp:
         bed = make_bench(config, options, Path(tmp))
         train, test = bed.parts["train"], bed.parts["test"]
@@ -1189,13 +1174,10 @@ def bench(
         if not problem:
             content |= _measure(bed, models)
     content = json.loads(json.dumps(content), parse_constant=lambda _: None)  # no NaN
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "bench.json", content)
-        if not problem:
-            draw_bench(content, folder / "bench.png")
-    except OSError as error:
-        raise UserError(f"output_dir={named}: cannot be written ({error.strerror})") from None
+    make_folder(folder)
+    write_json(folder / "bench.json", content)
+    if not problem:
+        draw_bench(content, folder / "bench.png")
     return content
 
 

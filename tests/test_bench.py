@@ -133,8 +133,6 @@ def test_ways_that_differ_get_no_ratio(tmp_path, capsys, monkeypatch, old, new, 
         ("--images -3", "write a whole number"),
         ("--batch-sizes 4;16", "such as 4,16"),
         ("--batch-sizes 4000", "training images"),
-        ("--weights best", "write one of both, trained, noisy"),
-        ("--weights trained", "--weight-path"),
         ("--rate -1", "write the cost of an hour"),
         ("--rate nan", "write the cost of an hour"),
         ("--rates mine.json", "unknown setting 'rates'; did you mean 'rate'?"),
@@ -164,7 +162,6 @@ def test_the_flags_of_the_bench_are_its_options(capsys):
     assert all(f"--{name.replace('_', '-')}" in out for name in fields)
     for name in ("repeats", "images"):
         assert f"default {fields[name]})" in _OPTIONS["bench"][name]["help"]
-    assert fields["weights"] == "both" and "both (default)" in _OPTIONS["bench"]["weights"]["help"]
     assert _OPTIONS["bench"]["baseline"]["const"] == YARDSTICK
 
 

@@ -254,11 +254,8 @@ def test_what_an_onnx_file_cannot_do_is_reported(onnx_file, monkeypatch):
         ("export --weight-path .", "is a folder"),
         ("export --weight-path bad.pt", "not a torch file of weights"),
         ("export --weight-path old.onnx", "`mshnet predict` takes ONNX files"),
-        ("export --weight-path old.pt2", "old.pt2: pt2 is retired; write onnx"),
-        ("predict --weight-path old.pt2 w.png", "old.pt2: pt2 is retired; write onnx"),
         ("export --weight-path other.pt", "weights of another model"),
-        ("export --weight-path w.pt --format pt2", "pt2 is retired; write onnx"),
-        ("export --weight-path w.pt --output a.pt2", "a.pt2: pt2 is retired; write onnx"),
+        ("export --weight-path w.pt --output a.pt2", "a file of format onnx ends in .onnx"),
         ("export --weight-path w.pt --format tflite", "write onnx, safetensors"),
         ("export --weight-path w.pt --format onx", "did you mean 'onnx'?"),
         ("export --weight-path w.pt --format safetensors --output a.onnx", "ends in .safet"),
@@ -277,7 +274,7 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, 
     torch.save({k: v * float("nan") for k, v in weights.items()}, "nan.pt")
     torch.save({"conv.weight": torch.ones(1)}, "other.pt")
     Image.new("L", (32, 32)).save("w.png")
-    for name in ("bad.pt", "old.onnx", "old.pt2"):
+    for name in ("bad.pt", "old.onnx"):
         Path(name).write_text("no weights")
     if "w.safetensors" in line:
         export("w.pt", output="w.safetensors")

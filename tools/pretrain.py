@@ -19,6 +19,7 @@ is trained once more, briefly. The file has a weighted mean of both sets of weig
 import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
 
 # isort: split
+import hashlib
 import json
 import shutil
 import sys
@@ -159,11 +160,12 @@ def counts(folder: Path) -> dict[str, int]:
 
 
 def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
-    "Pd and Fa at many thresholds on held-out frames at their own size; how often 0.7 is 0.7."
+    "IoU, Pd and Fa at many thresholds on held-out frames at their own size; how often 0.7 is 0.7."
     split = splits(Config(dataset_dir=str(folder)))["test"]
     thresholds = [round(0.05 * i, 2) for i in range(1, 20)]
     total, histogram, sums = [Found(0, 0, 0)] * len(thresholds), Histogram(), []
     alarms = {kind: np.zeros(len(thresholds)) for kind in (ALARMS, REAL)}
+    hits, union = np.zeros((2, len(thresholds)))  # pixels
     pixels, empty = 0, Counter[str]()
     for i in range(len(split)):
         image, mask = split.pairs[i]
@@ -171,6 +173,8 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
         found = pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact")
         total = [a + b for a, b in zip(total, found, strict=True)]
         pixels += prob.size
+        hits += [np.sum((prob > t) & (mask > 0)) for t in thresholds]
+        union += [np.sum((prob > t) | (mask > 0)) for t in thresholds]
         if not mask.any():
             for kind in [ALARMS] if split.names[i].startswith("scene") else [ALARMS, REAL]:
                 alarms[kind] += [len(objects(prob > t)) for t in thresholds]
@@ -179,13 +183,14 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
         sums.append(decile_sums(prob))
     rows = [
         {"threshold": t, "pd": f.matched / f.targets, "fa": f.false_pixels * 1e6 / pixels}
+        | {"iou": float(hits[i] / union[i])}
         | {kind: float(alarms[kind][i] / max(empty[kind], 1)) for kind in alarms}
         for i, (t, f) in enumerate(zip(thresholds, total, strict=True))
     ]
     curve = calibration_curve(histogram, sums)
     calibration = [
-        {"said": round(mean or 0.0, 4), "true": round(hits / max(n, 1), 4), "pixels": n}
-        for mean, hits, n in zip(curve["mean"], curve["target"], curve["pixels"], strict=True)
+        {"said": round(mean or 0.0, 4), "true": round(right / max(n, 1), 4), "pixels": n}
+        for mean, right, n in zip(curve["mean"], curve["target"], curve["pixels"], strict=True)
     ]
     return {"thresholds": rows, "calibration": calibration}
 
@@ -231,6 +236,7 @@ def card(found: list[dict[str, Any]]) -> str:
         again=config["epochs"],
         threshold=kept,
         most=MOST_ALARMS,
+        iou=row["iou"],
         pd=row["pd"],
         fa=row["fa"],
         alarms=row[ALARMS],
@@ -285,6 +291,7 @@ def main(words: list[str]) -> int:
         print(f"{name:12}{result.scores}")
     found |= {"threshold": threshold, "scores": scores, "config": config.recipe()}
     found["counts"] = counts(folder / "hard")
+    found["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
     write_atomic(folder / "pretrained.json", json.dumps(found, indent=1) + "\n")
     print(f"threshold {threshold}\nfile      {file}")
     return 0

@@ -128,7 +128,6 @@
 # | status 1, and files are counted as skipped | they could not be read: `skipped.csv` names each with its reason, the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or write `--anyway`, and the table names the difference |
 # | `...: ... is not beside it (an older mshnet or another program wrote none); ...` | an ONNX file and its `.json` belong together: copy both, or export the weights again |
-# | `...: pt2 is retired; write onnx, or name the weights themselves` | `--format onnx`; a `.pt2` file of an older release is read by torch alone |
 # | `--... means nothing to task ...` | an option of detection, such as `--tile`, with weights of another task |
 # | `...: does not compute its own example, so this onnxruntime or file is wrong` | try another version of onnxruntime; export again |
 #
