@@ -1,9 +1,11 @@
 "The weights that come with the library: what they find, where they are used, and damage to them."
 
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from mshnet.cli import main
 from mshnet.core import Config, UserError
 from mshnet.data import image_digests, read_dataset
 from mshnet.evaluate import Detector, evaluate
+from mshnet.export import export, open_detector, safetensors_bytes
 from mshnet.predict import predict_frame
 from mshnet.scenes import scene
 from mshnet.task import trained_model
@@ -66,6 +69,33 @@ def test_the_file_is_small_and_describes_itself():
     assert 0.05 <= said["threshold"] <= 0.95 and said["config"]["augment"] == "robust"
     assert len(said["data"]["training images"].split()) > 900
     assert not [word for word in json.dumps(said).split('"') if word.startswith("/")]
+
+
+def test_the_file_and_its_card_are_those_of_the_results():
+    "The scores of the card belong to the file that ships."
+    kept = TOP / "results" / "pretrained-seed0" / "pretrained.json"
+    found = json.loads(kept.read_text())
+    assert found["sha256"] == hashlib.sha256(FILE.read_bytes()).hexdigest()
+    assert found["threshold"] == trained_model("pretrained").threshold
+    assert FILE.with_suffix(".md").read_text(encoding="utf-8") == pretrain.card([found])
+
+
+def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
+    "In a file with another one than the usual 0.5."
+    pretrained = replace(trained_model("pretrained"), threshold=0.95)
+    moved.write_bytes(safetensors_bytes(pretrained))
+    detector = Detector("pretrained", "cpu")
+    prob = predict_frame(detector, np.asarray(Image.open(picture)))
+    assert detector.threshold == 0.95 and (prob > 0.95).sum() < (prob > 0.5).sum()
+    found = mshnet.detect(picture, device="cpu")
+    assert sum(row["area"] for row in found) == (prob > 0.95).sum()
+    out = tmp_path / "out"
+    assert main(["predict", str(picture), "--device", "cpu", "--output-dir", str(out)]) == 0
+    [mask] = (out / "masks").iterdir()
+    assert (np.asarray(Image.open(mask)) > 0).sum() == (prob > 0.95).sum()
+    for format in ("onnx", "safetensors"):
+        file = export("pretrained", format, tmp_path / f"out.{format}").path
+        assert open_detector(file, "cpu").threshold == 0.95
 
 
 def test_the_network_and_the_detector_are_the_same(picture):
@@ -198,6 +228,7 @@ def test_missing_weights_say_how_to_reinstall(command, moved, picture, tmp_path,
     assert main([command, *words]) == 2
     said = capsys.readouterr().err
     assert "pretrained.safetensors: there is no such file; it comes with mshnet: install" in said
+    assert not [*(tmp_path / "out").glob("*")]
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "header", "value"])
@@ -214,6 +245,7 @@ def test_damaged_weights_say_how_to_reinstall(damage, moved, picture, tmp_path, 
     assert main(["predict", str(picture), "--output-dir", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert "it comes with mshnet: install it again" in said and len(said.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_large_frames_are_trained_on_in_pieces(tmp_path, monkeypatch):
