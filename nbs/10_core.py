@@ -108,7 +108,7 @@ class TrainingFields(BaseModel):
         default=1,
         ge=1,
         le=1_000_000,
-        description="epochs between two scorings; a prediction that dies is noticed at the next one",
+        description="epochs between two scorings, which notice dead predictions",
     )
     patience: int = Field(
         default=0,

@@ -61,6 +61,8 @@ def check(notebook, run):
     for cell in cells:
         images = [o.data["image/png"] for o in cell.outputs if "image/png" in o.get("data", {})]
         assert images, f"{calls(cell)} shows no picture"
+    assert calls(cells[0]) == "find_targets"  # before any training, and it finds some
+    assert re.search(r"[1-9]\d* targets? in", "".join(o.get("text", "") for o in cells[0].outputs))
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
     scores = json.loads((run / "scores.json").read_text())
     status = json.loads((run / "status.json").read_text())

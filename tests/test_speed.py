@@ -275,17 +275,21 @@ class OneLayer(Detection):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_a_compiled_step_is_the_same_step():
-    "The losses of an epoch, compiled and not; the second phase uses what the first compiled."
+    "Losses and averaged weights, compiled and not; the second phase uses what the first compiled."
     config = tiny(compile="on")
-    losses = {}
+    losses, averages = {}, {}
     for way in ("off", "on"):
         task, device = OneLayer(config), device_for(config)
         device.compile = way
         model = device.to_device(task.model())
-        state, split = State(model, task.optimizer(model)), task.splits()["train"]
+        state = State(model, task.optimizer(model), ema=task.model())
+        split = task.splits()["train"]
         losses[way] = [train_epoch(task, state, split, device, epoch)[0] for epoch in (0, 1)]
         assert (device.compiled is not None) == (way == "on")
+        averages[way] = state.ema.state_dict()
     assert losses["on"] == pytest.approx(losses["off"], rel=1e-5)
+    for name, value in averages["off"].items():
+        assert torch.allclose(averages["on"][name], value, rtol=1e-5), name
 
 
 def test_auto_compiles_where_it_wins():

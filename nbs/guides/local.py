@@ -27,6 +27,7 @@
 #
 # ```bash
 # pip install -e '.[notebook]'
+# mshnet predict frame.png     # an image of yours, with the pretrained weights
 # mshnet doctor
 # mshnet train --preset quick
 # ```
