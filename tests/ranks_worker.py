@@ -132,9 +132,10 @@ def main(out, fail=""):
     seen["random"] = torch.rand(2).tolist()
     task = Detection(CONFIG)
     model = device.to_device(task.model())
-    state = State(model, task.optimizer(model))
+    state = State(model, task.optimizer(model), ema=device.to_device(task.model()))
     seen["loss"], _ = train_epoch(task, state, task.splits()["train"], device, 0)
     device.ranks.assert_in_sync(model)
+    device.ranks.assert_in_sync(state.ema)
     with torch.no_grad():
         model.final.bias += device.ranks.rank
     try:

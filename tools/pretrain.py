@@ -19,6 +19,7 @@ is trained once more, briefly. The file has a weighted mean of both sets of weig
 import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
 
 # isort: split
+import copy
 import hashlib
 import json
 import shutil
@@ -39,7 +40,7 @@ from mshnet.core import Config, configure
 from mshnet.data import read_dataset, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
-from mshnet.metrics import Found, Histogram, objects, pd_fa
+from mshnet.metrics import BINS, Found, Histogram, objects, pd_fa
 from mshnet.predict import detections, predict_frame
 from mshnet.run import write_atomic
 from mshnet.scenes import background, scene, warm
@@ -159,13 +160,19 @@ def counts(folder: Path) -> dict[str, int]:
     return said
 
 
+def iou_from(histogram: Histogram, threshold: float) -> float:
+    "IoU of all pixels, for `prob >= threshold`."
+    start = round(threshold * BINS)
+    hit, false = histogram.target[start:].sum(), histogram.background[start:].sum()
+    return float(hit / (histogram.target.sum() + false))
+
+
 def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
     "IoU, Pd and Fa at many thresholds on held-out frames at their own size; how often 0.7 is 0.7."
     split = splits(Config(dataset_dir=str(folder)))["test"]
     thresholds = [round(0.05 * i, 2) for i in range(1, 20)]
     total, histogram, sums = [Found(0, 0, 0)] * len(thresholds), Histogram(), []
     alarms = {kind: np.zeros(len(thresholds)) for kind in (ALARMS, REAL)}
-    hits, union = np.zeros((2, len(thresholds)))  # pixels
     pixels, empty = 0, Counter[str]()
     for i in range(len(split)):
         image, mask = split.pairs[i]
@@ -173,8 +180,6 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
         found = pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact")
         total = [a + b for a, b in zip(total, found, strict=True)]
         pixels += prob.size
-        hits += [np.sum((prob > t) & (mask > 0)) for t in thresholds]
-        union += [np.sum((prob > t) | (mask > 0)) for t in thresholds]
         if not mask.any():
             for kind in [ALARMS] if split.names[i].startswith("scene") else [ALARMS, REAL]:
                 alarms[kind] += [len(objects(prob > t)) for t in thresholds]
@@ -183,7 +188,7 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
         sums.append(decile_sums(prob))
     rows = [
         {"threshold": t, "pd": f.matched / f.targets, "fa": f.false_pixels * 1e6 / pixels}
-        | {"iou": float(hits[i] / union[i])}
+        | {"iou": iou_from(histogram, t)}
         | {kind: float(alarms[kind][i] / max(empty[kind], 1)) for kind in alarms}
         for i, (t, f) in enumerate(zip(thresholds, total, strict=True))
     ]
@@ -202,13 +207,12 @@ def choose_threshold(rows: list[dict[str, float]]) -> float:
     return min(good, key=lambda row: abs(row["threshold"] - 0.5))["threshold"]
 
 
-def half_precision(model: torch.nn.Module) -> torch.nn.Module:
-    "Weights of two axes or more as float16; batch norm and biases stay float32, they are few."
+def half_precision(model: torch.nn.Module) -> None:
+    "Weights of two axes or more become float16; batch norm and biases stay float32, they are few."
     for weight in model.parameters():
         if weight.ndim > 1:
             weight.data = weight.data.half()
     assert all(value.isfinite().all() for value in model.state_dict().values())
-    return model
 
 
 def card(found: list[dict[str, Any]]) -> str:
@@ -276,10 +280,11 @@ def main(words: list[str]) -> int:
     run = train(config)
     trained, model = trained_model(run.folder), trained_model(first).model
     average(model, trained.model, SECOND)
-    detector = Detector(model, config.device, config.precision)
-    found = held_out(detector, folder / "data")
+    half_precision(model)
+    rounded = copy.deepcopy(model).float()
+    found = held_out(Detector(rounded, config.device, config.precision), folder / "data")
     threshold = choose_threshold(found["thresholds"])
-    trained = replace(trained, model=half_precision(model), threshold=threshold)
+    trained = replace(trained, model=model, threshold=threshold)
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
     scores = {}

@@ -1,7 +1,8 @@
 """How weights do on a camera that they were not trained on.
 
-python cross.py write DATA SET       the set of tools/pretrain.py, with a list for each camera
-python cross.py score SET WEIGHTS    on NUAA-SIRST, and on what is held out of the other sets
+python cross.py write DATA FOLDER       the set of tools/pretrain.py without NUAA-SIRST
+python tools/pretrain.py DATA FOLDER    (trains on it, as for the weights that ship)
+python cross.py score FOLDER WEIGHTS    on NUAA-SIRST, and on what is held out of the other sets
 
 Prints a line for each list, images at their own size: IoU, Pd, Fa, and false alarms in frames
 without a target; threshold 0.5.
@@ -23,23 +24,23 @@ import pretrain
 
 
 def write(data: Path, folder: Path) -> None:
-    "others.txt is trained on; few.txt is what `mshnet train` scores at its end: it says nothing."
+    "Leave NUAA-SIRST out of both lists; nuaa.txt, nudt.txt and clutter.txt are scored."
     pretrain.write_set(data, folder)
-    trained, held = ((folder / f"{part}.txt").read_text().split() for part in ("trainval", "test"))
-    lists = {
-        "others": [name for name in trained if not name.startswith("nuaa")],
-        "nuaa": [name for name in [*trained, *held] if name.startswith("nuaa")],
-        "nudt": [name for name in held if name.startswith("nudt")],
-        "clutter": [name for name in held if name.startswith("clutter")],
+    files = [folder / "trainval.txt", folder / "test.txt"]
+    trained, held = (file.read_text().split() for file in files)
+    lists = {"nuaa": [name for name in [*trained, *held] if name.startswith("nuaa")]}
+    lists |= {
+        kind: [name for name in held if name.startswith(kind)] for kind in ("nudt", "clutter")
     }
-    for name, listed in (lists | {"few": lists["nudt"][:4]}).items():
+    for file, names in zip(files, (trained, held), strict=True):
+        lists[file.stem] = [name for name in names if not name.startswith("nuaa")]
+    for name, listed in lists.items():
         (folder / f"{name}.txt").write_text("".join(f"{key}\n" for key in listed))
 
 
 def score(folder: Path, weights: str, name: str) -> str:
     "One line of scores."
-    lists = {"train_list": "few.txt", "test_list": f"{name}.txt"}
-    split = splits(Config(dataset_dir=str(folder), **lists))["test"]
+    split = splits(Config(dataset_dir=str(folder), test_list=f"{name}.txt"))["test"]
     detector, found = Detector(weights, "cpu"), Found(0, 0, 0)
     both = either = pixels = alarms = 0
     for i in range(len(split)):
@@ -55,7 +56,7 @@ def score(folder: Path, weights: str, name: str) -> str:
 
 
 if sys.argv[1] == "write":
-    write(Path(sys.argv[2]), Path(sys.argv[3]))
+    write(Path(sys.argv[2]), Path(sys.argv[3]) / "data")
 else:
     for name in ("nuaa", "nudt", "clutter"):
-        print(score(Path(sys.argv[2]), sys.argv[3], name), flush=True)
+        print(score(Path(sys.argv[2]) / "data", sys.argv[3], name), flush=True)
