@@ -67,6 +67,9 @@ def ten_steps(device, shake=0.0):
         scores = score_split(task, state.scored, parts["test"], device, phase)
         seen[phase].append(look(device) | {"reads": device.reads - reads})
         seen[f"{phase} scores"] = scores.as_dict()
+    batch = device.transfer_batch(task.batch(parts["train"], plan[0], 0))
+    with torch.no_grad():
+        seen["averaged"] = device.read(task.loss(state.ema.eval(), batch, "full")).item()
     if device.kind == "xla":
         same = task.model()
         same.load_state_dict(each_tensor(state.ema.state_dict(), torch.Tensor.cpu))

@@ -94,6 +94,13 @@ def test_ten_steps_have_the_losses_of_plain_pytorch(seen):
         assert abs(have[step] - value) <= min(10 * spread, 0.002), step
 
 
+def test_averaged_weights_have_the_loss_of_plain_pytorch(seen):
+    "After the ten steps, by the same measure."
+    want = seen["cpu"]["averaged"]
+    spread = max(1e-6, *(abs(run["averaged"] - want) for run in seen["shaken"]))
+    assert abs(seen["xla"]["averaged"] - want) <= min(10 * spread, 0.002)
+
+
 def test_eight_devices_have_the_losses_of_one(observed):
     "Directly, by the same measure."
     one, eight = (losses(observed(devices)["xla"]) for devices in (1, 8))
