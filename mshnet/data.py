@@ -54,6 +54,8 @@ def pixels_of(
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = np.array(file, np.float64)
+    if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
+        values *= -1
     low, high = values.min(), values.max()
     if not np.isfinite(high - low):
         raise UserError("pixels are NaN or infinite")
@@ -93,6 +95,9 @@ def read_mask(
     done = set()
     with opened(path) as file:
         grey = file.convert("L")
+        if file.mode.startswith(DEEP):  # which convert clips at 255
+            deep = np.array(file, np.float64)
+            grey = Image.fromarray(np.uint8(255 * deep.clip(0) / max(deep.max(), 1e-9)))
     if grey.size != size[::-1]:
         done.add("mask of another size than its image, resized as labels")
         grey = grey.resize(size[::-1], Image.Resampling.NEAREST)

@@ -406,6 +406,8 @@ def open_device(
 ) -> Device:
     "The device of a run; UserError with what to write instead if this machine has none."
     kind, _, index = (best_device() if name == "auto" else name).partition(":")
+    if kind not in DEVICES or not (index or "0").isdigit():
+        raise UserError(f"device={name}: write auto, cpu, cuda, cuda:N, mps or xla")
     several = started_processes()
     if kind == "xla" and several > 1:
         raise UserError("device=xla: one process drives all chips; start it without torchrun")

@@ -133,13 +133,14 @@ class Detector:
 
 
 def expect_bytes(images: Tensor) -> None:
-    "UserError unless the images are a uint8 tensor [B,3,H,W]."
+    "UserError unless the images are a uint8 tensor [B,3,H,W] with pixels."
     if not isinstance(images, Tensor):
         kind = type(images).__name__
         raise UserError(
             f"predict: images are a {kind}, not a tensor; write torch.as_tensor(images)"
         )
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+    right = images.dtype == torch.uint8 and images.ndim == 4 and images.shape[1] == 3
+    if not right or not images.numel():
         raise UserError(
             f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
         )

@@ -313,7 +313,7 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
             raise UserError(f"{image}: holds more than one image; `mshnet predict` takes them all")
         return frame.pixels
     try:
-        picture = image if isinstance(image, Image.Image) else Image.fromarray(np.asarray(image))
+        picture = image if isinstance(image, Image.Image) else _picture_of(np.asarray(image))
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
@@ -321,6 +321,13 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
             "[H,W] or uint8 [H,W,3]"
         ) from None
     return pixels_of(picture)
+
+
+def _picture_of(array: np.ndarray) -> Image.Image:
+    "An array as a picture of Pillow; ValueError or TypeError if it is no image."
+    if array.ndim not in (2, 3) or not array.size or array.dtype == np.int8:
+        raise ValueError(array.shape)
+    return Image.fromarray(array)
 
 
 def _detect_in(
@@ -677,7 +684,8 @@ def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> float:
             if kind in kinds:
                 (folder / kind).mkdir(parents=True, exist_ok=True)
             elif (folder / kind).is_dir():
-                (folder / kind).rmdir()
+                with contextlib.suppress(OSError):  # it holds something that is not ours
+                    (folder / kind).rmdir()
         for name in () if again else (*TABLES, COCO):
             (folder / name).unlink(missing_ok=True)
     return float(before.get("seconds", 0)) if again else 0.0

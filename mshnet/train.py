@@ -259,8 +259,10 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
 
 def _all_done(config: Settings, state: State) -> bool:
     "Whether all epochs are done, or as many without a better score as the patience allows."
+    if state.epoch >= config.epochs - 1:
+        return True
     waited = state.epoch - state.best["epoch"] if state.best else 0
-    return state.epoch >= config.epochs - 1 or 0 < config.patience <= waited
+    return 0 < config.patience <= waited and (state.epoch + 1) % config.eval_every == 0
 
 
 def _score_epoch(job: Job, state: State, epoch: int) -> Any | None:  # None: not scored

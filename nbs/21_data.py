@@ -66,6 +66,8 @@ def pixels_of(
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = np.array(file, np.float64)
+    if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
+        values *= -1
     low, high = values.min(), values.max()
     if not np.isfinite(high - low):
         raise UserError("pixels are NaN or infinite")
@@ -98,7 +100,7 @@ def read_image(
 
 
 # %% [markdown]
-# A mask holds labels and not grey levels. It is resized without mixing pixels, and a grey mask is thresholded at half of 255.
+# A mask holds labels and not grey levels. It is resized without mixing pixels, and a grey mask is thresholded at half of 255. In a mask of 16 bits or floats, the largest value counts as 255.
 
 # %%
 #| export
@@ -110,6 +112,9 @@ def read_mask(
     done = set()
     with opened(path) as file:
         grey = file.convert("L")
+        if file.mode.startswith(DEEP):  # which convert clips at 255
+            deep = np.array(file, np.float64)
+            grey = Image.fromarray(np.uint8(255 * deep.clip(0) / max(deep.max(), 1e-9)))
     if grey.size != size[::-1]:
         done.add("mask of another size than its image, resized as labels")
         grey = grey.resize(size[::-1], Image.Resampling.NEAREST)
@@ -161,6 +166,11 @@ with tempfile.TemporaryDirectory() as tmp:
     pixels, mode = read_image(path)
     Image.fromarray(np.array([[0, 90, 200, 255]], np.uint8)).save(path)
     labels, changes = read_mask(path, (1, 4))
+    for deep in (np.uint16([[0, 3000, 65535]]), np.float32([[0, 0.2, 0.9]])):
+        Image.fromarray(deep).save(path.with_suffix(".tif"))
+        test_eq(read_mask(path.with_suffix(".tif"), (1, 3))[0].tolist(), [[0, 0, 1]])
+    Image.fromarray(np.uint16([[0, 9]])).save(path.with_suffix(".tif"), tiffinfo={262: 0})
+    test_eq(read_image(path.with_suffix(".tif"))[0].tolist(), [[255, 0]])
     with expect_fail(Image.DecompressionBombError, contains="more than"):
         opened(path, most=3).__enter__()
 test_eq((pixels.tolist(), labels.tolist()), ([[0, 255]], [[0, 0, 1, 1]]))

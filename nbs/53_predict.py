@@ -193,7 +193,7 @@ overlay(image, detections(prob))
 #
 # The network takes sides that are multiples of 16. We predict a frame at its own size: we pad it at the right and below with its mirror image, and cut the padding off again. (Training scores frames resized to one square, which is different; see the protocol of a score.)
 #
-# If a side is longer than `tile` pixels, we cut the frame into tiles that overlap by at least an eighth. All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the network's poolings do. A side of 1,000 pixels fits into one piece, with 8 pixels of padding. One of 10,000 becomes 12 tiles.
+# If a side is longer than `tile` pixels, we cut the frame into tiles that overlap by about an eighth or more. All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the network's poolings do. A side of 1,000 pixels fits into one piece, with 8 pixels of padding. One of 10,000 becomes 12 tiles.
 
 # %%
 #| export
@@ -474,7 +474,7 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
             raise UserError(f"{image}: holds more than one image; `mshnet predict` takes them all")
         return frame.pixels
     try:
-        picture = image if isinstance(image, Image.Image) else Image.fromarray(np.asarray(image))
+        picture = image if isinstance(image, Image.Image) else _picture_of(np.asarray(image))
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
@@ -482,6 +482,13 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
             "[H,W] or uint8 [H,W,3]"
         ) from None
     return pixels_of(picture)
+
+
+def _picture_of(array: np.ndarray) -> Image.Image:
+    "An array as a picture of Pillow; ValueError or TypeError if it is no image."
+    if array.ndim not in (2, 3) or not array.size or array.dtype == np.int8:
+        raise ValueError(array.shape)
+    return Image.fromarray(array)
 
 
 def _detect_in(
@@ -556,6 +563,11 @@ test_eq(detect(grey, device="cpu"), detect(file, device="cpu"))
 from_file, from_array = predict(here / "run", [file, grey], "cpu")
 test_eq(from_file, from_array)
 test_eq(predict(here / "run", grey.expand(1, 3, -1, -1), "cpu")[0, 0].numpy(), from_file)
+for nothing in (np.zeros((0, 5), np.uint8), np.zeros(50, np.uint8)):
+    with expect_fail(UserError, contains="is no image"):
+        detect(nothing, device="cpu")
+with expect_fail(UserError, contains="device=gpu: write auto"):
+    detect(grey, device="gpu")
 with expect_fail(UserError, contains="weights of type Tensor"):
     predict(grey, here / "run")
 find_targets(device="cpu")
@@ -881,7 +893,8 @@ def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> float:
             if kind in kinds:
                 (folder / kind).mkdir(parents=True, exist_ok=True)
             elif (folder / kind).is_dir():
-                (folder / kind).rmdir()
+                with contextlib.suppress(OSError):  # it holds something that is not ours
+                    (folder / kind).rmdir()
         for name in () if again else (*TABLES, COCO):
             (folder / name).unlink(missing_ok=True)
     return float(before.get("seconds", 0)) if again else 0.0

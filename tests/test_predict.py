@@ -659,6 +659,8 @@ def test_only_the_same_prediction_is_resumed(tmp_path, weights, by_pixels, monke
     with contextlib.suppress(KeyboardInterrupt):
         predict_files(own, tmp_path / "data", tmp_path / "out")
     how = {"save": "masks"} if change == "save" else {}
+    if change == "save":  # nor does a file of the system's own stop it
+        (tmp_path / "out" / "overlays" / ".DS_Store").touch()
     if change == "weights":
         own.write_bytes(weights.read_bytes() + b"x")
     if change == "threshold":

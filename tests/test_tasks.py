@@ -400,6 +400,8 @@ def test_detection_trains_to_the_bits_of_a_plain_loop(tmp_path):
 class Thin(nn.Module):
     "A network of one's own: two outputs at full size."
 
+    extra = 1
+
     def __init__(self):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU())
@@ -408,7 +410,16 @@ class Thin(nn.Module):
     def forward(self, image, deep=True):
         "As MSHNet is called."
         found = self.stem(image)
-        return [self.single(found)], self.fused(found)
+        return [self.single(found)][: self.extra], self.fused(found)
+
+
+def test_a_network_may_have_its_prediction_alone(tmp_path, monkeypatch):
+    "In the paper's warm-up too, which trains the first of the other outputs."
+    monkeypatch.setitem(NETWORKS, "thin", Thin)
+    monkeypatch.setattr(Thin, "extra", 0)
+    sizes = {"scenes": 8, "base_size": 32, "crop_size": 32, "epochs": 1, "warm_epoch": 0}
+    config = Config(**sizes, network="thin", device="cpu", output_dir=str(tmp_path / "run"))
+    assert train(config).scores
 
 
 def test_a_network_of_ones_own_is_used_like_mshnet(tmp_path, monkeypatch, capsys):

@@ -4,10 +4,10 @@
     python tools/pretrain.py card
 
 DATA holds nuaa-sirst/, nudt-sirst/ and clutter/images/. FOLDER (runs/pretrained) gets the training
-set, the run, and at the end pretrained.safetensors and pretrained.json. Run it again to resume.
-Test lists are never trained on; they are scored once, at the end. `card` writes
-mshnet/pretrained.md from tools/pretrained.md and results/pretrained-seed*/pretrained.json; the
-file that ships is that of seed 0.
+set, the run, and at the end pretrained.safetensors and pretrained.json. Run it again to resume,
+also after status 75: the time was over. Test lists are never trained on; they are scored once, at
+the end. `card` writes mshnet/pretrained.md from tools/pretrained.md and
+results/pretrained-seed*/pretrained.json; the file that ships is that of seed 0.
 
 Training set: both training lists, the frames without a target, and synthetic scenes, half of them
 without a target. An epoch sees one crop of an image, so images larger than 640 pixels are cut into
@@ -36,7 +36,7 @@ from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
 
 from mshnet.analyse import calibration_curve, decile_sums
-from mshnet.core import Config, configure
+from mshnet.core import Config, UserError, configure
 from mshnet.data import read_dataset, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
@@ -67,7 +67,10 @@ def pictures(data: Path):
         split = parts["train"]
         for i, key in enumerate(split.names):
             yield f"{name}_{key}", *split.pairs[i]
-    for file in sorted((data / "clutter" / "images").glob("*.png")):
+    frames = sorted((data / "clutter" / "images").glob("*.png"))
+    if not frames:
+        raise UserError(f"{data / 'clutter' / 'images'}: no frames without a target (*.png)")
+    for file in frames:
         pixels = np.asarray(Image.open(file).convert("L"))
         yield f"clutter_{file.stem}", pixels, np.zeros_like(pixels)
     for i in range(SCENES):
@@ -136,10 +139,11 @@ def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
             top, left, bottom, right = row["box"]
             if near[top:bottom, left:right].any():
                 continue
-            cut = tuple(
-                slice(max(0, min(round(at) - PATCH // 2, n - PATCH)), round(at) + PATCH // 2)
+            starts = (
+                max(0, min(round(at) - PATCH // 2, n - PATCH))
                 for at, n in zip(row["centroid"], mask.shape, strict=True)
             )
+            cut = tuple(slice(start, start + PATCH) for start in starts)
             names.append(f"hard_{len(names):04d}")
             save_pair(hard, names[-1], image[cut], mask[cut])
     with (hard / "trainval.txt").open("a") as file:
@@ -273,11 +277,16 @@ def main(words: list[str]) -> int:
     write_set(data, folder / "data")
     own = {"dataset_dir": str(folder / "data"), "output_dir": str(folder / "run")}
     config = configure({**RECIPE, **own, **settings})
-    first = train(config).folder / "best.pt"
+    begun = train(config)
+    if not begun.finished:
+        return 75  # as the status of `mshnet train`
+    first = begun.folder / "best.pt"
     write_hard(Detector(first, config.device, config.precision), folder / "data", folder / "hard")
     own = {"dataset_dir": str(folder / "hard"), "output_dir": str(folder / "again")}
     config = configure({**RECIPE, **AGAIN, **own, **settings, "weight_path": str(first)})
     run = train(config)
+    if not run.finished:
+        return 75  # as the status of `mshnet train`
     trained, model = trained_model(run.folder), trained_model(first).model
     average(model, trained.model, SECOND)
     half_precision(model)

@@ -8,7 +8,7 @@
 #
 # ## A network of your own
 #
-# A detector's network is chosen by its name. It is called as `model(image, deep=True)` and returns two things in this order: a list of the additional outputs that are supervised, and the logits that are scored. Register yours, and every command and picture of this process uses it.
+# A detector's network is chosen by its name. It is called as `model(image, deep=True)` and returns two things in this order: a list of the additional outputs that are supervised (the first at full size, each next one at half the size of the one before; it may be empty), and the logits that are scored. Register yours, and every command and picture of this process uses it.
 
 # %%
 import tempfile
