@@ -26,7 +26,7 @@ from pydantic import model_validator
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from .core import Config, UserError, one_line, settings_from
+from .core import Config, UserError, one_line, quoted, settings_from
 from .data import splits
 from .files import make_folder, write_atomic
 from .metrics import fraction
@@ -124,8 +124,7 @@ def read_scored(
 
 def _scoring(weights: Path, folder: Path) -> str:
     "The command that scores weights into a folder beside this one."
-    paths = [f'"{path}"' if " " in path else path for path in (str(weights), f"{folder}-scores")]
-    return f"mshnet test --weight-path {paths[0]} --output-dir {paths[1]}"
+    return f"mshnet test --weight-path {quoted(weights)} --output-dir {quoted(f'{folder}-scores')}"
 
 # %% ../nbs/54_compare.ipynb #choice
 MUST = ("split_hash", "images", "targets", "size", "resize", "threshold", "rule", "choice")

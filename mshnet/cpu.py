@@ -199,20 +199,24 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def use_cpu_passes(model: Network) -> Network:
-    "The same model, with the passes by hand in all its blocks and steps up."
+    "The same model, with the passes by hand in all blocks and steps up that are MSHNet's."
     for layer in model.modules():
-        if isinstance(layer, Block):
+        if isinstance(layer, Block) and layer.attend is attend and _has_its_attentions(layer):
             layer.attend = attend_on_cpu  # type: ignore[method-assign]
-        if isinstance(layer, UNet):
+        if isinstance(layer, UNet) and layer.join is join:
             layer.join = join_on_cpu  # type: ignore[method-assign]
     return model
+
+
+def _has_its_attentions(block: Block) -> bool:
+    "Whether a block's attentions are MSHNet's: the passes by hand read their weights alone."
+    return (type(block.ca), type(block.sa)) == (ChannelAttention, SpatialAttention)
 
 
 def use_plain_passes(model: Network) -> Network:
     "The same model, with the lines of the model page."
     for layer in model.modules():
-        if isinstance(layer, Block):
-            vars(layer).pop("attend", None)
-        if isinstance(layer, UNet):
-            vars(layer).pop("join", None)
+        for name, by_hand in (("attend", attend_on_cpu), ("join", join_on_cpu)):
+            if vars(layer).get(name) is by_hand:
+                delattr(layer, name)
     return model

@@ -75,10 +75,10 @@ def _make_network(name: str) -> nn.Module:
 
 # %% ../nbs/41_detection.ipynb #fuse_bn
 def fuse_bn(model: nn.Module) -> nn.Module:
-    "A copy for scoring, with batch norm merged into the convolutions of all blocks."
+    "A copy for scoring, with batch norm merged into the convolutions of all MSHNet's blocks."
     model = copy.deepcopy(model).eval()
     blocks: list[Any] = [layer for layer in model.modules() if isinstance(layer, Block)]
-    for block in blocks:
+    for block in filter(_has_its_norms, blocks):
         block.conv1 = fuse_conv_bn_eval(block.conv1, block.bn1)
         block.conv2 = fuse_conv_bn_eval(block.conv2, block.bn2)
         block.bn1, block.bn2 = nn.Identity(), nn.Identity()
@@ -87,6 +87,13 @@ def fuse_bn(model: nn.Module) -> nn.Module:
             conv, norm = shortcut.children()
             block.shortcut = fuse_conv_bn_eval(conv, norm)  # type: ignore[type-var, arg-type]
     return model
+
+
+def _has_its_norms(block: Any) -> bool:
+    "Whether a block is MSHNet's, with batch norm behind each of its convolutions."
+    norms = [block.bn1, block.bn2, *list(block.shortcut.children())[1:]]
+    own = type(block).forward is Block.forward
+    return own and all(isinstance(norm, nn.BatchNorm2d) for norm in norms)
 
 
 def fused_for(device: Device, model: nn.Module) -> nn.Module:
@@ -158,10 +165,10 @@ class Detection(Task):
         return mshnet_loss(masks, logits, batch.mask, self.config.loss).mean()
 
     def predict(self, model: Any, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
-        "The logits that are scored, by one program for both phases."
+        "The logits that are scored; those of MSHNet by one program for both phases."
+        if self.config.network != "mshnet":
+            return model(normalise(batch.image), deep=phase == "full")[1].float()
         masks, fused = model(normalise(batch.image))
-        if not masks:  # of a network of one's own
-            return fused.float()
         full = torch.tensor(phase == "full").to(fused.device)
         return torch.where(full, fused, masks[0]).float()
 

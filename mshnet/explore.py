@@ -28,7 +28,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
 from .augment import collate, resize_square
-from .core import Config, UserError
+from .core import Config, UserError, settings_from
 from mshnet.data import (
     FOLDERS,
     SUFFIXES,
@@ -62,9 +62,10 @@ from mshnet.show import (
     read_details,
     run_config,
     save_picture,
+    shortened,
 )
 from .train import judge_split
-from .weights import weights_file
+from .weights import reinstall, settings_of_weights, weights_file
 
 # %% ../nbs/51_explore.ipynb #View
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def explored(
         colours[pixels] = (*to_rgb(sign["edgecolors"]), 0.65)
     below[-1].imshow(colours[near])
     _legend(figure, (HIT, MISS, FALSE_ALARM) if known else ({**HIT, "label": "detection"},))
-    name = view.name if len(view.name) <= 40 else f"...{view.name[-37:]}"
+    name = shortened(view.name, 40)
     text = f"{name}  threshold {threshold:.2f}  {view.verdict(threshold, rule)}"
     figure.suptitle(text, fontsize=10, family="monospace")
     return png(figure)
@@ -316,14 +317,14 @@ def explore(
 ) -> Any:  # a widget, or a Picture
     """Walk through images, worst first: truth, probability, hits, misses and false alarms.
 
-    Raises UserError without weights or readable images, and for a place, spot or threshold that
-    is out of range.
+    The picture for "pretrained" goes into the current folder. Raises UserError without weights or
+    readable images, and for a place, spot or threshold that is out of range.
     """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
     path = Path(weights).expanduser()
     file = weights_file(path)
-    run, config = file.parent, run_config(file.parent)
+    run, config = file.parent, settings_from(settings_of_weights(str(path)))
     views = open_views(file, images, config, device)
     rows = read_details(run).images if images == "test" and path.is_dir() else []
     known = {row.name: row.iou for row in rows}
@@ -340,7 +341,8 @@ def explore(
         hands.choose(spot=spot)
         return hands.box
     still = explored(views.view(lines[place][1]), threshold, spot, config.rule)
-    folder = Path(output).expanduser() if output else run
+    beside = Path() if reinstall(file) else run  # not into the installed library
+    folder = Path(output).expanduser() if output else beside
     return save_picture(still, folder / "figures" / "explore.png")
 
 # %% ../nbs/51_explore.ipynb #how_far
@@ -440,7 +442,7 @@ class Watch:
             right.text(0.5, 0.5, textwrap.fill(str(error), 50), ha="center", va="center")
             return figure
         for i, (above, below) in enumerate(right.subplots(2, len(names), squeeze=False).T):
-            _panel(above, images[i], names[i])
+            _panel(above, images[i], shortened(names[i]))
             _judge(above, prob[i] > 0.5, mask[i], rule)
             _panel(below, prob[i], "probability", vmin=0, vmax=1)
         _legend(right)

@@ -245,7 +245,8 @@ def _worth_more(target: Path, source: Path) -> str:
     "Why the source must not replace the copy in the target; empty: it may."
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
     recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
-    if any(ours[name] != theirs[name] for name in recipe):
+    data = {Path(str(of.get("dataset_dir", ""))).name.split(".")[0] for of in (ours, theirs) if of}
+    if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
         return "it holds another run; name another mirror_dir or output_dir"
     here, there = _epochs_done(source), _epochs_done(target)
     return f"it holds {there} epochs, and this run has {here}" if there > here else ""

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import platform
-import shlex
 import signal
 import threading
 import time
@@ -30,7 +29,15 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from .core import Settings, UserError, as_user_error, of_earlier_release, read_record, shown
+from mshnet.core import (
+    Settings,
+    UserError,
+    as_user_error,
+    of_earlier_release,
+    quoted,
+    read_record,
+    shown,
+)
 from .device import each_tensor
 from .files import cannot_be_written, to_disk, write_atomic, write_json
 from .places import has_checkpoint, installed
@@ -258,7 +265,7 @@ def good(
             epoch = load(best)["epoch"]
             error = UserError(
                 f"{error}, and previous.pt cannot replace it; begin a new run with the weights of "
-                f"epoch {epoch}: --weight-path {shlex.quote(str(best))} and another --output-dir"
+                f"epoch {epoch}: --weight-path {quoted(best)} and another --output-dir"
             )
         raise error from None
 
@@ -272,6 +279,11 @@ def _resume_file(config: Settings) -> Path:
 def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
     "The checkpoint that this run resumes from, if any."
     if not has_checkpoint(folder.path):
+        if folder.file("scores.json").exists():
+            raise UserError(
+                f"{folder.path} holds scores of a run without its checkpoint; write another "
+                "--output-dir"
+            )
         return good(_resume_file(config))[1] if config.resume else None
     here, before = folder.file("last.pt"), folder.read_json("config.json")
     again = config.resume in ("", before.get("resume"))  # the same command once more
@@ -306,12 +318,15 @@ def find_checkpoint(
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
         free.add("precision")
-    if config.weight_path == PRETRAINED:  # another release may come with others
-        free.add("starting weights")
+    began, begins = old["config"].get("weight_path", ""), config.weight_path
+    if config.resume or began == begins == PRETRAINED:  # another release may come with others
+        free.add("starting weights")  # the checkpoint has what became of them
+    if bool(began) != bool(begins) and (begins or not config.resume):
+        changed.append(f"weight_path {shown(began)} -> {shown(begins)}")
     both = sorted((old["data"].keys() & data.keys()) - free)
     changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed:
-        takes = f" (--resume {shlex.quote(str(folder.path))} takes them)"
+        takes = f" (--resume {quoted(folder.path)} takes them)"
         raise UserError(
             f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
             f"write its settings{'' if config.resume else takes} or another --output-dir"

@@ -6,8 +6,8 @@
 __all__ = ['Drawn', 'COLORS', 'LINES', 'SIGNS', 'Count', 'Fraction', 'Amount', 'CURVES', 'T', 'Sign', 'HIT', 'MISS',
            'FALSE_ALARM', 'of_detection', 'Picture', 'png', 'save_picture', 'style', 'draw_line', 'learning_curves',
            'Record', 'ImageRecord', 'TargetRecord', 'Details', 'read_scores_file', 'read_details', 'draw_trade_off',
-           'trade_offs', 'draw_images', 'even_steps', 'run_config', 'predict_some', 'gallery', 'draw_run', 'samples',
-           'beside_top_hat']
+           'trade_offs', 'shortened', 'draw_images', 'even_steps', 'run_config', 'predict_some', 'gallery', 'draw_run',
+           'samples', 'beside_top_hat']
 
 # %% ../nbs/50_show.ipynb #c-import-io
 import io
@@ -54,13 +54,14 @@ def of_detection(draw: Drawn) -> Drawn:
 
     @wraps(draw)
     def drawn(of: Any, *args: Any, **more: Any) -> Any:
+        of = of if isinstance(of, Settings) else Path(of)
         task = _task_of(of)
         if task == "detect" or task not in TASKS:
             return draw(of, *args, **more)
         if draw.__name__ != "gallery":
             return f"{draw.__name__}: is for task detect; the gallery shows the pictures of {task}"
-        make_task(run_config(of)).report(Path(of))
-        return Picture(Path(of) / "figures" / "gallery.png")
+        make_task(run_config(of)).report(of)
+        return Picture(of / "figures" / "gallery.png")
 
     return drawn  # type: ignore[return-value]
 
@@ -129,7 +130,7 @@ def learning_curves(
     folder: Path,  # of a run
 ) -> Picture:
     "Loss and scores by epoch."
-    figure = Figure(figsize=(7, 5))
+    folder, figure = Path(folder), Figure(figsize=(7, 5))
     _draw_history(figure, Folder(folder).history())
     return save_picture(figure, folder / "figures" / "learning.png")
 
@@ -149,13 +150,14 @@ def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]])
     at = slice(None) if len(scored) <= _FEW else None
     shown = {"iou": "IoU", "niou": "nIoU", "pd": "Pd"}
     if scored and "iou" not in scored[-1]["scores"]:  # of another task
-        shown = {name: name for name in list(scored[-1]["scores"])[:3]}
+        rates = [k for k, v in scored[-1]["scores"].items() if isinstance(v, float)]
+        shown = {name: name for name in rates[:3]}  # counts have no place on this axis
     for i, (key, label) in enumerate(shown.items()):
         found = np.array([e["scores"][key] for e in scored], float)
         draw_line(below, epochs, found, i, label, at)
-    below.set(xlabel="epoch", ylim=(-0.05, 1.05))
+    below.set(xlabel="epoch", ylim=(-0.05, max(1.05, below.get_ylim()[1])))
     below.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    below.set_ylabel(f"score, {scored[-1]['split']} images" if scored else "")
+    below.set_ylabel(f"score, {scored[-1]['split']}" if scored else "")
     below.legend(loc="best", fontsize=8)
     warm = [e["epoch"] for e in history if e["phase"] == "warm-up"]
     for axes in (top, below):
@@ -339,6 +341,11 @@ def _panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
     axes.set_axis_off()
 
 
+def shortened(name: str, most: int = 26) -> str:
+    "The end of a name that is too long for a title; names of one recording differ there."
+    return name if len(name) <= most else f"...{name[3 - most :]}"
+
+
 def _legend(figure: Figure | SubFigure, signs: Sequence[Sign] = (HIT, MISS, FALSE_ALARM)) -> None:
     "A legend of the markers below a figure."
     axes = figure.axes[0]
@@ -393,7 +400,11 @@ def predict_some(
     names: Sequence[str],
     size: int,  # to which the images are resized
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # images [N,S,S,3], probabilities, masks [N,S,S]
-    "Predict a few images of a split, on the CPU."
+    "Predict a few images of a split, on the CPU; UserError for a name that it does not have."
+    if gone := [name for name in names if name not in split.names]:
+        raise UserError(
+            f"{gone[0]}: was scored and is not in the list now; score again: mshnet test"
+        )
     pairs = [resize_square(*split.pairs[split.names.index(name)], size) for name in names]
     batch = collate(pairs, [True] * len(pairs))
     prob, mask = Detector(weights, "cpu")(batch.image), batch.mask > 0
@@ -417,7 +428,7 @@ def gallery(
     config, rows = run_config(folder), _graded(folder, count)
     split, names = splits(config)["test"], [row.name for row in rows]
     seen = predict_some(folder / "best.pt", split, names, config.base_size)
-    titles = [f"{row.name}\nIoU {row.iou:.2f}" for row in rows]
+    titles = [f"{shortened(row.name)}\nIoU {row.iou:.2f}" for row in rows]
     verdicts = [f"{row.matched} of {row.targets} found" for row in rows]
     figure = draw_images(*seen, titles, verdicts, config.rule)
     return save_picture(figure, folder / "figures" / "gallery.png")
@@ -444,7 +455,7 @@ def samples(
     grid = figure.subplots(2, len(steps), squeeze=False)
     for (above, below), i in zip(grid.T, steps, strict=True):
         image, mask = split.pairs[i]
-        _panel(above, image, f"{split.names[i]}\n{image.shape[0]}x{image.shape[1]}")
+        _panel(above, image, f"{shortened(split.names[i])}\n{image.shape[0]}x{image.shape[1]}")
         _panel(below, mask, "mask")
         _mark(above, objects(mask > 0).centroid.tolist(), HIT)
     return save_picture(figure, folder / "figures" / "samples.png")
@@ -466,7 +477,7 @@ def beside_top_hat(
     for i, name in enumerate(names):
         response = top_hat_filter(images[i].mean(-1), best.window)
         for axes, pred in zip(grid[:, i], (prob[i] > 0.5, response > best.threshold), strict=True):
-            _panel(axes, images[i], name)
+            _panel(axes, images[i], shortened(name))
             _judge(axes, pred, mask[i], config.rule)
     line = Folder(folder).read_json("scores.json")["line"]
     text = f"above: MSHNet  {line}\nbelow: top-hat {best.window}x{best.window}  {best.scores}"

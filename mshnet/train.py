@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -31,7 +30,15 @@ from typing import Any
 
 import torch
 
-from .core import OF_ITS_MACHINE, STOPPED, Settings, UserError, as_user_error, counted
+from mshnet.core import (
+    OF_ITS_MACHINE,
+    STOPPED,
+    Settings,
+    UserError,
+    as_user_error,
+    counted,
+    quoted,
+)
 from mshnet.device import (
     Device,
     TooLarge,
@@ -81,8 +88,13 @@ from .session import alone, bar, duration, note, profiled, tensorboard, written_
 from .task import Task, chosen_by, make_task, origin_of, score_split, with_seen
 from .weights import load_weights, weights_file
 
-# %% ../nbs/37_train.ipynb #Run
+# %% ../nbs/37_train.ipynb #_early
 ALL_DONE = "all epochs done"  # why a finished run ended
+
+
+def _early(config: Settings) -> str:
+    "Why a run ended that its patience ended."
+    return f"no better score for {counted(config.patience, 'epoch')}"
 
 
 @dataclass(frozen=True)
@@ -100,8 +112,11 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        "Whether all epochs are done; if not, the time was over, and the same settings resume it."
-        return self.ended == ALL_DONE
+        """Whether all epochs are done, or no better score is to come (`patience`).
+
+        If not, the time was over, and the same settings resume it.
+        """
+        return self.ended in (ALL_DONE, _early(self.config))
 
     @property
     def scores(self) -> dict[str, Any]:
@@ -199,9 +214,12 @@ def train(config: Settings, task: Task | None = None) -> Run:
         with _failure_recorded(job):
             _announce(job, state)
             stopped = fit(job, state)
+            early = state.epoch < config.epochs - 1
+            reason = stopped.reason if stopped else _early(config) if early else ALL_DONE
+            if early and not stopped:
+                print(f"end     {reason}")
             if once(folder.file("best.pt").exists):
                 finish(job)
-            reason = stopped.reason if stopped else ALL_DONE
             once(lambda: _record_end(folder, "stopped" if stopped else "finished", reason))
         once(lambda: _last_words(job, stopped))
         if stopped and (stopped.number or not folder.file("scores.json").exists()):
@@ -588,7 +606,7 @@ def beginning(job: Job) -> State:
     job.record = same | {"precision": device.precision}
     if old:
         restore(state, old)
-        if config.weight_path:
+        if config.weight_path or "starting weights" in old["data"]:
             kept = {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
             job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
     elif config.weight_path:
@@ -637,10 +655,16 @@ def _look_back(folder: Folder, config: Settings) -> None:
         print(f"mirror  brought back from {took}")
 
 
+def _time_left(config: Settings) -> tuple[float, float]:  # seconds; the hours that will be over
+    "How long a run that begins now may take: its `max_hours`, or what is left of the session."
+    session = session_hours(config.model_copy(update={"max_hours": 0.0}))
+    own = (3600 * config.max_hours or math.inf, config.max_hours)
+    return min(own, (3600 * session - session_seconds(), session))
+
+
 def _begin_session(job: Job, state: State, config: Settings, held: contextlib.ExitStack) -> None:
     "Start what accompanies a run until the stack is left."
-    hours, first = session_hours(config), first_process()
-    left = 3600 * hours - session_seconds()
+    (left, hours), first = _time_left(config), first_process()
     if first:
         held.enter_context(written_down(job.folder))
     target = mirror_folder(config) if first else None
@@ -717,7 +741,7 @@ def _resume_command(folder: Folder, config: Settings) -> str:
         of_place = name in OF_ITS_MACHINE - {"output_dir", "resume", "profile"}
         if value != setting.default and of_place and not left:
             words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(words)
+    return " ".join(map(quoted, words))
 
 # %% ../nbs/37_train.ipynb #NotFinite
 class NotFinite(UserError):
@@ -809,7 +833,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
     threads = str(max(1, (os.cpu_count() or 1) // processes))
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "config.json"
-        left = max(session_hours(config) - session_seconds() / 3600, 1e-6)
+        left = max(_time_left(config)[0] / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
         started = subprocess.Popen(

@@ -253,8 +253,13 @@ def settings_of_weights(
     if weights == PRETRAINED:  # not a folder of this name
         return {}
     found, file = settings_of(weights), weights_file(weights)
-    if found or not os.path.isfile(file):
-        return found
+    of_run = found.keys() >= {
+        "seed",
+        "choose",
+        "lr",
+    }  # else it is the config.json of another program
+    if of_run or not os.path.isfile(file):
+        return found if of_run else {}
     with contextlib.suppress(ValueError):  # its next reader says what is wrong
         content = read_file(file)
         record = content.get("config") if isinstance(content, dict) else None

@@ -23,6 +23,8 @@ import importlib
 import json
 import os
 import reprlib
+import shlex
+import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -639,14 +641,16 @@ def configure(
     settings without effect. Raises UserError for a mistake, or a file that cannot be read.
     """
     flags, read = _translate(written), read_settings(file)
+    of_a_run = {"seed", "choose", "lr"} <= read.keys()  # its config.json
     if any(isinstance(value, dict) for value in read.values()):  # sections: only a task knows them
         read = settings_class(task_of({**read, **flags}, {})).from_file(read)
     by_hand = {**_translate(read), **flags}
     of_run = trained or settings_of(_resumed(by_hand))
-    if trained and flags.get("preset"):
-        del by_hand["preset"]
-        text = "preset is not used: these weights keep the settings of their training; write those "
-        warnings.warn(text + "that shall be others, such as batch_size", stacklevel=2)
+    if flags.get("preset") and (of_run or of_a_run):
+        by_hand = {**_translate(read), **{k: v for k, v in flags.items() if k != "preset"}}
+        what = "these weights keep" if trained else "the run keeps"
+        text = f"preset is not used: {what} the settings of their training; write those that shall "
+        warnings.warn(f"{text}be others, such as batch_size", stacklevel=2)
     kind = settings_class(task_of(by_hand, of_run))
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
     if not flags and by_hand.keys() >= recorded:  # a run's config.json: as it is
@@ -655,7 +659,7 @@ def configure(
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     config = kind(**values)
-    for text in config.unused(by_hand):
+    for text in config.unused(flags if of_a_run else by_hand):
         warnings.warn(text, stacklevel=2)
     return config
 
@@ -699,6 +703,8 @@ def _translate(
     values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
     if resume := _resumed(values):
         values["resume"] = resume
+    if isinstance(weights := values.get("weight_path"), str):
+        values["weight_path"] = newest(weights, "weight_path")
     for switch, (name, meant) in SWITCHES.items():
         given = values.pop(switch, False)
         on = given.lower() if isinstance(given, str) else given
@@ -714,7 +720,7 @@ def _translate(
 
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them. A run to resume may be named by a pattern, which stands for the newest path that fits.
+# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them. A run to resume, and weights, may be named by a pattern, which stands for the newest path that fits.
 
 # %%
 #| export
@@ -752,13 +758,14 @@ def settings_of(
 
 def newest(
     path: str,  # a path, or a pattern such as "outputs/nmnist_*/last.pt"
+    name: str = "resume",  # of the setting
 ) -> str:
     "The newest of the paths that fit a pattern; a path as it is. UserError if none fits."
     if not any(sign in path for sign in "*?[") or os.path.exists(path):
         return path
     found = glob.glob(os.path.expanduser(path))
     if not found:
-        raise UserError(f"resume={path!r}: no file or folder fits this pattern")
+        raise UserError(f"{name}={path!r}: no file or folder fits this pattern")
     return max(found, key=os.path.getmtime)
 
 
@@ -971,6 +978,12 @@ def shown(
 def first_line(error: object) -> str:
     "The first line of a library's error text, or `no reason given`."
     return next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason given")
+
+
+def quoted(path: str | os.PathLike[str]) -> str:
+    "A word of a command as this system's shell takes it."
+    text = os.fspath(path)
+    return subprocess.list2cmdline([text]) if os.name == "nt" else shlex.quote(text)
 
 
 def counted(count: int, what: str) -> str:

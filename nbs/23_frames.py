@@ -206,12 +206,15 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
     import av
 
     with av.open(str(file)) as video:
-        stream, count = video.streams.video[0], 0
-        about = (video.duration or 0) / 1_000_000 * float(stream.average_rate or 0)
+        stream, seconds = video.streams.video[0], (video.duration or 0) / 1_000_000
+        rate, times = float(stream.average_rate or 0), list[float]()
+        number = stream.frames or round(seconds * rate)
         for picture in video.decode(stream):
-            yield one_channel(picture.to_ndarray(format="rgb24")), stream.frames or round(about)
-            count += 1
-        if count < (stream.frames or int(0.9 * about) - 1):
+            yield one_channel(picture.to_ndarray(format="rgb24")), number
+            times.append(picture.time or 0.0)
+        counted = stream.frames if "mp4" in video.format.name else 0  # others count what is planned
+        ends = times[-1] - times[0] + 2 / (rate or 1) if times else 0.0
+        if len(times) < counted or (not counted and ends < 0.9 * seconds):
             raise OSError("it breaks off")
 
 

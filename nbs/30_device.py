@@ -446,8 +446,9 @@ class Cuda(Device):
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     def copy(self, value: Tensor) -> Tensor:
-        "Copy from pinned memory, without waiting for it."
-        return value.pin_memory().to(self.name, non_blocking=True)
+        "Copy from pinned memory, without waiting for it; a tensor on a GPU needs none."
+        pinned = value if value.is_cuda else value.pin_memory()
+        return pinned.to(self.name, non_blocking=True)
 
     def free(self) -> float:
         "Memory that no process has taken."

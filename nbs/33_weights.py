@@ -384,8 +384,13 @@ def settings_of_weights(
     if weights == PRETRAINED:  # not a folder of this name
         return {}
     found, file = settings_of(weights), weights_file(weights)
-    if found or not os.path.isfile(file):
-        return found
+    of_run = found.keys() >= {
+        "seed",
+        "choose",
+        "lr",
+    }  # else it is the config.json of another program
+    if of_run or not os.path.isfile(file):
+        return found if of_run else {}
     with contextlib.suppress(ValueError):  # its next reader says what is wrong
         content = read_file(file)
         record = content.get("config") if isinstance(content, dict) else None
@@ -400,6 +405,9 @@ with tempfile.TemporaryDirectory() as tmp:
     moved = Path(tmp) / "moved.pt"
     torch.save({"config": {"base_size": 64, "output_dir": "runs"}, "best": {"epoch": 3}}, moved)
     test_eq(settings_of_weights(str(moved)), {"base_size": 64})
-    (Path(tmp) / "config.json").write_text('{"base_size": 48}')
-    test_eq(settings_of_weights(str(moved)), {"base_size": 48})  # of the run's folder
+    beside, run = Path(tmp) / "config.json", {"base_size": 48, "seed": 0, "choose": "val", "lr": 1}
+    beside.write_text('{"model_type": "of another program"}')
+    test_eq(settings_of_weights(str(moved)), {"base_size": 64})
+    beside.write_text(json.dumps(run))
+    test_eq(settings_of_weights(str(moved)), run)  # of the run's folder
     test_eq(settings_of_weights("pretrained"), {})

@@ -31,7 +31,7 @@ from pydantic import model_validator
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from mshnet.core import Config, UserError, one_line, settings_from
+from mshnet.core import Config, UserError, one_line, quoted, settings_from
 from mshnet.data import splits
 from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import fraction
@@ -144,8 +144,7 @@ def read_scored(
 
 def _scoring(weights: Path, folder: Path) -> str:
     "The command that scores weights into a folder beside this one."
-    paths = [f'"{path}"' if " " in path else path for path in (str(weights), f"{folder}-scores")]
-    return f"mshnet test --weight-path {paths[0]} --output-dir {paths[1]}"
+    return f"mshnet test --weight-path {quoted(weights)} --output-dir {quoted(f'{folder}-scores')}"
 
 
 # %% [markdown]

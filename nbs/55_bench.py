@@ -728,10 +728,10 @@ def _scoring_rows(
 
 # %%
 #| export
-def _peak_memory(kind: str) -> int:  # bytes
+def _peak_memory(device: Device) -> int:  # bytes
     "The peak memory of this process, on the GPU or on the host."
-    if kind == "cuda":
-        return torch.cuda.max_memory_allocated()
+    if device.kind == "cuda":
+        return torch.cuda.max_memory_allocated(device.name)
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -750,13 +750,13 @@ def start_run(
     device, first = device_for(config), _FewSteps(config, slice(0, 1))
     parts = first.splits()
     state = beginning(Job(first, parts, device, Folder(Path(config.output_dir))))
-    before = _peak_memory(device.kind)
+    before = _peak_memory(device)
     train_epoch(first, state, parts["train"], device, 0)
     _synchronize(device)
     taken = time.time() - request["start"]
     task = _FewSteps(config, slice(0, 2))
     train_epoch(task, state, parts["train"], device, config.warm_epoch + 1)
-    return {"seconds": taken, "before": before, "peak": _peak_memory(device.kind)}
+    return {"seconds": taken, "before": before, "peak": _peak_memory(device)}
 
 
 OURS = "import json, sys, mshnet.bench as b; print(json.dumps(b.start_run(json.load(sys.stdin))))"

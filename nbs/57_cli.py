@@ -17,6 +17,7 @@ from fastcore.test import expect_fail, test_eq
 import argparse
 import contextlib
 import errno
+import glob
 import os
 import re
 import sys
@@ -548,12 +549,17 @@ def _scored(runs: list[str]) -> list[str]:
     return [run for run in runs if run not in without]
 
 
+def _matches(runs: Sequence[str]) -> list[str]:
+    "The runs, and in place of a pattern those that fit it: not every shell replaces it."
+    return [each for run in runs for each in sorted(glob.glob(run)) or [run]]
+
+
 def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write the comparison if an output is given."
     from mshnet.compare import compare, keep_comparison, output_place
 
     place = output_place(output) if output else None
-    found = compare(_scored(runs), anyway)
+    found = compare(_scored(_matches(runs)), anyway)
     print(found)
     for line in keep_comparison(found, place) if place else ():
         _note(line)
@@ -637,7 +643,8 @@ def main(
             command, written, file = parse(sys.argv[1:] if words is None else words)
             names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
-            weights = str(written.get("weight_path", "")) if command == "test" else ""
+            wanted = read_settings(file) | written if command == "test" else {}
+            weights = newest(str(wanted.get("weight_path", "")), "weight_path")
             trained = _trained_with([command], weights)
             status = _RUN[command](configure(written, file, trained), **own)
             sys.stdout.flush()

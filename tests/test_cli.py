@@ -295,6 +295,10 @@ def test_a_file_overrules_the_settings_of_the_run_that_is_tested(capsys, finishe
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"rule": "reference", "base_size": 64}))
     weights = finished / "run" / "best.pt"
+    whole = call(capsys, f"test --weight-path {weights}")
+    (tmp_path / "all.json").write_text(json.dumps({"weight_path": str(weights)}))
+    assert call(capsys, f"test --config {tmp_path / 'all.json'}") == whole
+    assert call(capsys, f"test --weight-path {finished / 'r?n' / 'best.*'}") == whole
     _, out, _ = call(capsys, f"test --weight-path {weights} --config {file} --base-size 48")
     assert "rule                     reference" in out
     assert "size                     48" in out
@@ -468,6 +472,11 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     whole = Config(preset="steady", scenes=24).model_dump() | {"preset": ""}  # of before
     (tmp_path / "config.json").write_text(json.dumps(whole))
     assert configure({}, str(tmp_path / "config.json")).model_dump() == whole
+    with pytest.warns(UserWarning, match="preset is not used: the run keeps the settings"):
+        resumed = configure({"preset": "paper", "resume": str(tmp_path)})
+    with pytest.warns(UserWarning, match="preset is not used"):
+        repeated = configure({"preset": "paper"}, str(tmp_path / "config.json"))
+    assert resumed.preset == repeated.preset == "" and resumed.optimizer == "adamw"
 
 
 def test_the_environment_sets_nothing(monkeypatch):

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import make_dataset, make_run
 from matplotlib.figure import Figure
 from PIL import Image
@@ -210,20 +212,31 @@ def test_what_is_not_there_is_one_line(run, more, line):
     assert "\n" not in str(error.value)
 
 
-def test_weights_outside_a_run_need_a_folder_of_images(run, tmp_path):
-    "Their data is not known; their picture goes where it is wanted."
+def test_weights_outside_a_run_need_a_folder_of_images(run, tmp_path, monkeypatch):
+    "Their data is not known; their size is, and their picture goes where it is wanted."
     loose = tmp_path / "loose.pt"
-    loose.write_bytes((run / "best.pt").read_bytes())
-    for settings in (None, "half a {"):
-        if settings:
-            (tmp_path / "config.json").write_text(settings)
-        with pytest.raises(UserError, match="name a folder of images"):
-            explore(loose)
+    content = torch.load(run / "best.pt", weights_only=True)
+    best = {"epoch": 1, "name": "iou", "score": 0.1}
+    record = {"config": Config(**SMALL).model_dump(), "best": best, "phase": "full", "epoch": 1}
+    torch.save(content | record, loose)
+    with pytest.raises(UserError, match="name a folder of images"):
+        explore(loose)
     folder = make_dataset(tmp_path / "set", train=2, test=1)
+    sizes = []
+    open_views = exploring.open_views
+    monkeypatch.setattr(
+        exploring, "open_views", lambda *a: sizes.append(a[2].base_size) or open_views(*a)
+    )
     picture = explore(loose, folder, output=tmp_path / "out")
     assert picture.path == tmp_path / "out" / "figures" / "explore.png"
+    monkeypatch.chdir(tmp_path)
+    assert explore("pretrained", folder).path == Path("figures/explore.png")
+    assert sizes == [64, 256]
     with pytest.raises(UserError, match="no such file"):
         explore(tmp_path / "none.pt", folder)
+    (tmp_path / "config.json").write_text("half a {")
+    with pytest.raises(UserError, match="not a readable JSON file"):
+        explore(loose, folder)
 
 
 def begun(folder, epochs=4):

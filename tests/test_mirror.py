@@ -411,9 +411,10 @@ def test_a_disk_that_vanished_is_not_made_anew(run, disk, tmp_path, when, level)
     assert "works again" in disk.said[-1]
 
 
-def test_another_run_is_not_overwritten(run, disk):
-    "Two runs that were both called `mine` on two machines."
-    other = json.dumps(Config(lr=0.1).model_dump())
+@pytest.mark.parametrize("changes", [{"lr": 0.1}, {"dataset_dir": "/data/other.zip"}])
+def test_another_run_is_not_overwritten(run, disk, changes):
+    "Two runs that were both called `mine`: other settings, or other data."
+    other = json.dumps(Config().model_dump() | changes)
     write(disk.target, "config.json", other)
     write(disk.target, "last.pt", "of another run")
     assert "another run" in disk.mirror.flush(60)

@@ -422,6 +422,42 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys):
     assert not (tmp_path / "run" / "scores.json").exists()
 
 
+def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
+    "Not from that of a notebook that has been open for days; those of a place do."
+    training = sys.modules["mshnet.train"]
+    monkeypatch.setattr(training, "session_seconds", lambda: 400_000.0)
+    assert run_it(tiny(tmp_path / "run", max_hours=10)).finished
+    monkeypatch.setattr(training, "session_hours", lambda config: 11.5)
+    with pytest.raises(Stopped, match=r"the session's 11\.5 hours are over"):
+        run_it(tiny(tmp_path / "there", max_hours=10))
+
+
+def test_another_start_is_another_run(tmp_path):
+    "With other weights, or without: else a score would be reported as that of another start."
+    first = run_it(tiny(tmp_path / "first", epochs=1))
+    plain = tiny(tmp_path / "run", epochs=1)
+    began = tiny(tmp_path / "began", epochs=1, weight_path=str(first.folder))
+    for config, start, line in ((plain, str(first.folder), "'' -> "), (began, "", "first' -> ''")):
+        run_it(config)
+        with pytest.raises(UserError, match=f"weight_path .*{line}"):
+            run_it(config.model_copy(update={"weight_path": start}))
+    run_it(tiny(first.folder, epochs=2))
+    longer = {"epochs": 2}
+    with pytest.raises(UserError, match=r"starting weights .*--resume .* takes them"):
+        run_it(began.model_copy(update=longer))
+    longer["resume"] = began.output_dir
+    assert run_it(began.model_copy(update=longer)).finished
+
+
+def test_scores_without_a_checkpoint_are_not_taken_for_those_of_a_new_run(tmp_path):
+    "Weights that were deleted to save room."
+    run = run_it(tiny(tmp_path / "run", epochs=1))
+    for file in run.folder.glob("*.pt"):
+        file.unlink()
+    with pytest.raises(UserError, match="scores of a run without its checkpoint; write another"):
+        run_it(tiny(run.folder, epochs=1))
+
+
 def test_half_a_run_with_scores_has_the_status_of_time_over_too(tmp_path, capsys):
     "Until all epochs are done; then it is 0, also where the finished run is only reported."
     words = ["train", *FLAGS, "--batch-size=4", "--schedule=constant"]

@@ -58,7 +58,7 @@ print(score(found - 0.5, truth, rule="reference"))
 # - **Other lists.** NUAA-SIRST comes with 341 and 86 images, and most papers use 213 and 214. The protocol has a hash of the names and pixels of the list.
 # - **A different size.** Masks resized to 256x256 are different masks; a target of 2 pixels may become 1, or 6.
 # - **nIoU** over images, or over targets. **Fa** per million pixels, or per image.
-# - **The threshold**: at a lower one Pd and Fa both rise. `trade_offs` draws the curve of a run.
+# - **The threshold**: at a lower one Fa rises, and mostly Pd. `trade_offs` draws the curve of a run.
 #
 # ## What a score records
 

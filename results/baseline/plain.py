@@ -264,7 +264,7 @@ def score(model, samples, size, device, deep=True):
 
 def peak_memory(device):
     if device.startswith("cuda"):
-        return torch.cuda.max_memory_allocated()
+        return torch.cuda.max_memory_allocated(device)
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -109,6 +109,7 @@ def test_early_stopping(tmp_path):
                   rescale=0.0, output_dir=str(tmp_path / "run"))  # fmt: skip
     found = train(config)
     assert len(found.history) == 3 and found.finished
+    assert found.ended == "no better score for 2 epochs"
     assert len(train(config).history) == 3 and found.scores
     rare = config.model_copy(update={"eval_every": 3, "output_dir": str(tmp_path / "rare")})
     assert len(train(rare).history) == 6  # not before the next scoring
