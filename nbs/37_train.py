@@ -785,7 +785,8 @@ def _look_back(folder: Folder, config: Settings) -> None:
 
 def _time_left(config: Settings) -> tuple[float, float]:  # seconds; the hours that will be over
     "How long a run that begins now may take: its `max_hours`, or what is left of the session."
-    session = session_hours(config.model_copy(update={"max_hours": 0.0}))
+    usual = session_hours(config.model_copy(update={"max_hours": 0.0}))
+    session = max(usual, config.max_hours)  # who writes more knows of a longer session
     own = (3600 * config.max_hours or math.inf, config.max_hours)
     return min(own, (3600 * session - session_seconds(), session))
 

@@ -428,8 +428,10 @@ def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "session_seconds", lambda: 400_000.0)
     assert run_it(tiny(tmp_path / "run", max_hours=10)).finished
     monkeypatch.setattr(training, "session_hours", lambda config: 11.5)
-    with pytest.raises(Stopped, match=r"the session's 11\.5 hours are over"):
-        run_it(tiny(tmp_path / "there", max_hours=10))
+    for own, over in ((10, r"11\.5"), (23, "23"), (0, r"11\.5")):
+        with pytest.raises(Stopped, match=f"the session's {over} hours are over"):
+            run_it(tiny(tmp_path / str(own), max_hours=own))
+    assert run_it(tiny(tmp_path / "long", max_hours=120)).finished  # a session of 120 hours
 
 
 def test_another_start_is_another_run(tmp_path):
