@@ -32,7 +32,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from mshnet.core import UserError
+from mshnet.core import UserError, read_record
 
 
 # %% [markdown]
@@ -121,6 +121,22 @@ def write_atomic(
 def write_json(path: Path, value: Any) -> None:
     "Write a JSON file in one step, indented for people; ValueError for NaN or infinity."
     write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def claim(
+    folder: Path,
+    name: str,  # of a file in it
+    record: dict[str, Any],
+) -> None:
+    "Record how a data set is made; UserError if the folder holds anything else, or is a file."
+    if folder.is_file():
+        raise UserError(f"{folder}: is a file; name a folder")
+    there = read_record(folder / name)
+    if there != json.loads(json.dumps(record)):
+        if folder.exists() and (there or any(folder.iterdir())):
+            raise UserError(f"{folder}: holds other data; write a new or an empty folder")
+        make_folder(folder)
+        write_json(folder / name, record)
 
 
 def write_table(path: Path, rows: Iterable[Iterable[object]]) -> None:

@@ -381,12 +381,13 @@ def _resume_file(config: Settings) -> Path:
 def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
     "The checkpoint that this run resumes from, if any."
     if not has_checkpoint(folder.path):
+        old = good(_resume_file(config))[1] if config.resume else None
         if folder.file("scores.json").exists():
             raise UserError(
                 f"{folder.path} holds scores of a run without its checkpoint; write another "
                 "--output-dir"
             )
-        return good(_resume_file(config))[1] if config.resume else None
+        return old
     here, before = folder.file("last.pt"), folder.read_json("config.json")
     again = config.resume in ("", before.get("resume"))  # the same command once more
     if again or here.resolve() == _resume_file(config).resolve():

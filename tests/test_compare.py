@@ -27,7 +27,7 @@ from mshnet.compare import (
     wilson,
     worst,
 )
-from mshnet.core import Config, UserError
+from mshnet.core import Config, UserError, quoted
 from mshnet.data import splits
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
@@ -261,7 +261,8 @@ def test_a_scoring_without_records_of_targets_is_shown_and_says_how_to_get_them(
     spaced = copies / "a seed"
     (copies / "seed0").rename(spaced)
     _, text, err = call(capsys, spaced, "--output", copies / "all")
-    assert f'--weight-path "{spaced}/best.pt" --output-dir "{spaced}-scores"' in text
+    paths = [quoted(spaced / "best.pt"), quoted(f"{spaced}-scores")]
+    assert "--weight-path {} --output-dir {}".format(*paths) in text
     assert "no picture of the worst images of a seed: scored before" in err
     spaced.rename(copies / "seed0")
     assert "By area" not in text

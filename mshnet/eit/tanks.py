@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'SCALES', 'Stats', 'SimulatedTanks', 'simulated_tanks', 'read_npz', 'checked_voltages', 'FolderTanks',
-           'resize_images', 'check_order', 'check_orientation', 'check_level', 'open_folder', 'load_tanks',
+           'resize_images', 'check_order', 'check_orientation', 'check_level', 'seed_of', 'open_folder', 'load_tanks',
            'describe_folder', 'Measurements', 'read_measurements']
 
 # %% ../../nbs/eit/02_tanks.ipynb #c-import-hashlib
@@ -304,9 +304,14 @@ def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
             "are the statistics of another set, or the voltages have another unit"
         )
 
-# %% ../../nbs/eit/02_tanks.ipynb #open_folder
+# %% ../../nbs/eit/02_tanks.ipynb #seed_of
 _CHECKED = 32  # samples of a part that are compared with physics
 _OTHERS = {"val": (64, 2**31), "test": (64, 2**31 + 1)}  # simulated tanks, and their seed
+
+
+def seed_of(part: str, seed: int) -> int:
+    "The seed of simulated tanks: of the training tanks the run's, of val and test always the same."
+    return _OTHERS.get(part, (0, seed))[1]
 
 
 def open_folder(
@@ -354,7 +359,10 @@ def load_tanks(
     config: Any,  # an EitConfig
     names: Sequence[str],  # of train, val and test
 ) -> dict[str, SimulatedTanks | FolderTanks]:
-    "The parts of a run's data: from its folder where that has them, else simulated."
+    """The parts of a run's data: from its folder where that has them, else simulated.
+
+    A folder with training tanks must have the other parts too.
+    """
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
         raise UserError(
@@ -365,11 +373,11 @@ def load_tanks(
     found: dict[str, SimulatedTanks | FolderTanks] = {}
     for name in names:
         part = config.data if name == "test" and real else name
-        has_train = config.dataset_dir and (folder / PARTS["train"]).is_dir()
-        if has_train or (name == "test" and real):
+        whole = any((folder / PARTS[each]).is_dir() for each in ("train", part))
+        if (config.dataset_dir and whole) or (name == "test" and real):
             found[name] = open_folder(folder, part, config.size)
             continue
-        count, seed = _OTHERS.get(name, (config.tanks, config.seed))
+        count, seed = _OTHERS.get(name, (config.tanks, 0))[0], seed_of(name, config.seed)
         count = min(count, config.tanks)
         how = {"noise": config.noise, "gains": config.gains, "fine": name in _OTHERS}
         found[name] = simulated_tanks(name, count, seed, config.size, **how)

@@ -19,7 +19,7 @@ from skimage.metrics import structural_similarity
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core import UserError, read_record
+from ..core import UserError
 from mshnet.eit.tank import (
     UNIT,
     VALUES,
@@ -42,9 +42,10 @@ from mshnet.eit.tanks import (
     describe_folder,
     read_npz,
     resize_images,
+    seed_of,
     simulated_tanks,
 )
-from ..files import cannot_be_written, write_arrays, write_json
+from ..files import cannot_be_written, claim, write_arrays
 from ..session import bar
 
 # %% ../../nbs/eit/03_yardsticks.ipynb #Linear
@@ -237,19 +238,16 @@ def write_tanks(
 ) -> int:  # files that were written; others were there
     "Write simulated tanks in the published layout; UserError if the folder holds something else."
     record = {"simulated tanks": {"seed": seed, **how}}
-    there = read_record(folder / "tanks.json")
-    if there != record and folder.exists() and (there or any(folder.iterdir())):
-        raise UserError(f"{folder}: holds other data; write a new or an empty folder")
+    claim(folder, "tanks.json", record)
     with cannot_be_written(folder):
         for part in counts:
             (folder / PARTS[part]).mkdir(parents=True, exist_ok=True)
-    write_json(folder / "tanks.json", record)
     written, blocks = 0, [(p, i) for p, n in counts.items() for i in range(0, n, 32)]
     for part, first in bar(blocks, len(blocks), "write"):
         rows = range(first, min(first + 32, counts[part]))
         files = [folder / PARTS[part] / f"{row:06d}.npz" for row in rows]
         if not all(file.exists() for file in files):
-            number = 3 * seed + ("train", "val", "test").index(part)
+            number = seed_of(part, seed)
             _write_files(files, number, fine=part != "train", first=first, **how)
             written += len(files)
     train = sorted((folder / PARTS["train"]).glob("*.npz"))

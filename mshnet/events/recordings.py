@@ -6,7 +6,8 @@
 __all__ = ['SENSORS', 'Columns', 'Sensor', 'Recording', 'bin_events', 'denoise', 'bin_bytes', 'read_recording', 'Entry',
            'hold_out', 'find_recordings', 'Counting', 'Frames', 'frames_of', 'read_frames']
 
-# %% ../../nbs/events/00_recordings.ipynb #c-import-csv
+# %% ../../nbs/events/00_recordings.ipynb #c-import-contextlib
+import contextlib
 import csv
 import hashlib
 import importlib
@@ -347,8 +348,11 @@ def _find_digits(root: Path, dataset: str) -> dict[str, list[Entry]]:
     files, classes = sorted(root.glob("*.hdf5")), SENSORS[dataset].classes
     if not files:
         return {}
-    with _package("h5py", f"{files[0]}: HDF5").File(files[0], "r") as file:
-        names = {p: [n.decode() for n in file[f"{p}_labels"][()]] for p in ("train", "test")}
+    try:
+        with _package("h5py", f"{files[0]}: HDF5").File(files[0], "r") as file:
+            names = {p: [n.decode() for n in file[f"{p}_labels"][()]] for p in ("train", "test")}
+    except (OSError, KeyError):
+        raise UserError(f"{files[0]}: no file of spoken digits, or a damaged one") from None
     return {
         part: [
             Entry(files[0], classes.index(name.split("-")[-1]), f"{part}/{name}")
@@ -455,6 +459,14 @@ def frames_of(
     return Frames(name, source, counts, rows, list(labels), names, mark)
 
 
+def _stamp(path: Path) -> str:
+    "Size and time of a file; empty if it is not there, which is reported when it is read."
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return f"{found.st_size} {found.st_mtime_ns}"
+    return ""
+
+
 def read_frames(
     name: str,
     entries: Sequence[Entry],
@@ -465,8 +477,7 @@ def read_frames(
     "Frames of recordings on the disk, counted once; UserError for one that cannot be read."
     if not entries:
         raise UserError(f"there are no recordings for {name}; write a data set that has them")
-    stats = [(entry, entry.path.stat()) for entry in entries]
-    mark = _mark(how, *(f"{e.name} {e.label} {s.st_size} {s.st_mtime_ns}" for e, s in stats))
+    mark = _mark(how, *(f"{e.name} {e.label} {_stamp(e.path)}" for e in entries))
     file, note = cache / f"{mark}.frames", cache / f"{mark}.json"
     if not (note.exists() and file.exists()):
         with cannot_be_written(file):
@@ -483,7 +494,7 @@ def read_frames(
     used = [entry for i, entry in enumerate(entries) if str(i) not in errors]
     counts = np.memmap(file, np.uint8, "r", shape=(len(used), how.steps, *how.shape))
     labels, names = [entry.label for entry in used], [entry.name for entry in used]
-    digits = _mark(*(f"{e.name} {s.st_size}" for e, s in stats))
+    digits = _mark(*(f"{e.name} {_stamp(e.path).split(' ')[0]}" for e in entries))
     rows, source = np.arange(len(used)), _source(entries[0].path)
     return Frames(name, source, counts, rows, labels, names, digits, len(errors))
 

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core import UserError
 from .recordings import Entry, Recording, bin_bytes, read_recording
-from ..files import make_folder, write_atomic
+from ..files import claim, make_folder, write_atomic
 
 # %% ../../nbs/events/02_simulator.ipynb #_spline
 SIDE = 34  # pixels of the simulated sensor
@@ -162,8 +161,8 @@ def write_recordings(
     camera: Camera,
 ) -> int:  # files that were written
     "Write simulated recordings as folder/Train/<digit>/<number>.bin."
-    if folder.is_file():
-        raise UserError(f"write={str(folder)!r} is not possible: it is a file; name a folder")
+    record = {"camera": camera._asdict(), "seeds": {part: seed for part, _, seed in counts}}
+    claim(folder, "recordings.json", {"simulated recordings": record})
     written = 0
     for part, count, seed in counts:
         for i, recording in enumerate(simulate(count, seed, camera)):

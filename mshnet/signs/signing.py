@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..core import UserError, as_user_error, counted, read_text, resolve
 from ..device import Device, OneProcess
+from ..files import claim
 from mshnet.signs.clips import (
     Clip,
     Clips,
@@ -292,7 +293,10 @@ def _protocol(task: "Signs", data: Any, scores: Any) -> dict[str, Any]:
         "vocabulary_hash": task.vocabulary.digest[:12],
     }
     outside = sum(task.vocabulary.outside(data.sentences).values())
-    return Task.protocol(task, data, scores) | counts | {"outside_vocabulary": outside} | read
+    counts |= {"samples": len(scores.pairs), "outside_vocabulary": outside}
+    if len(scores.pairs) < len(data):
+        counts["skipped"] = len(data) - len(scores.pairs)
+    return Task.protocol(task, data, scores) | counts | read
 
 
 def _about(task: "Signs", parts: dict[str, Any], device: Device) -> dict[str, str]:
@@ -346,12 +350,21 @@ def _describe_data(task: "Signs") -> tuple[str, bool]:
 def _write_data(task: "Signs", folder: Path) -> str:
     "Write simulated videos in CE-CSL's layout, of real sentences where dataset_dir has labels."
     c, written = task.config, 0
-    for name, share in (("train", 1), ("val", 5), ("test", 5)):
-        sentences: Any = max(c.sentences // share, 4)
-        if c.dataset_dir:
-            found = real_sentences(Path(c.dataset_dir).expanduser(), name, c.signs)
-            sentences = found[:sentences]
-        part = simulated_clips(name, sentences, c.signs, c.seed, video=True)
+    shares = {"train": 1, "val": 5, "test": 5}
+    parts: dict[str, Any] = {name: max(c.sentences // n, 4) for name, n in shares.items()}
+    words: tuple[str, ...] = ()  # of all parts: a gloss has one movement
+    if c.dataset_dir:
+        labels = Path(c.dataset_dir).expanduser()
+        parts = {name: real_sentences(labels, name, c.signs)[:n] for name, n in parts.items()}
+        words = Vocabulary.of([glosses for found in parts.values() for glosses in found]).words
+    if empty := [name for name, found in parts.items() if not found]:
+        raise UserError(
+            f"signs={c.signs}: no sentence of {empty[0]} has these alone; write more --signs"
+        )
+    record = {name: getattr(c, name) for name in ("dataset_dir", "sentences", "signs", "seed")}
+    claim(folder, "clips.json", {"simulated clips": record})
+    for name, sentences in parts.items():
+        part = simulated_clips(name, sentences, c.signs, c.seed, video=True, words=words)
         written += write_clips(folder, part)
     return f"{folder}: {written} files written"
 

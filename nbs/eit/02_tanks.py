@@ -392,6 +392,11 @@ _CHECKED = 32  # samples of a part that are compared with physics
 _OTHERS = {"val": (64, 2**31), "test": (64, 2**31 + 1)}  # simulated tanks, and their seed
 
 
+def seed_of(part: str, seed: int) -> int:
+    "The seed of simulated tanks: of the training tanks the run's, of val and test always the same."
+    return _OTHERS.get(part, (0, seed))[1]
+
+
 def open_folder(
     folder: Path,
     part: str,  # a key of PARTS
@@ -437,7 +442,10 @@ def load_tanks(
     config: Any,  # an EitConfig
     names: Sequence[str],  # of train, val and test
 ) -> dict[str, SimulatedTanks | FolderTanks]:
-    "The parts of a run's data: from its folder where that has them, else simulated."
+    """The parts of a run's data: from its folder where that has them, else simulated.
+
+    A folder with training tanks must have the other parts too.
+    """
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
         raise UserError(
@@ -448,11 +456,11 @@ def load_tanks(
     found: dict[str, SimulatedTanks | FolderTanks] = {}
     for name in names:
         part = config.data if name == "test" and real else name
-        has_train = config.dataset_dir and (folder / PARTS["train"]).is_dir()
-        if has_train or (name == "test" and real):
+        whole = any((folder / PARTS[each]).is_dir() for each in ("train", part))
+        if (config.dataset_dir and whole) or (name == "test" and real):
             found[name] = open_folder(folder, part, config.size)
             continue
-        count, seed = _OTHERS.get(name, (config.tanks, config.seed))
+        count, seed = _OTHERS.get(name, (config.tanks, 0))[0], seed_of(name, config.seed)
         count = min(count, config.tanks)
         how = {"noise": config.noise, "gains": config.gains, "fine": name in _OTHERS}
         found[name] = simulated_tanks(name, count, seed, config.size, **how)

@@ -16,6 +16,7 @@ from mshnet.core import configure
 
 # %%
 #| export
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -425,7 +426,10 @@ def predict_tanks(
         data = _Alone(part.voltages, part.names, task.config.size)
         drawn = torch.cat([x for x, _ in predictions(one, model, data, on, "full")])
         for name, pictures in zip(part.names, drawn, strict=False):  # without filler
-            name = name if name not in found else f"{file.parent.name}_{name}"
+            if name in found:
+                name = f"{file.parent.name}_{name}"
+            taken = (f"{name}-{number}" for number in itertools.count(2))
+            name = next(taken) if name in found else name
             found[name] = pictures
             resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")
     _write_tables(folder, found)

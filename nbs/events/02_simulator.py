@@ -25,9 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mshnet.core import UserError
 from mshnet.events.recordings import Entry, Recording, bin_bytes, read_recording
-from mshnet.files import make_folder, write_atomic
+from mshnet.files import claim, make_folder, write_atomic
 
 # %% [markdown]
 # N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick turns of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor.
@@ -220,7 +219,7 @@ added
 # %% [markdown]
 # ## Files
 #
-# `mshnet data --task events --write DIR` writes simulated recordings in the layout of N-MNIST. What reads the real ones reads them too. A file that is already there stays.
+# `mshnet data --task events --write DIR` writes simulated recordings in the layout of N-MNIST. What reads the real ones reads them too. A file that is already there stays; a folder with anything else is refused.
 
 # %%
 #| export
@@ -230,8 +229,8 @@ def write_recordings(
     camera: Camera,
 ) -> int:  # files that were written
     "Write simulated recordings as folder/Train/<digit>/<number>.bin."
-    if folder.is_file():
-        raise UserError(f"write={str(folder)!r} is not possible: it is a file; name a folder")
+    record = {"camera": camera._asdict(), "seeds": {part: seed for part, _, seed in counts}}
+    claim(folder, "recordings.json", {"simulated recordings": record})
     written = 0
     for part, count, seed in counts:
         for i, recording in enumerate(simulate(count, seed, camera)):

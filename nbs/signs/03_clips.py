@@ -363,6 +363,7 @@ def simulated_clips(
     signs: int,  # glosses of the language, if a number is given
     seed: int,
     video: bool,  # pictures, not tracks
+    words: Sequence[str] = (),  # glosses of all parts; empty: those of these sentences
 ) -> Clips:
     "Simulate a part of a data set, in memory."
     rng = np.random.default_rng([seed, list(PARTS).index(name)])
@@ -370,7 +371,7 @@ def simulated_clips(
         words = [f"SIGN-{chr(65 + i // 26)}{chr(65 + i % 26)}" for i in range(signs)]
         sentences = [rng.choice(words, rng.integers(2, 6)).tolist() for _ in range(sentences)]
     else:
-        words = list(Vocabulary.of(sentences).words)
+        words = words or Vocabulary.of(sentences).words
     alphabet, clips = _alphabet(len(words)), []
     numbers = {word: i for i, word in enumerate(words)}
     for i, glosses in enumerate(sentences):

@@ -169,25 +169,36 @@ def read_files(
         values = log_probs[0, : int(out_lengths(batch.frames)[0])].numpy()
         numbers = task.read(values)
         found[name] = task.vocabulary.decode(numbers)
-        steps = place_glosses(values, numbers)
+        steps, frames = place_glosses(values, numbers), data.read(int(batch.row[0]))
+        at = first_frames(len(values), len(frames), task.config.max_frames)
         for word, step, number in zip(found[name], steps, numbers, strict=True):
-            rows.append([name, word, str(FRAMES * step), f"{np.exp(values[step, number]):.4f}"])
-        _write_probabilities(folder / f"{name}.csv", values, numbers, task)
+            rows.append([name, word, str(at[step]), f"{np.exp(values[step, number]):.4f}"])
+        _write_probabilities(folder / f"{name}.csv", at, values, numbers, task)
         figure = Figure(figsize=(8, 3), layout="constrained")
-        draw_clip(figure, data.read(int(batch.row[0])), values, numbers, task, name)
+        draw_clip(figure, frames, values, numbers, task, name)
         resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
     write_table(folder / "signs.csv", rows)
     return SignSummary(folder, dict(sorted(found.items())), skipped + len(data) - len(found))
 
 
+def first_frames(
+    steps: int,
+    frames: int,  # of the clip
+    most: int,  # frames that the network reads; of a longer clip it gets as many, evenly
+) -> np.ndarray:  # [steps] int
+    "The frame of the clip at which each step begins."
+    stretch = max((frames - 1) / max(min(frames, most) - 1, 1), 1)
+    return (FRAMES * stretch * np.arange(steps)).round().astype(int)
+
+
 def _write_probabilities(
-    path: Path, log_probs: np.ndarray, numbers: list[int], task: Signs
+    path: Path, at: np.ndarray, log_probs: np.ndarray, numbers: list[int], task: Signs
 ) -> None:
     "Write the probability of the blank and of each gloss that was read, for every step."
     shown = [0, *dict.fromkeys(numbers)]
     head = ["frame", "blank", *task.vocabulary.decode(shown[1:])]
     values = np.exp(log_probs[:, shown])
-    rows = ([FRAMES * t, *(f"{p:.4f}" for p in row)] for t, row in enumerate(values))
+    rows = ([frame, *(f"{p:.4f}" for p in row)] for frame, row in zip(at, values, strict=True))
     write_table(path, [head, *rows])
 
 
@@ -208,7 +219,8 @@ def draw_clip(
 ) -> None:
     "Draw the probabilities of a clip over its hands or its pictures."
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    count, at = len(frames), FRAMES * np.arange(len(log_probs)) + FRAMES / 2
+    count = len(frames)
+    at = first_frames(len(log_probs), count, task.config.max_frames) + FRAMES / 2
     colors = itertools.cycle(resolve("mshnet.show:COLORS"))
     for number, color in zip(dict.fromkeys(numbers), colors, strict=False):
         probs = np.exp(log_probs[:, number])
@@ -303,7 +315,8 @@ def draw_run(
     task, model = _open_weights(weights)
     data = load_clips(config, ["test"])["test"]
     task.take_words(model, data)
-    order = sorted(range(len(data)), key=lambda i: corpus_errors([pairs[data.names[i]]]).wer)
+    scored = [i for i in range(len(data)) if data.names[i] in pairs]  # the others were unreadable
+    order = sorted(scored, key=lambda i: corpus_errors([pairs[data.names[i]]]).wer)
     rows = [order[i] for i in np.linspace(0, len(order) - 1, min(most, len(order))).astype(int)]
     sheet = Figure(figsize=(9, 2.6 * len(rows)), layout="constrained")
     for row, part in zip(rows, sheet.subfigures(len(rows), 1, squeeze=False)[:, 0], strict=True):

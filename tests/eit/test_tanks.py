@@ -16,6 +16,7 @@ from mshnet.eit.tanks import (
     load_tanks,
     open_folder,
     read_measurements,
+    seed_of,
     simulated_tanks,
 )
 from mshnet.eit.yardsticks import write_tanks
@@ -132,8 +133,12 @@ def test_the_command_writes_and_reports(tmp_path, capsys, monkeypatch):
 
 def test_turned_pairs_fit_each_other(written):
     "Voltages and picture turn together, from files and from drawn things."
-    files, drawn = open_folder(written, "test", 64), simulated_tanks("test", 4, 2, 64, fine=True)
-    assert torch.equal(files.voltages, drawn.voltages)  # seed 0, part test: seed 2
+    files = open_folder(written, "test", 64)
+    drawn = simulated_tanks("test", 4, seed_of("test", 0), 64, fine=True)
+    assert torch.equal(files.voltages, drawn.voltages)
+    assert (
+        len({seed_of(part, seed) for part in ("train", "val", "test") for seed in range(9)}) == 11
+    )
     for way in (3, 8, 21):
         (v1, x1), (v2, x2) = files.pair(1, way), drawn.pair(1, way)
         assert torch.equal(v1, v2) and float((x1 - x2).abs().mean()) < 0.01

@@ -68,6 +68,9 @@ def test_written_recordings_are_read_like_real_ones(tmp_path):
         have = read_recording(entry.path, (2, 34, 34))
         assert (int(entry.path.stem) - 1) % 10 == entry.label
         assert np.array_equal(have.t, want.t) and np.array_equal(have.p, want.p)
+    for other in ([("Train", 20, 1)], PERFECT), (counts, PERFECT._replace(noise=9)):
+        with pytest.raises(UserError, match="holds other data"):
+            write_recordings(tmp_path / "set", *other)
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="it is a file; name a folder"):
+    with pytest.raises(UserError, match="is a file; name a folder"):
         write_recordings(tmp_path / "file", counts, PERFECT)

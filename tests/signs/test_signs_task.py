@@ -11,9 +11,9 @@ from conftest import SHARED
 
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.run import load
+from mshnet.run import Folder, load
 from mshnet.signs.clips import simulated_clips, write_clips
-from mshnet.signs.reading import place_glosses, read_files
+from mshnet.signs.reading import first_frames, place_glosses, read_files
 from mshnet.signs.signing import Signs
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import trained_task
@@ -204,6 +204,17 @@ def test_a_damaged_picture_in_training(videos, tmp_path):
     assert (batch.row >= 0).all() and len(set(batch.row.tolist())) == 11
     with pytest.warns(UserWarning, match="left out"):
         assert (task.batch(parts["test"], [0, 1, 2, 3], None).row < 0).sum() == 1
+    words = ["train", "--task", "signs", "--preset", "quick", "--dataset-dir", str(folder)]
+    words += ["--epochs", "1", "--on-bad-image", "skip", "--output-dir", str(tmp_path / "run")]
+    assert main([*words, "--device", "cpu"]) == 0  # with its pictures
+    protocol = Folder(tmp_path / "run").read_json("scores.json")["protocol"]
+    assert (protocol["samples"], protocol["skipped"]) == (3, 1)
+
+
+def test_steps_of_a_long_clip_have_its_own_frames():
+    "Of 600 frames 300 are read: a step begins every eighth frame."
+    assert first_frames(3, 600, 300).tolist() == [0, 8, 16]
+    assert first_frames(3, 300, 300).tolist() == [0, 4, 8]
 
 
 def test_crop_and_flip(videos):
@@ -250,6 +261,19 @@ def test_data_is_described_and_written(tmp_path, capsys):
     capsys.readouterr()
     assert main(["data", "--task", "signs", str(folder)]) == 0
     assert "train: 8 clips of made" in capsys.readouterr().out
+    assert main([*words, "--write", str(folder)]) == 0  # the same again
+    assert main([*words, "--seed", "1", "--write", str(folder)]) == 2
+    assert "holds other data" in capsys.readouterr().err
+
+
+def test_a_gloss_has_one_movement_in_all_parts():
+    "Whichever of the glosses a part has."
+    few, words = [("B", "C")], ("A", "B", "C")
+    tracks = [
+        simulated_clips("test", few, 0, 0, video=False, words=words[k:]).read(0) for k in (0, 1)
+    ]
+    assert not np.allclose(*tracks)  # B is the second gloss, or the first one
+    assert np.allclose(tracks[1], simulated_clips("test", few, 0, 0, video=False).read(0))
 
 
 def test_a_bad_video_is_one_line_of_predict(run, tmp_path):
