@@ -152,7 +152,7 @@ def read_files(
     write_table(folder / "signs.csv", rows)
     return SignSummary(folder, dict(sorted(found.items())), skipped + len(data) - len(found))
 
-
+# %% ../../nbs/signs/06_reading.ipynb #first_frames
 def first_frames(
     steps: int,
     frames: int,  # of the clip
@@ -162,7 +162,7 @@ def first_frames(
     stretch = max((frames - 1) / max(min(frames, most) - 1, 1), 1)
     return (FRAMES * stretch * np.arange(steps)).round().astype(int)
 
-
+# %% ../../nbs/signs/06_reading.ipynb #_write_probabilities
 def _write_probabilities(
     path: Path, at: np.ndarray, log_probs: np.ndarray, numbers: list[int], task: Signs
 ) -> None:

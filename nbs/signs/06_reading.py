@@ -181,6 +181,11 @@ def read_files(
     return SignSummary(folder, dict(sorted(found.items())), skipped + len(data) - len(found))
 
 
+# %% [markdown]
+# A step reads four frames. The network reads at most `max_frames` frames of a clip, evenly spaced, so a step of a longer clip stands for more of them.
+
+# %%
+#| export
 def first_frames(
     steps: int,
     frames: int,  # of the clip
@@ -191,6 +196,12 @@ def first_frames(
     return (FRAMES * stretch * np.arange(steps)).round().astype(int)
 
 
+# %%
+first_frames(5, frames=600, most=300)
+
+
+# %%
+#| export
 def _write_probabilities(
     path: Path, at: np.ndarray, log_probs: np.ndarray, numbers: list[int], task: Signs
 ) -> None:
