@@ -78,7 +78,7 @@
 # | recipe, data | epochs | seeds | mean IoU | least | most | Pd | Fa | dead |
 # |---|---|---|---|---|---|---|---|---|
 # | `steady` (default), NUAA-SIRST | 200 | 0, 1, 2 | 0.729 | 0.711 | 0.740 | 0.940 | 15.4 | 0 of 3 |
-# | `steady`, NUDT-SIRST | 200 | 0, 1 | 0.821 | 0.817 | 0.826 | 0.968 | 10.1 | 0 of 2 |
+# | `steady`, NUDT-SIRST | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0 of 3 |
 # | `paper`, NUAA-SIRST | 30 | 0, 1, 2 | 0.317 | 0.001 | 0.521 | 0.570 | 330588.9 | 1 of 3 |
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.835 | 0.825 | 0.844 | 0.983 | 5.1 | 0 of 5 |
 #
