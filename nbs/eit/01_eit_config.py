@@ -187,7 +187,8 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
         lines = super().unused(written)
-        simulated = [n for n in ("tanks", "noise", "gains") if n in written and self.dataset_dir]
+        drawn = self.dataset_dir and self.data == "simulated"  # real tanks are for the test alone
+        simulated = [n for n in ("tanks", "noise", "gains") if n in written and drawn]
         lines += [f"{name} is not used with a dataset_dir" for name in simulated]
         if self.method == "regression":
             names = [n for n in ("sampling_steps", "samples", "loss") if n in written]

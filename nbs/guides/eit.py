@@ -101,7 +101,7 @@
 #
 # ## What is a good score?
 #
-# The classical methods are hard to beat, so every scoring shows them beside the network. On 47 real tanks, at 32x32 (the size of the small preset), correlation with the truth (CC) and root mean square error (RMSE):
+# The classical methods are hard to beat, so a scoring of at most 100 tanks shows them beside the network. On 47 real tanks, at 32x32 (the size of the small preset), correlation with the truth (CC) and root mean square error (RMSE):
 #
 # | method | UEF CC | UEF RMSE | KTC CC | KTC RMSE |
 # |---|---|---|---|---|

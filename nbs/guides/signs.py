@@ -40,7 +40,7 @@
 # |---|---|---|
 # | `frames, and its ... glosses need ...` | the network has one step for four frames, and a label needs a step for each gloss | the video is cut too short, or has the label of another one |
 # | `no video (... is missing or empty)` | a label without its file | complete the data, or `--on-bad-image skip`: all of them are counted and left out |
-# | `an empty gloss` | two slashes in a row, or a label of notes alone | repair the label |
+# | `an empty gloss` | a label of slashes or notes alone | repair the label |
 # | `a vocabulary of another set` | weights and data have no gloss in common | take the weights of this data set |
 #
 # The vocabulary is made from the training part. Notes in brackets and numbers of variants are dropped, as published; CE-CSL then has 3,515 glosses. The blank of CTC has number 0. (In the port the blank had the number of the last gloss, which could never be read.)
@@ -73,7 +73,7 @@
 #
 # ## Memory and speed
 #
-# The guide's table by the memory of the card is three presets. Each computes its batch clip by clip and adds up the gradients, so a smaller card is slower, not different:
+# The guide's table by the memory of the card is three presets. Each computes its batch clip by clip and adds up the gradients, so that a clip and not a batch must fit. The smaller presets also read fewer frames of a clip and have a smaller batch and rate:
 #
 # | memory | batch of the guide | preset |
 # |---|---|---|

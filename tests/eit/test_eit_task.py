@@ -298,3 +298,10 @@ def test_predict_takes_the_pretrained_weights(files, tmp_path, monkeypatch, caps
     assert main(["predict", "--task", "eit", "--device", "cpu", str(files / "one.npz")]) == 0
     assert "results  predictions/pretrained-eit" in capsys.readouterr().out
     assert np.load("predictions/pretrained-eit/tanks.npz")["mean"].shape == (1, 32, 32)
+
+
+def test_settings_of_the_simulation_are_used_beside_real_tanks():
+    "Real tanks are for the test alone; a folder of tanks has its own."
+    written = {"tanks": 64}
+    assert EitConfig(dataset_dir="tanks", data="uef2017").unused(written) == []
+    assert "tanks is not used" in EitConfig(dataset_dir="tanks").unused(written)[0]
