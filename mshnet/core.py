@@ -6,9 +6,9 @@
 __all__ = ['FIRST_DEFAULTS', 'PRESETS', 'TASKS', 'RETIRED', 'ALIASES', 'SWITCHES', 'OF_ITS_MACHINE', 'STOPPED', 'TrainingFields',
            'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'Settings', 'DataFields', 'AugmentFields',
            'NetworkFields', 'Config', 'resolve', 'settings_class', 'task_of', 'configure', 'read_settings',
-           'settings_of', 'newest', 'of_earlier_release', 'settings_from', 'from_notebook', 'run_name', 'UserError',
-           'as_user_error', 'expects', 'unknown', 'did_you_mean', 'one_line', 'shown', 'first_line', 'quoted',
-           'counted', 'read_text', 'read_json', 'read_record']
+           'settings_of', 'newest', 'is_record', 'of_earlier_release', 'settings_from', 'from_notebook', 'run_name',
+           'UserError', 'as_user_error', 'expects', 'unknown', 'did_you_mean', 'one_line', 'shown', 'first_line',
+           'quoted', 'counted', 'read_text', 'read_json', 'read_record']
 
 # %% ../nbs/10_core.ipynb #c-import-codecs
 import codecs
@@ -534,13 +534,15 @@ def configure(
     settings without effect. Raises UserError for a mistake, or a file that cannot be read.
     """
     flags, read = _translate(written), read_settings(file)
-    of_a_run = {"seed", "choose", "lr"} <= read.keys()  # its config.json
+    repeated = is_record(read)
     if any(isinstance(value, dict) for value in read.values()):  # sections: only a task knows them
         read = settings_class(task_of({**read, **flags}, {})).from_file(read)
-    by_hand = {**_translate(read), **flags}
+    read = _translate(read)
+    by_hand = {**read, **flags}
     of_run = trained or settings_of(_resumed(by_hand))
-    if flags.get("preset") and (of_run or of_a_run):
-        by_hand = {**_translate(read), **{k: v for k, v in flags.items() if k != "preset"}}
+    if flags.get("preset") and (of_run or repeated):
+        del flags["preset"]
+        by_hand = {**read, **flags}
         what = "these weights keep" if trained else "the run keeps"
         text = f"preset is not used: {what} the settings of their training; write those that shall "
         warnings.warn(f"{text}be others, such as batch_size", stacklevel=2)
@@ -552,7 +554,7 @@ def configure(
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     config = kind(**values)
-    for text in config.unused(flags if of_a_run else by_hand):
+    for text in config.unused(flags if repeated else by_hand):
         warnings.warn(text, stacklevel=2)
     return config
 
@@ -653,6 +655,11 @@ def newest(
 
 
 _FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
+
+
+def is_record(values: Mapping[str, Any]) -> bool:
+    "Whether a run of any task recorded these settings: not a user's few, not another program's."
+    return values.keys() >= {"seed", "choose", "lr"}
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:

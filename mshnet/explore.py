@@ -65,7 +65,7 @@ from mshnet.show import (
     shortened,
 )
 from .train import judge_split
-from .weights import reinstall, settings_of_weights, weights_file
+from .weights import folder_beside, settings_of_weights, weights_file
 
 # %% ../nbs/51_explore.ipynb #View
 @dataclass(frozen=True)
@@ -341,8 +341,7 @@ def explore(
         hands.choose(spot=spot)
         return hands.box
     still = explored(views.view(lines[place][1]), threshold, spot, config.rule)
-    beside = Path() if reinstall(file) else run  # not into the installed library
-    folder = Path(output).expanduser() if output else beside
+    folder = Path(output).expanduser() if output else folder_beside(file)
     return save_picture(still, folder / "figures" / "explore.png")
 
 # %% ../nbs/51_explore.ipynb #how_far

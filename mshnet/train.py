@@ -97,6 +97,12 @@ def _early(config: Settings) -> str:
     return f"no better score for {counted(config.patience, 'epoch')}"
 
 
+def _why_done(folder: Folder, config: Settings) -> str:
+    "Why a run has no more epochs to train, by its log."
+    done = max((entry["epoch"] + 1 for entry in folder.history()), default=config.epochs)
+    return _early(config) if done < config.epochs else ALL_DONE
+
+
 @dataclass(frozen=True)
 class Run:
     "A run: its folder, and what is in it. It can be given wherever a run folder can."
@@ -214,9 +220,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
         with _failure_recorded(job):
             _announce(job, state)
             stopped = fit(job, state)
-            early = state.epoch < config.epochs - 1
-            reason = stopped.reason if stopped else _early(config) if early else ALL_DONE
-            if early and not stopped:
+            reason = stopped.reason if stopped else once(lambda: _why_done(folder, config))
+            if not stopped and reason != ALL_DONE:
                 print(f"end     {reason}")
             if once(folder.file("best.pt").exists):
                 finish(job)

@@ -641,13 +641,15 @@ def configure(
     settings without effect. Raises UserError for a mistake, or a file that cannot be read.
     """
     flags, read = _translate(written), read_settings(file)
-    of_a_run = {"seed", "choose", "lr"} <= read.keys()  # its config.json
+    repeated = is_record(read)
     if any(isinstance(value, dict) for value in read.values()):  # sections: only a task knows them
         read = settings_class(task_of({**read, **flags}, {})).from_file(read)
-    by_hand = {**_translate(read), **flags}
+    read = _translate(read)
+    by_hand = {**read, **flags}
     of_run = trained or settings_of(_resumed(by_hand))
-    if flags.get("preset") and (of_run or of_a_run):
-        by_hand = {**_translate(read), **{k: v for k, v in flags.items() if k != "preset"}}
+    if flags.get("preset") and (of_run or repeated):
+        del flags["preset"]
+        by_hand = {**read, **flags}
         what = "these weights keep" if trained else "the run keeps"
         text = f"preset is not used: {what} the settings of their training; write those that shall "
         warnings.warn(f"{text}be others, such as batch_size", stacklevel=2)
@@ -659,7 +661,7 @@ def configure(
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     config = kind(**values)
-    for text in config.unused(flags if of_a_run else by_hand):
+    for text in config.unused(flags if repeated else by_hand):
         warnings.warn(text, stacklevel=2)
     return config
 
@@ -770,6 +772,11 @@ def newest(
 
 
 _FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
+
+
+def is_record(values: Mapping[str, Any]) -> bool:
+    "Whether a run of any task recorded these settings: not a user's few, not another program's."
+    return values.keys() >= {"seed", "choose", "lr"}
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:

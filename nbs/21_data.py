@@ -111,10 +111,11 @@ def read_mask(
     "Read a mask as 0 and 1, resized to `size` by nearest pixel; a grey one is 1 above 127."
     done = set()
     with opened(path) as file:
-        grey = file.convert("L")
-        if file.mode.startswith(DEEP):  # which convert clips at 255
+        if file.mode.startswith(DEEP):  # which convert would clip at 255
             deep = np.array(file, np.float64)
             grey = Image.fromarray(np.uint8(255 * deep.clip(0) / max(deep.max(), 1e-9)))
+        else:
+            grey = file.convert("L")
     if grey.size != size[::-1]:
         done.add("mask of another size than its image, resized as labels")
         grey = grey.resize(size[::-1], Image.Resampling.NEAREST)

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import OF_ITS_MACHINE, UserError, of_earlier_release, settings_of
+from mshnet.core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of
 
 
 # %% [markdown]
@@ -190,6 +190,11 @@ def weights_file(
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"
     return best if os.path.isfile(best) else path
+
+
+def folder_beside(weights: Path) -> Path:
+    "The folder for what is made of weights; of those of the library, the current one."
+    return Path() if reinstall(weights) else weights.parent
 
 
 def reinstall(path: str | Path) -> str:
@@ -384,13 +389,10 @@ def settings_of_weights(
     if weights == PRETRAINED:  # not a folder of this name
         return {}
     found, file = settings_of(weights), weights_file(weights)
-    of_run = found.keys() >= {
-        "seed",
-        "choose",
-        "lr",
-    }  # else it is the config.json of another program
-    if of_run or not os.path.isfile(file):
-        return found if of_run else {}
+    if is_record(found):  # else config.json is of another program
+        return found
+    if not os.path.isfile(file):
+        return {}
     with contextlib.suppress(ValueError):  # its next reader says what is wrong
         content = read_file(file)
         record = content.get("config") if isinstance(content, dict) else None

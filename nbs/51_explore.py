@@ -76,7 +76,7 @@ from mshnet.show import (
     shortened,
 )
 from mshnet.train import judge_split
-from mshnet.weights import reinstall, settings_of_weights, weights_file
+from mshnet.weights import folder_beside, settings_of_weights, weights_file
 
 # %% [markdown]
 # The pictures of `show` have a fixed selection. To find the reason for a score, we choose ourselves: this image, that target, a lower threshold. `explore` is a widget for that. `watch` is a widget for a run that is still training. Both return a still picture where nobody can move a slider. For this page a tiny run will do:
@@ -435,8 +435,7 @@ def explore(
         hands.choose(spot=spot)
         return hands.box
     still = explored(views.view(lines[place][1]), threshold, spot, config.rule)
-    beside = Path() if reinstall(file) else run  # not into the installed library
-    folder = Path(output).expanduser() if output else beside
+    folder = Path(output).expanduser() if output else folder_beside(file)
     return save_picture(still, folder / "figures" / "explore.png")
 
 

@@ -52,7 +52,7 @@ from mshnet.run import Folder
 from mshnet.scenes import scene
 from mshnet.session import working
 from mshnet.task import Origin, Program, Trained, make_task, trained_model
-from mshnet.weights import checksum, reinstall, weights_file
+from mshnet.weights import checksum, folder_beside, weights_file
 
 
 # %% [markdown]
@@ -543,8 +543,7 @@ def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
         hint = did_you_mean(format, list(FORMATS))
         raise UserError(f"format={format!r} is not possible: write {', '.join(FORMATS)}{hint}")
     suffix = FORMATS[format]
-    beside = Path() if reinstall(source) else source.parent  # not into the installed library
-    path = Path(output).expanduser() if output else beside / f"{source.stem}{suffix}"
+    path = Path(output).expanduser() if output else folder_beside(source) / f"{source.stem}{suffix}"
     if path.suffix != suffix:
         raise UserError(f"output={str(output)!r}: a file of format {format} ends in {suffix}")
     if not path.parent.is_dir():

@@ -360,10 +360,10 @@ def predict_tanks(
         data = _Alone(part.voltages, part.names, task.config.size)
         drawn = torch.cat([x for x, _ in predictions(one, model, data, on, "full")])
         for name, pictures in zip(part.names, drawn, strict=False):  # without filler
-            if name in found:
-                name = f"{file.parent.name}_{name}"
-            taken = (f"{name}-{number}" for number in itertools.count(2))
-            name = next(taken) if name in found else name
+            longer = f"{file.parent.name}_{name}"
+            numbered = (f"{longer}-{number}" for number in itertools.count(2))
+            tries = itertools.chain([name, longer], numbered)
+            name = next(each for each in tries if each not in found)
             found[name] = pictures
             resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")
     _write_tables(folder, found)

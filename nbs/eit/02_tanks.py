@@ -456,11 +456,11 @@ def load_tanks(
     found: dict[str, SimulatedTanks | FolderTanks] = {}
     for name in names:
         part = config.data if name == "test" and real else name
-        whole = any((folder / PARTS[each]).is_dir() for each in ("train", part))
-        if (config.dataset_dir and whole) or (name == "test" and real):
+        there = any((folder / PARTS[each]).is_dir() for each in ("train", part))
+        if (config.dataset_dir and there) or (name == "test" and real):
             found[name] = open_folder(folder, part, config.size)
             continue
-        count, seed = _OTHERS.get(name, (config.tanks, 0))[0], seed_of(name, config.seed)
+        count, seed = _OTHERS.get(name, (config.tanks, config.seed))
         count = min(count, config.tanks)
         how = {"noise": config.noise, "gains": config.gains, "fine": name in _OTHERS}
         found[name] = simulated_tanks(name, count, seed, config.size, **how)

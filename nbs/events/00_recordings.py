@@ -15,7 +15,6 @@ from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
-import contextlib
 import csv
 import hashlib
 import importlib
@@ -29,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mshnet.core import UserError, counted, first_line, read_record, read_text
-from mshnet.files import cannot_be_written, replacing, write_json
+from mshnet.files import cannot_be_written, replacing, stamp, write_json
 
 
 # %% [markdown]
@@ -613,14 +612,6 @@ def frames_of(
     return Frames(name, source, counts, rows, list(labels), names, mark)
 
 
-def _stamp(path: Path) -> str:
-    "Size and time of a file; empty if it is not there, which is reported when it is read."
-    with contextlib.suppress(OSError):
-        found = path.stat()
-        return f"{found.st_size} {found.st_mtime_ns}"
-    return ""
-
-
 def read_frames(
     name: str,
     entries: Sequence[Entry],
@@ -631,7 +622,9 @@ def read_frames(
     "Frames of recordings on the disk, counted once; UserError for one that cannot be read."
     if not entries:
         raise UserError(f"there are no recordings for {name}; write a data set that has them")
-    mark = _mark(how, *(f"{e.name} {e.label} {_stamp(e.path)}" for e in entries))
+    gone = ("", "", "")  # a file that is not there is reported when it is read
+    stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
+    mark = _mark(how, *(f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps))
     file, note = cache / f"{mark}.frames", cache / f"{mark}.json"
     if not (note.exists() and file.exists()):
         with cannot_be_written(file):
@@ -648,7 +641,7 @@ def read_frames(
     used = [entry for i, entry in enumerate(entries) if str(i) not in errors]
     counts = np.memmap(file, np.uint8, "r", shape=(len(used), how.steps, *how.shape))
     labels, names = [entry.label for entry in used], [entry.name for entry in used]
-    digits = _mark(*(f"{e.name} {_stamp(e.path).split(' ')[0]}" for e in entries))
+    digits = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps))
     rows, source = np.arange(len(used)), _source(entries[0].path)
     return Frames(name, source, counts, rows, labels, names, digits, len(errors))
 
