@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -207,6 +208,18 @@ def test_predict_draws_as_many_pictures_as_asked(run, files, tmp_path, capsys):
     capsys.readouterr()
     assert main([*words, "--threshold", "0.5", str(files / "one.npz")]) == 2
     assert "--threshold means nothing to task eit" in capsys.readouterr().err
+
+
+def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
+    "By their folder first; none takes the place of another."
+    paths = []
+    for day in "abcd":
+        (tmp_path / day / "tank").mkdir(parents=True)
+        paths.append(str(shutil.copy(files / "one.npz", tmp_path / day / "tank")))
+    task, out = make_task(run.config), str(tmp_path / "out")
+    task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=1)
+    names = np.load(tmp_path / "out" / "tanks.npz")["names"].tolist()
+    assert names == ["one", "tank_one", "tank_one-2", "tank_one-3"]
 
 
 def test_real_tanks_are_scored_beside_classical_methods(run, tmp_path, capsys):
