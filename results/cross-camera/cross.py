@@ -2,16 +2,18 @@
 
 python cross.py write DATA FOLDER       the set of tools/pretrain.py without NUAA-SIRST
 python tools/pretrain.py DATA FOLDER    (trains on it, as for the weights that ship)
-python cross.py score FOLDER WEIGHTS    on NUAA-SIRST, and on what is held out of the other sets
+python cross.py score FOLDER WEIGHTS [SIZE ...]    on NUAA-SIRST and what is held out of the others
 
-Prints a line for each list, images at their own size: IoU, Pd, Fa, and false alarms in frames
-without a target; threshold 0.5.
+Prints a line for each list: IoU, Pd, Fa, and false alarms in frames without a target; threshold
+0.5. SIZE is relative to the images' own size (default: 1); of several the largest probability
+counts.
 """
 
 import sys
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from mshnet.core import Config
 from mshnet.data import splits
@@ -21,6 +23,8 @@ from mshnet.predict import predict_frame
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import pretrain
+
+BILINEAR = Image.Resampling.BILINEAR
 
 
 def write(data: Path, folder: Path) -> None:
@@ -38,14 +42,25 @@ def write(data: Path, folder: Path) -> None:
         (folder / f"{name}.txt").write_text("".join(f"{key}\n" for key in listed))
 
 
-def score(folder: Path, weights: str, name: str) -> str:
+def predict(detector: Detector, image: np.ndarray, size: float) -> np.ndarray:
+    "Probabilities of an image that is resized first, at the image's own size."
+    if size == 1:
+        return predict_frame(detector, image)
+    height, width = image.shape[:2]
+    resized = Image.fromarray(image).resize((round(width * size), round(height * size)), BILINEAR)
+    prob = Image.fromarray(predict_frame(detector, np.asarray(resized)))
+    return np.asarray(prob.resize((width, height), BILINEAR))
+
+
+def score(folder: Path, weights: str, name: str, sizes: list[float]) -> str:
     "One line of scores."
     split = splits(Config(dataset_dir=str(folder), test_list=f"{name}.txt"))["test"]
     detector, found = Detector(weights, "cpu"), Found(0, 0, 0)
     both = either = pixels = alarms = 0
     for i in range(len(split)):
         image, mask = split.pairs[i]
-        prob, truth = predict_frame(detector, image).astype(np.float64), mask > 0
+        prob = np.max([predict(detector, image, size) for size in sizes], 0).astype(np.float64)
+        truth = mask > 0
         found += pd_fa(prob[None], [objects(truth)], [0.5], "exact")[0]
         both += int(((prob > 0.5) & truth).sum())
         either += int(((prob > 0.5) | truth).sum())
@@ -58,5 +73,6 @@ def score(folder: Path, weights: str, name: str) -> str:
 if sys.argv[1] == "write":
     write(Path(sys.argv[2]), Path(sys.argv[3]) / "data")
 else:
+    sizes = [float(word) for word in sys.argv[4:]] or [1.0]
     for name in ("nuaa", "nudt", "clutter"):
-        print(score(Path(sys.argv[2]) / "data", sys.argv[3], name), flush=True)
+        print(score(Path(sys.argv[2]) / "data", sys.argv[3], name, sizes), flush=True)
