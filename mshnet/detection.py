@@ -319,6 +319,7 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
 # %% ../nbs/41_detection.ipynb #_state
 _FLOODED, _STRAY = 50_000, 1_000  # false pixels per million: more is a flood, fewer are strays
 _EMPTY_START = 5  # epochs in which the prediction may stay empty from the start
+_LEARNS = 0.97  # of the first epoch's loss: below that, the loss has fallen
 
 
 def _state(
@@ -360,7 +361,8 @@ def _advice_if_dead(
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
     what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
     if not late and config.loss != "sls":
-        if empty and config.epochs <= _EMPTY_START:
+        losses = [entry["loss"] for entry in (history[0], history[-1])]
+        if empty and (config.epochs <= _EMPTY_START or losses[1] < _LEARNS * losses[0]):
             return f"{what}: train for more --epochs"
         return f"{what}: try a smaller --lr, and look at the masks with `mshnet data`"
     if phase == "warm-up":
@@ -368,9 +370,10 @@ def _advice_if_dead(
     else:
         what += ", which the SLS loss may not leave by itself (gradient clipping does not help)"
     remedy = "--preset steady" if late else "--loss soft_iou+bce"
-    if late and not remedied:
+    if late and not remedied and not config.weight_path:
         remedy += (
             ", or this recipe with --fusion-start full_size --join-rate 0.1, which finds targets "
             "sooner but can die too"
         )
-    return f"{what}: begin anew with {remedy}"
+    where = "; write another --output-dir, too" if config.output_dir else ""
+    return f"{what}: begin anew with {remedy}{where}"

@@ -406,7 +406,7 @@ def open_device(
     debug: str = "",  # of xla: folder for experts
 ) -> Device:
     "The device of a run; UserError with what to write instead if this machine has none."
-    kind, _, index = (best_device() if name == "auto" else name).partition(":")
+    kind, _, index = (best_device() if name == "auto" else str(name)).partition(":")
     if kind not in DEVICES or not (index or "0").isdigit():
         raise UserError(f"device={name}: write auto, cpu, cuda, cuda:N, mps or xla")
     several = started_processes()

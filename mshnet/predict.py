@@ -20,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -162,13 +163,14 @@ class Options:
             self._refuse("tile", "a multiple of 16, at least 128, at most 8192")
         if self.base_size % _UNIT or not 0 <= self.base_size <= 4096:
             self._refuse("base_size", "a multiple of 16, at most 4096, or 0 for each frame's own")
-        if self.threshold is not None and not 0 <= self.threshold <= 1:
+        number = isinstance(self.threshold, Real | None)
+        if not number or (self.threshold is not None and not 0 <= self.threshold <= 1):
             self._refuse("threshold", "a number from 0 to 1")
         if self.min_area < 1:
             self._refuse("min_area", "a number of pixels, at least 1")
 
     def _refuse(self, name: str, remedy: str) -> None:
-        raise UserError(f"{name}={getattr(self, name)} is not possible: write {remedy}")
+        raise UserError(f"{name}={getattr(self, name)!r} is not possible: write {remedy}")
 
 # %% ../nbs/53_predict.ipynb #_fades
 def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side] float32, 0..1

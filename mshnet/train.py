@@ -620,6 +620,7 @@ def beginning(job: Job) -> State:
             content = load_weights(model, file)
             if ema is not None:
                 load_weights(ema, file, content)
+        _warn_of_known(job, content)
         job.record = _with_earlier_images(job.record, content)
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # as before it was interrupted
@@ -628,6 +629,19 @@ def beginning(job: Job) -> State:
 
 
 _OF_THE_START = ("starting weights", "training images")  # what a resumed run keeps of its record
+
+
+def _warn_of_known(job: Job, content: Any) -> None:
+    "Warn if the starting weights were trained on samples that judge this run's epochs."
+    earlier = content.get("data", {}) if isinstance(content, dict) else {}
+    part = job.parts[judge_split(job.config)]
+    if known := job.task.seen(part, earlier):
+        last = "; write --choose last" if job.config.choose == "val" else ""
+        warnings.warn(
+            f"{known} of the {len(part)} {part.name} images are among the training images of "
+            f"{job.config.weight_path}; their scores do not hold for new images{last}",
+            stacklevel=3,
+        )
 
 
 def _with_earlier_images(

@@ -289,8 +289,10 @@ class MSHNet(UNet):
     @classmethod
     def pretrained(cls) -> "MSHNet":
         "The network with the weights that come with the library, in evaluation mode, on the CPU."
-        weights, model = importlib.import_module("mshnet.weights"), cls()
-        weights.load_weights(model, weights.weights_file(weights.PRETRAINED))
+        core, weights = (importlib.import_module(f"mshnet.{name}") for name in ("core", "weights"))
+        model = cls()
+        with core.as_user_error():
+            weights.load_weights(model, weights.weights_file(weights.PRETRAINED))
         return model.eval()
 
 

@@ -113,12 +113,14 @@ def read_file(
         content = _load_any(path)
         written = content.pop("checksum", None) if isinstance(content, dict) else None
         form = content.get("format") if isinstance(content, dict) else None
-        ours = type(form) is int and form > 1  # the first format had no checksum
+        # the first format had no checksum; the weights that come with mshnet have one
+        ours = bool(reinstall(path)) or (type(form) is int and form > 1)
         if (ours and not written) or (written and written != checksum(content)):
             raise ValueError("what was read is not what was written")
         return content
     except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file{reinstall(path)}") from None
+        hint = reinstall(path) or "; name a run, its folder, a file of weights, or pretrained"
+        raise ValueError(f"{path}: there is no such file{hint}") from None
     except PermissionError:
         raise ValueError(f"{path}: you may not read this file") from None
     except IsADirectoryError:

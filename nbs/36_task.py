@@ -482,13 +482,21 @@ class Origin:
     seen: int | None = None  # scored samples that are among the training samples
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     "Scores of a split with their protocol."
 
     scores: Any  # with `as_dict()`; its text is the score line
     protocol: dict[str, Any]
     settings: dict[str, Any]  # with which it was scored
+
+    def __str__(self) -> str:
+        "The score line."
+        return str(self.scores)
+
+    def __repr__(self) -> str:
+        "The kind and the score line."
+        return f"<{type(self).__name__}: {self}>"
 
     def details(self) -> dict[str, Any]:
         "The values that curves and pictures are drawn from."

@@ -447,12 +447,13 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
 # - A loss with a gradient everywhere and no late heads (`--preset steady`) cures it: no seed has died.
 # - With the paper's loss and network, the fusing convolution can start as the full-size head, and the late parts take smaller steps (`--fusion-start full_size --join-rate 0.1`). That removes the second step of the two, not the flood of the warm-up: of three seeds, two detect after ten epochs, where none does without it, and one still floods a part of the images after 30.
 #
-# A run reports such a state in the epoch where it happens, once. A new phase counts as a new beginning: a flood that goes on when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported, or all but the last of a shorter run.
+# A run reports such a state in the epoch where it happens, once. A new phase counts as a new beginning: a flood that goes on when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported, or all but the last of a shorter run. With few images an epoch has few steps, and the prediction may be empty for longer although the loss falls: the remedy is then more epochs, not a smaller rate.
 
 # %%
 #| export
 _FLOODED, _STRAY = 50_000, 1_000  # false pixels per million: more is a flood, fewer are strays
 _EMPTY_START = 5  # epochs in which the prediction may stay empty from the start
+_LEARNS = 0.97  # of the first epoch's loss: below that, the loss has fallen
 
 
 def _state(
@@ -494,7 +495,8 @@ def _advice_if_dead(
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
     what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
     if not late and config.loss != "sls":
-        if empty and config.epochs <= _EMPTY_START:
+        losses = [entry["loss"] for entry in (history[0], history[-1])]
+        if empty and (config.epochs <= _EMPTY_START or losses[1] < _LEARNS * losses[0]):
             return f"{what}: train for more --epochs"
         return f"{what}: try a smaller --lr, and look at the masks with `mshnet data`"
     if phase == "warm-up":
@@ -502,19 +504,20 @@ def _advice_if_dead(
     else:
         what += ", which the SLS loss may not leave by itself (gradient clipping does not help)"
     remedy = "--preset steady" if late else "--loss soft_iou+bce"
-    if late and not remedied:
+    if late and not remedied and not config.weight_path:
         remedy += (
             ", or this recipe with --fusion-start full_size --join-rate 0.1, which finds targets "
             "sooner but can die too"
         )
-    return f"{what}: begin anew with {remedy}"
+    where = "; write another --output-dir, too" if config.output_dir else ""
+    return f"{what}: begin anew with {remedy}{where}"
 
 
 # %%
 def log(*fa, phase="full"):
     "A log with these false alarm rates; an epoch with a rate of 20 has found a target."
     each = [{"iou": 0.3 if f == 20 else 0.0, "pd": 0.0, "fa": f, "targets": 1} for f in fa]
-    return [{"epoch": i, "phase": phase, "scores": scores} for i, scores in enumerate(each)]
+    return [{"epoch": i, "phase": phase, "loss": 1, "scores": s} for i, s in enumerate(each)]
 
 
 paper = Config(preset="paper")

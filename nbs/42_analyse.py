@@ -255,7 +255,7 @@ test_eq(calibration_curve(histogram, [decile_sums(prob)])["mean"][0], 0.03)
 THRESHOLDS = [round(t, 3) for t in (0.001, 0.01, *np.arange(0.05, 1, 0.05), 0.99, 0.999)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Analysis(Evaluation):
     "Scores of a split, their protocol, and the records that curves and gallery are drawn from."
 

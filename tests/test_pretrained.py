@@ -15,7 +15,7 @@ import torch
 from conftest import SHARED, TOP, make_dataset
 from PIL import Image
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import mshnet
 import mshnet.weights
@@ -209,11 +209,18 @@ def test_a_task_without_pretrained_weights_says_so(command, tmp_path, monkeypatc
     assert "no pretrained weights of task signs come with mshnet: name the weights of a" in said
 
 
-def test_a_threshold_is_a_probability(picture):
+@pytest.mark.parametrize("value", [50, "0.5"])
+def test_a_threshold_is_a_probability(value, picture):
     "A percentage is refused, and not taken for 1."
     for use in (mshnet.detect, mshnet.find_targets):
-        with pytest.raises(UserError, match="threshold=50 is not possible: write a number from 0"):
-            use(picture, threshold=50, device="cpu")
+        with pytest.raises(UserError, match=r"threshold=.* is not possible: write a number from 0"):
+            use(picture, threshold=value, device="cpu")
+
+
+def test_a_device_is_a_name(picture):
+    "Not nothing."
+    with pytest.raises(UserError, match="device=None: write auto, cpu"):
+        mshnet.detect(picture, device=None)
 
 
 @pytest.mark.parametrize("command", ["predict", "test", "train", "export"])
@@ -229,6 +236,20 @@ def test_missing_weights_say_how_to_reinstall(command, moved, picture, tmp_path,
     said = capsys.readouterr().err
     assert "pretrained.safetensors: there is no such file; it comes with mshnet: install" in said
     assert not [*(tmp_path / "out").glob("*")]
+
+
+def test_missing_weights_are_one_line_in_python_too(moved):
+    "`MSHNet.pretrained()` raises what all others raise, which a notebook shows as one line."
+    moved.unlink()
+    with pytest.raises(UserError, match="there is no such file; it comes with mshnet: install"):
+        mshnet.MSHNet.pretrained()
+
+
+def test_weights_of_the_library_without_a_checksum_are_refused(moved, picture, capsys):
+    "Such a file would also have lost the digests that a test list is warned by."
+    save_file(load_file(moved), moved)
+    assert main(["predict", str(picture)]) == 2
+    assert "it comes with mshnet: install it again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "header", "value"])
@@ -310,20 +331,34 @@ def test_fine_tuned_weights_remember_what_the_first_were_trained_on(sirst, moved
     (folder / "test.txt").write_text("\n".join(names[6:]))
     settings = {"dataset_dir": str(folder), "weight_path": "pretrained", "epochs": 2}
     settings |= {"device": "cpu", "base_size": 32, "crop_size": 32, "output_dir": f"{tmp_path}/run"}
-    with pytest.warns(UserWarning, match="of the 6 scored images are among the training images"):
+    with pytest.warns(UserWarning, match="of the 6 test images are among the training images"):
         assert not train(Config(**settings, max_hours=1e-9)).finished
-    model = trained_model("pretrained").model
-    torch.nn.init.zeros_(model.final.bias)
-    save_file(model.state_dict(), moved)  # without a record
+    other = trained_model("pretrained")
+    torch.nn.init.zeros_(other.model.final.bias)
+    moved.write_bytes(safetensors_bytes(replace(other, record={})))  # whose images are not known
     with pytest.warns(UserWarning, match="of the 6 scored images are among the training images"):
         run = train(Config(**settings))
     assert run.scores["protocol"]["trained_on_scored_images"] >= 5
     with pytest.warns(UserWarning, match="of the 6 scored images are among the training images"):
         evaluate(run)
-    settings |= {"output_dir": f"{tmp_path}/other"}  # from weights whose images are not known
+    settings |= {"output_dir": f"{tmp_path}/other"}
     assert not train(Config(**settings, max_hours=1e-9)).finished
     run = train(Config(**settings))
     assert run.scores["protocol"]["trained_on_scored_images"] is None
+
+
+def test_a_validation_part_that_was_trained_on_is_named_before_the_training(sirst, tmp_path):
+    "It is to choose the epoch of a run that starts from weights which know its images."
+    folder, names = tmp_path / "set", (sirst / "trainval.txt").read_text().split()[:10]
+    folder.mkdir()
+    for kind in ("images", "masks"):
+        (folder / kind).symlink_to(sirst / kind)
+    (folder / "trainval.txt").write_text("\n".join(names))
+    (folder / "test.txt").write_text((sirst / "test.txt").read_text().split()[0])
+    settings = {"dataset_dir": str(folder), "weight_path": "pretrained", "choose": "val"}
+    settings |= {"device": "cpu", "base_size": 32, "crop_size": 32, "output_dir": f"{tmp_path}/run"}
+    with pytest.warns(UserWarning, match=r"of the 2 val images are among .*; write --choose last"):
+        train(Config(**settings, epochs=1, batch_size=2))
 
 
 def test_a_folder_that_is_called_like_a_file_is_refused_in_one_line(tmp_path, capsys):

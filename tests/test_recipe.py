@@ -474,6 +474,11 @@ def test_a_death_is_reported_in_its_epoch(run, epochs):
         ({"preset": "paper"}, {"fa": 0}, "does not help): begin anew with --preset steady, or"),
         ({"preset": "paper"}, {"fa": 0, "targets": 0}, ""),
         ({"epochs": 1}, {"fa": 0}, "is empty: train for more --epochs"),
+        (
+            {"preset": "paper", "weight_path": "a.pt", "output_dir": "a"},
+            {"fa": 0},
+            "begin anew with --preset steady; write another --output-dir, too",
+        ),
         ({"epochs": 1, "head_bias": 0}, {"fa": 9e5}, "covers 90% of the image: try a smaller --lr"),
         ({"preset": "paper"}, {"fa": 8000}, ""),  # it predicts something
         ({}, {"fa": 0}, ""),
@@ -482,5 +487,21 @@ def test_a_death_is_reported_in_its_epoch(run, epochs):
 def test_the_advice_fits_the_recipe(changes, scores, advice):
     "What helps depends on the loss; a list without targets has nothing to be found."
     scores = {"iou": 0.0, "pd": 0.0, "targets": 3} | scores
-    said = Detection(Config(**changes)).advice([{"epoch": 0, "phase": "full", "scores": scores}])
+    entry = {"epoch": 0, "phase": "full", "loss": 1.0, "scores": scores}
+    said = Detection(Config(**changes)).advice([entry])
     assert advice in said and bool(advice) == bool(said)
+    if "weight_path" in changes:  # where the start of the fusing layer has no effect
+        assert "fusion-start" not in said
+
+
+@pytest.mark.parametrize(("loss", "advice"), [(0.85, "more --epochs"), (0.999, "a smaller --lr")])
+def test_an_empty_prediction_whose_loss_falls_needs_more_steps(loss, advice):
+    "Twelve images make three steps an epoch: five epochs are too few to say that it died."
+    scores = {"iou": 0.0, "pd": 0.0, "fa": 0.0, "targets": 3}
+    losses = np.linspace(0.999, loss, 6)
+    history = [
+        {"epoch": i, "phase": "full", "loss": value, "scores": scores}
+        for i, value in enumerate(losses)
+    ]
+    task = Detection(Config(epochs=50))
+    assert not task.advice(history[:5]) and advice in task.advice(history)
