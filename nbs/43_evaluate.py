@@ -116,7 +116,8 @@ with tempfile.TemporaryDirectory() as tmp:
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
 with expect_fail(UserError, contains="weights of type list are not possible"):
     evaluate([])
-print(again.scores, "|", again.protocol["chosen"])
+test_eq(repr(again), f"<Analysis: {again.scores}>")
+print(again, "|", again.protocol["chosen"])
 
 
 # %% [markdown]
