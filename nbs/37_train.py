@@ -741,8 +741,9 @@ def beginning(job: Job) -> State:
             content = load_weights(model, file)
             if ema is not None:
                 load_weights(ema, file, content)
-        _warn_of_known(job, content)
-        job.record = _with_earlier_images(job.record, content)
+        earlier = content.get("data", {}) if isinstance(content, dict) else {}
+        _warn_of_known(job, earlier)
+        job.record = _with_earlier_images(job.record, earlier)
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # as before it was interrupted
     state.micro = device.micro
@@ -752,9 +753,11 @@ def beginning(job: Job) -> State:
 _OF_THE_START = ("starting weights", "training images")  # what a resumed run keeps of its record
 
 
-def _warn_of_known(job: Job, content: Any) -> None:
+def _warn_of_known(
+    job: Job,
+    earlier: dict[str, str],  # the record of the starting weights' data
+) -> None:
     "Warn if the starting weights were trained on samples that judge this run's epochs."
-    earlier = content.get("data", {}) if isinstance(content, dict) else {}
     part = job.parts[judge_split(job.config)]
     if known := job.task.seen(part, earlier):
         last = "; write --choose last" if job.config.choose == "val" else ""
@@ -767,10 +770,9 @@ def _warn_of_known(job: Job, content: Any) -> None:
 
 def _with_earlier_images(
     record: dict[str, str],  # of this run's data
-    content: Any,  # of the file of weights it starts from
+    earlier: dict[str, str],  # of the starting weights' data
 ) -> dict[str, str]:
     "The record, with the training images of the starting weights; without any if not known."
-    earlier = content.get("data", {}) if isinstance(content, dict) else {}
     found = [data.get("training images") for data in (record, earlier)]
     known = [text for text in found if text is not None]
     if len(known) < len(found):
