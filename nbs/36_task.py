@@ -560,14 +560,25 @@ def with_seen(
     recorded: dict[str, str],  # the `data` of the weights' checkpoint
 ) -> Origin:
     "The origin, with the number of scored samples that the weights were trained on; warns of any."
+    return replace(origin, seen=count_seen(task, data, recorded, "scored"))
+
+
+def count_seen(
+    task: Task,
+    data: Any,  # a split
+    recorded: dict[str, str],  # the `data` of the weights' checkpoint
+    which: str,  # what its samples are for
+    remedy: str = "",
+) -> int | None:
+    "How many samples the weights were trained on, None if not known; warns of any."
     seen = task.seen(data, recorded)
     if seen:
         warnings.warn(
-            f"{seen} of the {len(data)} scored images are among the training images of these "
-            "weights; the score does not hold for new images",
+            f"{seen} of the {len(data)} {which} images are among the training images of these "
+            f"weights; the score does not hold for new images{remedy}",
             stacklevel=3,
         )
-    return replace(origin, seen=seen)
+    return seen
 
 
 # %%

@@ -92,7 +92,15 @@ from mshnet.run import (
     write_checkpoint,
 )
 from mshnet.session import alone, bar, duration, note, profiled, tensorboard, written_down
-from mshnet.task import Task, chosen_by, make_task, origin_of, score_split, with_seen
+from mshnet.task import (
+    Task,
+    chosen_by,
+    count_seen,
+    make_task,
+    origin_of,
+    score_split,
+    with_seen,
+)
 from mshnet.weights import load_weights, weights_file
 
 # %% [markdown]
@@ -758,14 +766,9 @@ def _warn_of_known(
     earlier: dict[str, str],  # the record of the starting weights' data
 ) -> None:
     "Warn if the starting weights were trained on samples that judge this run's epochs."
-    part = job.parts[judge_split(job.config)]
-    if known := job.task.seen(part, earlier):
-        last = "; write --choose last" if job.config.choose == "val" else ""
-        warnings.warn(
-            f"{known} of the {len(part)} {part.name} images are among the training images of "
-            f"{job.config.weight_path}; their scores do not hold for new images{last}",
-            stacklevel=3,
-        )
+    judge = judge_split(job.config)
+    remedy = "; write --choose last" if judge == "val" else ""
+    count_seen(job.task, job.parts[judge], earlier, judge, remedy)
 
 
 def _with_earlier_images(

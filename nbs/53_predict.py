@@ -230,8 +230,8 @@ class Options:
             self._refuse("tile", "a multiple of 16, at least 128, at most 8192")
         if self.base_size % _UNIT or not 0 <= self.base_size <= 4096:
             self._refuse("base_size", "a multiple of 16, at most 4096, or 0 for each frame's own")
-        number = isinstance(self.threshold, Real | None)
-        if not number or (self.threshold is not None and not 0 <= self.threshold <= 1):
+        limit = self.threshold
+        if limit is not None and not (isinstance(limit, Real) and 0 <= limit <= 1):
             self._refuse("threshold", "a number from 0 to 1")
         if self.min_area < 1:
             self._refuse("min_area", "a number of pixels, at least 1")
