@@ -357,7 +357,7 @@ def _advice_if_dead(
     late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
     if not scored or not _just_died(scored, config, not late):
         return ""
-    remedied = config.fusion_start == "full_size" and config.join_rate < 1
+    remedied = config.fusion_start == "full_size" and config.join_rate < 1 and config.head_bias < 0
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
     what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
     if not late and config.loss != "sls":
@@ -372,8 +372,8 @@ def _advice_if_dead(
     remedy = "--preset steady" if late else "--loss soft_iou+bce"
     if late and not remedied and not config.weight_path:
         remedy += (
-            ", or this recipe with --fusion-start full_size --join-rate 0.1, which finds targets "
-            "sooner but can die too"
+            ", or keep network and loss and add --fusion-start full_size --join-rate 0.1 "
+            "--head-bias -4"
         )
     where = "; write another --output-dir, too" if config.output_dir else ""
     return f"{what}: begin anew with {remedy}{where}"

@@ -445,7 +445,7 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
 # Clipping gradients cannot help, because Adagrad's step does not depend on their size. Two things do:
 #
 # - A loss with a gradient everywhere and no late heads (`--preset steady`) cures it: no seed has died.
-# - With the paper's loss and network, the fusing convolution can start as the full-size head, and the late parts take smaller steps (`--fusion-start full_size --join-rate 0.1`). That removes the second step of the two, not the flood of the warm-up: of three seeds, two detect after ten epochs, where none does without it, and one still floods a part of the images after 30.
+# - With the paper's loss and network, each of the two steps has its remedy: the heads start far below zero, so that the warm-up need not flood (`--head-bias -4`); the fusing convolution starts as the full-size head, and the late parts take smaller steps (`--fusion-start full_size --join-rate 0.1`). With all three each of three seeds detects after five epochs and after 30, where the paper's recipe loses one of them. One seed flooded a part of the images on the way, from epoch 14 to 24.
 #
 # A run reports such a state in the epoch where it happens, once. A new phase counts as a new beginning: a flood that goes on when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported, or all but the last of a shorter run. With few images an epoch has few steps, and the prediction may be empty for longer although the loss falls: the remedy is then more epochs, not a smaller rate.
 
@@ -491,7 +491,7 @@ def _advice_if_dead(
     late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
     if not scored or not _just_died(scored, config, not late):
         return ""
-    remedied = config.fusion_start == "full_size" and config.join_rate < 1
+    remedied = config.fusion_start == "full_size" and config.join_rate < 1 and config.head_bias < 0
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
     what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
     if not late and config.loss != "sls":
@@ -506,8 +506,8 @@ def _advice_if_dead(
     remedy = "--preset steady" if late else "--loss soft_iou+bce"
     if late and not remedied and not config.weight_path:
         remedy += (
-            ", or this recipe with --fusion-start full_size --join-rate 0.1, which finds targets "
-            "sooner but can die too"
+            ", or keep network and loss and add --fusion-start full_size --join-rate 0.1 "
+            "--head-bias -4"
         )
     where = "; write another --output-dir, too" if config.output_dir else ""
     return f"{what}: begin anew with {remedy}{where}"

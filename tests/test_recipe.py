@@ -440,6 +440,8 @@ def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run(
 
 # Predictions that die
 
+REMEDY = {"fusion_start": "full_size", "join_rate": 0.1, "head_bias": -4.0}
+
 
 @pytest.mark.parametrize(
     ("run", "epochs"),
@@ -450,6 +452,8 @@ def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run(
         ("nuaa-sirst-paper", [2]),
         ("nuaa-sirst-remedy-seed0", [4]),  # the remedy is for the heads, not for the warm-up
         ("nuaa-sirst-remedy-seed2", [4, 9]),
+        ("nuaa-sirst-remedy-bias-seed1", []),
+        ("nuaa-sirst-remedy-bias-seed2", []),  # some images, never the list
         ("nuaa-sirst-flips-seed0", []),
     ],
 )
@@ -472,6 +476,9 @@ def test_a_death_is_reported_in_its_epoch(run, epochs):
         ({"loss": "sls"}, {"fa": 9e5}, "does not help): begin anew with --loss soft_iou+bce"),
         ({"preset": "paper"}, {"fa": 0}, "is empty, which the SLS loss may not leave"),
         ({"preset": "paper"}, {"fa": 0}, "does not help): begin anew with --preset steady, or"),
+        ({"preset": "paper"}, {"fa": 0}, "steady, or keep network and loss and add --fusion-start"),
+        ({"preset": "paper", "head_bias": -4.0}, {"fa": 0}, "--join-rate 0.1 --head-bias -4"),
+        ({"preset": "paper"} | REMEDY, {"fa": 0}, "begin anew with --preset steady"),
         ({"preset": "paper"}, {"fa": 0, "targets": 0}, ""),
         ({"epochs": 1}, {"fa": 0}, "is empty: train for more --epochs"),
         (
@@ -490,8 +497,8 @@ def test_the_advice_fits_the_recipe(changes, scores, advice):
     entry = {"epoch": 0, "phase": "full", "loss": 1.0, "scores": scores}
     said = Detection(Config(**changes)).advice([entry])
     assert advice in said and bool(advice) == bool(said)
-    if "weight_path" in changes:  # where the start of the fusing layer has no effect
-        assert "fusion-start" not in said
+    if "weight_path" in changes or changes.keys() >= REMEDY.keys():
+        assert "fusion-start" not in said  # it has no effect, or was followed
 
 
 @pytest.mark.parametrize(("loss", "advice"), [(0.85, "more --epochs"), (0.999, "a smaller --lr")])
