@@ -342,7 +342,7 @@ def _why_not_writable(folder: Path) -> str:  # empty: it is writable
 
 
 def _disk(checkup: _Checkup) -> _Finding:
-    "Space where the run's folder will be, and whether it can be written; a run takes 70 MB."
+    "Space where the run's folder will be, and whether it can be written; a run takes 200 MB."
     folder = run_folder(checkup.config)
     there = _nearest(folder)
     if reason := _why_not_writable(there):

@@ -11,13 +11,13 @@
 #
 # - **It detects.** Trained weights are included, and the default recipe `steady` gave a usable detector with every measured seed.
 # - **Right.** Network, losses, transforms and scores equal the official code, to the last pixel for counts and to float32 rounding elsewhere ([tests](../tests/test_golden.py)). Each score is stored with its protocol.
-# - **Nothing lost.** An interrupted run resumes. On the same CPU with `--deterministic` the weights are equal to the last bit.
+# - **Nothing lost.** An interrupted run resumes. With `--deterministic` on the same CPU its weights equal those of an uninterrupted one.
 # - **It teaches.** Notebooks explain why and how.
 #
 # ## Find a target now
 #
 # ```bash
-# pip install "mshnet @ git+https://github.com/{{repo}}"   # not `pip install mshnet`
+# pip install "mshnet @ git+https://github.com/{{repo}}"   # in a venv; not `pip install mshnet`
 # mshnet predict frame.png                                 # results in predictions/
 # ```
 #
@@ -56,7 +56,7 @@
 # mshnet test --dataset-dir data/NUAA-SIRST                # pretrained; or --weight-path RUN
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
 # mshnet compare runs/NUAA-SIRST-*                         # runs side by side
-# mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # a run in one file
+# mshnet pack runs/NUAA-SIRST-*                            # a run in one file
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed, in a clone
 # ```
 #
@@ -73,7 +73,7 @@
 #
 # ## Results
 #
-# Test scores at 256x256 (`quick`: 128x128) of unselected seeds: the last epoch, all training images, threshold 0.5, rule exact. Pd: share of targets found. Fa: false pixels per million. Dead: IoU below 0.05.
+# Test scores at 256x256 (`quick`: 128x128) of unselected seeds: the last epoch, all training images, threshold 0.5, [rule exact](guides/scores.ipynb). Pd: share of targets found. Fa: false pixels per million. Dead: IoU below 0.05.
 #
 # | recipe, data | epochs | seeds | mean IoU | least | most | Pd | Fa | dead |
 # |---|---|---|---|---|---|---|---|---|
@@ -86,9 +86,9 @@
 #
 # | `--task` | score | simple method |
 # |---|---|---|
-# | `eit`: [tomography](guides/eit.ipynb) | CC 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
+# | `eit`: [tomography](guides/eit.ipynb) | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
 # | `events`: [event cameras](guides/events.ipynb) | accuracy 0.977 | logistic regression 0.900 |
-# | `signs`: [sign language](guides/signs.ipynb) | errors 0.189 | time warping 0.247 |
+# | `signs`: [sign language](guides/signs.ipynb) | WER 0.189 | time warping 0.247 |
 #
 # [More](guides/results.ipynb).
 #
@@ -105,17 +105,13 @@
 # | guide | content |
 # |---|---|
 # | [A small trial run first](guides/first_run.ipynb) | ten minutes |
-# | [Choose your device](guides/device.ipynb) | machines and tasks |
-# | [On your own machine](guides/local.ipynb) | Linux, Windows, a MacBook |
+# | [Choose your device](guides/device.ipynb), [your own machine](guides/local.ipynb) | Linux, Windows, a MacBook |
 # | [Colab](guides/colab.ipynb), [Kaggle](guides/kaggle.ipynb), [TPU](guides/tpu.ipynb) | in five minutes |
-# | [When a session ends](guides/resume.ipynb) | resuming |
 # | [From the official script](guides/from_official.ipynb) | flags, published weights |
 # | [How the scores are defined](guides/scores.ipynb) | why published ones differ |
 # | [Speed and memory](guides/speed.ipynb) | tables by device |
-# | [From image to score](guides/fifteen.ipynb) | fifteen functions |
-# | [Write your own task](guides/task.ipynb) | network, loss or problem |
-# | [Troubleshooting](guides/trouble.ipynb) | by symptom |
-# | [Gallery](guides/gallery.ipynb) | pictures |
+# | [From image to score](guides/fifteen.ipynb), [your own task](guides/task.ipynb) | fifteen functions; another problem |
+# | [Troubleshooting](guides/trouble.ipynb), [gallery](guides/gallery.ipynb) | by symptom; pictures |
 #
 # ## The notebooks
 #
@@ -140,7 +136,7 @@
 # make test-all    # everything that a change must pass
 # ```
 #
-# Both make their environments, `.venv` and `.venv-xla` (7 GB, Linux on x86-64). Read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
+# They make `.venv`; `test-all` adds `.venv-xla` (7 GB, Linux on x86-64). Read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
 #
 # **Your own copy:** write your GitHub name as `user` in `settings.ini`, run `make build`, commit and push: badges, install lines and runners lead there.
 #

@@ -58,7 +58,7 @@
 # mshnet test --dataset-dir data/NUAA-SIRST                # 评测预训练权重，或用 --weight-path RUN/best.pt 指定
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX，需 pip install '.[export]'
 # mshnet compare runs/NUAA-SIRST-*                         # 多次训练并排比较
-# mshnet pack runs/NUAA-SIRST-1f0c2a9b                     # 把一次训练打包成一个文件
+# mshnet pack runs/NUAA-SIRST-*                            # 把一次训练打包成一个文件
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # 速度，并与普通脚本对比（在克隆的仓库中）
 # ```
 #
@@ -75,7 +75,7 @@
 #
 # ## 结果
 #
-# 在 256x256（`quick` 为 128x128）上的测试分数，种子未经挑选：最后一个 epoch，全部训练图像，阈值 0.5，规则 exact。Pd 为找到的目标所占比例，Fa 为每百万像素中的误检像素数。IoU 低于 0.05 的种子记为失效。
+# 在 256x256（`quick` 为 128x128）上的测试分数，种子未经挑选：最后一个 epoch，全部训练图像，阈值 0.5，[规则 exact](guides/scores.ipynb)（英文）。Pd 为找到的目标所占比例，Fa 为每百万像素中的误检像素数。IoU 低于 0.05 的种子记为失效。
 #
 # | 设置、数据 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|
@@ -88,7 +88,7 @@
 #
 # | `--task` | 分数 | 简单方法 |
 # |---|---|---|
-# | `eit`：[电阻抗层析成像](guides/eit.zh-CN.ipynb) | CC 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
+# | `eit`：[电阻抗层析成像](guides/eit.zh-CN.ipynb) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
 # | `events`：[事件相机](guides/events.zh-CN.ipynb) | 准确率 0.977 | 逻辑回归 0.900 |
 # | `signs`：[手语](guides/signs.zh-CN.ipynb) | WER 0.189 | 时间规整 0.247 |
 #
@@ -107,17 +107,13 @@
 # | 指南 | 内容 |
 # |---|---|
 # | [先做一次小试验](guides/first_run.ipynb)（英文） | 花一天之前先花十分钟 |
-# | [选择设备](guides/device.zh-CN.ipynb) | 什么任务用什么机器 |
-# | [在自己的机器上](guides/local.ipynb)（英文） | Linux、Windows、MacBook |
+# | [选择设备](guides/device.zh-CN.ipynb)、[自己的机器](guides/local.ipynb)（英文） | Linux、Windows、MacBook |
 # | [Colab](guides/colab.zh-CN.ipynb)、[Kaggle](guides/kaggle.zh-CN.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) | 五分钟上手 |
-# | [会话中断时](guides/resume.ipynb)（英文） | 会丢失什么，怎样继续 |
 # | [从官方脚本迁移](guides/from_official.ipynb)（英文） | 参数、差异、已发布的权重 |
 # | [指标的定义](guides/scores.ipynb)（英文） | 以及为什么已发表的数值不同 |
 # | [速度与内存](guides/speed.ipynb)（英文） | 按设备列出的表格 |
-# | [从图像到分数](guides/fifteen.ipynb)（英文） | 亲手调用十五个函数 |
-# | [编写自己的任务](guides/task.ipynb)（英文） | 换网络、换损失、换问题 |
-# | [故障排查](guides/trouble.ipynb)（英文） | 按现象查找 |
-# | [图集](guides/gallery.ipynb)（英文） | 本项目会画哪些图 |
+# | [从图像到分数](guides/fifteen.ipynb)、[编写自己的任务](guides/task.ipynb)（英文） | 亲手调用十五个函数；换网络、换损失、换问题 |
+# | [故障排查](guides/trouble.ipynb)、[图集](guides/gallery.ipynb)（英文） | 按现象查找；本项目会画哪些图 |
 #
 # ## 笔记本
 #
@@ -144,7 +140,7 @@
 # make test-all    # 任何修改都必须通过的全部检查
 # ```
 #
-# 两条 make 命令都会自己建立环境：`.venv` 和 `.venv-xla`（7 GB，仅限 x86-64 的 Linux）。请读 [CONTRIBUTING](../CONTRIBUTING.md)、[LOG](../LOG.md)（试过什么）和 [CHANGELOG](../CHANGELOG.md)。
+# 它们会自己建立 `.venv`；`make test-all` 还会建立 `.venv-xla`（7 GB，仅限 x86-64 的 Linux）。请读 [CONTRIBUTING](../CONTRIBUTING.md)、[LOG](../LOG.md)（试过什么）和 [CHANGELOG](../CHANGELOG.md)。
 #
 # **你自己的副本：** 在 `settings.ini` 的 `user` 中写入你的 GitHub 用户名，执行 `make build`，然后提交并推送。徽章、安装命令和运行笔记本就会指向它。
 #

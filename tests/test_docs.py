@@ -161,7 +161,8 @@ def measured():
         starts = json.loads(path.read_text())["starts"]
         found |= {f"{round(row['ours']['before'] / 2**20, -2):.0f}" for row in starts}  # MiB, some
     size = sum(p.numel() for p in MSHNet().parameters())
-    return found | {f"{8 * size / 1e6:.0f}"}  # MB: weights, and Adagrad's sums
+    words = (8, 16)  # bytes a weight: itself and Adagrad's sum; itself, AdamW's two and its average
+    return found | {f"{n * size / 1e6:.0f}" for n in words}  # MB
 
 
 def figures(text):

@@ -15,7 +15,7 @@
 # | [a100_setup](../run/a100_setup.ipynb) | A100 GPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
 # | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
 #
-# With the free T4, or no GPU at all, open `a100_setup` and write `preset = ""` in its settings. (Its preset asks for bfloat16, which a T4 only emulates; the doctor's line `accelerator` reports that.)
+# With the free T4, or no GPU at all, open `a100_setup` and write `preset = ""` in its settings. (Its preset asks for bfloat16, which a T4 only emulates; the doctor's line `accelerator` reports that.) Without a data set this is the preset `quick`, nine short epochs; leave `epochs` as it is.
 #
 # ## 2. Run all
 #
@@ -48,7 +48,7 @@
 # mshnet doctor
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
 # mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
-# mshnet test --weight-path /content/runs/NUAA-SIRST.zip-1f0c2a9b/best.pt
+# mshnet test --weight-path /content/runs/NUAA-SIRST.zip-*/best.pt
 # ```
 #
 # ## When it goes wrong

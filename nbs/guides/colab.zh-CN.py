@@ -15,7 +15,7 @@
 # | [a100_setup](../run/a100_setup.ipynb) | A100 GPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
 # | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
 #
-# 使用免费的 T4，或者没有 GPU 时，打开 `a100_setup`，并在设置单元格中写 `preset = ""`。（它的预设要求 bfloat16，而 T4 只能模拟；doctor 的 `accelerator` 一行会指出这一点。）
+# 使用免费的 T4，或者没有 GPU 时，打开 `a100_setup`，并在设置单元格中写 `preset = ""`。（它的预设要求 bfloat16，而 T4 只能模拟；doctor 的 `accelerator` 一行会指出这一点。）没有数据集时，这就是预设 `quick`：九个很短的 epoch，`epochs` 保持原样即可。
 #
 # ## 2. 全部运行
 #
@@ -48,7 +48,7 @@
 # mshnet doctor
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
 # mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
-# mshnet test --weight-path /content/runs/NUAA-SIRST.zip-1f0c2a9b/best.pt
+# mshnet test --weight-path /content/runs/NUAA-SIRST.zip-*/best.pt
 # ```
 #
 # ## 出问题时

@@ -48,8 +48,8 @@
 # mshnet doctor
 # mshnet data nuaa-sirst
 # mshnet train --dataset-dir nuaa-sirst --epochs 50
-# mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-1f0c2a9b/best.pt
-# mshnet pack /kaggle/working/runs/nuaa-sirst-1f0c2a9b --format zip
+# mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt
+# mshnet pack /kaggle/working/runs/nuaa-sirst-* --format zip
 # ```
 #
 # ## 出问题时

@@ -24,7 +24,7 @@
 #
 # ```bash
 # nohup mshnet train --dataset-dir data/NUAA-SIRST &
-# tail -f runs/NUAA-SIRST-1f0c2a9b/train.log
+# tail -f runs/NUAA-SIRST-*/train.log
 # ```
 #
 # With `nohup` the run continues when the terminal is closed; without it, a closed terminal sends SIGHUP. `RUN/status.json` reports the state, the epochs done, the reason and the place of the results. The exit status reports it to a script:

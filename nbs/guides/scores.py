@@ -16,7 +16,7 @@
 # | Pd | found targets / targets | 0..1 | depends on what "found" means |
 # | Fa | pixels of false alarms per **million** pixels | 0 and up | other papers count per image, or multiply by another power of ten |
 #
-# A pixel is predicted where its probability is above 0.5. An object is a set of 8-connected pixels. A prediction finds a target if their centroids are less than 3 pixels apart, and only one. Without targets there is no Pd: a dash, neither 0 nor 1.
+# A pixel is predicted where its probability is above 0.5. An object is a set of 8-connected pixels. A prediction finds a target if their centroids are less than 3 pixels apart. It finds one target at most. Without targets there is no Pd: a dash, neither 0 nor 1.
 
 # %%
 import torch
@@ -46,7 +46,7 @@ print(score(found - 0.5, truth, rule="reference"))
 # So never set an exact Fa beside a reference one. Score the same weights again; it takes seconds:
 #
 # ```bash
-# mshnet test --weight-path runs/NUAA-SIRST-1f0c2a9b/best.pt --rule reference
+# mshnet test --weight-path runs/NUAA-SIRST-*/best.pt --rule reference
 # ```
 #
 # In [the run that was kept](../../results/nuaa-sirst-paper) Fa is 74.7 by one rule and 73.2 by the other. Often the difference is small. It is large where there are many false alarms of a few pixels.

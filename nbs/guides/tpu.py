@@ -50,7 +50,7 @@
 #
 # ## Out of memory
 #
-# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each (with AdamW and averaged weights 33 MB more), the weights once more in bfloat16, and what the forward pass keeps for the backward pass. From these the doctor estimates what a step takes per chip at least. For images of 256x256 in bfloat16, in GiB by the global batch:
+# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each (with AdamW and averaged weights 33 MB more), the weights once more in bfloat16, and what the forward pass keeps for the backward pass. From these the doctor estimates what a step takes per chip at least. For crops of 256x256, as in the paper's recipe, in bfloat16, in GiB by the global batch (of what grows with the batch, the default crops of 128x128 take a quarter):
 
 # %%
 from mshnet.doctor import needed
@@ -71,7 +71,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## Saving fails
 #
-# Checkpoints are plain CPU tensors, written by the host: `last.pt` and `best.pt`, 33 MB each, in the run's folder. The risk is the disk: Kaggle keeps only `/kaggle/working`, and Colab keeps nothing after the session. A run that began on a TPU resumes on a GPU or a CPU, and back, in the precision that it began with: name it with `--resume`, or copy the folder.
+# Checkpoints are plain CPU tensors, written by the host: `last.pt`, `previous.pt` and `best.pt`, 65 MB each (33 MB with the preset `paper`), in the run's folder. The risk is the disk: Kaggle keeps only `/kaggle/working`, and Colab keeps nothing after the session. A run that began on a TPU resumes on a GPU or a CPU, and back, in the precision that it began with: name it with `--resume`, or copy the folder.
 #
 # ## Watching it
 #

@@ -50,7 +50,7 @@
 #
 # ## 内存不足
 #
-# 一步在每块芯片上需要多少内存是可以计算的：权重、梯度和 Adagrad 的累加量各四字节（使用 AdamW 和平均权重时再多 33 MB），再加上一份 bfloat16 的权重，以及前向计算为反向传播保留的内容。doctor 由此估算每块芯片上一步至少需要的内存。下面是 256x256、bfloat16 的图像按全局批大小的估算，单位 GiB：
+# 一步在每块芯片上需要多少内存是可以计算的：权重、梯度和 Adagrad 的累加量各四字节（使用 AdamW 和平均权重时再多 33 MB），再加上一份 bfloat16 的权重，以及前向计算为反向传播保留的内容。doctor 由此估算每块芯片上一步至少需要的内存。下面是论文设置的 256x256 裁剪、bfloat16 时按全局批大小的估算，单位 GiB（随批增大的部分，默认的 128x128 裁剪只需四分之一）：
 
 # %%
 from mshnet.doctor import needed
@@ -71,7 +71,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## 保存失败
 #
-# 检查点是普通的 CPU 张量，由主机写入：`last.pt` 和 `best.pt`，各 33 MB，在训练的文件夹中。出问题的是磁盘：在 Kaggle 上只有 `/kaggle/working` 会保留，在 Colab 上会话之后什么都不保留。在 TPU 上写的检查点可以在 GPU 或 CPU 上继续，反之亦然，并沿用训练开始时的精度：用 `--resume` 指定它，或带上整个文件夹。
+# 检查点是普通的 CPU 张量，由主机写入：`last.pt`、`previous.pt` 和 `best.pt`，各 65 MB（使用预设 `paper` 时为 33 MB），在训练的文件夹中。出问题的是磁盘：在 Kaggle 上只有 `/kaggle/working` 会保留，在 Colab 上会话之后什么都不保留。在 TPU 上写的检查点可以在 GPU 或 CPU 上继续，反之亦然，并沿用训练开始时的精度：用 `--resume` 指定它，或带上整个文件夹。
 #
 # ## 观察训练
 #

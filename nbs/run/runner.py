@@ -13,7 +13,7 @@
 import importlib.metadata
 
 if not list(importlib.metadata.distributions(name="mshnet")):
-    raise ModuleNotFoundError("mshnet is missing: run `pip install -e .` in its folder")
+    raise ModuleNotFoundError("mshnet is missing: run `pip install -e '.[notebook]'` in its folder")
 
 # %% tags=["install", "only:a100_setup", "only:tpu_setup", "only:kaggle_gpu", "only:kaggle_tpu"]
 import glob
