@@ -284,7 +284,8 @@ def _settings_of_words(words: Sequence[str]) -> type[Settings]:
         parser.add_argument(flag, nargs="?", const="", default="")
     asked = parser.parse_known_args(words)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
-    of_run = _trained_with(words[:1], asked.weight_path) or settings_of(newest(asked.resume))
+    weights = asked.weight_path or str(written.get("weight_path", ""))
+    of_run = _trained_with(words[:1], weights) or settings_of(newest(asked.resume))
     return settings_class(task_of(written, of_run))
 
 
@@ -565,8 +566,7 @@ def main(
             names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
             wanted = read_settings(file) | written if command == "test" else {}
-            weights = newest(str(wanted.get("weight_path", "")), "weight_path")
-            trained = _trained_with([command], weights)
+            trained = _trained_with([command], str(wanted.get("weight_path", "")))
             status = _RUN[command](configure(written, file, trained), **own)
             sys.stdout.flush()
             return status

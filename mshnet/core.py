@@ -475,6 +475,9 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
         for name in ("head_bias", "fusion_start"):
             if name in written and self.weight_path:
                 lines.append(f"{name} is not used with a weight_path, which has its own values")
+        for name in ("head_bias", "fusion_start", "join_rate"):
+            if name in written and self.network != "mshnet":
+                lines.append(f"{name} is used only if {self.network} is a subclass of MSHNet")
         if "scenes" in written and self.dataset_dir:
             lines.append("scenes is not used with a dataset_dir")
         for name in ("train_list", "test_list"):
@@ -540,13 +543,17 @@ def configure(
     read = _translate(read)
     by_hand = {**read, **flags}
     of_run = trained or settings_of(_resumed(by_hand))
-    if flags.get("preset") and (of_run or repeated):
-        del flags["preset"]
+    asked = [flags] if repeated else [flags, read]  # the preset of a record is its own
+    if any(part.get("preset") for part in asked) and (of_run or repeated):
+        for part in asked:
+            part.pop("preset", None)
         by_hand = {**read, **flags}
         what = "these weights keep" if trained else "the run keeps"
         text = f"preset is not used: {what} the settings of their training; write those that shall "
         warnings.warn(f"{text}be others, such as batch_size", stacklevel=2)
     kind = settings_class(task_of(by_hand, of_run))
+    if trained:  # by a newer release perhaps
+        of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
     recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
     if not flags and by_hand.keys() >= recorded:  # a run's config.json: as it is
         return kind(**by_hand)
@@ -590,7 +597,12 @@ def _translate(
     written: Mapping[str, Any],  # settings by any known name; None: not written
 ) -> dict[str, Any]:  # by the names of today
     "Settings under their names of today; UserError if two of them contradict each other."
-    values = {ALIASES.get(k, k): v for k, v in written.items() if v is not None}
+    values: dict[str, Any] = {}
+    for name, value in written.items():
+        today = ALIASES.get(name, name)
+        if value is not None and values.setdefault(today, value) != value:
+            there = f"{today}={shown(values[today])}"
+            raise UserError(f"{name}={shown(value)}: {there} is written as well; write one of them")
     if resume := _resumed(values):
         values["resume"] = resume
     if isinstance(weights := values.get("weight_path"), str):

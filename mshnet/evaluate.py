@@ -20,6 +20,7 @@ from mshnet.core import (
     Config,
     Settings,
     UserError,
+    as_user_error,
     configure,
     resolve,
 )
@@ -122,7 +123,8 @@ class Detector:
         "Probabilities of target; UserError unless the images have this type and shape."
         expect_bytes(images)
         size = -(-batch_size // self.device.world) * self.device.world
-        return torch.cat([self._part(rows, size) for rows in images.split(size)])
+        with as_user_error():
+            return torch.cat([self._part(rows, size) for rows in images.split(size)])
 
     def _part(self, rows: Tensor, size: int) -> Tensor:
         "Probabilities of one batch, filled up for a compiler so that it compiles once."

@@ -27,6 +27,7 @@ from torch.export import Dim
 
 from mshnet.core import (
     UserError,
+    as_user_error,
     did_you_mean,
     first_line,
     read_json,
@@ -246,9 +247,10 @@ class OnnxDetector:
         images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
         batch_size: int = 4,  # images of one pass
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
-        "Probabilities of target."
+        "Probabilities of target; UserError unless the images have this type and shape."
         expect_bytes(images)
-        expect_size(self.name, images)
+        with as_user_error():
+            expect_size(self.name, images)
         return torch.cat([self.run("probability", rows) for rows in images.split(batch_size)])
 
     def run(self, output: str, images: Tensor) -> Tensor:

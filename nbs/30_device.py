@@ -671,10 +671,7 @@ def _smaller(device: Device, config: Settings) -> str:
     size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
     tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
-    remedy = (
-        f"write --{name.replace('_', '-')} {less}{tries}, or --on-out-of-memory halve to "
-        "compute it in parts"
-    )
+    remedy = f"write --{name.replace('_', '-')} {less}{tries}"
     return f"{name}={size}: does not fit into the memory of {device.name}; " + (
         remedy if less else f"use a smaller {config.smaller}"
     )

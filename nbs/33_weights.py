@@ -32,7 +32,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of
+from mshnet.core import (
+    OF_ITS_MACHINE,
+    UserError,
+    is_record,
+    newest,
+    of_earlier_release,
+    settings_of,
+)
 
 
 # %% [markdown]
@@ -385,11 +392,12 @@ lines
 # %%
 #| export
 def settings_of_weights(
-    weights: str,  # a run's folder, a file in it, or one that was copied from it
+    weights: str,  # a run's folder, a file in it or copied from it, or a pattern for one of these
 ) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
     "The settings that weights were trained with. A file that cannot be read has none."
     if weights == PRETRAINED:  # not a folder of this name
         return {}
+    weights = newest(weights, "weight_path")
     found, file = settings_of(weights), weights_file(weights)
     if is_record(found):  # else config.json is of another program
         return found
@@ -414,4 +422,5 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(settings_of_weights(str(moved)), {"base_size": 64})
     beside.write_text(json.dumps(run))
     test_eq(settings_of_weights(str(moved)), run)  # of the run's folder
+    test_eq(settings_of_weights(f"{tmp}/*.pt"), run)
     test_eq(settings_of_weights("pretrained"), {})

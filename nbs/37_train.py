@@ -259,7 +259,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
                 print(f"end     {reason}")
             if once(folder.file("best.pt").exists):
                 finish(job)
-            once(lambda: _record_end(folder, "stopped" if stopped else "finished", reason))
+            end = "stopped" if stopped else "finished"
+            once(lambda: say_status(folder, end, state.epoch, reason))
         once(lambda: _last_words(job, stopped))
         if stopped and (stopped.number or not folder.file("scores.json").exists()):
             raise stopped
@@ -379,8 +380,10 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
     text = f"epoch {entry['epoch']}/{last}  loss {entry['loss']:.4f}{scored}"
     left = duration(entry["seconds"] * (last - entry["epoch"]))
     print(f"{text}  {duration(entry['seconds'])}, {left} left", flush=True)
-    if scored and (advice := job.task.advice(job.folder.history())):
-        print(f"  {advice}", flush=True)
+    if scored:  # the log of a run that was resumed may hold later epochs
+        history = [old for old in job.folder.history() if old["epoch"] <= entry["epoch"]]
+        if advice := job.task.advice(history):
+            print(f"  {advice}", flush=True)
 
 
 # %% [markdown]
@@ -424,7 +427,7 @@ def train_epoch(
         sums = _part_sums(losses, state)
         return losses.mean(), {name: value / losses.step for name, value in sums.items()}
     except ArithmeticError as error:
-        raise _not_finite(task, state, split, epoch, error.args[0]) from None
+        raise _not_finite(task, state, split, epoch, error.args[0], device.precision) from None
 
 
 def _begin_epoch(task: Task, state: State, device: Device, epoch: int) -> Any:
@@ -872,12 +875,6 @@ def _ended(folder: Folder, error: BaseException) -> None:
             say_status(folder, "stopped" if stopped else "failed", last["epochs_done"] - 1, reason)
 
 
-def _record_end(folder: Folder, state: str, reason: str) -> None:
-    "Write how a run ended and how many epochs are done."
-    done = folder.history()[-1:]
-    say_status(folder, state, done[0]["epoch"] if done else -1, reason)
-
-
 def _last_words(job: Job, stopped: Stopped | None) -> None:
     "Finish the mirror, and print where the results are and how to resume."
     if stopped:
@@ -966,6 +963,7 @@ def _not_finite(
     split: Any,  # the training data
     epoch: int,
     step: int,  # the first whose loss is not finite, from 0
+    precision: str,
 ) -> NotFinite:
     "The error of a NaN or infinite loss."
     plan = task.plan(split, epoch)
@@ -978,11 +976,12 @@ def _not_finite(
             rows = [(x.min(), x.mean(), x.max()) for x in value.float().flatten(1)]
             facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
-    clip = "" if task.config.clip_grad else "--clip-grad 1, "
+    kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
+    tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
+    tries += ["--precision fp32"] * (precision != "fp32")
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:4])} (all in not_finite.json); the last good checkpoint is kept; "
-        f"try {clip}a smaller --lr or --precision fp32",
+        f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}",
         facts | {"weights that are not finite": bad},
     )
 
@@ -1002,11 +1001,12 @@ with expect_fail(NotFinite, contains="epoch 1, step 0: the loss is NaN or infini
 # %%
 #| export
 def _halve(job: Job, error: TooLarge) -> None:
-    "Compute a batch in smaller parts from now on; raise the error where that is not wanted."
+    "Compute a batch in smaller parts from now on; raise the error where that is not possible."
     device, now = job.device, job.device.micro or job.config.batch_size
-    wanted = job.config.on_out_of_memory == "halve" and not device.compiles
-    if not wanted or device.world > 1 or now == 1:
+    if device.compiles or device.world > 1 or now == 1:
         raise error
+    if job.config.on_out_of_memory != "halve":
+        raise TooLarge(f"{error}, or --on-out-of-memory halve to compute it in parts") from None
     device.micro = (now + 1) // 2
     print(f"  {str(error).split(';')[0]}: continuing with micro_batch {device.micro}")
 

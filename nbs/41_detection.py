@@ -489,7 +489,8 @@ def _advice_if_dead(
     phase = history[-1]["phase"]
     scored = [e for e in history if "scores" in e and e["phase"] == phase]
     late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
-    if not scored or not _just_died(scored, config, not late):
+    starts_empty = not late or (phase == "warm-up" and config.head_bias < 0)
+    if not scored or not _just_died(scored, config, starts_empty):
         return ""
     remedied = config.fusion_start == "full_size" and config.join_rate < 1 and config.head_bias < 0
     empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4

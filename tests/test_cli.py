@@ -23,6 +23,7 @@ from mshnet.core import (
     run_name,
     settings_from,
 )
+from mshnet.evaluate import evaluate
 
 FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 --choose last"
 
@@ -298,7 +299,13 @@ def test_a_file_overrules_the_settings_of_the_run_that_is_tested(capsys, finishe
     whole = call(capsys, f"test --weight-path {weights}")
     (tmp_path / "all.json").write_text(json.dumps({"weight_path": str(weights)}))
     assert call(capsys, f"test --config {tmp_path / 'all.json'}") == whole
-    assert call(capsys, f"test --weight-path {finished / 'r?n' / 'best.*'}") == whole
+    pattern = finished / "r?n" / "best.*"
+    assert call(capsys, f"test --weight-path {pattern}") == whole
+    assert evaluate(str(pattern)).protocol == evaluate(weights).protocol
+    shutil.copytree(finished / "run", tmp_path / "newer")  # whose record has a setting more
+    record = json.loads((tmp_path / "newer" / "config.json").read_text()) | {"of_tomorrow": 1}
+    (tmp_path / "newer" / "config.json").write_text(json.dumps(record))
+    assert call(capsys, f"test --weight-path {tmp_path / 'newer'}")[0] == 0
     _, out, _ = call(capsys, f"test --weight-path {weights} --config {file} --base-size 48")
     assert "rule                     reference" in out
     assert "size                     48" in out
@@ -476,7 +483,13 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
         resumed = configure({"preset": "paper", "resume": str(tmp_path)})
     with pytest.warns(UserWarning, match="preset is not used"):
         repeated = configure({"preset": "paper"}, str(tmp_path / "config.json"))
+    (tmp_path / "mine.json").write_text('{"preset": "paper"}')
+    with pytest.warns(UserWarning, match="preset is not used: the run keeps the settings"):
+        by_file = configure({"resume": str(tmp_path)}, str(tmp_path / "mine.json"))
+    with pytest.raises(UserError, match="batch_size=4: batch_size=8 is written as well"):
+        configure({"batch_size": 8, "global_batch_size": 4})
     assert resumed.preset == repeated.preset == "" and resumed.optimizer == "adamw"
+    assert by_file == resumed
 
 
 def test_the_environment_sets_nothing(monkeypatch):

@@ -91,7 +91,7 @@ def test_the_detector_is_called_as_the_other_is(run, onnx_file):
     for wrong in (images.float(), images[0], images[:, :1], images[..., :40]):
         said = []
         for one in (detector, other):
-            with pytest.raises(ValueError, match=r"not uint8|multiples of 16") as error:
+            with pytest.raises(UserError, match=r"not uint8|multiples of 16") as error:
                 one(wrong)
             said.append(str(error.value).split(": ", 1)[1])
         assert said[0] == said[1]

@@ -21,7 +21,7 @@ from mshnet.core import (
     run_name,
 )
 from mshnet.cpu import use_cpu_passes
-from mshnet.detection import Detection, normalise
+from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
 from mshnet.loss import bce_loss, mshnet_loss, soft_iou_loss
@@ -429,6 +429,13 @@ def test_settings_of_the_start_have_no_effect_on_given_weights():
         configure({"weight_path": "pretrained", "head_bias": 0.0})
 
 
+def test_settings_of_the_heads_warn_with_a_network_of_your_own(monkeypatch):
+    "It may have no such heads."
+    monkeypatch.setitem(NETWORKS, "thin", torch.nn.Identity)
+    with pytest.warns(UserWarning, match="join_rate is used only if thin is a subclass of MSHNet"):
+        configure({"network": "thin", "join_rate": 0.1})
+
+
 def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run():
     "A longer one is the same run continued."
     rates = [
@@ -499,6 +506,14 @@ def test_the_advice_fits_the_recipe(changes, scores, advice):
     assert advice in said and bool(advice) == bool(said)
     if "weight_path" in changes or changes.keys() >= REMEDY.keys():
         assert "fusion-start" not in said  # it has no effect, or was followed
+
+
+def test_heads_that_start_far_below_zero_may_find_nothing_in_the_warm_up():
+    "An empty prediction is then the start, and no death."
+    scores = {"iou": 0.0, "pd": 0.0, "fa": 0.0, "targets": 3}
+    entry = {"epoch": 0, "phase": "warm-up", "loss": 1.0, "scores": scores}
+    assert not Detection(Config(preset="paper", **REMEDY)).advice([entry])
+    assert "such runs often die" in Detection(Config(preset="paper")).advice([entry])
 
 
 @pytest.mark.parametrize(("loss", "advice"), [(0.85, "more --epochs"), (0.999, "a smaller --lr")])

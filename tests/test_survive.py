@@ -29,6 +29,7 @@ from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
 from mshnet.files import write_atomic
 from mshnet.run import FORMAT, Folder, Stopped, load, write_checkpoint
+from mshnet.task import predictions
 from mshnet.train import Losses, train, train_step
 from mshnet.weights import checksum
 
@@ -535,6 +536,26 @@ def test_a_want_of_memory_is_one_line_with_what_to_write(tmp_path, changes, room
     assert status(tmp_path / "run")["state"] == "failed"
 
 
+def test_a_scoring_that_does_not_fit_names_what_it_takes():
+    "It is not halved."
+    config = tiny(batch_size=8)
+    task, device = Large(config), open_device("cpu", "fp32")
+    with pytest.raises(UserError, match="write --batch-size 4") as error:
+        list(predictions(task, task.model(), task.splits()["test"], device, "full"))
+    assert "halve" not in str(error.value)
+
+
+def test_a_run_that_stops_in_an_older_checkpoint_counts_its_own_epochs(tmp_path):
+    "Its log is ahead of it."
+    folder = run_it(tiny(tmp_path / "run")).folder
+    shutil.copy(folder / "previous.pt", folder / "last.pt")
+    with pytest.raises(Stopped):
+        run_it(tiny(folder), at=2, then=ask())
+    done = load(folder / "last.pt")["epoch"] + 1
+    assert (status(folder)["epochs_done"], len(Folder(folder).history())) == (done, 3)
+    assert done < 3
+
+
 def test_a_run_in_parts_goes_on_in_parts(tmp_path):
     "Room that comes back in the middle of an epoch does not change what is computed."
     config = tiny(tmp_path / "run", batch_size=4, on_out_of_memory="halve", scenes=16)
@@ -608,6 +629,8 @@ def test_a_loss_that_is_no_number_names_its_batch_and_keeps_the_last_good_epoch(
         task = Nan(config)
         with pytest.raises(UserError, match="epoch 1, step 2: the loss is NaN or infinite; images"):
             train(config, task)
+        reason = status(folder)["reason"]
+        assert "the last good checkpoint is kept; try " in reason and "precision" not in reason
         facts = json.loads((folder / "not_finite.json").read_text())
         split = task.splits()["train"]
         names = [split.names[i] for i in task.plan(split, 1)[2]]

@@ -272,6 +272,8 @@ def main(words: list[str]) -> int:
     if words == ["card"]:
         return write_card()
     places = [Path(word) for word in words if "=" not in word]
+    if not places:
+        raise UserError("write python tools/pretrain.py DATA [FOLDER] [SETTING=VALUE ...]")
     data, folder = places[0], places[1] if len(places) > 1 else Path("runs/pretrained")
     settings = dict(word.split("=", 1) for word in words if "=" in word)
     write_set(data, folder / "data")
@@ -312,4 +314,11 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"pretrain: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as stopped:
+        number = getattr(stopped, "number", 2)  # 0: the time was over
+        sys.exit(128 + number if number else 75)

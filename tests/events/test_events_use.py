@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mshnet.cli import main
+from mshnet.cli import main, parse
 from mshnet.core import UserError
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import MambaSpike, scan, spike
@@ -49,6 +49,14 @@ def test_its_onnx_file_agrees(run, tmp_path, capsys):
     with pytest.raises(UserError, match=r"is no detector but of task 'events'"):
         open_detector(file, "cpu")
     capsys.readouterr()
+
+
+def test_weights_named_by_a_pattern_or_in_a_file_decide_about_the_task(run, tmp_path):
+    "So that a command line knows the flags of the task."
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"weight_path": str(run.folder)}))
+    for words in (["--weight-path", f"{run.folder.parent}/ru*"], ["--config", str(file)]):
+        assert parse(["test", *words, "--hot-pixels", "9"])[1]["hot_pixels"] == "9"
 
 
 def test_published_files_load(tmp_path):
