@@ -50,7 +50,7 @@ _LOOKED_AT = [
     *("output_dir", "resume", "mirror_dir", "max_hours"),
 ]
 _NOT_BENCHED = [
-    *("epochs", "resume", "num_devices", "log_every", "debug_xla", "profile"),
+    *("epochs", "patience", "resume", "num_devices", "log_every", "debug_xla", "profile"),
     *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
     *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch"),

@@ -45,7 +45,7 @@ from mshnet.show import (
     save_picture,
     style,
 )
-from .weights import weights_file
+from .weights import settings_of_weights, weights_file
 
 # %% ../nbs/54_compare.ipynb #_ScoresFile
 SCORES = {"iou": "IoU", "niou": "nIoU", "f1": "F1", "pd": "Pd", "fa": "Fa"}
@@ -92,7 +92,7 @@ class Scored:
     @property
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result of the training; empty if they are not known."
-        known = Folder(self.weights.parent).read_json("config.json")
+        known = settings_of_weights(str(self.weights))
         if not known:
             return {}
         config = settings_from(known)
@@ -616,7 +616,8 @@ def draw(comparison: Comparison) -> Figure:
     if comparison.warning:
         figure.suptitle(comparison.warning, color="#D55E00", weight="bold")
     size = 8 * min(1, _WIDE / max(map(len, lines)))
-    words.text(0.01, 0.98, "\n".join(lines), family="monospace", fontsize=size, va="top")
+    how = {"family": "monospace", "fontsize": size, "parse_math": False}
+    words.text(0.01, 0.98, "\n".join(lines), va="top", **how)
     return figure
 
 # %% ../nbs/54_compare.ipynb #worst

@@ -120,7 +120,7 @@ class _AttendOnCpu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, shortcut: Tensor, *weights: Tensor) -> Tensor:
         "`weights` are those of both attentions: fc1, fc2 and the 7x7 kernel."
-        fc1, fc2, kernel = (w.flatten(1) if w.shape[2] == 1 else w.to(y.dtype) for w in weights)
+        fc1, fc2, kernel = weights[0].flatten(1), weights[1].flatten(1), weights[2].to(y.dtype)
         with torch.autocast("cpu", enabled=False):
             ca, kept = _weigh_channels(y, fc1, fc2)
             z = _rows_of(y) * ca.to(y.dtype)[:, None]
@@ -155,8 +155,9 @@ def attend_on_cpu(
     ca: ChannelAttention,
     sa: SpatialAttention,
 ) -> Tensor:  # [B,C,H,W]
-    "`mshnet.model.attend`, on a CPU by `_AttendOnCpu`."
-    if not _on_cpu(y):
+    "`mshnet.model.attend`, on a CPU by `_AttendOnCpu` unless a hook looks at an attention."
+    parts = [*ca.modules(), *sa.modules()]
+    if not _on_cpu(y) or any(m._forward_hooks or m._forward_pre_hooks for m in parts):
         return attend(y, shortcut, ca, sa)
     weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
     out: Tensor = _AttendOnCpu.apply(y, shortcut, *weights)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from .core import Config, UserError, counted, one_line, read_text
+from .core import Config, UserError, counted, one_line, read_text, shown
 from .fetch import find_dataset
 from .files import free_memory, prefetch, write_atomic
 from .metrics import objects
@@ -53,16 +53,24 @@ def pixels_of(
         if _has_deep_channels(file):
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
-    values = np.array(file, np.float64)
-    if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
-        values *= -1
+    values = _deep_values(file)
     low, high = values.min(), values.max()
-    if not np.isfinite(high - low):
-        raise UserError("pixels are NaN or infinite")
     values -= low  # in place: these are eight bytes a pixel
     values *= 255
     values /= (high - low) or 1  # a frame of one value becomes black
     return values.round(out=values).astype(np.uint8)
+
+
+def _deep_values(
+    file: Image.Image,  # of 16 bits or floats
+) -> np.ndarray:  # [H,W] float64; more is brighter
+    "The values of a deep image; UserError if one is NaN or infinite."
+    values = np.array(file, np.float64)
+    if not np.isfinite(values.max() - values.min()):
+        raise UserError("pixels are NaN or infinite")
+    if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
+        np.subtract(values.max(), values, out=values)
+    return values
 
 
 def _has_deep_channels(file: Image.Image) -> bool:
@@ -91,11 +99,14 @@ def read_mask(
     path: Path,
     size: tuple[int, int],  # height and width of its image
 ) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; the changes made
-    "Read a mask as 0 and 1, resized to `size` by nearest pixel; a grey one is 1 above 127."
+    """Read a mask as 0 and 1, resized to `size` by nearest pixel; a grey one is 1 above 127.
+
+    Raises UserError for NaN or infinite pixels, and any of Pillow's errors.
+    """
     done = set()
     with opened(path) as file:
         if file.mode.startswith(DEEP):  # which convert would clip at 255
-            deep = np.array(file, np.float64)
+            deep = _deep_values(file)
             grey = Image.fromarray(np.uint8(255 * deep.clip(0) / max(deep.max(), 1e-9)))
         else:
             grey = file.convert("L")
@@ -114,6 +125,7 @@ def read_mask(
 # %% ../nbs/21_data.ipynb #opened
 KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
 MOST_PIXELS = 8192 * 8192
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # this limit decides
 
 
 @contextlib.contextmanager
@@ -367,17 +379,21 @@ class Findings:
             lines.append(f"{kind}: {len(names)} ({first}{more})")
         return lines
 
+    def usable(self, on_bad_image: str = "stop") -> bool:
+        "Whether there are no errors, or none but images that may be skipped."
+        lists = any("list" in kind for kind in self.errors)
+        return not self.errors or (on_bad_image == "skip" and not lists)
+
     def settle(self, on_bad_image: str = "stop") -> None:
-        "Raise UserError if there are errors, unless they may be skipped; warn of the rest."
-        left_out = {k: v for k, v in self.errors.items() if "list" not in k}
-        if on_bad_image == "skip" and len(left_out) == len(self.errors):
-            for line in self.lines(left_out):
-                warnings.warn(f"skipped: {line}", stacklevel=2)
-        elif self.errors:
+        "Raise UserError if the data cannot be used; warn of the rest."
+        if not self.usable(on_bad_image):
             first, *rest = self.lines(self.errors)
             more = f"; {counted(len(rest), 'more kind')} of errors" if rest else ""
-            skip = ", or mend them, or write --on-bad-image skip" if left_out else ""
+            images = any("list" not in kind for kind in self.errors)
+            skip = ", or mend them, or write --on-bad-image skip" if images else ""
             raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
+        for line in self.lines(self.errors):
+            warnings.warn(f"skipped: {line}", stacklevel=2)
         for line in self.lines(self.warnings):
             warnings.warn(line, stacklevel=2)
 
@@ -415,7 +431,7 @@ _MADE_BY = "# made by {}; names {}"
 
 def _made_by(file: Path, names: Sequence[str]) -> str:
     "The command that made a list, from its first line; empty: it was made elsewhere."
-    first = read_text(file, "list of names").split("\n", 1)[0]
+    first = "".join(read_text(file, "list of names").splitlines()[:1])
     found = re.fullmatch(_MADE_BY.format("(mshnet data --split .*)", "([0-9a-f]{12})"), first)
     if not found:
         return ""
@@ -747,6 +763,7 @@ def write_lists(
             f"{what}: {root} has {counted(count, 'image')} with a mask, two are needed; a mask has "
             "the name of its image"
         )
+    _refuse_unwritable(targets)
     shuffled = np.random.default_rng(config.seed).permutation(sorted(targets)).tolist()
     ordered = sorted(shuffled, key=lambda name: targets[name])
     first = min(max(1, round(fraction * count)), count - 1)
@@ -762,6 +779,16 @@ def write_lists(
         (root / "train.txt").unlink(missing_ok=True)
         raise
     return f"lists written to {root}: " + ", ".join(f"{k} ({len(v)})" for k, v in parts.items())
+
+
+def _refuse_unwritable(names: Iterable[str]) -> None:
+    "UserError for a name that would not be read back from a list as it is."
+    for name in names:
+        if name.startswith("#") or _bare_name(name.strip()) != name or not name.isprintable():
+            raise UserError(
+                f"a list cannot hold the name {shown(name)} (a # at its start, spaces around it, "
+                "two suffixes, or not UTF-8); rename this image and its mask"
+            )
 
 
 def _count_targets(layout: Layout, size: int) -> dict[str, int]:
@@ -810,6 +837,8 @@ def report(
     if findings.modes:
         modes = ", ".join(f"{count} {mode}" for mode, count in findings.modes.most_common())
         lines.append(f"file modes: {modes}")
-    lines += [f"error: {line}" for line in Findings.lines(findings.errors)]
+    usable = findings.usable(config.on_bad_image)
+    bad = "skipped" if usable else "error"
+    lines += [f"{bad}: {line}" for line in Findings.lines(findings.errors)]
     lines += [f"warning: {line}" for line in Findings.lines(findings.warnings)]
-    return "\n".join(lines), not findings.errors
+    return "\n".join(lines), usable

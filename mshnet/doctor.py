@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.utils import collect_env
 
-from .core import Config, Settings, UserError, counted, first_line
+from .core import Config, Settings, UserError, counted, first_line, quoted
 from .device import Cores, Device, open_device
 from .places import installed, mirror_folder, run_folder, session_hours, where
 from .run import PACKAGES
@@ -366,9 +366,10 @@ def _data(checkup: _Checkup) -> _Finding:
         text, usable = make_task(config).describe_data()
     except UserError as error:
         return "error", str(error)
-    first = [line for line in text.splitlines() if line.startswith(("error", "warning"))]
+    bad = ("error", "skipped", "warning")
+    first = [line for line in text.splitlines() if line.startswith(bad)]
     if not usable:
-        return "error", f"{first[0]}; `mshnet data {Path(config.dataset_dir)}` lists all"
+        return "error", f"{first[0]}; `mshnet data {quoted(config.dataset_dir)}` lists all"
     parts = ("train", "val", "test")
     counts = [line for line in text.splitlines() if line.partition(":")[0].startswith(parts)]
     return "warning" if first else "ok", "; ".join([*counts, *first])

@@ -206,7 +206,8 @@ def _result(source: Path, trained: Trained) -> dict[str, Any] | None:
     "Scores and protocol of the run, if they belong to these weights."
     result = Folder(source.parent).read_json("scores.json")
     protocol = result.get("protocol")
-    ours = isinstance(protocol, dict) and protocol.get("chosen") == trained.origin.chosen
+    own = {name: getattr(trained.origin, name) for name in ("chosen", "seed", "trained_on")}
+    ours = isinstance(protocol, dict) and all(protocol.get(k, v) == v for k, v in own.items())
     return result if ours and trained.record else None
 
 # %% ../nbs/52_export.ipynb #OnnxDetector
@@ -458,7 +459,9 @@ def export(
     note = _note(source, trained, format)
     _expect_packages(*PACKAGES if format == "onnx" else ())
     if format == "onnx" and trained.task == "detect":
-        note["reader"] = _READER.replace("NAME", json.dumps(path.name)[1:-1]).splitlines()
+        note["reader"] = _READER.replace(
+            "NAME", json.dumps(path.name, ensure_ascii=False)[1:-1]
+        ).splitlines()
     draft = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         with working(f"write {format}"):

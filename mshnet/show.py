@@ -337,7 +337,7 @@ def _judge(axes: Axes, pred: np.ndarray, mask: np.ndarray, rule: str) -> None:
 def _panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
     "One image without ticks."
     axes.imshow(image, cmap="gray", **how)
-    axes.set_title(title, fontsize=9, pad=8)  # above a sign at the edge
+    axes.set_title(title, fontsize=9, pad=8, parse_math=False)  # above a sign at the edge
     axes.set_axis_off()
 
 

@@ -150,7 +150,7 @@ class _AttendOnCpu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, shortcut: Tensor, *weights: Tensor) -> Tensor:
         "`weights` are those of both attentions: fc1, fc2 and the 7x7 kernel."
-        fc1, fc2, kernel = (w.flatten(1) if w.shape[2] == 1 else w.to(y.dtype) for w in weights)
+        fc1, fc2, kernel = weights[0].flatten(1), weights[1].flatten(1), weights[2].to(y.dtype)
         with torch.autocast("cpu", enabled=False):
             ca, kept = _weigh_channels(y, fc1, fc2)
             z = _rows_of(y) * ca.to(y.dtype)[:, None]
@@ -190,8 +190,9 @@ def attend_on_cpu(
     ca: ChannelAttention,
     sa: SpatialAttention,
 ) -> Tensor:  # [B,C,H,W]
-    "`mshnet.model.attend`, on a CPU by `_AttendOnCpu`."
-    if not _on_cpu(y):
+    "`mshnet.model.attend`, on a CPU by `_AttendOnCpu` unless a hook looks at an attention."
+    parts = [*ca.modules(), *sa.modules()]
+    if not _on_cpu(y) or any(m._forward_hooks or m._forward_pre_hooks for m in parts):
         return attend(y, shortcut, ca, sa)
     weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
     out: Tensor = _AttendOnCpu.apply(y, shortcut, *weights)
@@ -203,6 +204,11 @@ ca, sa = ChannelAttention(16).double(), SpatialAttention().double()
 inputs = [torch.randn(2, 16, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(2)]
 weights = [ca.fc1.weight, ca.fc2.weight, sa.conv1.weight]
 assert torch.allclose(attend_on_cpu(*inputs, ca, sa), attend(*inputs, ca, sa))
+seen = []
+with ca.register_forward_hook(lambda *_: seen.append("channels")):
+    attend_on_cpu(*inputs, ca, sa)
+attend_on_cpu(*inputs, ca, sa)
+test_eq(seen, ["channels"])
 assert torch.autograd.gradcheck(_AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
 
 

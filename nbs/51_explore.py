@@ -194,7 +194,7 @@ def explored(
     _legend(figure, (HIT, MISS, FALSE_ALARM) if known else ({**HIT, "label": "detection"},))
     name = shortened(view.name, 40)
     text = f"{name}  threshold {threshold:.2f}  {view.verdict(threshold, rule)}"
-    figure.suptitle(text, fontsize=10, family="monospace")
+    figure.suptitle(text, fontsize=10, family="monospace", parse_math=False)
     return png(figure)
 
 

@@ -50,7 +50,7 @@ from mshnet.show import (
     save_picture,
     style,
 )
-from mshnet.weights import weights_file
+from mshnet.weights import settings_of_weights, weights_file
 
 # %% [markdown]
 # Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, dim ones, true probabilities?
@@ -107,7 +107,7 @@ class Scored:
     @property
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result of the training; empty if they are not known."
-        known = Folder(self.weights.parent).read_json("config.json")
+        known = settings_of_weights(str(self.weights))
         if not known:
             return {}
         config = settings_from(known)
@@ -803,7 +803,8 @@ def draw(comparison: Comparison) -> Figure:
     if comparison.warning:
         figure.suptitle(comparison.warning, color="#D55E00", weight="bold")
     size = 8 * min(1, _WIDE / max(map(len, lines)))
-    words.text(0.01, 0.98, "\n".join(lines), family="monospace", fontsize=size, va="top")
+    how = {"family": "monospace", "fontsize": size, "parse_math": False}
+    words.text(0.01, 0.98, "\n".join(lines), va="top", **how)
     return figure
 
 

@@ -17,12 +17,14 @@ import copy
 import functools
 import json
 import math
+import re
 import runpy
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -775,7 +777,9 @@ def ask_child(
     )
     lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
     if done.returncode:
-        return {"error": lines[-1] if lines else f"ended with status {done.returncode}"}
+        text = re.sub(r"^mshnet(\.\w+)+: ", "", lines[-1]) if lines else ""  # not its class
+        text = re.sub(r" \(`mshnet bench[^)]*\)", "", text)  # which is this command
+        return {"error": text or f"ended with status {done.returncode}"}
     found: dict[str, Any] = json.loads(lines[-1])
     return found
 
@@ -1068,6 +1072,9 @@ def make_bench(
     folder: Path,  # for the plain script's files
 ) -> Bench:
     "Read the data and open the device; UserError for a request that cannot be measured."
+    if config.crop_size not in (config.base_size, Config(preset=config.preset).crop_size):
+        text = f"crop_size is for --largest-batch; the bench crops to base_size={config.base_size}"
+        warnings.warn(text, stacklevel=2)
     own = {"crop_size": config.base_size, "log_every": 1_000_000, "resume": ""}
     config = config.model_copy(update=_MEASURED | own)
     plain = load_yardstick(options.baseline) if options.baseline else None

@@ -14,6 +14,7 @@ from conftest import TOP
 from mshnet import bench, session
 from mshnet.bench import YARDSTICK, Options, load_yardstick, network_cost, table
 from mshnet.cli import _OPTIONS, main, make_parser
+from mshnet.core import Config
 from mshnet.metrics import find, objects
 from mshnet.model import MSHNet
 
@@ -246,3 +247,18 @@ def test_the_page_holds_what_was_measured(both, tmp_path):
     file.write_text(json.dumps(content))
     whole = cells_of(speed.page(tmp_path), "NUAA-SIRST")  # 212 images at 0.2 s, 214 at 0.05 s
     assert whole[-2:] == ["53 s", "5 h 54 min"]
+
+
+def test_a_crop_that_is_not_measured_is_named(tmp_path):
+    "The bench trains on crops of the scored size."
+    config = Config(scenes=10, base_size=64, crop_size=48, batch_size=2, device="cpu")
+    with pytest.warns(UserWarning, match="crop_size is for --largest-batch"):
+        bench.make_bench(config, Options(batch_sizes="2"), tmp_path)
+
+
+def test_an_error_of_a_child_is_its_text():
+    "Without the name of its class and without advice to run the bench that runs."
+    said = "batch_size=4: does not fit; write --batch-size 2"
+    more = f"{said} (`mshnet bench --largest-batch` tries what fits)"
+    program = f"from mshnet.core import UserError; raise UserError({more!r})"
+    assert bench.ask_child({}, ("-c", program)) == {"error": said}

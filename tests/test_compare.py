@@ -218,6 +218,12 @@ def test_a_setting_that_an_old_run_did_not_record_has_the_default_of_its_day():
     assert (recipe["optimizer"], recipe["clutter_share"]) == ("adagrad", 0.0)
 
 
+def test_a_record_of_another_program_is_no_recipe(copies):
+    "Many programs call their file config.json."
+    (copies / "seed0" / "config.json").write_text('{"task": "image-segmentation"}')
+    assert read_scored(copies / "seed0").recipe == {}
+
+
 def test_each_mistake_has_its_line(runs, copies, capsys):
     "What is no run, has no scores, comes twice, or is damaged."
     (copies / "empty").mkdir()

@@ -272,6 +272,26 @@ def test_lists_that_cannot_be_made_leave_nothing(unlisted, monkeypatch):
         write_lists(config(unlisted), 0.5)
 
 
+@pytest.mark.parametrize("name", ["#1", " a", "a ", "a.jpg", "a\udcc4"])
+def test_a_name_that_a_list_cannot_hold_is_refused(unlisted, name):
+    "It would be lost in reading; nothing is written."
+    for kind in ("images", "masks"):
+        (unlisted / kind / "test_1.png").rename(unlisted / kind / f"{name}.png")
+    with pytest.raises(UserError, match="a list cannot hold the name .* rename this image"):
+        write_lists(config(unlisted), 0.5)
+    assert not list(unlisted.glob("*.txt"))
+
+
+def test_a_report_leaves_out_what_may_be_skipped(folder):
+    "As training does; a list without an image cannot be skipped."
+    (folder / "images" / "train_1.png").write_bytes(b"no image")
+    assert not report(config(folder))[1]
+    text, usable = report(config(folder, on_bad_image="skip"))
+    assert usable and "skipped: " in text and "error: " not in text
+    (folder / "test.txt").write_text("")
+    assert not report(config(folder, on_bad_image="skip"))[1]
+
+
 def test_the_protocol_says_that_the_lists_were_made(unlisted):
     "With the command; an edited list is reported as edited, a published one has no such line."
     write_lists(config(unlisted), 0.5)
@@ -285,6 +305,9 @@ def test_the_protocol_says_that_the_lists_were_made(unlisted):
     assert made_by() == [command] * 3
     assert f"list made by {command}" in report(config(unlisted))[0]
     lines = (unlisted / "test.txt").read_text().splitlines()
+    windows = "\r\n".join([*lines, ""])  # as an editor of Windows, or git, writes it
+    (unlisted / "test.txt").write_bytes(windows.encode())
+    assert made_by() == [command] * 3
     (unlisted / "test.txt").write_text("\n".join(lines[:-1]))
     assert sorted(made_by()) == [command, command, f"{command}, and edited since"]
     (unlisted / "test.txt").write_text("\n".join(lines[1:]))
@@ -593,6 +616,20 @@ def test_16_bit_masks_are_masks(folder, white):
     parts, lines = warned(folder)
     np.testing.assert_array_equal(parts["train"].pairs[1][1], mask > 0)
     assert lines == []
+
+
+def test_deep_masks_are_read_as_deep_images_are(folder):
+    "A TIFF file whose 0 is white, and a float one with a pixel that is no number."
+    mask = np.zeros((32, 32), np.uint16)
+    mask[3:6, 7] = 9
+    place = folder / "masks" / "train_1"
+    place.with_suffix(".png").unlink()
+    Image.fromarray(9 - mask).save(place.with_suffix(".tif"), tiffinfo={262: 0})
+    np.testing.assert_array_equal(warned(folder)[0]["train"].pairs[1][1], mask > 0)
+    values = mask.astype(np.float32)
+    values[0, 0] = np.nan
+    Image.fromarray(values).save(place.with_suffix(".tif"))
+    assert "pixels are NaN or infinite in masks/: 1 (train_1)" in refusal(folder)
 
 
 def test_the_report_tells_everything_at_once(folder):

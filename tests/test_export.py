@@ -168,6 +168,10 @@ def test_published_weights_know_no_scores(run, tmp_path):
     assert "how they were chosen: not known" in note["chosen"]
     other = replace(trained_model(run.folder), origin=Origin("epoch 0, named by its file last.pt"))
     assert exporting._result(run.folder / "last.pt", other) is None
+    same = trained_model(run.folder)
+    assert exporting._result(run.folder / "best.pt", same)
+    other = replace(same, origin=replace(same.origin, seed=7))  # beside the scores of seed 0
+    assert exporting._result(run.folder / "best.pt", other) is None
 
 
 @pytest.mark.parametrize("format", ["onnx", "safetensors"])
