@@ -33,7 +33,7 @@ from .places import installed, program_folder
 
 # %% ../nbs/30_device.ipynb #each_tensor
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-_EMULATED = "a CPU emulates it, and a step can take minutes; write --precision bf16 or fp32"
+_EMULATED = "a CPU emulates it, and a step can take minutes; begin runs there with bf16 or fp32"
 T = TypeVar("T")
 
 
@@ -268,7 +268,29 @@ def workers(device: Device, asked: int) -> int:
     cores = os.cpu_count() or 1
     return asked if asked >= 0 else 0 if device.kind == "cpu" else max(1, min(8, cores - 1))
 
-# %% ../nbs/30_device.ipynb #Cuda
+# %% ../nbs/30_device.ipynb #_runs_on
+def _runs_on(capability: tuple[int, int], builds: list[str]) -> bool:
+    "Whether a torch built for these (sm_80, compute_90) has a program for this GPU."
+    for form, major, minor in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(builds)):
+        built = (int(major), int(minor))
+        if built <= capability and (form == "compute" or built[0] == capability[0]):
+            return True
+    return False
+
+
+def _why_no_programs(index: int) -> str:  # empty: there are some
+    "The remedy for a GPU that this torch has no programs for."
+    capability, builds = torch.cuda.get_device_capability(index), torch.cuda.get_arch_list()
+    if not torch.version.cuda or not builds or _runs_on(capability, builds):
+        return ""
+    older = "one for CUDA 12.6, which has older GPUs" if capability < (7, 5) else "a newer one"
+    return (
+        f"{torch.cuda.get_device_name(index)} has compute capability "
+        f"{capability[0]}.{capability[1]}, and torch {torch.__version__} is built for "
+        f"{' '.join(builds)}; install {older}, choose another GPU, or write --device cpu"
+    )
+
+
 class Cuda(Device):
     "An NVIDIA GPU."
 
@@ -284,6 +306,8 @@ class Cuda(Device):
         if index is not None and index >= count:
             there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
+        if reason := _why_no_programs(index or 0):
+            raise UserError(f"device=cuda: {reason}")
         super().__init__(precision, index)
 
     def chip(self) -> str:

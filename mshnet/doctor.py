@@ -141,32 +141,6 @@ def _accelerator(checkup: _Checkup) -> _Finding:
         return "ok", f"{device.why} (torch finds no GPU; a first look needs none)"
     return "ok", device.why
 
-# %% ../nbs/56_doctor.ipynb #_runs_on
-def _runs_on(capability: tuple[int, int], builds: list[str]) -> bool:
-    "Whether a torch built for these (sm_80, compute_90) has a program for this GPU."
-    for form, major, minor in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(builds)):
-        built = (int(major), int(minor))
-        if built <= capability and (form == "compute" or built[0] == capability[0]):
-            return True
-    return False
-
-
-def _unsupported_gpu(checkup: _Checkup) -> str:  # empty: it is supported
-    "The remedy for a GPU that this torch has no programs for."
-    device, builds = checkup.device, torch.cuda.get_arch_list()
-    if not device or device.kind != "cuda" or not torch.version.cuda or not builds:
-        return ""
-    capability = torch.cuda.get_device_capability(device.index or 0)
-    if _runs_on(capability, builds):
-        return ""
-    name = torch.cuda.get_device_name(device.index or 0)
-    older = "one for CUDA 12.6, which has older GPUs" if capability < (7, 5) else "a newer one"
-    return (
-        f"{name} has compute capability {capability[0]}.{capability[1]}, and torch "
-        f"{torch.__version__} is built for {' '.join(builds)}; install {older}, choose another "
-        "GPU, or write --device cpu"
-    )
-
 # %% ../nbs/56_doctor.ipynb #_old_driver
 def _old_driver() -> str:  # empty: it is recent enough, or there is no driver
     "The remedy for an NVIDIA driver that is too old for this torch."
@@ -227,7 +201,6 @@ def _build(checkup: _Checkup) -> _Finding:
     broken = f"nvidia-smi: {problem}; restart the machine, then install the driver again"
     cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     answers = (
-        (level("cuda", "error"), _unsupported_gpu(checkup)),
         (level("cuda", "warning"), _old_driver() or (broken if problem else _unseen_gpu(gpus))),
         (level("xla", "error"), _unfit_xla()),
         (level("mps", "warning"), _translated()),

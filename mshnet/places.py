@@ -482,15 +482,22 @@ def _skipped(copy: Path) -> Iterator[None]:
         warnings.warn(f"{copy} is skipped: {_in_short(error)}", stacklevel=3)
 
 
+_RECORDS = ("config.json", "log.jsonl", "status.json", "scores.json", "details.json", "best.pt")
+
+
 def _take_files(copy: Path, folder: Path) -> None:
-    "Copy the files of a run, checkpoints last; OSError without a checkpoint, and nothing stays."
+    """Copy the files of a run, checkpoints last. A picture or a log that fails is left out.
+
+    OSError without a checkpoint, or without its records; then nothing stays.
+    """
     names = [name for name in _run_files(copy) if name != "last.pt"]
     checkpoints = [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
     new = [folder / name for name in (*names, *checkpoints) if not (folder / name).exists()]
     try:
         for name in names:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            copy_file(copy / name, folder / name)
+            with contextlib.nullcontext() if name in _RECORDS else _skipped(copy / name):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                copy_file(copy / name, folder / name)
         for name in checkpoints:
             with _skipped(copy / name):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -92,7 +93,8 @@ class Ranks(OneProcess):
             torch.cuda.set_device(device.index or 0)
         if not dist.is_initialized():
             importlib.import_module("torch.distributed.nn")  # later, its defaults hold the group
-            dist.init_process_group("nccl" if self.gpu else "gloo")
+            limit = timedelta(hours=1)  # while the first process writes to a slow disk
+            dist.init_process_group("nccl" if self.gpu else "gloo", timeout=limit)
             atexit.register(self.leave)
 
     def leave(self) -> None:

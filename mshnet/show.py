@@ -13,6 +13,7 @@ __all__ = ['Drawn', 'COLORS', 'LINES', 'SIGNS', 'Count', 'Fraction', 'Amount', '
 import io
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
@@ -93,6 +95,14 @@ def save_picture(
     make_folder(path.parent)
     write_atomic(path, data)
     return Picture(path)
+
+# %% ../nbs/50_show.ipynb #c-chinese-noto-sans
+_CHINESE = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei", "PingFang SC")
+_INSTALLED = {font.name for font in font_manager.fontManager.ttflist}
+_FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
+rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]
+if not _FOUND:
+    warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # one line per sign
 
 # %% ../nbs/50_show.ipynb #style
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")

@@ -596,7 +596,13 @@ def _check_data(job: Job) -> None:
             f"patience={config.patience} needs a validation part, as the test list must not end a "
             "run; write --choose val"
         )
-    steps = config.epochs * len(job.task.plan(job.parts["train"], 0))
+    count, steps = len(job.parts["train"]), len(job.task.plan(job.parts["train"], 0))
+    if not steps:
+        raise UserError(
+            f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}; "
+            f"write --batch-size {count} or less"
+        )
+    steps *= config.epochs
     if config.warmup_steps >= steps:
         raise UserError(
             f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; write "
@@ -866,7 +872,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
                 *(sys.executable, "-u", "-m", "torch.distributed.run", "--standalone"),
                 *(f"--nproc-per-node={processes}", "-m", "mshnet", "train", "--config", settings),
             ],
-            env={"OMP_NUM_THREADS": threads, **os.environ},
+            env={"OMP_NUM_THREADS": threads, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "900", **os.environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -875,7 +881,13 @@ def _launch(config: Settings, task: Task | None) -> Run:
         mistakes, asked = _accompany(started, run)
     if asked.number:
         raise Interrupted(asked.reason, asked.number)
-    return Run(run.path, config, _reason(run, before, mistakes, started.wait()))
+    reason = _reason(run, before, mistakes, started.wait())
+    if (
+        run.read_json("status.json").get("state") == "stopped"
+        and not run.file("scores.json").exists()
+    ):
+        raise Stopped(reason)
+    return Run(run.path, config, reason)
 
 
 def _reason(run: Folder, before: dict[str, Any], mistakes: list[str], failed: int) -> str:

@@ -240,8 +240,8 @@ class PlaceFields(SafetyFields, MachineFields):
     preset: str = Field(default="", description="named differences from the defaults; empty: none")
     dataset_dir: str = Field(
         default="",
-        description="data set: its folder, its archive (.zip, .tar, .tar.gz, .tgz) or a name to "
-        "download (NUAA-SIRST, IRSTD-1k, NUDT-SIRST); empty: synthetic scenes",
+        description="data set: its folder; of images also its archive (.zip, .tar, .tar.gz, .tgz) "
+        "or a name to download (NUAA-SIRST, IRSTD-1k, NUDT-SIRST); empty: synthetic data",
     )
     weight_path: str = Field(
         default="",
@@ -364,6 +364,8 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             lines.append(f"lr_end is not used with schedule={self.schedule}")
         if "val_fraction" in written and self.choose != "val":
             lines.append(f"val_fraction is not used with choose={self.choose}")
+        if "cache" in written and self.task != "detect":
+            lines.append(f"cache is not used by task {self.task}")
         if self.debug_xla and self.device not in ("auto", "xla"):
             lines.append(f"debug_xla is not used with device={self.device}")
         return lines

@@ -53,7 +53,7 @@ from mshnet.places import installed, program_folder
 # %%
 #| export
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-_EMULATED = "a CPU emulates it, and a step can take minutes; write --precision bf16 or fp32"
+_EMULATED = "a CPU emulates it, and a step can take minutes; begin runs there with bf16 or fp32"
 T = TypeVar("T")
 
 
@@ -403,10 +403,34 @@ plt.show()
 # %% [markdown]
 # ## GPU
 #
+# A torch for CUDA holds programs for some generations of GPUs ("compute capabilities"). A program for 8.0 also runs on 8.6, but not on 9.0, except in the portable form that the driver translates (`compute_80`). Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs before 7.0, and later those before 7.5. torch finds such a GPU all the same and fails in the first operation, so we ask before.
+#
 # CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 by default and keeps the usual memory layout, because channels-last has been a source of errors there.
 
 # %%
 #| export
+def _runs_on(capability: tuple[int, int], builds: list[str]) -> bool:
+    "Whether a torch built for these (sm_80, compute_90) has a program for this GPU."
+    for form, major, minor in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(builds)):
+        built = (int(major), int(minor))
+        if built <= capability and (form == "compute" or built[0] == capability[0]):
+            return True
+    return False
+
+
+def _why_no_programs(index: int) -> str:  # empty: there are some
+    "The remedy for a GPU that this torch has no programs for."
+    capability, builds = torch.cuda.get_device_capability(index), torch.cuda.get_arch_list()
+    if not torch.version.cuda or not builds or _runs_on(capability, builds):
+        return ""
+    older = "one for CUDA 12.6, which has older GPUs" if capability < (7, 5) else "a newer one"
+    return (
+        f"{torch.cuda.get_device_name(index)} has compute capability "
+        f"{capability[0]}.{capability[1]}, and torch {torch.__version__} is built for "
+        f"{' '.join(builds)}; install {older}, choose another GPU, or write --device cpu"
+    )
+
+
 class Cuda(Device):
     "An NVIDIA GPU."
 
@@ -422,6 +446,8 @@ class Cuda(Device):
         if index is not None and index >= count:
             there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
+        if reason := _why_no_programs(index or 0):
+            raise UserError(f"device=cuda: {reason}")
         super().__init__(precision, index)
 
     def chip(self) -> str:
@@ -703,7 +729,7 @@ with expect_fail(UserError, contains="restart the kernel"), explained(device, la
 # %% [markdown]
 # ## Random states
 #
-# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch resumes with the random states of that moment, for tasks that draw some in their steps (MSHNet does not). A run from a different device has no state of a GPU.
+# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch resumes with the random states of that moment, for tasks that draw some in their steps (MSHNet does not). Of devices, CUDA's state alone is kept: on MPS, XLA or another device than before, such a task draws from the beginning of the epoch.
 
 # %%
 #| export
@@ -790,7 +816,7 @@ def _may_compile(device: Device) -> bool:
 #
 # torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 s ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.15 s and 1.7 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is no more threads than there are free cores: 58 ms and 0.25 s.
 #
-# So on Linux we count how much time other programs get on our cores, and use as many threads as they leave. We look when a device is opened, and then before a step or a pass, every three seconds. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` and `--deterministic` keep the number that was set; then a run can only report that its steps may stall.
+# So on Linux we count how much time other programs get on our cores, and use as many threads as they leave. We look when a device is opened, and then before a step or a pass, every three seconds. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then a run can only report that its steps may stall.
 
 # %%
 #| export

@@ -46,7 +46,7 @@ from mshnet.core import (
     read_record,
     shown,
 )
-from mshnet.device import each_tensor
+from mshnet.device import each_tensor, started_processes
 from mshnet.files import cannot_be_written, to_disk, write_atomic, write_json
 from mshnet.places import has_checkpoint, installed
 from mshnet.weights import PRETRAINED, checksum, find_weights, fit_weights, read_file
@@ -404,7 +404,7 @@ def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
     names = [n for n in new.recipe_names() if n not in may_differ]
     pairs = [(n, old[n], getattr(new, n)) for n in names]
-    why = {"epochs": " with schedule=cosine, which ends where its run ends"}
+    why = {"epochs": f" with schedule={new.schedule}, which ends where its run ends"}
     return [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
 
 
@@ -541,6 +541,7 @@ class Stop:
 
     def __init__(self, seconds: float = math.inf, why: str = "the time is over") -> None:
         self.ends, self.why, self.number = time.monotonic() + seconds, why, 0
+        self.asked = 0.0  # when the first signal came
         self.before: dict[int, Any] = {}  # the handler of each signal before
 
     def __enter__(self) -> "Stop":
@@ -557,9 +558,11 @@ class Stop:
 
     def hear(self, number: int, frame: Any) -> None:
         "Note a signal; raise Interrupted on the second one."
+        if self.number and started_processes() > 1 and time.monotonic() - self.asked < 2:
+            return  # one request, sent by the system and by torchrun
         if self.number:
             raise Interrupted(signal.Signals(number).name, number)
-        self.number = number
+        self.number, self.asked = number, time.monotonic()
         with contextlib.suppress(OSError):  # the terminal is gone
             os.write(2, b"\nstopping after this step (asked again: at once)\n")
 

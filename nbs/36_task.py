@@ -616,7 +616,7 @@ def trained_model(
     path = weights_file(path, config.task if config else "detect")
     with as_user_error():
         content = read_file(path)
-    if not isinstance(content, dict) or not content.get("best"):
+    if not isinstance(content, dict) or not content.get("best") or "config" not in content:
         origin = Origin(f"weights {path.name}; how they were chosen: not known")
         config = config or settings_class("detect")()
         return Trained(_fitted(config, content, path), "full", origin, config.task)

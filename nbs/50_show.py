@@ -17,6 +17,7 @@ from fastcore.test import expect_fail, test_eq
 import io
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
@@ -122,6 +124,18 @@ def save_picture(
     write_atomic(path, data)
     return Picture(path)
 
+
+# %% [markdown]
+# Names of files and glosses may be Chinese. matplotlib's own font has no Chinese signs, so the first installed font that has some stands behind it. Without one they are boxes ([what to do](guides/trouble.ipynb)).
+
+# %%
+#| export
+_CHINESE = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei", "PingFang SC")
+_INSTALLED = {font.name for font in font_manager.fontManager.ttflist}
+_FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
+rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]
+if not _FOUND:
+    warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # one line per sign
 
 # %% [markdown]
 # ## Colours

@@ -184,38 +184,7 @@ print(*_machine(checkup), *_accelerator(checkup))
 # %% [markdown]
 # ## Does this torch fit this machine?
 #
-# torch is built for certain chips. A build without CUDA sees no GPU. A build for CUDA holds programs for some generations of GPUs ("compute capabilities"). A program for 8.0 also runs on 8.6, but not on 9.0, except in the portable form that the driver translates (`compute_80`). Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs before 7.0, and later those before 7.5.
-
-# %%
-#| export
-def _runs_on(capability: tuple[int, int], builds: list[str]) -> bool:
-    "Whether a torch built for these (sm_80, compute_90) has a program for this GPU."
-    for form, major, minor in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(builds)):
-        built = (int(major), int(minor))
-        if built <= capability and (form == "compute" or built[0] == capability[0]):
-            return True
-    return False
-
-
-def _unsupported_gpu(checkup: _Checkup) -> str:  # empty: it is supported
-    "The remedy for a GPU that this torch has no programs for."
-    device, builds = checkup.device, torch.cuda.get_arch_list()
-    if not device or device.kind != "cuda" or not torch.version.cuda or not builds:
-        return ""
-    capability = torch.cuda.get_device_capability(device.index or 0)
-    if _runs_on(capability, builds):
-        return ""
-    name = torch.cuda.get_device_name(device.index or 0)
-    older = "one for CUDA 12.6, which has older GPUs" if capability < (7, 5) else "a newer one"
-    return (
-        f"{name} has compute capability {capability[0]}.{capability[1]}, and torch "
-        f"{torch.__version__} is built for {' '.join(builds)}; install {older}, choose another "
-        "GPU, or write --device cpu"
-    )
-
-
-# %% [markdown]
-# There are other reasons why torch does not see a GPU. The driver may be of an earlier generation of CUDA than torch; within a generation they agree. A variable of a different experiment may hide the GPU. On an Apple computer, Rosetta may translate a Python for Intel processors, which has no GPU. (We tested missing GPUs, old drivers and Rosetta with imitations, because no such machine was available.)
+# A build of torch without CUDA sees no GPU, and one for CUDA may hold no programs for an old one (then the device cannot be opened). There are other reasons why torch does not see a GPU. The driver may be of an earlier generation of CUDA than torch; within a generation they agree. A variable of a different experiment may hide the GPU. On an Apple computer, Rosetta may translate a Python for Intel processors, which has no GPU. (We tested missing GPUs, old drivers and Rosetta with imitations, because no such machine was available.)
 #
 # The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all.
 
@@ -280,7 +249,6 @@ def _build(checkup: _Checkup) -> _Finding:
     broken = f"nvidia-smi: {problem}; restart the machine, then install the driver again"
     cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     answers = (
-        (level("cuda", "error"), _unsupported_gpu(checkup)),
         (level("cuda", "warning"), _old_driver() or (broken if problem else _unseen_gpu(gpus))),
         (level("xla", "error"), _unfit_xla()),
         (level("mps", "warning"), _translated()),
@@ -292,9 +260,6 @@ def _build(checkup: _Checkup) -> _Finding:
 # %%
 print(*_build(checkup))
 print(_unseen_gpu(["NVIDIA T4"]))
-builds = ["sm_75", "sm_80", "sm_90", "sm_120", "compute_120"]
-test_eq([_runs_on(c, builds) for c in ((7, 5), (8, 6), (9, 0), (12, 1))], [True] * 4)
-test_eq([_runs_on(c, builds) for c in ((6, 0), (7, 0), (10, 0), (11, 0))], [False] * 4)
 
 
 # %% [markdown]

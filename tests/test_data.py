@@ -277,7 +277,7 @@ def test_a_name_that_a_list_cannot_hold_is_refused(unlisted, name):
     "It would be lost in reading; nothing is written."
     for kind in ("images", "masks"):
         (unlisted / kind / "test_1.png").rename(unlisted / kind / f"{name}.png")
-    with pytest.raises(UserError, match="a list cannot hold the name .* rename this image"):
+    with pytest.raises(UserError, match=r"a list cannot hold the name .* rename this"):
         write_lists(config(unlisted), 0.5)
     assert not list(unlisted.glob("*.txt"))
 

@@ -257,13 +257,13 @@ def test_a_gpu_that_torch_holds_no_programs_for(monkeypatch, no_gpu, capability,
     "torch finds it, and fails in the first step: an error wherever it would be taken."
     fake_gpu(monkeypatch, capability, builds)
     for device in ("auto", "cuda"):
-        level, text = ask("build", device=device)
+        level, text = ask("accelerator", device=device)
         assert (level, remedy in text) == ("error" if remedy else "ok", True)
         name = f"NVIDIA X has compute capability {capability[0]}.{capability[1]}"
         assert (name in text) == bool(remedy)
-    assert ask("build")[0] == "ok"
+    assert ask("accelerator")[0] == "ok"
     monkeypatch.setattr(torch.version, "cuda", None)  # torch for AMD: names such as gfx90a
-    assert ask("build", device="auto")[0] == "ok"
+    assert ask("accelerator", device="auto")[0] == "ok"
 
 
 @pytest.mark.parametrize(("device", "level"), [("auto", "error"), ("xla", "error"), ("cpu", "ok")])

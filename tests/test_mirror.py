@@ -678,6 +678,16 @@ def test_of_two_checkpoints_one_is_enough(tmp_path, monkeypatch, broken, there):
     assert broken == "previous.pt" or bring_back(tmp_path / "other", [only]) == only
 
 
+def test_a_picture_that_fails_costs_no_epoch(tmp_path, monkeypatch):
+    "Drive may give up on any file."
+    copy = copy_at(tmp_path / "copy", 9)
+    write(copy, "figures/gallery.png", "a picture")
+    broken_files(monkeypatch, "gallery.png")
+    with pytest.warns(UserWarning, match=r"gallery\.png is skipped: Input/output error"):
+        assert bring_back(tmp_path / "new", [copy]) == copy
+    assert contents(tmp_path / "new").keys() == contents(copy).keys() - {"figures/gallery.png"}
+
+
 @pytest.mark.filterwarnings("ignore:.*pt is skipped")
 @pytest.mark.parametrize("broken", [("last.pt", "previous.pt"), ("status.json",)])
 def test_a_copy_that_fails_leaves_nothing_of_itself(tmp_path, monkeypatch, broken):

@@ -28,7 +28,7 @@ from mshnet.core import Config, UserError
 from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
 from mshnet.files import write_atomic
-from mshnet.run import FORMAT, Folder, Stopped, load, write_checkpoint
+from mshnet.run import FORMAT, Folder, Interrupted, Stop, Stopped, load, write_checkpoint
 from mshnet.task import predictions
 from mshnet.train import Losses, train, train_step
 from mshnet.weights import checksum
@@ -543,6 +543,18 @@ def test_a_scoring_that_does_not_fit_names_what_it_takes():
     with pytest.raises(UserError, match="write --batch-size 4") as error:
         list(predictions(task, task.model(), task.splits()["test"], device, "full"))
     assert "halve" not in str(error.value)
+
+
+def test_one_request_that_comes_twice_is_one(monkeypatch):
+    "From the system and from torchrun; a single process takes the second one at its word."
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    with Stop() as stop:
+        ask(times=2)()
+        assert stop.reason == "SIGTERM"
+        stop.asked -= 5
+        with pytest.raises(Interrupted):
+            ask()()
 
 
 def test_a_run_that_stops_in_an_older_checkpoint_counts_its_own_epochs(tmp_path):

@@ -23,6 +23,7 @@ from mshnet.device import open_device
 from mshnet.evaluate import evaluate
 from mshnet.export import open_detector
 from mshnet.loss import mshnet_loss
+from mshnet.model import MSHNet
 from mshnet.predict import predict
 from mshnet.run import Folder, load
 from mshnet.show import beside_top_hat, draw_run, samples
@@ -145,6 +146,19 @@ def test_a_task_needs_data_to_train_and_to_test(tmp_path):
     config = toy("ring", output_dir=str(tmp_path / "run"))
     with pytest.raises(UserError, match="task ring has no test split, which every task needs"):
         train(config, Untested(config))
+
+
+def test_fewer_samples_than_a_batch_are_one_line(tmp_path):
+    "In every task: an epoch would have no step."
+    config = configure({"task": "events", "preset": "quick", "recordings": 20, "batch_size": 64})
+    with pytest.raises(UserError, match=r"batch_size=64: there are only \d+ training samples"):
+        train(config.model_copy(update={"device": "cpu", "output_dir": str(tmp_path / "run")}))
+
+
+def test_a_published_record_of_the_best_score_is_none_of_ours(tmp_path):
+    "Many scripts call it best; the weights are used all the same."
+    torch.save({"state_dict": MSHNet().state_dict(), "epoch": 3, "best": 0.71}, tmp_path / "a.pth")
+    assert "how they were chosen: not known" in trained_model(tmp_path / "a.pth").origin.chosen
 
 
 def test_minus_infinity_is_a_prediction_and_nan_is_not(runs):

@@ -165,6 +165,8 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
         drawn = self.dataset_dir and self.data == "simulated"  # real tanks are for the test alone
         simulated = [n for n in ("tanks", "noise", "gains") if n in written and drawn]
         lines += [f"{name} is not used with a dataset_dir" for name in simulated]
+        if "on_bad_image" in written:
+            lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
         if self.method == "regression":
             names = [n for n in ("sampling_steps", "samples", "loss") if n in written]
             lines += [f"{n} is not used with method=regression" for n in names if n != "loss"]

@@ -11,7 +11,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import as_user_error, counted, resolve
-from ..device import Device, OneProcess, open_device
+from ..device import Device, OneProcess, best_device, open_device
 from .diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
 from .eit_config import EitConfig
 from .networks import DiT, Guided, UNet
@@ -170,7 +170,8 @@ class Eit(Task):
 
     def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
         "The least memory of a training step, in GB."
-        return training_memory(self.config, each, precision)
+        kind = best_device() if self.config.device == "auto" else self.config.device
+        return training_memory(self.config, each, precision, fused=kind != "xla")
 
     def describe_data(self) -> tuple[str, bool]:
         "The parts of a folder, compared with physics; of a simulation, their sizes."
@@ -303,8 +304,8 @@ class _Alone:
     voltages: Tensor  # [N,208]
     names: list[str]
     size: int
+    stats: Stats
     name: str = "predict"
-    stats: Stats = field(default_factory=lambda: Stats.known("published"))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -357,7 +358,7 @@ def predict_tanks(
             warnings.warn(part.note, stacklevel=2)
         size = min(batch_size, len(part.names))
         one = Eit(task.config.model_copy(update={"batch_size": -(-size // on.world) * on.world}))
-        data = _Alone(part.voltages, part.names, task.config.size)
+        data = _Alone(part.voltages, part.names, task.config.size, part.stats)
         drawn = torch.cat([x for x, _ in predictions(one, model, data, on, "full")])
         for name, pictures in zip(part.names, drawn, strict=False):  # without filler
             longer = f"{file.parent.name}_{name}"

@@ -176,7 +176,12 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     missing = [name for name in columns if name not in (reader.fieldnames or [])]
     if missing:
         raise UserError(f"{path}: has no column {missing[0]!r}")
-    return [{k: v or "" for k, v in row.items() if k} for row in reader]
+    try:
+        return [{k: v or "" for k, v in row.items() if k} for row in reader]
+    except csv.Error as error:
+        raise UserError(
+            f"{path}: not a readable table ({error}); look for a stray quotation mark"
+        ) from None
 
 
 def _number(text: str, path: Path) -> float:

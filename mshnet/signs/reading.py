@@ -25,7 +25,7 @@ from ..files import find_inputs, make_folder, write_table
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
 from .glosses import align, corpus_errors
 from .networks import out_lengths
-from .signing import Signs
+from .signing import Signs, expect_glosses
 from .signs_config import SignsConfig
 from ..task import predictions, trained_task
 
@@ -132,6 +132,7 @@ def read_files(
     data, skipped = _find_clips(inputs, task.config.network != "tracks", task.config.frame_size)
     on = open_device(device, precision)
     task.vocabulary, task.bigram = model.words()
+    expect_glosses(task.vocabulary)
     make_folder(folder)
     rows, found = [["clip", "gloss", "frame", "probability"]], dict[str, list[str]]()
     for log_probs, batch in predictions(task, on.to_device(model), data, on, "full"):

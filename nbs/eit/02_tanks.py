@@ -16,7 +16,6 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import hashlib
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -214,6 +213,7 @@ test_eq(train.pair(2)[1].shape, (32, 32))
 #| export
 PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
 PARTS |= {"ktc2023": "test2023"}  # a part's name and its folder
+_LEARNT = [PARTS[part] for part in ("train", "val", "test")]  # with pictures of one making
 SCALES = {"test2017": 1040.856, "test2023": 1978.0, "test2024": 3.022e7}  # published; else 1
 
 
@@ -231,7 +231,7 @@ def read_npz(
             return {name: file[name] for name in names}
     except UserError:
         raise
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # numpy, zipfile and zlib raise many kinds for damaged bytes
         reason = first_line(error)
         if "pickle" in reason.lower():
             reason = "refused, it would run code when loaded"
@@ -359,7 +359,7 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
 
 def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
     "Raise UserError if voltages [N,208] are not of the size that their statistics promise."
-    level = float(stats.normalise(voltages).square().mean(1).sqrt().median())
+    level = float((voltages / stats.size()).square().mean(1).sqrt().median())
     if not 1 / _LEVELS < level < _LEVELS:
         raise UserError(
             f"{where}: the voltages are {level:.3g} times what mean.pth and std.pth promise: these "
@@ -453,6 +453,8 @@ def load_tanks(
         )
     if config.dataset_dir and not any(folder.glob("*/*.npz")):
         open_folder(folder, config.data if real else "train", config.size)
+    if config.dataset_dir and not real and not any((folder / n).is_dir() for n in _LEARNT):
+        raise UserError(f"{folder}: holds recordings alone; write --data uef2017 or --data ktc2023")
     found: dict[str, SimulatedTanks | FolderTanks] = {}
     for name in names:
         part = config.data if name == "test" and real else name
@@ -514,7 +516,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## Measurements alone
 #
-# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement a row. The unit of another instrument is unknown. If a file's voltages are far from the size of the simulated ones, we divide them by one factor that makes them alike, and report it.
+# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement a row. The unit of another instrument is unknown. If a file's voltages are far from the usual size, we divide them by one factor that makes them alike, and report it. A file within a data set is normalised by the set's own statistics, as in training and scoring.
 
 # %%
 #| export
@@ -524,6 +526,7 @@ class Measurements:
 
     names: list[str]
     voltages: Tensor  # [N,208] float32
+    stats: Stats  # by which they are normalised
     note: str  # one line on the unit; empty: as recorded
 
 
@@ -543,11 +546,18 @@ def read_measurements(path: Path) -> Measurements:
     found = [checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
     voltages = torch.stack(found) / SCALES.get(path.resolve().parent.name, 1.0)
     check_order(voltages, path)
-    level = Stats.known("published").normalise(voltages).square().mean().sqrt()
+    stats = _stats_around(path)
+    level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
-        return Measurements(names, voltages, "")
-    note = f"{path}: voltages divided by {level:.3g}, to the size of the simulated ones"
-    return Measurements(names, voltages / level, note)
+        return Measurements(names, voltages, stats, "")
+    note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
+    return Measurements(names, voltages / level, stats, note)
+
+
+def _stats_around(path: Path) -> Stats:
+    "The statistics of the data set that a file lies in; of a file elsewhere, the published ones."
+    root = path.resolve().parent.parent
+    return Stats.read(root) if (root / "mean.pth").is_file() else Stats.known("published")
 
 
 def _table(path: Path) -> list[np.ndarray]:

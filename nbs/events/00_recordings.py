@@ -647,9 +647,10 @@ def read_frames(
 
 
 def _source(path: Path) -> str:
-    "The name of the data set of a file: of the folder around Train, or of its own."
+    "The name of the data set of a file: of the folder around its part or class, or of its own."
     folders = [p.name for p in path.resolve().parents]
-    inner = [i for i, n in enumerate(folders) if n in ("Train", "train", "Test", "test")]
+    parts = ("Train", "train", "Test", "test", "ibmGestureTrain", "ibmGestureTest")
+    inner = [i for i, n in enumerate(folders) if n in (*parts, *SENSORS["cifar10dvs"].classes)]
     return folders[inner[0] + 1] if inner else folders[0]
 
 

@@ -85,7 +85,7 @@
 # mshnet train --task eit --preset tpu --batch-size 64 --micro-batch 16
 # ```
 #
-# The guide's table of memory is wrong: it has no row for the attention at the finest grid, which alone can take a GB for each sample. Here attention is computed in pieces that never hold all scores.
+# The guide's table of memory is wrong: it has no row for the attention at the finest grid, which alone can take a GB for each sample. On a CPU or a GPU the scores of attention are never held all at once here. On a TPU they are, and the doctor counts them: hence the `--micro-batch` above.
 #
 # ## Watching it, and results
 #
@@ -97,7 +97,7 @@
 # mshnet compare runs/NAME runs/OTHER
 # ```
 #
-# `predict` takes npz files with `ys`, and tables with 208 voltages in each row. Voltages in the unit of another instrument are brought to the usual size by one factor, and that is reported.
+# `predict` takes npz files with `ys`, and tables with 208 voltages in each row. Voltages in the unit of another instrument are brought to the usual size by one factor, and that is reported. A file of a data set is normalised by the statistics of its set, any other by the published ones.
 #
 # ## What is a good score?
 #

@@ -83,7 +83,7 @@
 #
 # If memory ends all the same, these help, in this order: `--micro-batch 1`, `--max-frames 150`, `--crop 160`, `--hidden 512`. The presets follow the guide's rule for the learning rate: four times the batch, twice the rate, with warm-up.
 #
-# On a TPU every batch has one of four lengths (`--buckets 4`), so four programs are compiled and no more. Nothing runs on the host, CTC and BiLSTM included. Tested on virtual devices of a CPU, the published network included, and not on a TPU.
+# On a TPU every batch of videos has one of four lengths (`--buckets 4`), so four programs are compiled and no more. (Clips of hand tracks that are spliced in training can be longer, at the price of one program more.) Nothing runs on the host, CTC and BiLSTM included. Tested on virtual devices of a CPU, the published network included, and not on a TPU.
 #
 # ## Watching it
 #

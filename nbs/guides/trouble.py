@@ -62,6 +62,7 @@
 # | message | what to do |
 # |---|---|
 # | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
+# | `device=cuda: ... has compute capability ..., and torch ... is built for ...; install ..., choose another GPU, or write --device cpu` | torch finds this GPU but has no programs for it, such as new builds for a P100 |
 # | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
 # | `this machine has a TPU, but torch_xla is not installed` | take the service's own TPU image; see [the TPU page](tpu.ipynb), which has all lines that begin with `device=xla` |
 # | `precision=...: not on ...; write ...` | leave it at `auto` |
@@ -80,6 +81,7 @@
 # | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |
 # | the first epoch is slow | on a GPU `torch.compile` works before the first step (`--compile off`), on a TPU every phase is compiled once |
 # | every epoch is slow | the doctor's line `accelerator`: is it the device that you meant? Are the data on a network disk or on Drive? `mshnet bench` reports what a step waits for |
+# | Chinese names are boxes in pictures | install a font, such as Noto Sans CJK or WenQuanYi Zen Hei, delete matplotlib's cache (`matplotlib.get_cachedir()`) and start Python again |
 # | it is not the same score as last time | two runs of one seed agree to the last bit on one type of CPU, with one torch and one number of threads; `--deterministic` for GPUs |
 #
 # ## A run does not resume

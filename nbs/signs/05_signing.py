@@ -250,10 +250,20 @@ def _see(task: "Signs", sentences: Sequence[Sequence[str]]) -> None:
     task.outside = tuple(sorted(task.vocabulary.outside(sentences)))
 
 
+def expect_glosses(vocabulary: Vocabulary | None) -> None:
+    "UserError if weights hold no glosses."
+    if not vocabulary or not vocabulary.words:
+        raise UserError(
+            "the weights hold no glosses, so their numbers cannot be read; use weights of a run of "
+            "mshnet"
+        )
+
+
 def _take_words(task: "Signs", model: nn.Module, data: Any) -> None:
     "Take the glosses that a network was trained for; UserError if the data have none of them."
     known, task.bigram = model.words()  # type: ignore[operator]
     task.vocabulary = known or task.vocabulary
+    expect_glosses(task.vocabulary)
     words = {gloss for sentence in data.sentences for gloss in sentence}
     _see(task, data.sentences)
     if words == set(task.outside):
@@ -498,6 +508,12 @@ class Signs(Task):
         found = load_clips(self.config, [*names, *held_out])
         if "train" in found:
             _learn(self, found["train"])
+            least = max(map(needed_frames, found["train"].sentences), default=0)
+            if self.config.max_frames < least:
+                raise UserError(
+                    f"max_frames={self.config.max_frames}: a training sentence needs {least}; "
+                    f"write --max-frames {least} or more"
+                )
         stretch = 1 + self.config.rescale
         frames = [
             min(self.config.max_frames, math.ceil(clip.frames * (stretch if k == "train" else 1)))
@@ -517,7 +533,8 @@ class Signs(Task):
         "The network of the settings, with weights drawn from the seed; it knows its glosses."
         with torch.random.fork_rng(devices=[]), as_user_error():
             torch.manual_seed(self.config.seed)
-            network = make_network(self.config, max(len(self.vocabulary) + 1, 2))
+            begins = bool(self.vocabulary.words)  # else its weights are loaded next
+            network = make_network(self.config, max(len(self.vocabulary) + 1, 2), begins)
         if self.vocabulary.words:
             network.learn(self.vocabulary, self.bigram)
         return network

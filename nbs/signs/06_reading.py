@@ -34,7 +34,7 @@ from mshnet.files import find_inputs, make_folder, write_table
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
 from mshnet.signs.glosses import align, corpus_errors
 from mshnet.signs.networks import out_lengths
-from mshnet.signs.signing import Signs
+from mshnet.signs.signing import Signs, expect_glosses
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import predictions, trained_task
 
@@ -160,6 +160,7 @@ def read_files(
     data, skipped = _find_clips(inputs, task.config.network != "tracks", task.config.frame_size)
     on = open_device(device, precision)
     task.vocabulary, task.bigram = model.words()
+    expect_glosses(task.vocabulary)
     make_folder(folder)
     rows, found = [["clip", "gloss", "frame", "probability"]], dict[str, list[str]]()
     for log_probs, batch in predictions(task, on.to_device(model), data, on, "full"):

@@ -1,5 +1,7 @@
 "Data of tomography: what is simulated, read, written, and refused."
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -11,11 +13,13 @@ from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.tank import DISTANCE, WAYS, render_images, simulate, turn_voltages
 from mshnet.eit.tanks import (
     Stats,
+    check_level,
     check_order,
     describe_folder,
     load_tanks,
     open_folder,
     read_measurements,
+    read_npz,
     seed_of,
     simulated_tanks,
 )
@@ -306,9 +310,54 @@ def test_measurements_alone(tmp_path):
         found = read_measurements(tmp_path / name)
         torch.testing.assert_close(found.voltages, voltages[:count])
         assert len(found.names) == count and not found.note
-    np.savetxt(tmp_path / "unit.csv", 1e4 * voltages, delimiter=",")
-    found = read_measurements(tmp_path / "unit.csv")
-    assert "divided by" in found.note and 0.2 < float(found.voltages.norm() / voltages.norm()) < 5
+    for unit in (1e4, 1e-4):
+        np.savetxt(tmp_path / "unit.csv", unit * voltages, delimiter=",")
+        found = read_measurements(tmp_path / "unit.csv")
+        assert "divided by" in found.note
+        assert 0.2 < float(found.voltages.norm() / voltages.norm()) < 5
+
+
+def test_a_file_of_a_set_has_the_statistics_of_its_set(written, tmp_path):
+    "Otherwise `predict` would show the network other numbers than `test`."
+    file = sorted((written / "test").glob("*.npz"))[0]
+    own, known = Stats.read(written), Stats.known("published")
+    assert torch.equal(read_measurements(file).stats.mean, own.mean)
+    (tmp_path / "alone.npz").write_bytes(file.read_bytes())
+    assert torch.equal(read_measurements(tmp_path / "alone.npz").stats.mean, known.mean)
+
+
+def test_statistics_of_another_unit_are_noticed_either_way():
+    "Voltages that are too small differ from the mean by as much as ones of the right size."
+    voltages, stats = simulate(3, 4, 8)[0], Stats.known("simulated")
+    check_level(voltages, stats, "mine")
+    for unit in (1e4, 1e-4):
+        with pytest.raises(UserError, match="the voltages have another unit"):
+            check_level(unit * voltages, stats, "mine")
+
+
+def test_a_folder_of_recordings_alone_needs_to_be_told_which(written, tmp_path):
+    "Simulated tanks would take their place."
+    (tmp_path / "test2017").mkdir()
+    file = sorted((written / "test").glob("*.npz"))[0]
+    (tmp_path / "test2017" / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(UserError, match="holds recordings alone; write --data uef2017"):
+        load_tanks(EitConfig(dataset_dir=str(tmp_path)), ["train", "test"])
+
+
+def test_damaged_bytes_are_one_line(written, tmp_path):
+    "Wherever they lie."
+    data = sorted((written / "test").glob("*.npz"))[0].read_bytes()
+    with np.load(io.BytesIO(data)) as arrays:
+        np.savez_compressed(tmp_path / "whole.npz", **arrays)
+    data = (tmp_path / "whole.npz").read_bytes()
+    refused = 0
+    for at in range(0, len(data), max(1, len(data) // 150)):
+        (tmp_path / "one.npz").write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+        try:
+            read_npz(tmp_path / "one.npz")
+        except UserError:
+            refused += 1
+    assert refused
 
 
 @pytest.mark.parametrize(

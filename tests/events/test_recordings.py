@@ -321,3 +321,12 @@ def test_real_recordings(tmp_path):
     events = parts["train"].counts.sum((1, 2, 3, 4), dtype=int)
     sizes = [entry.path.stat().st_size // 5 for entry in found["train"]]
     assert events.tolist() == sizes and (min(sizes), max(sizes)) == (1112, 7152)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["Train/3/a.bin", "ibmGestureTrain/user02_led/3.npy", "airplane/a.aedat4", "a.npz"],
+)
+def test_the_source_is_the_data_set(tmp_path, path):
+    "Not a person or a class of it."
+    assert page._source(tmp_path / "mine" / path) == "mine"

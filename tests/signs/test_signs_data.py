@@ -178,6 +178,11 @@ def test_wrong_folders(tmp_path, videos):
     (tmp_path / "hands_condensed.csv").write_text("video,frame\n1,2\n")
     with pytest.raises(UserError, match="has no column 'left-x'"):
         read_tracks(tmp_path / "hands_condensed.csv")
+    (tmp_path / "g.csv").write_text(
+        'left-x,left-y,right-x,right-y,nose-x,nose-y\n"' + "1," * 99_999
+    )
+    with pytest.raises(UserError, match="look for a stray quotation mark"):
+        read_tracks(tmp_path / "g.csv")
     (tmp_path / "h.csv").write_text("left-x,left-y,right-x,right-y,nose-x,nose-y\n1,2,3,4,5,x\n")
     with pytest.raises(UserError, match="'x' is no number"):
         read_tracks(tmp_path / "h.csv")

@@ -172,6 +172,28 @@ def test_weights_of_another_vocabulary(run, tmp_path):
         task.take_words(model, data)
 
 
+def test_weights_are_read_without_the_file_of_their_backbone(tmp_path):
+    "Training needs it, and says so; what is trained holds all weights."
+    task = Signs(tiny(network="tfnet", backbone_weights=str(tmp_path / "r34.pth"), sentences=8))
+    assert task.model()  # as for weights that are loaded next: it knows no glosses yet
+    task.splits()
+    with pytest.raises(UserError, match=r"r34\.pth"):
+        task.model()
+
+
+def test_weights_without_glosses_are_refused(run):
+    "Their numbers mean nothing."
+    task = Signs(tiny())
+    with pytest.raises(UserError, match="the weights hold no glosses"):
+        task.take_words(task.model(), simulated_clips("test", 4, 2, seed=0, video=False))
+
+
+def test_too_few_frames_for_a_sentence_are_refused():
+    "CTC could not write it, and its loss would be infinite."
+    with pytest.raises(UserError, match=r"max_frames=16: a training sentence needs .* write --max"):
+        Signs(tiny(max_frames=16)).splits()
+
+
 def test_a_vocabulary_of_the_user(tmp_path):
     "Glosses beyond those of the training part get classes too; a missing one is named."
     file = tmp_path / "glosses.txt"
