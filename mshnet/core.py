@@ -301,7 +301,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             lines.append(f"lr_end is not used with schedule={self.schedule}")
         if "val_fraction" in written and self.choose != "val":
             lines.append(f"val_fraction is not used with choose={self.choose}")
-        if "cache" in written and self.task != "detect":
+        if "cache" in written and not isinstance(self, DataFields):
             lines.append(f"cache is not used by task {self.task}")
         if self.debug_xla and self.device not in ("auto", "xla"):
             lines.append(f"debug_xla is not used with device={self.device}")
@@ -602,9 +602,11 @@ def _translate(
     values: dict[str, Any] = {}
     for name, value in written.items():
         today = ALIASES.get(name, name)
-        if value is not None and values.setdefault(today, value) != value:
+        if value is not None and today in values and str(values[today]) != str(value):
             there = f"{today}={shown(values[today])}"
             raise UserError(f"{name}={shown(value)}: {there} is written as well; write one of them")
+        if value is not None:
+            values[today] = value
     if resume := _resumed(values):
         values["resume"] = resume
     if isinstance(weights := values.get("weight_path"), str):
@@ -660,7 +662,9 @@ def newest(
     name: str = "resume",  # of the setting
 ) -> str:
     "The newest of the paths that fit a pattern; a path as it is. UserError if none fits."
-    if not any(sign in path for sign in "*?[") or os.path.exists(path):
+    folder = os.path.dirname(path)
+    written = any(sign in folder for sign in "*?[") and os.path.isdir(folder)  # as it is
+    if not any(sign in path for sign in "*?[") or written or os.path.exists(path):
         return path
     found = glob.glob(os.path.expanduser(path))
     if not found:

@@ -148,7 +148,13 @@ class _AttendOnCpu(torch.autograd.Function):
         of_weights = (torch.empty_like(w).copy_(g) for w, g in zip(ctx.weights, found, strict=True))
         return _image_of(of_y, size), _image_of(grad, size), *of_weights
 
-# %% ../nbs/40_cpu.ipynb #attend_on_cpu
+# %% ../nbs/40_cpu.ipynb #_has_hooks
+def _has_hooks(module: nn.Module) -> bool:
+    "Whether someone looks at what a module computes, or at its gradients."
+    forward, backward = module._forward_hooks, module._backward_hooks
+    return bool(forward or module._forward_pre_hooks or backward or module._backward_pre_hooks)
+
+
 def attend_on_cpu(
     y: Tensor,  # [B,C,H,W]
     shortcut: Tensor,  # [B,C,H,W]
@@ -156,8 +162,7 @@ def attend_on_cpu(
     sa: SpatialAttention,
 ) -> Tensor:  # [B,C,H,W]
     "`mshnet.model.attend`, on a CPU by `_AttendOnCpu` unless a hook looks at an attention."
-    parts = [*ca.modules(), *sa.modules()]
-    if not _on_cpu(y) or any(m._forward_hooks or m._forward_pre_hooks for m in parts):
+    if not _on_cpu(y) or any(map(_has_hooks, (*ca.modules(), *sa.modules()))):
         return attend(y, shortcut, ca, sa)
     weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
     out: Tensor = _AttendOnCpu.apply(y, shortcut, *weights)

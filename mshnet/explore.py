@@ -51,6 +51,7 @@ from mshnet.show import (
     FALSE_ALARM,
     HIT,
     MISS,
+    MONOSPACE,
     _draw_history,
     _judge,
     _legend,
@@ -148,7 +149,7 @@ def explored(
     _legend(figure, (HIT, MISS, FALSE_ALARM) if known else ({**HIT, "label": "detection"},))
     name = shortened(view.name, 40)
     text = f"{name}  threshold {threshold:.2f}  {view.verdict(threshold, rule)}"
-    figure.suptitle(text, fontsize=10, family="monospace", parse_math=False)
+    figure.suptitle(text, fontsize=10, family=MONOSPACE, parse_math=False)
     return png(figure)
 
 
@@ -431,7 +432,7 @@ class Watch:
     def draw(self) -> Figure:
         "The run as it is now: progress, curves, and the last predictions."
         figure = Figure(figsize=(11.5, 5.4), layout=_roomy())
-        figure.suptitle(how_far(self.folder), fontsize=10, family="monospace")
+        figure.suptitle(how_far(self.folder), fontsize=10, family=MONOSPACE)
         halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.2))
         left, right = halves
         _draw_history(left, Folder(self.folder).history())

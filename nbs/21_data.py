@@ -1006,10 +1006,11 @@ def write_lists(
 def _refuse_unwritable(names: Iterable[str]) -> None:
     "UserError for a name that would not be read back from a list as it is."
     for name in names:
-        if name.startswith("#") or _bare_name(name.strip()) != name or not name.isprintable():
+        kept = name.encode(errors="ignore").decode().splitlines()  # as it would be written
+        if name.startswith("#") or kept != [name] or _bare_name(name.strip()) != name:
             raise UserError(
                 f"a list cannot hold the name {shown(name)} (a # at its start, spaces around it, "
-                "two suffixes, or not UTF-8); rename this image and its mask"
+                "two suffixes, a line break, or not UTF-8); rename this image and its mask"
             )
 
 

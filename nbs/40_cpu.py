@@ -184,6 +184,12 @@ class _AttendOnCpu(torch.autograd.Function):
 
 # %%
 #| export
+def _has_hooks(module: nn.Module) -> bool:
+    "Whether someone looks at what a module computes, or at its gradients."
+    forward, backward = module._forward_hooks, module._backward_hooks
+    return bool(forward or module._forward_pre_hooks or backward or module._backward_pre_hooks)
+
+
 def attend_on_cpu(
     y: Tensor,  # [B,C,H,W]
     shortcut: Tensor,  # [B,C,H,W]
@@ -191,8 +197,7 @@ def attend_on_cpu(
     sa: SpatialAttention,
 ) -> Tensor:  # [B,C,H,W]
     "`mshnet.model.attend`, on a CPU by `_AttendOnCpu` unless a hook looks at an attention."
-    parts = [*ca.modules(), *sa.modules()]
-    if not _on_cpu(y) or any(m._forward_hooks or m._forward_pre_hooks for m in parts):
+    if not _on_cpu(y) or any(map(_has_hooks, (*ca.modules(), *sa.modules()))):
         return attend(y, shortcut, ca, sa)
     weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
     out: Tensor = _AttendOnCpu.apply(y, shortcut, *weights)
@@ -207,8 +212,10 @@ assert torch.allclose(attend_on_cpu(*inputs, ca, sa), attend(*inputs, ca, sa))
 seen = []
 with ca.register_forward_hook(lambda *_: seen.append("channels")):
     attend_on_cpu(*inputs, ca, sa)
-attend_on_cpu(*inputs, ca, sa)
-test_eq(seen, ["channels"])
+with sa.register_full_backward_hook(lambda *_: seen.append("gradient")):
+    attend_on_cpu(*inputs, ca, sa).sum().backward()
+attend_on_cpu(*inputs, ca, sa).sum().backward()
+test_eq(seen, ["channels", "gradient"])
 assert torch.autograd.gradcheck(_AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
 
 

@@ -130,10 +130,12 @@ def save_picture(
 
 # %%
 #| export
-_CHINESE = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei", "PingFang SC")
+_CHINESE = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei")
+_CHINESE += ("SimHei", "PingFang SC", "Hiragino Sans GB")
 _INSTALLED = {font.name for font in font_manager.fontManager.ttflist}
 _FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
 rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]
+MONOSPACE = ["monospace", *_FOUND]
 if not _FOUND:
     warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # one line per sign
 
@@ -610,7 +612,7 @@ def beside_top_hat(
             _judge(axes, pred, mask[i], config.rule)
     line = Folder(folder).read_json("scores.json")["line"]
     text = f"above: MSHNet  {line}\nbelow: top-hat {best.window}x{best.window}  {best.scores}"
-    figure.suptitle(text, fontsize=10, family="monospace")
+    figure.suptitle(text, fontsize=10, family=MONOSPACE)
     _legend(figure)
     return save_picture(figure, folder / "figures" / "top_hat.png")
 

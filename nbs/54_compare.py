@@ -37,6 +37,7 @@ from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import fraction
 from mshnet.run import Folder
 from mshnet.show import (
+    MONOSPACE,
     Details,
     ImageRecord,
     Record,
@@ -803,7 +804,7 @@ def draw(comparison: Comparison) -> Figure:
     if comparison.warning:
         figure.suptitle(comparison.warning, color="#D55E00", weight="bold")
     size = 8 * min(1, _WIDE / max(map(len, lines)))
-    how = {"family": "monospace", "fontsize": size, "parse_math": False}
+    how = {"family": MONOSPACE, "fontsize": size, "parse_math": False}
     words.text(0.01, 0.98, "\n".join(lines), va="top", **how)
     return figure
 

@@ -282,6 +282,15 @@ def test_a_name_that_a_list_cannot_hold_is_refused(unlisted, name):
     assert not list(unlisted.glob("*.txt"))
 
 
+def test_a_name_with_a_wide_space_is_written(unlisted):
+    "As Chinese and Japanese names have, and those of screenshots."
+    for kind in ("images", "masks"):
+        (unlisted / kind / "test_1.png").rename(unlisted / kind / "红外\u3000\u202f1.png")
+    write_lists(config(unlisted), 0.5)
+    names = [name for part in splits(config(unlisted)).values() for name in part.names]
+    assert "红外\u3000\u202f1" in names
+
+
 def test_a_report_leaves_out_what_may_be_skipped(folder):
     "As training does; a list without an image cannot be skipped."
     (folder / "images" / "train_1.png").write_bytes(b"no image")

@@ -267,7 +267,7 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 # %% ../../nbs/eit/02_tanks.ipynb #check_order
 _SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
 _MARGIN = 0.05  # by which another orientation must fit better
-_LEVELS = 30.0  # times that normalised voltages may be larger or smaller than 1
+_LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
 def check_order(voltages: Tensor, where: object) -> None:  # [N,208]
@@ -297,8 +297,12 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
 
 def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
     "Raise UserError if voltages [N,208] are not of the size that their statistics promise."
-    level = float((voltages / stats.size()).square().mean(1).sqrt().median())
-    if not 1 / _LEVELS < level < _LEVELS:
+    size, normalised = (
+        float(values.square().mean(1).sqrt().median())
+        for values in (voltages / stats.size(), stats.normalise(voltages))
+    )
+    level = size if size < 1 / _LEVELS else max(size, normalised)
+    if not 1 / _LEVELS <= level < _LEVELS:
         raise UserError(
             f"{where}: the voltages are {level:.3g} times what mean.pth and std.pth promise: these "
             "are the statistics of another set, or the voltages have another unit"
@@ -435,8 +439,9 @@ def read_measurements(path: Path) -> Measurements:
 
 def _stats_around(path: Path) -> Stats:
     "The statistics of the data set that a file lies in; of a file elsewhere, the published ones."
-    root = path.resolve().parent.parent
-    return Stats.read(root) if (root / "mean.pth").is_file() else Stats.known("published")
+    folder = path.resolve().parent
+    part = next((part for part, name in PARTS.items() if name == folder.name), "")
+    return _stats_of(folder.parent, part) if part else Stats.known("published")
 
 
 def _table(path: Path) -> list[np.ndarray]:

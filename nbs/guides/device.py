@@ -21,7 +21,7 @@
 #
 # What to think of before you pay:
 #
-# - On a **P100** this library computes in float32, on a T4 in float16. Newer builds of torch may not support a P100 at all; the doctor's line `build` would say so. If Kaggle offers both, take the T4s.
+# - On a **P100** this library computes in float32, on a T4 in float16. Newer builds of torch may not support a P100 at all; the doctor's line `accelerator` would say so. If Kaggle offers both, take the T4s.
 # - On a **TPU** the first look takes longest: programs are compiled before anything is seen.
 # - A fast GPU may wait for its host rather than for itself: measure before you rent the largest.
 

@@ -33,7 +33,7 @@
 # | recipe | seed 0 | seed 1 | seed 2 |
 # |---|---|---|---|
 # | `paper` (the runs above, epoch 29) | 0.00 | 0.47 | 0.52 |
-# | `--fusion-start full_size --join-rate 0.1` | [0.46](../../results/nuaa-sirst-remedy-seed0) | [0.32](../../results/nuaa-sirst-remedy-seed1) | [0.00](../../results/nuaa-sirst-remedy-seed2) |
+# | `--fusion-start full_size --join-rate 0.1` | [0.46](../../results/nuaa-sirst-remedy-seed0) | [0.31](../../results/nuaa-sirst-remedy-seed1) | [0.00](../../results/nuaa-sirst-remedy-seed2) |
 # | the same with `--head-bias -4` | [0.55](../../results/nuaa-sirst-remedy-bias-seed0) | [0.65](../../results/nuaa-sirst-remedy-bias-seed1) | [0.43](../../results/nuaa-sirst-remedy-bias-seed2) |
 #
 # With all three no warm-up floods, and Pd is 0.90, 0.91 and 0.92. Fa is 79, 32 and 400: seed 2 floods some images in epochs 14 and 19 and leaves that by itself, so three seeds do not prove that none can die.

@@ -36,7 +36,7 @@
 # | 75 | the hours (`--max-hours`, or those of the place) were over before the last epoch; the same command resumes |
 # | 130, 143, 129 | Ctrl-C, SIGTERM, SIGHUP: 128 plus the number of the signal; the same command resumes |
 #
-# A script that joins its commands by `&&` therefore does not continue with half a run. If you start torchrun yourself, its own status is 1 in place of 75. A notebook ends without an error when its hours are over, because a service may drop the output of a failed one: `status.json` reports `stopped` then, and `finished` after the last epoch.
+# A script that joins its commands by `&&` therefore does not continue with half a run. If you start torchrun yourself, its own status is 1 in place of 75, and it kills the processes 30 seconds after a stop request: with long steps, set the variable `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` (seconds; recent torch). A notebook ends without an error when its hours are over, because a service may drop the output of a failed one: `status.json` reports `stopped` then, and `finished` after the last epoch.
 #
 # ## How this was tested
 #

@@ -322,6 +322,12 @@ def test_a_file_of_a_set_has_the_statistics_of_its_set(written, tmp_path):
     file = sorted((written / "test").glob("*.npz"))[0]
     own, known = Stats.read(written), Stats.known("published")
     assert torch.equal(read_measurements(file).stats.mean, own.mean)
+    for part in ("train", "test"):  # a set without files of statistics
+        (tmp_path / part).mkdir()
+        for each in (written / part).glob("*.npz"):
+            (tmp_path / part / each.name).write_bytes(each.read_bytes())
+    here = open_folder(tmp_path, "test", 32).stats
+    assert torch.equal(read_measurements(tmp_path / "test" / file.name).stats.std, here.std)
     (tmp_path / "alone.npz").write_bytes(file.read_bytes())
     assert torch.equal(read_measurements(tmp_path / "alone.npz").stats.mean, known.mean)
 
@@ -333,6 +339,8 @@ def test_statistics_of_another_unit_are_noticed_either_way():
     for unit in (1e4, 1e-4):
         with pytest.raises(UserError, match="the voltages have another unit"):
             check_level(unit * voltages, stats, "mine")
+    with pytest.raises(UserError, match="the voltages have another unit"):
+        check_level(voltages, Stats(stats.mean, stats.std**2), "mine")  # variances
 
 
 def test_a_folder_of_recordings_alone_needs_to_be_told_which(written, tmp_path):
