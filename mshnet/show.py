@@ -96,9 +96,11 @@ def save_picture(
     write_atomic(path, data)
     return Picture(path)
 
-# %% ../nbs/50_show.ipynb #c-chinese-noto-sans
-_CHINESE = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei")
-_CHINESE += ("SimHei", "PingFang SC", "Hiragino Sans GB")
+# %% ../nbs/50_show.ipynb #c-chinese
+_CHINESE = [
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei"),
+    *("PingFang SC", "Hiragino Sans GB"),
+]
 _INSTALLED = {font.name for font in font_manager.fontManager.ttflist}
 _FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
 rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]

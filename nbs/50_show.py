@@ -130,8 +130,10 @@ def save_picture(
 
 # %%
 #| export
-_CHINESE = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei")
-_CHINESE += ("SimHei", "PingFang SC", "Hiragino Sans GB")
+_CHINESE = [
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei"),
+    *("PingFang SC", "Hiragino Sans GB"),
+]
 _INSTALLED = {font.name for font in font_manager.fontManager.ttflist}
 _FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
 rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]
