@@ -500,6 +500,12 @@ class Mps(Device):
         return False
 
 
+# %%
+builds = ["sm_75", "sm_80", "sm_90", "sm_120", "compute_120"]
+test_eq([_runs_on(c, builds) for c in ((7, 5), (8, 6), (9, 0), (12, 1))], [True] * 4)
+test_eq([_runs_on(c, builds) for c in ((6, 0), (7, 0), (10, 0), (11, 0))], [False] * 4)
+
+
 # %% [markdown]
 # ## The optimizer
 #

@@ -558,9 +558,9 @@ class Stop:
 
     def hear(self, number: int, frame: Any) -> None:
         "Note a signal; raise Interrupted on the second one."
-        if self.number and started_processes() > 1 and time.monotonic() - self.asked < 2:
-            return  # one request, sent by the system and by torchrun
         if self.number:
+            if started_processes() > 1 and time.monotonic() - self.asked < 2:
+                return  # one request, sent by the system and by torchrun
             raise Interrupted(signal.Signals(number).name, number)
         self.number, self.asked = number, time.monotonic()
         with contextlib.suppress(OSError):  # the terminal is gone
