@@ -20,7 +20,7 @@ CHOSEN = -m 'not nightly'
 demo: $(MADE)
 	$(BIN)/python tools/demo.py
 
-test: export OMP_NUM_THREADS = 1
+test: export OMP_NUM_THREADS ?= 1
 test: $(MADE)
 	$(BIN)/python tools/nbs.py check
 	$(BIN)/python tools/nbs.py test
@@ -35,7 +35,7 @@ test-xla-aside:
 	@log=$$(mktemp); nice $(MAKE) --no-print-directory test-xla >$$log 2>&1; status=$$?; \
 	if [ $$status = 0 ]; then tail -n 1 $$log; else cat $$log; fi; rm -f $$log; exit $$status
 
-test-xla: export OMP_NUM_THREADS = 1
+test-xla: export OMP_NUM_THREADS ?= 1
 ifeq ($(XLA_RUNS_HERE),)
 test-xla:
 	@echo "skipped: torch_xla exists for Linux on x86-64 alone"
@@ -56,7 +56,7 @@ build: $(MADE)
 	$(BIN)/python tools/nbs.py format
 	$(BIN)/python tools/scores.py
 
-docs: export OMP_NUM_THREADS = 1
+docs: export OMP_NUM_THREADS ?= 1
 docs: $(MADE)
 	$(BIN)/python tools/nbs.py docs
 

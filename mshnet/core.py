@@ -440,8 +440,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "steady": {},
     "paper": {**FIRST_DEFAULTS, "choose": "last", "precision": "fp32"},
     "quick": {"base_size": 128, "crop_size": 128, "epochs": 9},
-    "a100": {"batch_size": 16, "lr": 0.002, "precision": "bf16"},
-    "tpu": {"batch_size": 16, "lr": 0.002, "precision": "bf16"},
+    "a100": {"batch_size": 16, "lr": 0.002},
+    "tpu": {"batch_size": 16, "lr": 0.002},
 }
 
 
@@ -714,7 +714,8 @@ def from_notebook(
     listed = Config.model_fields.keys() - given.keys()  # by a runner for any task, and not set
     strangers = [n for n in written if n not in {*known, *ALIASES, *SWITCHES, *listed}]
     if strangers:
-        raise UserError("; ".join(unknown(name, known) for name in strangers))
+        own = "; if it is a variable of your own, `del` it or begin its name with _"
+        raise UserError("; ".join(unknown(name, known, own) for name in strangers))
     return configure(given)
 
 # %% ../nbs/10_core.ipynb #run_name
@@ -789,6 +790,8 @@ def _explain(
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
+    if error["type"] == "string_type":  # such as a number from papermill -p
+        return f"{name}={shown(error['input'])} is not possible: write a text (papermill: -r)"
     return f"{name}={shown(error['input'])} is not possible: write {expects(name, settings)}"
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from .core import Config, UserError, counted, one_line, read_text, shown
+from .core import Config, UserError, counted, one_line, quoted, read_text, shown
 from .fetch import find_dataset
 from .files import free_memory, prefetch, write_atomic
 from .metrics import objects
@@ -746,6 +746,8 @@ def write_lists(
 ) -> str:  # one line
     """Write train.txt and test.txt by image, stratified by the number of targets.
 
+    Into the data set; where that is read-only, into this folder, as NAME-train.txt and so on.
+
     Raises UserError for a fraction outside of this range, a data set that has a list already or
     fewer than two images, and a folder that cannot be written.
     """
@@ -757,28 +759,44 @@ def write_lists(
         raise UserError(f"{what}: synthetic scenes need no lists; name a folder: mshnet data DIR")
     if there := _lists_in(root):
         raise UserError(f"{what}: {root} has lists ({', '.join(there)}); leave out --split")
+    places, name_them = _places_of_lists(root)
+    if any(place.exists() for place in places):
+        raise UserError(f"{what}: there are lists for it; {name_them}")
     targets = _count_targets(find_layout(root, config, ()), config.base_size)
-    if (count := len(targets)) < 2:
+    if len(targets) < 2:
         raise UserError(
-            f"{what}: {root} has {counted(count, 'image')} with a mask, two are needed; a mask has "
+            f"{what}: {root} has {counted(len(targets), 'image')} with a mask, two are needed; a mask has "
             "the name of its image"
         )
     _refuse_unwritable(targets)
-    shuffled = np.random.default_rng(config.seed).permutation(sorted(targets)).tolist()
-    ordered = sorted(shuffled, key=lambda name: targets[name])
-    first = min(max(1, round(fraction * count)), count - 1)
-    chosen = {n for i, n in enumerate(ordered) if (i + 1) * first // count > i * first // count}
-    parts = {"train.txt": chosen, "test.txt": targets.keys() - chosen}
+    chosen = _stratified(targets, fraction, config.seed)
+    parts = dict(zip(places, (sorted(chosen), sorted(targets.keys() - chosen)), strict=True))
     try:
-        for file, part in parts.items():
-            names = sorted(part)
+        for file, names in parts.items():
             command = f"mshnet data --split {fraction} --seed {config.seed}"
-            lines = [_MADE_BY.format(command, _digits(names)), *names, ""]
-            write_atomic(root / file, "\n".join(lines))
+            write_atomic(file, "\n".join([_MADE_BY.format(command, _digits(names)), *names, ""]))
     except UserError:  # both, or none
-        (root / "train.txt").unlink(missing_ok=True)
+        places[0].unlink(missing_ok=True)
         raise
-    return f"lists written to {root}: " + ", ".join(f"{k} ({len(v)})" for k, v in parts.items())
+    folder, counts = places[0].parent, [f"{k.name} ({len(v)})" for k, v in parts.items()]
+    said = f"lists written to {folder}: {', '.join(counts)}"
+    return said if folder == root else f"{said}; {root} is read-only: {name_them}"
+
+
+def _stratified(targets: dict[str, int], fraction: float, seed: int) -> set[str]:
+    "This share of the names, and of those with no target, with one, and so on."
+    shuffled = np.random.default_rng(seed).permutation(sorted(targets)).tolist()
+    ordered, count = sorted(shuffled, key=lambda name: targets[name]), len(targets)
+    first = min(max(1, round(fraction * count)), count - 1)
+    return {n for i, n in enumerate(ordered) if (i + 1) * first // count > i * first // count}
+
+
+def _places_of_lists(root: Path) -> tuple[tuple[Path, Path], str]:
+    "Where the lists of a data set are written, and what to write if that is not in its folder."
+    train, test = root / "train.txt", root / "test.txt"
+    if not os.access(root, os.W_OK):  # such as what Kaggle attaches
+        train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))
+    return (train, test), f"write --train-list {quoted(train)} --test-list {quoted(test)}"
 
 
 def _refuse_unwritable(names: Iterable[str]) -> None:

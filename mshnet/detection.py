@@ -317,7 +317,7 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
     return same
 
 # %% ../nbs/41_detection.ipynb #_state
-_FLOODED, _STRAY = 50_000, 1_000  # false pixels per million: more is a flood, fewer are strays
+_FLOODED, _STRAY = 20_000, 1_000  # false pixels per million: more is a flood, fewer are strays
 _EMPTY_START = 5  # epochs in which the prediction may stay empty from the start
 _LEARNS = 0.97  # of the first epoch's loss: below that, the loss has fallen
 

@@ -25,7 +25,7 @@ import torch
 from torch.utils import collect_env
 
 from .core import Config, Settings, UserError, counted, first_line, quoted
-from .device import Cores, Device, open_device
+from .device import USUAL_THREADS, Cores, Device, open_device
 from .places import installed, mirror_folder, run_folder, session_hours, where
 from .run import PACKAGES
 from .task import make_task
@@ -121,7 +121,8 @@ def _machine(checkup: _Checkup) -> _Finding:
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     text = f"{system}{memory}; {where().note}; other programs keep {taken:.1f} of "
     text += f"{counted(cores.count, 'core')} busy"
-    if taken < 0.5 or not checkup.device or checkup.device.kind != "cpu":
+    alone = cores.count - round(taken) >= USUAL_THREADS  # each thread has a core
+    if alone or not checkup.device or checkup.device.kind != "cpu":
         return "ok", text
     slow = "training is slower beside them, and its steps may stall; stop them, or wait"
     return "warning", f"{text}; {slow}"

@@ -10,6 +10,7 @@ __all__ = ['Source', 'View', 'explored', 'Views', 'open_views', 'worst_first', '
 import asyncio
 import html
 import math
+import shlex
 import sys
 import textwrap
 import time
@@ -28,7 +29,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
 from .augment import collate, resize_square
-from .core import Config, UserError, settings_from
+from .core import Config, UserError, quoted, settings_from
 from mshnet.data import (
     FOLDERS,
     SUFFIXES,
@@ -504,13 +505,14 @@ def tensorboard(
     logs = folder / "tensorboard"
     if not logs.exists():
         return (
-            "TensorBoard is not installed: pip install tensorboard, and the next epochs are logged"
+            "nothing was logged for TensorBoard here: it logs epochs that are trained on this "
+            "machine, where `pip install tensorboard` was done"
         )
     if not interactive():
-        return f"tensorboard --logdir {logs}"
+        return f"tensorboard --logdir {quoted(logs)}"
     from IPython import get_ipython
 
     shell: Any = get_ipython()  # type: ignore[no-untyped-call]
     shell.run_line_magic("load_ext", "tensorboard")
-    shell.run_line_magic("tensorboard", f"--logdir {logs}")
+    shell.run_line_magic("tensorboard", f"--logdir {shlex.quote(logs.as_posix())}")
     return f"TensorBoard shows {logs}"

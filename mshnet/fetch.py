@@ -69,7 +69,7 @@ def find_dataset(
     if published := known(text):
         return download(published, place.local)
     near = _names_beside(written) + [published.name for published in KNOWN]
-    kind = "there is no such folder"
+    kind = "there is no such folder" + ("" if written.is_absolute() else f" in {Path.cwd()}")
     if os.path.isfile(written):
         kind = f"is a file, not a folder or an archive ({', '.join(ARCHIVES)})"
     raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(written.name, near)}")

@@ -6,7 +6,8 @@
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'IMPORTED', 'Place', 'where', 'interactive', 'installed',
            'first_process', 'say', 'heartbeat', 'megabytes', 'run_folder', 'program_folder', 'session_hours',
            'session_seconds', 'wants_drive', 'mirror_folder', 'Mirror', 'copies_of', 'has_checkpoint', 'bring_back',
-           'is_mounted', 'on_drive', 'Mounted', 'mount_drive', 'disk_errors', 'foreign_errors', 'forget_stale_tpu']
+           'is_mounted', 'on_drive', 'Mounted', 'mount_drive', 'ask_for_drive', 'disk_errors', 'foreign_errors',
+           'forget_stale_tpu']
 
 # %% ../nbs/12_places.ipynb #c-import-contextlib
 import contextlib
@@ -566,9 +567,16 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
             raise OSError(f"there is no {MY_DRIVE}")
     except Exception as error:  # it raises many kinds
         what = "no data or results there, and Colab deletes its disk after the session"
-        todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
+        todo = "to get it, stop, run the settings cell again and allow it"
         return Mounted(None, f"Google Drive is not mounted ({_reason(error)}): {what}; {todo}")
     return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
+
+
+def ask_for_drive(config: Settings) -> None:
+    "Mount Google Drive in Colab if the data or the copies of a run lie there."
+    data = bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
+    if where().name == "colab" and (data or wants_drive(config)):
+        print(mount_drive().line)
 
 # %% ../nbs/12_places.ipynb #_reason
 _BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # not the disk's fault

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TextIO
 
 import torch
 
-from .core import UserError, did_you_mean, shown
+from .core import UserError, did_you_mean, quoted, shown
 from .fetch import _names_beside
 from .files import cannot_be_written, copy_file, locked, make_folder
 from mshnet.places import (
@@ -352,7 +352,7 @@ def take_along(
     "Pack a run where the session's disk is deleted, and return where it is."
     place = place or where()
     if place.name == "here":
-        return f"{folder}: this disk keeps it; `mshnet pack {folder}` puts it into one file"
+        return f"{folder}: this disk keeps it; `mshnet pack {quoted(folder)}` puts it into one file"
     run = _run_named(folder).resolve()
     with disk_errors(f"{place.runs}: cannot be written"):
         place.runs.mkdir(parents=True, exist_ok=True)

@@ -56,16 +56,15 @@ from mshnet.device import (
 from .files import digest, write_json
 from mshnet.places import (
     Mirror,
+    ask_for_drive,
     bring_back,
     copies_of,
     first_process,
     megabytes,
     mirror_folder,
-    mount_drive,
     run_folder,
     session_hours,
     session_seconds,
-    wants_drive,
 )
 from mshnet.run import (
     Background,
@@ -682,8 +681,7 @@ def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str
 # %% ../nbs/37_train.ipynb #_look_back
 def _look_back(folder: Folder, config: Settings) -> None:
     "Bring a run back that is missing here, if there is a copy."
-    if wants_drive(config):
-        print(mount_drive().line)
+    ask_for_drive(config)
     if not config.resume and (took := bring_back(folder.path, copies_of(config))):
         print(f"mirror  brought back from {took}")
 

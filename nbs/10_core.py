@@ -40,7 +40,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 #
 # ```python
 # >>> print(Config(dataset_dir="sirst", epochs=3, preset="a100"))
-# preset = 'a100' (batch_size = 16, lr = 0.002, precision = 'bf16')
+# preset = 'a100' (batch_size = 16, lr = 0.002)
 # epochs = 3
 # dataset_dir = 'sirst'
 # all other settings: the defaults
@@ -492,7 +492,7 @@ class NetworkFields(BaseModel):
 # - `steady` is the defaults. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be chosen. The [loss](01_loss.ipynb) and [detection](41_detection.ipynb) notebooks show why this recipe cannot die.
 # - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
 # - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs. It is taken without a data set, unless a preset is written.
-# - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips.
+# - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips. Only the default batch of 4 was trained to the end and scored.
 #
 # Runs of earlier releases do not record all settings. `FIRST_DEFAULTS` has the values that the first one used.
 
@@ -522,8 +522,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "steady": {},
     "paper": {**FIRST_DEFAULTS, "choose": "last", "precision": "fp32"},
     "quick": {"base_size": 128, "crop_size": 128, "epochs": 9},
-    "a100": {"batch_size": 16, "lr": 0.002, "precision": "bf16"},
-    "tpu": {"batch_size": 16, "lr": 0.002, "precision": "bf16"},
+    "a100": {"batch_size": 16, "lr": 0.002},
+    "tpu": {"batch_size": 16, "lr": 0.002},
 }
 
 
@@ -836,7 +836,8 @@ def from_notebook(
     listed = Config.model_fields.keys() - given.keys()  # by a runner for any task, and not set
     strangers = [n for n in written if n not in {*known, *ALIASES, *SWITCHES, *listed}]
     if strangers:
-        raise UserError("; ".join(unknown(name, known) for name in strangers))
+        own = "; if it is a variable of your own, `del` it or begin its name with _"
+        raise UserError("; ".join(unknown(name, known, own) for name in strangers))
     return configure(given)
 
 
@@ -949,6 +950,8 @@ def _explain(
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
+    if error["type"] == "string_type":  # such as a number from papermill -p
+        return f"{name}={shown(error['input'])} is not possible: write a text (papermill: -r)"
     return f"{name}={shown(error['input'])} is not possible: write {expects(name, settings)}"
 
 

@@ -21,6 +21,7 @@ from mshnet.train import train
 import asyncio
 import html
 import math
+import shlex
 import sys
 import textwrap
 import time
@@ -39,7 +40,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
 from mshnet.augment import collate, resize_square
-from mshnet.core import Config, UserError, settings_from
+from mshnet.core import Config, UserError, quoted, settings_from
 from mshnet.data import (
     FOLDERS,
     SUFFIXES,
@@ -651,15 +652,16 @@ def tensorboard(
     logs = folder / "tensorboard"
     if not logs.exists():
         return (
-            "TensorBoard is not installed: pip install tensorboard, and the next epochs are logged"
+            "nothing was logged for TensorBoard here: it logs epochs that are trained on this "
+            "machine, where `pip install tensorboard` was done"
         )
     if not interactive():
-        return f"tensorboard --logdir {logs}"
+        return f"tensorboard --logdir {quoted(logs)}"
     from IPython import get_ipython
 
     shell: Any = get_ipython()  # type: ignore[no-untyped-call]
     shell.run_line_magic("load_ext", "tensorboard")
-    shell.run_line_magic("tensorboard", f"--logdir {logs}")
+    shell.run_line_magic("tensorboard", f"--logdir {shlex.quote(logs.as_posix())}")
     return f"TensorBoard shows {logs}"
 
 

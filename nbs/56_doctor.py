@@ -31,7 +31,7 @@ import torch
 from torch.utils import collect_env
 
 from mshnet.core import Config, Settings, UserError, counted, first_line, quoted
-from mshnet.device import Cores, Device, open_device
+from mshnet.device import USUAL_THREADS, Cores, Device, open_device
 from mshnet.places import installed, mirror_folder, run_folder, session_hours, where
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
@@ -156,7 +156,8 @@ def _machine(checkup: _Checkup) -> _Finding:
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     text = f"{system}{memory}; {where().note}; other programs keep {taken:.1f} of "
     text += f"{counted(cores.count, 'core')} busy"
-    if taken < 0.5 or not checkup.device or checkup.device.kind != "cpu":
+    alone = cores.count - round(taken) >= USUAL_THREADS  # each thread has a core
+    if alone or not checkup.device or checkup.device.kind != "cpu":
         return "ok", text
     slow = "training is slower beside them, and its steps may stall; stop them, or wait"
     return "warning", f"{text}; {slow}"

@@ -27,8 +27,6 @@ from PIL import Image
 
 from mshnet.run import Folder, say_status, write_log
 
-pytestmark = pytest.mark.nightly
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for path in map(shutil.which, BROWSERS) if path), None)
 NEEDED = ("playwright", "voila", "jupyterlab", "ipywidgets", "ipykernel")
@@ -40,6 +38,7 @@ FETCH = """async url => {
 }"""
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
 ]

@@ -1,6 +1,7 @@
 "Data as people have it: everything wrong is named, everything usable is used, draws are fixed."
 
 import errno
+import shlex
 import struct
 import warnings
 import zlib
@@ -247,6 +248,21 @@ def test_a_fraction_that_parts_nothing_is_refused(unlisted, fraction):
     ):
         write_lists(config(unlisted), fraction)
     assert contents(unlisted) == before
+
+
+def test_lists_of_a_read_only_folder_lie_beside(unlisted, tmp_path, monkeypatch):
+    "With what to write, once; a run takes them from there."
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("mshnet.data.os.access", lambda path, mode: False)
+    before = contents(unlisted)
+    line = write_lists(config(unlisted), 0.5)
+    words = shlex.split(line.partition("write ")[2])
+    assert "is read-only: write --train-list" in line and contents(unlisted) == before
+    parts, _ = read_dataset(config(unlisted, train_list=words[1], test_list=words[3]))
+    assert [len(part) for part in parts.values()] == [5, 5]
+    with pytest.raises(UserError, match="there are lists for it; write --train-list"):
+        write_lists(config(unlisted), 0.5)
 
 
 def test_lists_that_cannot_be_made_leave_nothing(unlisted, monkeypatch):

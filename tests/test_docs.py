@@ -251,9 +251,10 @@ def test_an_address_is_everywhere_or_nowhere(tmp_path, user):
         (tmp_path / name).write_text(pages[name])
     assert [bad for page, text in pages.items() for bad in docs.broken(tmp_path, page, text)] == []
     text = "\n".join(pages.values())
-    named = [f"git clone https://github.com/{user}/mshnet", f"git+https://github.com/{user}/mshnet"]
-    named += [f"github/{user}/mshnet/blob/main/nbs/run/tpu_setup.ipynb"]
-    named += [f"src=https://github.com/{user}/mshnet/blob/main/nbs/run/kaggle_gpu.ipynb"]
+    repo, branch = nbs.settings(tmp_path)["repo"], nbs.settings(tmp_path)["branch"]
+    named = [f"git clone https://github.com/{repo}", f"git+https://github.com/{repo}"]
+    named += [f"github/{repo}/blob/{branch}/nbs/run/tpu_setup.ipynb"]
+    named += [f"src=https://github.com/{repo}/blob/{branch}/nbs/run/kaggle_gpu.ipynb"]
     assert [line in text for line in named] == [user == "alice"] * 4
     assert (f"{nbs.PLACEHOLDER}/" in text, "git clone" in text) == (False, user == "alice")
     assert len(pages["README.md"].split()) <= 1200

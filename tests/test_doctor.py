@@ -138,10 +138,14 @@ def test_the_status_is_that_of_the_worst_line(capsys, monkeypatch):
 
 
 def test_busy_neighbours_are_a_warning(monkeypatch, no_gpu):
-    "For a CPU, where they slow a training down; not for a GPU."
+    "Where they take a core that a run has a thread for; not for a GPU."
     monkeypatch.setattr("mshnet.device.Cores.others", lambda self, least=0.0: 0.9)
+    monkeypatch.setattr("mshnet.device.Cores.own", lambda self: set(range(16)))
+    monkeypatch.setattr(doctor, "USUAL_THREADS", 15)
+    assert ask("machine")[0] == "ok"
+    monkeypatch.setattr(doctor, "USUAL_THREADS", 16)
     level, text = ask("machine")
-    assert level == "warning" and "other programs keep 0.9 of" in text
+    assert level == "warning" and "other programs keep 0.9 of 16 cores busy" in text
     monkeypatch.setattr(Device, "kind", "cuda")
     assert ask("machine")[0] == "ok"
 

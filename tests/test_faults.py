@@ -11,9 +11,10 @@ import sys
 import pytest
 from conftest import TOP
 
-pytestmark = pytest.mark.nightly
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks and signals")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(sys.platform == "win32", reason="forks and signals"),
+]
 
 
 def faults(file, *words, careless=""):

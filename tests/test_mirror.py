@@ -167,9 +167,11 @@ def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, asked, wanted):
     assert not wants_drive(config, HERE)
     monkeypatch.setattr(places, "where", lambda *_: colab(tmp_path))
     asked = []
-    monkeypatch.setattr(train, "mount_drive", lambda: asked.append(1) or Mounted(None, "asked"))
+    monkeypatch.setattr(places, "mount_drive", lambda: asked.append(1) or Mounted(None, "asked"))
     train._look_back(Folder(tmp_path / "run"), config)
     assert len(asked) == wanted
+    places.ask_for_drive(Config(dataset_dir="/content/drive/MyDrive/set"))  # its data lie there
+    assert len(asked) == wanted + 1
 
 
 @pytest.mark.parametrize("mirror", ["{}/runs", "{}/runs/mine", "{}/runs/mine/copy", "{}/link"])

@@ -63,6 +63,10 @@ def same(a, b):
         ("head_bias", 99, "at least -20, at most 20"),
         ("target_share", 1.5, "at least 0, at most 1"),
         ("clutter_share", -1, "at least 0, at most 1"),
+        ("lr", 0, "above 0, at most 10"),
+        ("weight_decay", -1, "at least 0, at most 1"),
+        ("clip_grad", -1, "a number, at least 0"),
+        ("warm_epoch", -2, "a whole number, at least -1"),
     ],
 )
 def test_a_value_out_of_range_is_one_line(name, value, line):
@@ -453,14 +457,18 @@ REMEDY = {"fusion_start": "full_size", "join_rate": 0.1, "head_bias": -4.0}
 @pytest.mark.parametrize(
     ("run", "epochs"),
     [
-        ("nuaa-sirst-paper-seed0", [0, 6, 7]),  # floods, covers 93% when all heads join, is empty
+        (
+            "nuaa-sirst-paper-fp32-seed0",
+            [0, 6, 7],
+        ),  # floods, covers 93% when all heads join, is empty
         ("nuaa-sirst-paper-seed1", [0, 6]),
         ("nuaa-sirst-paper-seed2", [4, 9]),
         ("nuaa-sirst-paper", [2]),
+        ("nudt-sirst-paper-60-seed2", [4, 9]),  # 4% in the warm-up, then 98% to the end
         ("nuaa-sirst-remedy-seed0", [4]),  # the remedy is for the heads, not for the warm-up
         ("nuaa-sirst-remedy-seed2", [4, 9]),
         ("nuaa-sirst-remedy-bias-seed1", []),
-        ("nuaa-sirst-remedy-bias-seed2", []),  # some images, never the list
+        ("nuaa-sirst-remedy-bias-seed2", [19]),  # and has left it five epochs later
         ("nuaa-sirst-flips-seed0", []),
     ],
 )

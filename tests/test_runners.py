@@ -1,7 +1,6 @@
 "The runner notebooks, executed by papermill as a user without a screen would."
 
 import ast
-import glob
 import importlib.metadata
 import json
 import os
@@ -10,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import papermill
@@ -117,44 +117,61 @@ def test_an_impossible_value_fails_with_one_line(tmp_path):
     assert len(error.value.traceback) == 1
 
 
-@pytest.mark.parametrize("name", ["a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu"])
-def test_an_install_keeps_what_the_image_brought(name):
-    "pip is told to keep exactly these, however pip writes their names."
+INSTALLING = ["a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu", "eit", "events", "signs"]
+
+
+def install(monkeypatch, name, repo, attached=None, fails=False):
+    "Execute the install cell of a runner as built for a repository; pip's words, and what is kept."
     notebook = nbformat.read(RUNNERS / f"{name}.ipynb", 4)
     [cell] = [c for c in notebook.cells if "install" in c.metadata.get("tags", [])]
-    pattern = re.search(r"grep -iE '([^']+)'", cell.source)[1]
+    built_for, branch = nbs.settings(TOP)["repo"], nbs.settings(TOP)["branch"]
+    assert f"github.com/{built_for}@{branch}" in cell.source
     image = ["torch==2.8.0+cpu", "torch_xla==2.8.0", "torch-xla==2.8.0", "numpy==2.0.2"]
-    image += ["ipython==7.34.0", "torchvision==0.23.0"]
-    assert [line for line in image if re.search(pattern, line, re.IGNORECASE)] == image
-    assert not re.search(pattern, "torchmetrics==1.0", re.IGNORECASE)
-    assert cell.source.count("-c kept.txt") == cell.source.count("pip install")
+    image += ["ipython==7.34.0", "torchvision==0.23.0", "torchmetrics==1.0"]
+    given, kept = [], []
 
+    def pip(words, **how):
+        assert words[:3] == [sys.executable, "-m", "pip"]
+        given.append(words[3:])
+        if words[3] == "install":
+            kept.extend(Path(words[words.index("-c") + 1]).read_text().splitlines())
+        return SimpleNamespace(returncode=fails, stdout="\n".join(image), stderr="no network")
 
-def install(monkeypatch, name, repo, wheels=()):
-    "Execute the install cell of a runner as built for a repository; what it gives to the shell."
-    notebook = nbformat.read(RUNNERS / f"{name}.ipynb", 4)
-    [cell] = [c for c in notebook.cells if "install" in c.metadata.get("tags", [])]
-    source, built_for = cell.source, nbs.settings(TOP)["repo"]
-    assert f"github.com/{built_for}@main" in source
-    given = []
     monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [])
-    monkeypatch.setattr(subprocess, "run", lambda line, **how: given.append(line))
-    monkeypatch.setattr(glob, "glob", lambda pattern: list(wheels))
-    exec(source.replace(f"github.com/{built_for}@", f"github.com/{repo}@"), {})
-    return given
+    monkeypatch.setattr(subprocess, "run", pip)
+    source = cell.source.replace(f"github.com/{built_for}@", f"github.com/{repo}@")
+    exec(source.replace("/kaggle/input", str(attached)), {})
+    return given[-1], [line for line in image if line not in kept]
 
 
-@pytest.mark.parametrize("name", ["a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu"])
+@pytest.mark.parametrize("name", INSTALLING)
+def test_an_install_keeps_what_the_image_brought(monkeypatch, name):
+    "pip is told to keep exactly these, however pip writes their names."
+    words, free = install(monkeypatch, name, "alice/mshnet")
+    branch = nbs.settings(TOP)["branch"]
+    assert words[-1] == f"mshnet @ git+https://github.com/alice/mshnet@{branch}"
+    assert free == ["torchmetrics==1.0"]
+    with pytest.raises(ModuleNotFoundError, match="switch Internet on: no network"):
+        install(monkeypatch, name, "alice/mshnet", fails=True)
+
+
+@pytest.mark.parametrize("name", INSTALLING)
 def test_an_install_without_an_address_stops_with_one_line(monkeypatch, name):
-    "Nothing is fetched from a stranger; an owner's address is used, and an attached wheel first."
+    "Nothing is fetched from a stranger."
     with pytest.raises(ModuleNotFoundError, match=r"mshnet has no address yet: .*make build") as e:
         install(monkeypatch, name, f"{nbs.PLACEHOLDER}/mshnet")
     assert "\n" not in str(e.value)
-    [line] = install(monkeypatch, name, "alice/mshnet")
-    assert line.endswith("-c kept.txt 'mshnet @ git+https://github.com/alice/mshnet@main'")
-    wheels = [f"/kaggle/input/w/mshnet-0.{i}.0-py3-none-any.whl" for i in (2, 1)]
-    [line] = install(monkeypatch, name, f"{nbs.PLACEHOLDER}/mshnet", wheels)
-    assert line.endswith(f"-c kept.txt '{wheels[0]}'")
+
+
+@pytest.mark.parametrize("top", ["wheels", "me/wheels", "datasets/me/wheels"])
+def test_an_attached_wheel_comes_first(monkeypatch, tmp_path, top):
+    "The newest, wherever Kaggle mounts it; without an address, too."
+    (tmp_path / top).mkdir(parents=True)
+    wheels = [tmp_path / top / f"mshnet-0.{i}.0-py3-none-any.whl" for i in (1, 2)]
+    for wheel in wheels:
+        wheel.touch()
+    words, _ = install(monkeypatch, "kaggle_gpu", f"{nbs.PLACEHOLDER}/mshnet", tmp_path)
+    assert words[-1] == str(wheels[1])
 
 
 def test_scores_are_rounded_and_digests_stand_apart(tmp_path):

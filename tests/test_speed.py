@@ -110,20 +110,15 @@ def test_a_run_reports_a_busy_machine(threads, monkeypatch, tmp_path, capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc/stat")
 def test_a_busy_program_is_noticed():
-    "One that computes all the time counts as a core or nearly so; this process does not count."
-    cores = Cores()
-    before = cores.others(least=0.3)
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
-        time.sleep(0.3)
-        cores.others()
-        beside = cores.others(least=0.5)
-        busy.kill()
-    assert beside > min(before + 0.4, cores.count - 0.3)
-    end = time.monotonic() + 0.5
-    cores.others()
-    while time.monotonic() < end:
+    "The time that a child computes counts, and this process's own does not."
+    cores, used = Cores(), time.process_time()
+    line = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", line], check=True)
+    while time.process_time() < used + 0.5:
         pass
-    assert cores.others() < beside + 0.5
+    wall, busy, own = (b - a for a, b in zip(cores.before, cores.read(), strict=True))
+    assert busy - own > 0.4 and own >= 0.5 and wall > 0.5  # seconds; a tick is 0.01
+    assert cores.others() == pytest.approx(min((busy - own) / wall, cores.count), rel=0.2)
 
 
 def test_waiting_threads_sleep_soon_unless_the_user_has_set_how():

@@ -129,7 +129,7 @@ def execute(there: Path, name: str) -> str:
         if cell.cell_type == "code" and UNRUN.search(cell.source):
             cell.metadata.tags = [*nbs.tags(cell), "skip-execution"]
     env = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}  # pictures go into the page
-    env |= {"PYTHONPATH": str(there), "OMP_NUM_THREADS": "1"}
+    env = {"OMP_NUM_THREADS": "1"} | env | {"PYTHONPATH": str(there)}
     where = {"metadata": {"path": str(path.parent)}}
     try:
         client = NotebookClient(nb, timeout=1800, kernel_name="python3", resources=where)
@@ -272,6 +272,10 @@ def docs(root: Path, run: bool = True, output: str = "_docs") -> int:
     "Build the site into _docs/: executed copies, by Quarto or as a preview; check all links."
     bad = [line for page, text in texts(root).items() for line in broken(root, page, text)]
     out = (root / output).resolve()
+    if out != (root / "_docs").resolve() and out.exists():
+        raise nbs.Mistake(
+            f"--output {output}: it exists, and nothing is replaced; name a new folder"
+        )
     with tempfile.TemporaryDirectory(prefix="mshnet-docs-") as folder:
         there = Path(folder).resolve()
         names = stage(root, there)

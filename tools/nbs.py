@@ -509,7 +509,7 @@ def test(root: Path, names: list[str]) -> int:
         chosen = [c for c in chosen if c in wanted or c[3:] in wanted]
     pattern = rf"^({'|'.join(chosen)})\.ipynb$"
     command = [str(BIN / "nbdev_test"), "--n_workers", "2", "--timing", "--file_re", pattern]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    env = {"OMP_NUM_THREADS": "1"} | os.environ | {"MPLBACKEND": "agg"}
     return subprocess.run(command, cwd=root, env=env).returncode
 
 

@@ -55,7 +55,7 @@
 # mshnet train --dataset-dir data/NUAA-SIRST --preset paper --fusion-start full_size --join-rate 0.1 --head-bias -4
 # ```
 #
-# On NUAA-SIRST none of three seeds died with it in 30 epochs. [Results](results.ipynb) has their scores, beside those without the line and those of the default recipe, which are better.
+# On NUAA-SIRST none of three seeds was dead after 30 epochs with it (one had flooded some images on the way). [Results](results.ipynb) has their scores, beside those without the line and those of the default recipe, which are better.
 #
 # ## Published weights
 #

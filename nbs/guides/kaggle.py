@@ -30,7 +30,7 @@
 # epochs = 50
 # ```
 #
-# The name is searched in `/kaggle/input` and in the folders one and two levels below. An archive in it is unpacked once. A data set needs `images/`, `masks/` and two lists of names.
+# The name is searched in `/kaggle/input` and in the folders one and two levels below. An archive in it is unpacked once. A data set needs `images/`, `masks/` and two lists of names. What is attached is read-only, so `!mshnet data NAME --split 0.5` writes missing lists beside the notebook and prints their names; write these as `train_list` and `test_list`.
 #
 # ## 4. Save the version
 #
@@ -46,6 +46,7 @@
 #
 # ```bash
 # mshnet doctor
+# mshnet predict /kaggle/input/pictures    # a folder of images, no masks needed
 # mshnet data nuaa-sirst
 # mshnet train --dataset-dir nuaa-sirst --epochs 50
 # mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt

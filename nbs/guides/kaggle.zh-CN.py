@@ -30,7 +30,7 @@
 # epochs = 50
 # ```
 #
-# 这个名称会在 `/kaggle/input` 及其下一层、两层的文件夹中查找。其中的压缩包只解压一次。数据集需要 `images/`、`masks/` 和两个名称列表。
+# 这个名称会在 `/kaggle/input` 及其下一层、两层的文件夹中查找。其中的压缩包只解压一次。数据集需要 `images/`、`masks/` 和两个名称列表。附加的数据是只读的，所以缺少列表时 `!mshnet data NAME --split 0.5` 把它们写在笔记本旁边，并打印文件名；请把它们写为 `train_list` 和 `test_list`。
 #
 # ## 4. 保存版本
 #
@@ -46,6 +46,7 @@
 #
 # ```bash
 # mshnet doctor
+# mshnet predict /kaggle/input/pictures    # 图像文件夹，不需要掩模
 # mshnet data nuaa-sirst
 # mshnet train --dataset-dir nuaa-sirst --epochs 50
 # mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt

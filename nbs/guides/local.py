@@ -50,6 +50,7 @@
 # py -m venv .venv
 # .venv\Scripts\activate
 # pip install -e ".[notebook]"
+# mshnet predict frame.png
 # mshnet doctor
 # mshnet train --preset quick
 # ```
@@ -64,6 +65,7 @@
 # python3 -m venv .venv
 # source .venv/bin/activate
 # pip install -e '.[notebook]'
+# mshnet predict frame.png
 # mshnet doctor
 # mshnet train --preset quick
 # ```

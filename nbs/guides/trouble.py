@@ -66,7 +66,7 @@
 # | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
 # | `this machine has a TPU, but torch_xla is not installed` | take the service's own TPU image; see [the TPU page](tpu.ipynb), which has all lines that begin with `device=xla` |
 # | `precision=...: not on ...; write ...` | leave it at `auto` |
-# | `this chip only emulates bf16; write --precision fp32 (or auto)` | a T4 with the preset a100, say: `--preset ""`, or `--precision auto` behind it |
+# | `this chip only emulates bf16; write --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
 # | `...=...: does not fit into the memory of ...; write ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` tries what fits |
 # | `batch_size=... cannot be shared by ... devices: write ...` | a multiple of their number |
 #
@@ -102,7 +102,7 @@
 # | message | what to do |
 # |---|---|
 # | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere name a folder: `--mirror-dir DIR` |
-# | `Google Drive is not mounted: results stay in ...` | run the cell again and allow access; training continues meanwhile |
+# | `Google Drive is not mounted: results stay in ...` | training continues without copies; to get them, stop it, run the settings cell again and allow access |
 # | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or not reachable. Free space; you need not restart anything |
 # | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the copy was complete: copy the named files by hand, or run again |
 #

@@ -11,20 +11,28 @@
 
 # %% tags=["install", "only:local"]
 import importlib.metadata
+import sys
 
 if not list(importlib.metadata.distributions(name="mshnet")):
-    raise ModuleNotFoundError("mshnet is missing: run `pip install -e '.[notebook]'` in its folder")
+    raise ModuleNotFoundError(
+        f"mshnet is missing in {sys.executable}: with this Python, in the folder of mshnet, run "
+        'python -m pip install -e ".[notebook]"'
+    )
 
 # %% tags=["install", "only:a100_setup", "only:tpu_setup", "only:kaggle_gpu", "only:kaggle_tpu"]
 import glob
-import importlib
 import importlib.metadata
+import re
 import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 # From a wheel that is attached on Kaggle, else from the repository
 if not list(importlib.metadata.distributions(name="mshnet")):
+    _folders = [f"/kaggle/input/{_deep}/mshnet-*.whl" for _deep in ("*", "*/*", "*/*/*")]
     _source = max(
-        glob.glob("/kaggle/input/*/mshnet-*.whl"),
+        (_wheel for _folder in _folders for _wheel in glob.glob(_folder)),
         default="mshnet @ git+https://github.com/{{repo}}@{{branch}}",
     )
     if "/your-username/" in _source:
@@ -32,19 +40,22 @@ if not list(importlib.metadata.distributions(name="mshnet")):
             "mshnet has no address yet: its owner writes `user` in settings.ini, runs make build "
             "and pushes; then open this notebook from there"
         )
-    subprocess.run(
-        "pip list --format=freeze | grep -iE '^(torch|torchvision|torch.xla|numpy|ipython)=' "
-        "> kept.txt; "
-        f"pip install --quiet -c kept.txt '{_source}'",
-        shell=True,
-        check=True,
-    )
+    _pip, _as_text = [sys.executable, "-m", "pip"], {"capture_output": True, "text": True}
+    _kept = re.compile("(torch|torchvision|torch.xla|numpy|ipython)=", re.IGNORECASE)
+    _list = subprocess.run([*_pip, "list", "--format=freeze"], check=True, **_as_text)
+    _file = Path(tempfile.gettempdir(), "kept.txt")
+    _file.write_text("\n".join(filter(_kept.match, _list.stdout.splitlines())))
+    _done = subprocess.run([*_pip, "install", "-c", str(_file), _source], **_as_text)
+    if _done.returncode:
+        raise ModuleNotFoundError(
+            f"pip did not install mshnet; on Kaggle, switch Internet on: {_done.stderr[-500:]}"
+        )
     importlib.invalidate_caches()
 
 # %% [markdown]
 # ## 2. Find targets, also in your own picture / 找目标，也可用自己的图片
 #
-# Before any training, with the weights that come with the library. Write the name of your picture between the quotes, of any size, in 8 or 16 bits; `""` is a synthetic scene, because no real picture with free terms was available. {{upload}} A CPU takes a few seconds.
+# Before any training, with the weights that come with the library. Write the name of your picture between the quotes, of any size, in 8 or 16 bits; `""` is a synthetic scene, because no real picture with free terms was available. {{upload}} A CPU takes a few seconds. A folder of pictures, or a video: `!mshnet predict NAME` in a cell; the results are in `predictions/`.
 
 # %%
 from mshnet.predict import find_targets
@@ -56,7 +67,7 @@ find_targets("", device="cpu")
 #
 # Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset the preset is `quick`.
 #
-# These are the settings that people change; `mshnet train --help` lists all. A setting that is not listed can be added, or given to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, and the setting counts nevertheless. The next cell rejects a name that is no setting before any time is spent.
+# These are the settings that people change; `mshnet train --help` lists all. A setting that is not listed can be added, or given to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, and the setting counts nevertheless. The next cell rejects a name that is no setting before any time is spent. Where a message names a flag, such as `--batch-size 3`, write `batch_size = 3` here.
 
 # %% tags=["parameters"]
 preset = ""  # named settings: steady (the default), quick, paper, a100, tpu
@@ -84,8 +95,10 @@ max_hours = None  # hours after which it stops by itself, all written; None: by 
 
 # %%
 from mshnet.core import from_notebook
+from mshnet.places import ask_for_drive
 
 config = from_notebook(globals())
+ask_for_drive(config)  # in Colab, if the data or the copies lie there
 print(config)
 
 # %% [markdown]
@@ -116,7 +129,7 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 6. Train / 训练
 #
-# Training prints one line per epoch. To see curves and predictions meanwhile, run `from mshnet.explore import watch` and `watch("FOLDER")` in another notebook. If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
+# Training prints one line per epoch. To see curves and predictions meanwhile, run `from mshnet.explore import watch` and `watch("FOLDER")` in another notebook on the same machine (Colab and Kaggle give each notebook its own). If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
 # **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (about a minute is usual; not measured here). A run compiles twice, for training and for scoring. All chips share each batch; the result does not depend on their number.
@@ -178,7 +191,7 @@ explore(run.folder)
 beside_top_hat(run.folder)
 
 # %% [markdown]
-# The run as `watch` shows it, here after its end; in another notebook, while it trains:
+# The run as `watch` shows it, here after its end:
 
 # %%
 watch(run.folder)
@@ -194,7 +207,7 @@ print(tensorboard(run.folder))
 # %% [markdown]
 # ## 9. Your own picture, with the new weights / 用新权重找目标
 #
-# As in part 2, with the weights of this run. For folders and videos there is `mshnet predict`.
+# As in part 2, with the weights of this run. For folders and videos: `!mshnet predict NAME --weight-path FOLDER`.
 
 # %%
 find_targets("", run.folder, device="cpu")

@@ -11,14 +11,18 @@
 
 # %% tags=["install"]
 import glob
-import importlib
 import importlib.metadata
+import re
 import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 # From a wheel that is attached on Kaggle, else from the repository
 if not list(importlib.metadata.distributions(name="mshnet")):
+    _folders = [f"/kaggle/input/{_deep}/mshnet-*.whl" for _deep in ("*", "*/*", "*/*/*")]
     _source = max(
-        glob.glob("/kaggle/input/*/mshnet-*.whl"),
+        (_wheel for _folder in _folders for _wheel in glob.glob(_folder)),
         default="mshnet @ git+https://github.com/{{repo}}@{{branch}}",
     )
     if "/your-username/" in _source:
@@ -26,19 +30,22 @@ if not list(importlib.metadata.distributions(name="mshnet")):
             "mshnet has no address yet: its owner writes `user` in settings.ini, runs make build "
             "and pushes; then open this notebook from there"
         )
-    subprocess.run(
-        "pip list --format=freeze | grep -iE '^(torch|torchvision|torch.xla|numpy|ipython)=' "
-        "> kept.txt; "
-        f"pip install --quiet -c kept.txt '{_source}'",
-        shell=True,
-        check=True,
-    )
+    _pip, _as_text = [sys.executable, "-m", "pip"], {"capture_output": True, "text": True}
+    _kept = re.compile("(torch|torchvision|torch.xla|numpy|ipython)=", re.IGNORECASE)
+    _list = subprocess.run([*_pip, "list", "--format=freeze"], check=True, **_as_text)
+    _file = Path(tempfile.gettempdir(), "kept.txt")
+    _file.write_text("\n".join(filter(_kept.match, _list.stdout.splitlines())))
+    _done = subprocess.run([*_pip, "install", "-c", str(_file), _source], **_as_text)
+    if _done.returncode:
+        raise ModuleNotFoundError(
+            f"pip did not install mshnet; on Kaggle, switch Internet on: {_done.stderr[-500:]}"
+        )
     importlib.invalidate_caches()
 
 # %% [markdown]
 # ## 2. Settings / 设置
 #
-# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `mshnet train --task {{task}} --help` shows all settings of the task, and each can be added or given to papermill, which then prints `Passed unknown parameter` because it reads this cell only. `None` and `""` mean not set. The next cell rejects a name that is no setting before any time is spent.
+# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `mshnet train --task {{task}} --help` shows all settings of the task, and each can be added or given to papermill, which then prints `Passed unknown parameter` because it reads this cell only. `None` and `""` mean not set. The next cell rejects a name that is no setting before any time is spent. In Colab write `mirror_dir = "drive"`: the run is copied to your Drive, and resumes from there on a new machine.
 
 # %% tags=["parameters"]
 task = ""  # what is trained
@@ -56,8 +63,10 @@ max_hours = None  # hours after which it stops by itself, all written; None: by 
 
 # %%
 from mshnet.core import from_notebook
+from mshnet.places import ask_for_drive
 
 config = from_notebook(globals())
+ask_for_drive(config)  # in Colab, if the data or the copies lie there
 print(config)
 
 # %% [markdown]
