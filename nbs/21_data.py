@@ -982,8 +982,6 @@ def write_lists(
     if there := _lists_in(root):
         raise UserError(f"{what}: {root} has lists ({', '.join(there)}); leave out --split")
     places, name_them = _places_of_lists(root)
-    if any(place.exists() for place in places):
-        raise UserError(f"{what}: there are lists for it; {name_them}")
     targets = _count_targets(find_layout(root, config, ()), config.base_size)
     if len(targets) < 2:
         raise UserError(
@@ -1018,7 +1016,10 @@ def _places_of_lists(root: Path) -> tuple[tuple[Path, Path], str]:
     train, test = root / "train.txt", root / "test.txt"
     if not os.access(root, os.W_OK):  # such as what Kaggle attaches
         train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))
-    return (train, test), f"write --train-list {quoted(train)} --test-list {quoted(test)}"
+    name_them = f"write --train-list {quoted(train)} --test-list {quoted(test)}"
+    if train.exists() or test.exists():
+        raise UserError(f"split: there are lists for {root}; {name_them}")
+    return (train, test), name_them
 
 
 def _refuse_unwritable(names: Iterable[str]) -> None:
