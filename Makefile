@@ -46,7 +46,7 @@ endif
 
 faults: $(MADE)
 	$(BIN)/python tools/faults.py --rounds 200
-	$(BIN)/python tests/fuzz.py 2000
+	$(BIN)/python tests/fuzz.py 2000 $$(date +%s)
 
 check: $(MADE)
 	$(BIN)/python tools/nbs.py check

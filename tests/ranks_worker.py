@@ -128,8 +128,10 @@ def main(out, fail=""):
     seen["parts"] = compare_parts(device)
     seen["rows"] = device.ranks.shard([[4, 9, 2, 7], [1, 0, 8, -1]])
     seen["mean"] = device.ranks.mean(torch.tensor(float(device.ranks.rank))).item()
-    device.seed(3, 0)
-    seen["random"] = torch.rand(2).tolist()
+    seen["random"] = []
+    for seed in (3, 3, 4):
+        device.seed(seed, 0)
+        seen["random"].append(torch.rand(2).tolist())
     task = Detection(CONFIG)
     model = device.to_device(task.model())
     state = State(model, task.optimizer(model), ema=device.to_device(task.model()))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pretrain
 import pytest
+import ship
 import torch
 from conftest import SHARED, TOP, make_dataset
 from PIL import Image
@@ -164,6 +165,9 @@ def test_predict_needs_no_weights(picture, tmp_path, capsys):
     assert "pretrained" in line and "Where it fails" in card.read_text(encoding="utf-8")
     rows = (out / "detections.csv").read_text().splitlines()
     assert len(rows) > 1
+    words = ["predict", str(picture.parent), "--device", "cpu", "--output-dir", str(tmp_path / "f")]
+    assert main(words) == 0  # its folder
+    assert (tmp_path / "f" / "detections.csv").read_text().splitlines() == rows
 
 
 def test_a_data_set_is_scored_without_weights(tmp_path, capsys):
@@ -172,6 +176,19 @@ def test_a_data_set_is_scored_without_weights(tmp_path, capsys):
     words = ["test", "--dataset-dir", folder, "--device", "cpu", "--output-dir", tmp_path / "o"]
     assert main([str(word) for word in words]) == 0
     assert "pretrained; their card" in capsys.readouterr().out
+
+
+def test_a_run_becomes_the_weights_of_its_task(tmp_path, monkeypatch, capsys):
+    "tools/ship.py, whose file is the run's network with wide weights in half precision."
+    run = train(Config(scenes=4, base_size=32, crop_size=32, epochs=1, batch_size=4, device="cpu",
+                       output_dir=str(tmp_path / "run")))  # fmt: skip
+    monkeypatch.setattr(ship, "weights_file", lambda name, task: tmp_path / f"{task}.safetensors")
+    assert ship.main([str(run.folder)]) == 0
+    shipped = trained_model(tmp_path / "detect.safetensors").model.state_dict()
+    for name, value in trained_model(run.folder).model.state_dict().items():
+        assert torch.allclose(shipped[name], value, rtol=1e-3, atol=1e-6), name
+    with pytest.raises(UserError, match=r"ship\.py RUN"):
+        ship.main([])
 
 
 def test_training_and_export_start_from_them(tmp_path):

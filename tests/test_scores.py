@@ -2,7 +2,9 @@
 
 import json
 import re
+from statistics import mean
 
+import pytest
 from conftest import TOP
 from scores import groups, page
 
@@ -51,11 +53,29 @@ def test_the_page_is_that_of_the_runs():
     assert written == page(TOP / "results")
 
 
-def test_readme_quotes_the_page():
-    "Every row of its results, digit by digit."
-    rows = (TOP / "results" / "SCORES.md").read_text(encoding="utf-8")
-    for name in ("README.md", "README.zh-CN.md"):
-        text = (TOP / name).read_text(encoding="utf-8")
-        quoted = re.findall(r"(?m)^\| [^|]+ \| (\d+ \| \d[^\n]*\|)$", text)
-        assert len(quoted) >= 2
-        assert [row for row in quoted if f"| {row}" not in rows] == []
+DATA = {"NUAA-SIRST": "nuaa-sirst", "NUDT-SIRST": "nudt-sirst", "": "scenes"}
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_readme_quotes_the_page(name):
+    "Every row of its results, digit by digit, and of the recipe and the data that it names."
+    rows = (TOP / "results" / "SCORES.md").read_text(encoding="utf-8").splitlines()
+    text = (TOP / name).read_text(encoding="utf-8")
+    quoted = re.findall(r"(?m)^\| `(\w+)`([^|]*)\| ((\d+) \| \d[^\n]*\|)$", text)
+    assert len(quoted) == 5
+    for recipe, label, row, epochs in quoted:
+        data = next(folder for data, folder in DATA.items() if data in label)
+        names = (f"{data}-{recipe}", f"{data}-{recipe}-{epochs}")
+        assert any(f"| {group} | {row}" in rows for group in names), label
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_readme_quotes_the_means_without_twins(name):
+    "Of NUDT-SIRST, by the default recipe and by the paper's."
+    means = []
+    for recipe in ("steady", "paper-60"):
+        files = TOP.glob(f"results/nudt-sirst-{recipe}-seed?/scores-without-twins.json")
+        ious = [json.loads(file.read_text())["scores"]["iou"] for file in files]
+        assert len(ious) == 3
+        means.append(f"{mean(ious):.3f}")
+    assert re.search(" .{1,3} ".join(means), (TOP / name).read_text(encoding="utf-8"))

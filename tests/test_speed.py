@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import tracemalloc
 
 import pytest
 import torch
-from conftest import make_dataset
+from conftest import TOP, make_dataset
 from torch import nn
 
 from mshnet import run as run_module
@@ -133,6 +134,13 @@ def test_waiting_threads_sleep_soon_unless_the_user_has_set_how():
     for own, want in wanted:
         done = subprocess.run([sys.executable, "-c", line], env=env | own, capture_output=True)
         assert done.stdout.decode().strip() == want
+
+
+def test_mshnet_is_loaded_before_torch():
+    "By the tools that train and the runners; afterwards is too late for the setting above."
+    for path in (TOP / "tools/pretrain.py", *TOP.glob("nbs/run/*.py")):
+        found = re.findall(r"(?m)^(?:import|from) (mshnet|torch)\b", path.read_text("utf-8"))
+        assert found[:1] != ["torch"], path
 
 
 # The step
@@ -257,7 +265,7 @@ class OneLayer(Detection):
     def model(self):
         "One weight per channel."
         torch.manual_seed(0)
-        return nn.Conv2d(3, 1, 1)
+        return nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 1, 1))
 
     def predict(self, model, batch, phase):
         "A weighted sum."
@@ -282,6 +290,7 @@ def test_a_compiled_step_is_the_same_step():
         losses[way] = [train_epoch(task, state, split, device, epoch)[0] for epoch in (0, 1)]
         assert (device.compiled is not None) == (way == "on")
         averages[way] = state.ema.state_dict()
+    assert averages["on"]["0.running_mean"].any()  # buffers are averaged, too
     assert losses["on"] == pytest.approx(losses["off"], rel=1e-5)
     for name, value in averages["off"].items():
         assert torch.allclose(averages["on"][name], value, rtol=1e-5), name

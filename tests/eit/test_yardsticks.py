@@ -114,14 +114,6 @@ def test_real_tanks_by_the_classical_methods(part, least):
             assert float(scores[name][score].nanmean()) == pytest.approx(value, abs=0.002)
 
 
-def test_no_truth_is_used():
-    "The pictures of a real tank do not change with its true picture."
-    tanks, _ = real("uef2017", 32)
-    assert "image" not in yardsticks.__code__.co_varnames[: yardsticks.__code__.co_argcount]
-    twice = [ridge(32)(tanks.stats.pooled().normalise(tanks.voltages)) for _ in range(2)]
-    assert torch.equal(*twice)
-
-
 def test_the_weights_are_the_chosen_ones():
     "The defaults of the library, and what results/ says was chosen."
     kept = json.loads(RESULTS.read_text("utf-8"))["weights"]
