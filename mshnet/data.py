@@ -609,17 +609,12 @@ def read_dataset(
     room = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
     for part in names:  # each part leaves less memory for the next
-        used = sum(_pixel_bytes(split) for split in read.values() if split.in_memory)
-        left = room - used
+        kept = (pairs_of(split) for split in read.values() if split.in_memory)
+        left = room - sum(image.nbytes + mask.nbytes for pairs in kept for image, mask in pairs)
         split = read_split(layout, part, names[part], findings, left, config.base_size)
         made_by = _made_by(layout.lists[part], names[part])
         read[part] = replace(split, made_by=made_by).known_by(split)
     return read, findings
-
-
-def _pixel_bytes(split: Split) -> int:
-    "Bytes of a split's images and masks."
-    return sum(image.nbytes + mask.nbytes for image, mask in pairs_of(split))
 
 # %% ../nbs/21_data.ipynb #_state_of
 Loaded = tuple[dict[str, Split], Findings]
@@ -763,8 +758,8 @@ def write_lists(
     targets = _count_targets(find_layout(root, config, ()), config.base_size)
     if len(targets) < 2:
         raise UserError(
-            f"{what}: {root} has {counted(len(targets), 'image')} with a mask, two are needed; a mask has "
-            "the name of its image"
+            f"{what}: {root} has {counted(len(targets), 'image')} with a mask, two are needed; a "
+            "mask has the name of its image"
         )
     _refuse_unwritable(targets)
     chosen = _stratified(targets, fraction, config.seed)

@@ -916,7 +916,7 @@ with tempfile.TemporaryDirectory() as tmp:
     config = config.model_copy(update={"output_dir": f"{tmp}/run"})
     run: Run = train(config)
     again = train(config)  # a finished run is only reported
-    history, listing = run.history, run.listing()
+    history = run.history
     test_eq((again.ended, str(again)), (run.ended, str(run)))
     page = run._repr_html_()
     assert "nIoU" in str(run) and "<summary>digests</summary>" in page
@@ -938,12 +938,6 @@ below.text(epochs[-1], history[-1]["loss"] + 0.1, "mean training loss", color="C
 below.text(epochs[-1], history[-1]["scores"]["iou"] - 0.1, "IoU on test", color="C0", ha="right")
 below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
 plt.show()
-
-# %% [markdown]
-# The run's folder held these files at the end, each with its size:
-
-# %%
-print(listing.split("\n", 1)[1])
 
 
 # %% [markdown]

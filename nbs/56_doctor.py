@@ -315,8 +315,6 @@ def _optional(checkup: _Checkup) -> _Finding:
 
 
 # %%
-print(*_versions(checkup))
-print(*_optional(checkup))
 test_eq(_mismatch("2.8.0+cu126", {"torchvision": "0.23.0+cu126"}), ("ok", ""))
 for has in ({"torchvision": "0.20.1"}, {"torch": "2.13.0"}):
     print(*_mismatch("2.9.0", has))
@@ -374,7 +372,6 @@ def _memory(checkup: _Checkup) -> _Finding:
 
 
 # %%
-print(*_memory(checkup))
 print([round(needed(4, 256, precision), 2) for precision in _KEPT], "GB")
 test_eq(_memory(_Checkup(Config(device="cpu", batch_size=60_000)))[0], "error")
 

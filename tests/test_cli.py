@@ -202,13 +202,6 @@ def test_spoilt_data_are_refused_and_nothing_is_written(capsys, tmp_path, how, s
     assert not out.exists()
 
 
-def test_fewer_images_than_a_batch_names_the_batch_to_use(capsys, tmp_path):
-    "Six images, a batch of 64."
-    folder = make_dataset(tmp_path / "set", train=6)
-    line = f"train --dataset-dir {folder} --choose last --batch-size 64"
-    assert "write --batch-size 6 or less" in refused(capsys, line)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     "A run of one epoch on a tiny data set, made by the command line."

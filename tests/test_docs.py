@@ -14,7 +14,6 @@ from pathlib import Path
 import docs
 import jsonschema
 import jupytext
-import nbformat
 import pytest
 import test_nbs
 import yaml
@@ -561,10 +560,3 @@ def test_quarto_gets_the_pages(project, monkeypatch, capfd):
     assert "_quarto.yml" in printed and "guides/a.ipynb" in printed
     assert "never tried with a real Quarto" in printed
     assert (project / "_docs/index.html").exists()
-
-
-def test_committed_notebooks_hold_no_outputs():
-    "They are executed as copies; outputs would make every run a change."
-    for path in (ROOT / "nbs").rglob("*.ipynb"):
-        cells = nbformat.read(path, as_version=4).cells
-        assert not [c for c in cells if c.get("outputs")], path.name
