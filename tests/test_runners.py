@@ -86,6 +86,55 @@ def test_a_runner_runs_headless_on_synthetic_scenes(tmp_path, name, caplog):
     assert re.search(r"\d kB +config.json", told(notebook)) and "0.00 MB" not in told(notebook)
 
 
+TASKS = {  # small settings, the pictures that the run draws, and a score that it must have
+    "eit": (
+        {"tanks": 16, "size": 16, "patch": 2, "width": 16, "samples": 2, "sampling_steps": 2},
+        {"gallery"},
+        "ridge_cc",
+    ),
+    "events": (
+        {"recordings": 40, "dt": "30ms", "width": 4, "features": 4, "d_model": 8, "layers": 1},
+        {"gallery", "confusion"},
+        "spikes",
+    ),
+    "signs": (
+        {"sentences": 32, "hidden": 32},
+        {"gallery", "confusions", "lengths"},
+        "substitutions",
+    ),
+}
+OTHERS = [("local", "eit"), ("kaggle_tpu", "eit"), ("local", "signs")]
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        *((task, task) for task in TASKS),
+        *(pytest.param(*o, marks=pytest.mark.nightly) for o in OTHERS),
+    ],
+)
+def test_a_runner_of_another_task_runs_headless(tmp_path, name, task):
+    "From top to bottom, on simulated data; the other runners take the task too."
+    small, drawn, score = TASKS[task]
+    small = {"epochs": 2, "batch_size": 8, "device": "cpu", **small}
+    other = {} if name == task else {"task": task, "preset": ""}
+    notebook, run = execute(name, tmp_path, **other, **small)
+    scores = json.loads((run / "scores.json").read_text())
+    assert told(notebook).splitlines()[-1] == scores["line"]
+    assert scores["protocol"]["task"] == task and score in scores["scores"]
+    for call in ("gallery", "learning_curves"):
+        [cell] = [c for c in notebook.cells if c.cell_type == "code" and calls(c) == call]
+        assert any("image/png" in o.get("data", {}) for o in cell.outputs), call
+    assert drawn <= {path.stem for path in (run / "figures").glob("*.png")}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_parameters_of_a_runner_name_its_task(task):
+    "So nothing else must be written."
+    found = papermill.inspect_notebook(str(RUNNERS / f"{task}.ipynb"))
+    assert found["task"]["default"] == f'"{task}"'
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["local", "a100_setup"])
 def test_a_runner_runs_headless_on_real_images(tmp_path, sirst, name):
