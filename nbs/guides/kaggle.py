@@ -38,7 +38,7 @@
 #
 # ## 5. When the time is over
 #
-# Kaggle ends a session after 12 hours, with a TPU after 9. Training stops by itself after 11.5 or 8.5 hours, with everything written (`max_hours`). To resume: choose Add Input and the last output of the same notebook, then run it again with the same settings. The run is found there and resumes.
+# Kaggle ends a session after 12 hours, with a TPU after 9. Training stops by itself after 11.5 or 8.5 hours, with everything written (`max_hours`; counted from the last restart of the kernel, so write what the session has left there if you restarted it). To resume: choose Add Input and the last output of the same notebook, then run it again with the same settings. The run is found there and resumes.
 #
 # ## Commands
 #
