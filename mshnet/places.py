@@ -567,7 +567,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
             raise OSError(f"there is no {MY_DRIVE}")
     except Exception as error:  # it raises many kinds
         what = "no data or results there, and Colab deletes its disk after the session"
-        todo = "to get it, stop, run the settings cell again and allow it"
+        todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
         return Mounted(None, f"Google Drive is not mounted ({_reason(error)}): {what}; {todo}")
     return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
 
@@ -575,7 +575,8 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
     data = bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
-    if where().name == "colab" and (data or wants_drive(config)):
+    asked = where().name == "colab" and (data or wants_drive(config))
+    if asked and not is_mounted(MY_DRIVE):
         print(mount_drive().line)
 
 # %% ../nbs/12_places.ipynb #_reason

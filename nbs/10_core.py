@@ -950,9 +950,9 @@ def _explain(
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
-    if error["type"] == "string_type":  # such as a number from papermill -p
-        return f"{name}={shown(error['input'])} is not possible: write a text (papermill: -r)"
-    return f"{name}={shown(error['input'])} is not possible: write {expects(name, settings)}"
+    quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
+    what = expects(name, settings) + quotes
+    return f"{name}={shown(error['input'])} is not possible: write {what}"
 
 
 def unknown(

@@ -64,7 +64,7 @@ from mshnet.places import (
 # | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded and unpacked, once |
 # | empty | none: the data are synthetic scenes |
 #
-# Kaggle mounts an attached data set in `/kaggle/input/NAME`, and the folder inside often repeats the name. We therefore also search one and two levels below; on a mounted Drive the user's files begin at the second. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive or last week's copy of a folder on Drive. Published names come last: an existing folder of that name, in capitals or not, is taken as it is.
+# Kaggle mounts an attached data set in `/kaggle/input/NAME`, of late also in `/kaggle/input/datasets/OWNER/NAME`, and the folder inside often repeats the name. We therefore also search one and two levels below; on a mounted Drive the user's files begin at the second. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive or last week's copy of a folder on Drive. Published names come last: an existing folder of that name, in capitals or not, is taken as it is.
 
 # %%
 #| export

@@ -976,7 +976,7 @@ def write_lists(
         raise UserError(f"{what}: synthetic scenes need no lists; name a folder: mshnet data DIR")
     if there := _lists_in(root):
         raise UserError(f"{what}: {root} has lists ({', '.join(there)}); leave out --split")
-    places, name_them = _places_of_lists(root)
+    places, name_them = _places_of_lists(root, what)
     targets = _count_targets(find_layout(root, config, ()), config.base_size)
     if len(targets) < 2:
         raise UserError(
@@ -1006,14 +1006,14 @@ def _stratified(targets: dict[str, int], fraction: float, seed: int) -> set[str]
     return {n for i, n in enumerate(ordered) if (i + 1) * first // count > i * first // count}
 
 
-def _places_of_lists(root: Path) -> tuple[tuple[Path, Path], str]:
+def _places_of_lists(root: Path, what: str) -> tuple[tuple[Path, Path], str]:
     "Where the lists of a data set are written, and what to write if that is not in its folder."
     train, test = root / "train.txt", root / "test.txt"
     if not os.access(root, os.W_OK):  # such as what Kaggle attaches
         train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))
     name_them = f"write --train-list {quoted(train)} --test-list {quoted(test)}"
-    if train.exists() or test.exists():
-        raise UserError(f"split: there are lists for {root}; {name_them}")
+    for there in filter(Path.exists, (train, test)):
+        raise UserError(f"{what}: {there} exists; {name_them}, or delete both to split again")
     return (train, test), name_them
 
 

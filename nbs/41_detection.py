@@ -459,7 +459,7 @@ _LEARNS = 0.97  # of the first epoch's loss: below that, the loss has fallen
 def _state(
     entry: dict[str, Any],  # of the log, with scores
 ) -> str:
-    "flooded or empty, if the prediction is everything or nothing; else an empty text."
+    "flooded (2% of the pixels or more), empty (nothing), or an empty text for neither."
     scores = entry["scores"]
     if scores["fa"] > _FLOODED:
         return "flooded"

@@ -651,10 +651,7 @@ def tensorboard(
     "Open TensorBoard in an interactive notebook; elsewhere return the command that starts it."
     logs = folder / "tensorboard"
     if not logs.exists():
-        return (
-            "nothing was logged for TensorBoard here: it logs epochs that are trained on this "
-            "machine, where `pip install tensorboard` was done"
-        )
+        return "no TensorBoard log here: `pip install tensorboard` before training makes one"
     if not interactive():
         return f"tensorboard --logdir {quoted(logs)}"
     from IPython import get_ipython

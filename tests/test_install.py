@@ -27,11 +27,8 @@ def run(*words, cwd):
 def installed(tmp_path_factory):
     "A clean environment with the wheel and what the wheel asks for."
     folder = tmp_path_factory.mktemp("install")
-    listed = run("git", "ls-files", "-z", cwd=TOP).split("\0")
-    for name in filter(None, listed):  # what a clone has, and no build/ of before
-        if not name.startswith(("results/", "tests/")):
-            (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(TOP / name, folder / "clone" / name)
+    others = ("results", "runs", "data", "demo", "build", "*.egg-info", "__pycache__", "_*s", ".*")
+    shutil.copytree(TOP, folder / "clone", ignore=shutil.ignore_patterns(*others))
     run(sys.executable, "-m", "build", "-q", "-o", folder, cwd=folder / "clone")
     wheel = next(folder.glob("mshnet-*.whl"))
     venv.create(folder / "env", with_pip=True)

@@ -63,6 +63,7 @@ def same(a, b):
         ("head_bias", 99, "at least -20, at most 20"),
         ("target_share", 1.5, "at least 0, at most 1"),
         ("clutter_share", -1, "at least 0, at most 1"),
+        ("dataset_dir", 2024, ", as a text (papermill: -r)"),
         ("lr", 0, "above 0, at most 10"),
         ("weight_decay", -1, "at least 0, at most 1"),
         ("clip_grad", -1, "a number, at least 0"),

@@ -15,11 +15,11 @@
 # | [a100_setup](../run/a100_setup.ipynb) | A100 GPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
 # | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
 #
-# With the free T4 open `a100_setup` too: it computes in float16 there. With no GPU at all, or for a first look without a data set, write `preset = ""` in its settings: that is the preset `quick`, nine short epochs; leave `epochs` as it is.
+# With the free T4 open `a100_setup` too: it computes in float16 there. With no GPU at all write `preset = ""` in its settings. Without a data set this is the preset `quick`, nine short epochs, good for a first look; leave `epochs` as it is.
 #
 # ## 2. Run all
 #
-# Runtime, Run all. The first cell installs `mshnet` and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. It finds targets before it trains anything. The runners' presets train for 200 epochs; for a first look write `epochs = 20` in the settings (more epochs are a new run, because the learning rate falls over all of them). Colab asks for permission to use your Drive in the settings cell, because these two runners copy results there (the runners of other tasks do so with `mirror_dir = "drive"`); if you refuse, training continues and reports that results stay on the session's disk.
+# Runtime, Run all. The first cell installs `mshnet` and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. It finds targets before it trains anything. The runners' presets train for 200 epochs; for a first look write `epochs = 20` in the settings (more epochs are a new run, because the learning rate falls over all of them). Colab asks for permission to use your Drive below the settings, because these two runners copy results there (the runners of other tasks do so with `mirror_dir = "drive"`); if you refuse, training continues and reports that results stay on the session's disk.
 #
 # ## 3. Your data
 #
@@ -34,7 +34,7 @@
 #
 # ## 4. When the session ends
 #
-# Open the same notebook again and run all. The run is brought back from `MyDrive/mshnet` and resumes with the same settings. Colab ends a session after at most 12 hours; training stops by itself after 11.5 hours, with everything written (`max_hours`). If you restarted the kernel, its hours count from there: write the hours that the session has left into `max_hours`.
+# Open the same notebook again and run all. The run is brought back from `MyDrive/mshnet` and resumes with the same settings. Colab ends a session after at most 12 hours; training stops by itself after 11.5 hours, with everything written (`max_hours`). These hours count from the last start of the kernel. If you restarted it, write the hours that the session has left into `max_hours`.
 #
 # ## 5. Take the results along
 #

@@ -15,11 +15,11 @@
 # | [a100_setup](../run/a100_setup.ipynb) | A100 GPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
 # | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
 #
-# 使用免费的 T4 时也打开 `a100_setup`：它在那里以 float16 计算。没有 GPU，或者没有数据集、只想先看看时，在设置单元格中写 `preset = ""`：这就是预设 `quick`，九个很短的 epoch，`epochs` 保持原样即可。
+# 使用免费的 T4 时也打开 `a100_setup`：它在那里以 float16 计算。没有 GPU 时在设置单元格中写 `preset = ""`。没有数据集时，这就是预设 `quick`：九个很短的 epoch，适合先看看；`epochs` 保持原样即可。
 #
 # ## 2. 全部运行
 #
-# Runtime，Run all。第一个单元格安装 `mshnet`，并保留 Colab 自带的 torch 和 numpy；请不要在那里执行 `pip install torch`。没有数据集时用合成场景训练，所以第一次试用什么都不需要准备。它在训练之前就先检测目标。笔记本自带的预设训练 200 个 epoch；第一次试用请在设置中写 `epochs = 20`（写更大的数就是一次新的训练，因为学习率在全部 epoch 上下降）。Colab 会在设置单元格中请求访问你的 Drive，因为这两个笔记本要把结果复制到那里（其他任务的笔记本写 `mirror_dir = "drive"` 时也一样）；如果拒绝，训练照常进行，并说明结果留在会话的磁盘上。
+# Runtime，Run all。第一个单元格安装 `mshnet`，并保留 Colab 自带的 torch 和 numpy；请不要在那里执行 `pip install torch`。没有数据集时用合成场景训练，所以第一次试用什么都不需要准备。它在训练之前就先检测目标。笔记本自带的预设训练 200 个 epoch；第一次试用请在设置中写 `epochs = 20`（写更大的数就是一次新的训练，因为学习率在全部 epoch 上下降）。Colab 会在设置下面的单元格中请求访问你的 Drive，因为这两个笔记本要把结果复制到那里（其他任务的笔记本写 `mirror_dir = "drive"` 时也一样）；如果拒绝，训练照常进行，并说明结果留在会话的磁盘上。
 #
 # ## 3. 你的数据
 #
@@ -34,7 +34,7 @@
 #
 # ## 4. 会话结束时
 #
-# 再次打开同一个笔记本并全部运行。训练会从 `MyDrive/mshnet` 取回，以同样的设置从中断处继续。Colab 的会话最长 12 小时；训练在 11.5 小时后自行停止，一切都已写好（`max_hours`）。如果重启过内核，时间从重启时算起：请把会话剩余的小时数写入 `max_hours`。
+# 再次打开同一个笔记本并全部运行。训练会从 `MyDrive/mshnet` 取回，以同样的设置从中断处继续。Colab 的会话最长 12 小时；训练在 11.5 小时后自行停止，一切都已写好（`max_hours`）。这些小时从内核最近一次启动算起。如果重启过内核，请把会话剩余的小时数写入 `max_hours`。
 #
 # ## 5. 带走结果
 #

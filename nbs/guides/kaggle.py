@@ -30,7 +30,7 @@
 # epochs = 50
 # ```
 #
-# The name is searched in `/kaggle/input` and in the folders one and two levels below. An archive in it is unpacked once. A data set needs `images/`, `masks/` and two lists of names. What is attached is read-only, so `!mshnet data NAME --split 0.5` writes missing lists beside the notebook and prints their names; write these as `train_list` and `test_list`.
+# The name is searched in `/kaggle/input` and in the folders one and two levels below. An archive in it is unpacked once. A data set needs `images/`, `masks/` and two lists of names. What is attached is read-only. Where the lists are missing, put a cell with `!mshnet data NAME --split 0.5` above the settings: it writes them beside the notebook and prints their names, which you write as `train_list` and `test_list`. The same seed gives the same lists in every session.
 #
 # ## 4. Save the version
 #
@@ -38,7 +38,7 @@
 #
 # ## 5. When the time is over
 #
-# Kaggle ends a session after 12 hours, with a TPU after 9. Training stops by itself after 11.5 or 8.5 hours, with everything written (`max_hours`; counted from the last restart of the kernel, so write what the session has left there if you restarted it). To resume: choose Add Input and the last output of the same notebook, then run it again with the same settings. The run is found there and resumes.
+# Kaggle ends a session after 12 hours, with a TPU after 9. Training stops by itself after 11.5 or 8.5 hours, with everything written (`max_hours`). These hours count from the last start of the kernel. If you restarted it, write the hours that the session has left into `max_hours`. To resume: choose Add Input and the last output of the same notebook, then run it again with the same settings. The run is found there and resumes.
 #
 # ## Commands
 #
@@ -46,7 +46,7 @@
 #
 # ```bash
 # mshnet doctor
-# mshnet predict /kaggle/input/pictures    # a folder of images, no masks needed
+# mshnet predict PATH_OF_THE_INPUT    # a folder of images, no masks needed
 # mshnet data nuaa-sirst
 # mshnet train --dataset-dir nuaa-sirst --epochs 50
 # mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt

@@ -30,7 +30,7 @@
 # epochs = 50
 # ```
 #
-# 这个名称会在 `/kaggle/input` 及其下一层、两层的文件夹中查找。其中的压缩包只解压一次。数据集需要 `images/`、`masks/` 和两个名称列表。附加的数据是只读的，所以缺少列表时 `!mshnet data NAME --split 0.5` 把它们写在笔记本旁边，并打印文件名；请把它们写为 `train_list` 和 `test_list`。
+# 这个名称会在 `/kaggle/input` 及其下一层、两层的文件夹中查找。其中的压缩包只解压一次。数据集需要 `images/`、`masks/` 和两个名称列表。附加的数据是只读的。缺少列表时，在设置上方加一个单元格，写 `!mshnet data NAME --split 0.5`：它把列表写在笔记本旁边，并打印文件名，请把它们写为 `train_list` 和 `test_list`。种子相同，每次会话的列表就相同。
 #
 # ## 4. 保存版本
 #
@@ -38,7 +38,7 @@
 #
 # ## 5. 时间用完时
 #
-# Kaggle 的会话在 12 小时后结束，使用 TPU 时为 9 小时。训练在 11.5 或 8.5 小时后自行停止，一切都已写好（`max_hours`；从内核最近一次重启算起，所以重启过内核时请写入会话剩余的小时数）。要继续：点 Add Input，选择这个笔记本自己上一次的输出；然后以同样的设置再运行一次。训练会在那里被找到并继续。
+# Kaggle 的会话在 12 小时后结束，使用 TPU 时为 9 小时。训练在 11.5 或 8.5 小时后自行停止，一切都已写好（`max_hours`）。这些小时从内核最近一次启动算起。如果重启过内核，请把会话剩余的小时数写入 `max_hours`。要继续：点 Add Input，选择这个笔记本自己上一次的输出；然后以同样的设置再运行一次。训练会在那里被找到并继续。
 #
 # ## 命令
 #
@@ -46,7 +46,7 @@
 #
 # ```bash
 # mshnet doctor
-# mshnet predict /kaggle/input/pictures    # 图像文件夹，不需要掩模
+# mshnet predict PATH_OF_THE_INPUT    # 图像文件夹，不需要掩模
 # mshnet data nuaa-sirst
 # mshnet train --dataset-dir nuaa-sirst --epochs 50
 # mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt

@@ -102,7 +102,7 @@
 # | message | what to do |
 # |---|---|
 # | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere name a folder: `--mirror-dir DIR` |
-# | `Google Drive is not mounted: results stay in ...` | training continues without copies; to get them, stop it, run the settings cell again and allow access |
+# | `Google Drive is not mounted: results stay in ...` | training continues without copies; to get them, stop it, run `from mshnet.places import mount_drive; mount_drive()` in a cell, allow it, and run the training cell again |
 # | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or not reachable. Free space; you need not restart anything |
 # | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the copy was complete: copy the named files by hand, or run again |
 #

@@ -42,13 +42,14 @@ if not list(importlib.metadata.distributions(name="mshnet")):
         )
     _pip, _as_text = [sys.executable, "-m", "pip"], {"capture_output": True, "text": True}
     _kept = re.compile("(torch|torchvision|torch.xla|numpy|ipython)=", re.IGNORECASE)
-    _list = subprocess.run([*_pip, "list", "--format=freeze"], check=True, **_as_text)
-    _file = Path(tempfile.gettempdir(), "kept.txt")
+    _list = subprocess.run([*_pip, "list", "--format=freeze"], **_as_text)
+    _file = Path(tempfile.mkdtemp(), "kept.txt")
     _file.write_text("\n".join(filter(_kept.match, _list.stdout.splitlines())))
     _done = subprocess.run([*_pip, "install", "-c", str(_file), _source], **_as_text)
-    if _done.returncode:
+    if _list.returncode or _done.returncode:
         raise ModuleNotFoundError(
-            f"pip did not install mshnet; on Kaggle, switch Internet on: {_done.stderr[-500:]}"
+            "pip did not install mshnet (on Kaggle: switch Internet on); it reported: "
+            f"{(_list.stderr + _done.stderr)[-500:]}"
         )
     importlib.invalidate_caches()
 
