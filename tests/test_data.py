@@ -261,7 +261,7 @@ def test_lists_of_a_read_only_folder_lie_beside(unlisted, tmp_path, monkeypatch)
     assert "is read-only: write --train-list" in line and contents(unlisted) == before
     parts, _ = read_dataset(config(unlisted, train_list=words[1], test_list=words[3]))
     assert [len(part) for part in parts.values()] == [5, 5]
-    with pytest.raises(UserError, match=r"set-train\.txt exists; write --train-list.*, or delete"):
+    with pytest.raises(UserError, match=r"tiny-train\.txt exists; write --train-list.*, or delete"):
         write_lists(config(unlisted), 0.5)
 
 
