@@ -1,7 +1,9 @@
 "What several tests need: where real images lie, a small data set and a run to write."
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,6 +56,53 @@ def make_dataset(folder: Path, train: int = 6, test: int = 4, size: int = 32) ->
             Image.fromarray(image).save(folder / "images" / f"{name}.png")
             Image.fromarray(mask).save(folder / "masks" / f"{name}.png")
     return folder
+
+
+def train_and_kill(config, step: int) -> None:
+    "Train, and end the process as the system does when this step begins, counted from 1."
+    from mshnet.task import make_task
+    from mshnet.train import train
+
+    class Killed(type(make_task(config))):
+        steps = 0
+
+        def loss(self, model, batch, phase):
+            self.steps += 1
+            if self.steps == step:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().loss(model, batch, phase)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, Killed(config))
+
+
+def in_two_processes(folder: Path, script: str, *words) -> subprocess.CompletedProcess:
+    "Run a script of these lines under torchrun, where it can import the toys."
+    (folder / "script.py").write_text(script)
+    path = os.pathsep.join([str(TOP / "tests"), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = [sys.executable, *started, *map(str, (folder / "script.py", *words))]
+    return subprocess.run(words, env=env, capture_output=True, text=True)
+
+
+def train_in_two_processes(folder: Path, settings: dict):
+    "Train a task without pictures; the folder of the run."
+    from mshnet.run import Folder
+
+    settings = settings | {"output_dir": str(folder / "run")}
+    script = """
+import json, sys
+from mshnet.core import configure
+from mshnet.task import make_task
+from mshnet.train import train
+config = configure(json.loads(sys.argv[1]))
+type(make_task(config)).report = lambda *_: None
+train(config)
+"""
+    done = in_two_processes(folder, script, json.dumps(settings))
+    assert done.returncode == 0, done.stderr[-4000:]
+    return Folder(folder / "run")
 
 
 def make_run(folder: Path, **settings) -> Path:

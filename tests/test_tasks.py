@@ -3,14 +3,12 @@
 import copy
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import toys
-from conftest import make_dataset
+from conftest import in_two_processes, make_dataset, train_and_kill
 from PIL import Image
 from torch import nn
 
@@ -80,17 +78,7 @@ def test_a_toy_trains_and_is_scored(runs, name):
 def test_a_toy_resumes_to_the_same_bits(runs, name, tmp_path):
     "After an epoch, and within one."
     config = toy(name, output_dir=str(tmp_path / "run"))
-    steps = []
-
-    class Interrupted(type(make_task(config))):
-        def loss(self, model, batch, phase):
-            steps.append(phase)
-            if len(steps) == 6:  # the second step of the second epoch
-                os.kill(os.getpid(), 15)
-            return super().loss(model, batch, phase)
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, Interrupted(config))
+    train_and_kill(config, step=6)  # the second step of the second epoch
     assert load(tmp_path / "run" / "last.pt")["step"] == 2
     again = train(config)
     assert same(weights(again), weights(runs[name]))
@@ -318,16 +306,6 @@ def test_weights_of_other_dimensions_keep_their_layout():
     assert (
         pixel.stride() == nn.Conv2d(3, 16, 1).to(memory_format=torch.channels_last).weight.stride()
     )
-
-
-def in_two_processes(folder, script, *words):
-    "Run a script of these lines under torchrun, where it can import the toys."
-    (folder / "script.py").write_text(script)
-    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [sys.executable, *started, *map(str, (folder / "script.py", *words))]
-    return subprocess.run(words, env=env, capture_output=True, text=True)
 
 
 RANKS = """

@@ -1,23 +1,20 @@
 "Tomography as a task: it trains, resumes, is shared by processes, and predicts files."
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
+from conftest import SHARED, train_and_kill, train_in_two_processes
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.reconstruction import Eit, training_memory
 from mshnet.eit.tank import simulate
-from mshnet.run import Folder, load
+from mshnet.run import load
 from mshnet.task import make_task, trained_task
 from mshnet.train import train
 from mshnet.weights import weights_file
@@ -71,17 +68,8 @@ def test_the_baseline_trains(tmp_path, more):
 
 def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
     "Within an epoch."
-    config, steps = tiny(output_dir=str(tmp_path / "run")), []
-
-    class Interrupted(Eit):
-        def loss(self, model, batch, phase):
-            steps.append(phase)
-            if len(steps) == 3:  # the first step of the second epoch
-                os.kill(os.getpid(), 15)
-            return super().loss(model, batch, phase)
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, Interrupted(config))
+    config = tiny(output_dir=str(tmp_path / "run"))
+    train_and_kill(config, step=3)  # the first step of the second epoch
     again = train(config)
     assert weights(again).keys() == weights(run).keys()
     assert all(torch.equal(value, weights(run)[key]) for key, value in weights(again).items())
@@ -89,25 +77,9 @@ def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
     assert again.scores["scores"] == run.scores["scores"]
 
 
-SCRIPT = """
-import json, sys
-from mshnet.eit.eit_config import EitConfig
-from mshnet.train import train
-from mshnet.weights import weights_file
-train(EitConfig(**json.loads(sys.argv[1])))
-"""
-
-
 def test_two_processes_are_one(run, tmp_path):
     "The same losses and scores, up to rounding."
-    (tmp_path / "script.py").write_text(SCRIPT)
-    settings = json.dumps(TINY | {"output_dir": str(tmp_path / "run")})
-    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [sys.executable, *started, str(tmp_path / "script.py"), settings]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    two = Folder(tmp_path / "run")
+    two = train_in_two_processes(tmp_path, {"task": "eit"} | TINY)
     have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
     assert have == pytest.approx(want, rel=1e-4)
     have, want = two.read_json("scores.json")["scores"], run.scores["scores"]

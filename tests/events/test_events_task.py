@@ -5,14 +5,12 @@ import math
 import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
+from conftest import SHARED, train_and_kill, train_in_two_processes
 
 from mshnet.cli import main
 from mshnet.core import configure
@@ -20,7 +18,7 @@ from mshnet.events.events_config import EventsConfig
 from mshnet.events.recognition import Events, load_recordings, wilson
 from mshnet.events.recordings import Frames, bin_bytes
 from mshnet.events.simulator import Camera, simulate
-from mshnet.run import Folder, load
+from mshnet.run import load
 from mshnet.task import make_task, trained_task
 from mshnet.train import train
 
@@ -82,17 +80,8 @@ def test_the_loss_falls(run):
 
 def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
     "Within an epoch; the run is named by a pattern, and the newest that fits is taken."
-    config, steps = tiny(choose="val", output_dir=str(tmp_path / "runs/nmnist_1")), []
-
-    class Interrupted(Events):
-        def loss(self, model, batch, phase):
-            steps.append(phase)
-            if len(steps) == 5:  # in the second epoch
-                os.kill(os.getpid(), 15)
-            return super().loss(model, batch, phase)
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, Interrupted(config))
+    config = tiny(choose="val", output_dir=str(tmp_path / "runs/nmnist_1"))
+    train_and_kill(config, step=5)  # in the second epoch
     old = tmp_path / "runs/nmnist_0/last.pt"
     old.parent.mkdir()
     old.write_bytes(b"an older run")
@@ -120,24 +109,9 @@ def test_moved_weights_are_scored_with_their_bins(run, tmp_path, capsys):
     assert re.search(r"bin_ms +30", said) and said.splitlines()[-1].startswith(str(run)[:14])
 
 
-SCRIPT = """
-import json, sys
-from mshnet.events.events_config import EventsConfig
-from mshnet.train import train
-train(EventsConfig(**json.loads(sys.argv[1])))
-"""
-
-
 def test_two_processes_are_one(run, tmp_path):
     "The same losses and scores, up to rounding: the model has no float buffers."
-    (tmp_path / "script.py").write_text(SCRIPT)
-    settings = json.dumps(TINY | {"choose": "val", "output_dir": str(tmp_path / "run")})
-    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [sys.executable, *started, str(tmp_path / "script.py"), settings]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    two = Folder(tmp_path / "run")
+    two = train_in_two_processes(tmp_path, {"task": "events", "choose": "val"} | TINY)
     have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
     assert have == pytest.approx(want, rel=1e-3)
     have, want = two.read_json("scores.json")["scores"], run.scores["scores"]

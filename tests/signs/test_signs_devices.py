@@ -1,13 +1,11 @@
 "Sign language in two processes, and as files for other programs."
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from conftest import train_in_two_processes
 
 from mshnet.export import PACKAGES, export
 from mshnet.places import installed
@@ -21,14 +19,6 @@ SMALL = {"network": "tracks", "hidden": 16, "signs": 4, "sentences": 32, "dropou
 SMALL |= {"epochs": 3, "eval_every": 1, "batch_size": 8, "buckets": 2, "scale": 8.0}
 SMALL |= {"precision": "fp32", "device": "cpu", "max_frames": 120, "lr": 1e-3, "distil_weight": 1.0}
 TFNET = {"network": "tfnet", "backbone": "small", "max_frames": 48}
-SCRIPT = """
-import json, sys
-from mshnet.signs.signing import Signs
-from mshnet.signs.signs_config import SignsConfig
-from mshnet.train import train
-Signs.report = lambda *_: None
-train(SignsConfig(**json.loads(sys.argv[1])))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +47,7 @@ def test_a_loss_is_the_mean_over_the_parts_of_a_batch(network):
 
 def test_two_processes_train_like_one(run, tmp_path):
     "The losses of one process."
-    (tmp_path / "script.py").write_text(SCRIPT)
-    settings = json.dumps(SMALL | {"output_dir": str(tmp_path / "run")})
-    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [sys.executable, *started, str(tmp_path / "script.py"), settings]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    two = Folder(tmp_path / "run")
+    two = train_in_two_processes(tmp_path, {"task": "signs"} | SMALL)
     have, want = ([entry["loss"] for entry in x] for x in (two.history(), run.history))
     assert have == pytest.approx(want, rel=1e-3)
     scores = two.read_json("scores.json")["scores"]
