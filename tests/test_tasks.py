@@ -28,7 +28,6 @@ from mshnet.show import beside_top_hat, draw_run, samples
 from mshnet.task import make_task, score_split, train_batches, trained_model
 from mshnet.train import average, train
 
-TESTS = Path(__file__).parent
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
 
 
