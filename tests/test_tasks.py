@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-from pathlib import Path
 
 import pytest
 import torch
