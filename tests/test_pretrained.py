@@ -79,7 +79,11 @@ def test_the_file_and_its_card_are_those_of_the_results():
     found = kept[0]
     assert found["sha256"] == hashlib.sha256(FILE.read_bytes()).hexdigest()
     assert found["threshold"] == trained_model("pretrained").threshold
-    assert FILE.with_suffix(".md").read_text(encoding="utf-8") == pretrain.card(kept)
+    text = FILE.with_suffix(".md").read_text(encoding="utf-8")
+    assert text == pretrain.card(kept)
+    twins = [json.loads(f.with_name("scores-without-twins.json").read_text()) for f in files]
+    ious = [f"{each['scores']['iou']:.3f}" for each in twins]
+    assert len(ious) == 3 and f"seeds 0, 1, 2 have IoU {ious[0]}, {ious[1]} and {ious[2]}" in text
     with pytest.raises(UserError, match=r"write python tools/pretrain.py DATA"):
         pretrain.main(["seed=1"])
 
