@@ -637,6 +637,10 @@ class Cores:
         wall, busy, own = (new - old for new, old in zip(self.before, before, strict=True))
         return min(max((busy - own) / max(wall, 1e-3), 0.0), float(self.count))
 
+    def free(self, taken: float) -> int:  # may be 0
+        "Cores that are left if other programs keep so many busy."
+        return self.count - round(taken)
+
     def adapt(self, least: float = LOOK_EVERY) -> None:
         """Use as many threads as other programs leave cores, unless the user has set the number.
 
@@ -646,7 +650,7 @@ class Cores:
         if time.monotonic() - self.before[0] < least:
             return
         self.taken, now = self.others(), torch.get_num_threads()
-        best = min(USUAL_THREADS, max(1, self.count - round(self.taken)))
+        best = min(USUAL_THREADS, max(1, self.free(self.taken)))
         fixed = now not in (USUAL_THREADS, Cores.threads)  # by the user, in Python
         fixed = fixed or torch.are_deterministic_algorithms_enabled()
         fixed = fixed or any(name in os.environ for name in FIX_THREADS)

@@ -121,7 +121,7 @@ def _machine(checkup: _Checkup) -> _Finding:
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     text = f"{system}{memory}; {where().note}; other programs keep {taken:.1f} of "
     text += f"{counted(cores.count, 'core')} busy"
-    alone = cores.count - round(taken) >= USUAL_THREADS  # each thread has a core
+    alone = cores.free(taken) >= USUAL_THREADS  # each thread has a core
     if alone or not checkup.device or checkup.device.kind != "cpu":
         return "ok", text
     slow = "training is slower beside them, and its steps may stall; stop them, or wait"

@@ -109,6 +109,12 @@ def test_model_and_loss_import_with_torch_alone(installed):
 def test_the_wheel_holds_the_folders_of_workloads(installed):
     "An editable install would hide that they are missing."
     names = zipfile.ZipFile(next(installed[1].glob("*.whl"))).namelist()
-    for name in ("eit/tank.py", "events/networks.py", "signs/ctc.py", "pretrained-eit.safetensors"):
+    for name in (
+        "eit/__init__.py",
+        "eit/tank.py",
+        "events/networks.py",
+        "signs/ctc.py",
+        "pretrained-eit.safetensors",
+    ):
         assert f"mshnet/{name}" in names
     assert not [name for name in names if name.startswith(("tests/", "tools/", "nbs/"))]

@@ -84,6 +84,9 @@ def test_the_file_and_its_card_are_those_of_the_results():
     twins = [json.loads(f.with_name("scores-without-twins.json").read_text()) for f in files]
     ious = [f"{each['scores']['iou']:.3f}" for each in twins]
     assert len(ious) == 3 and f"seeds 0, 1, 2 have IoU {ious[0]}, {ious[1]} and {ious[2]}" in text
+    at_kept = [next(r for r in k["thresholds"] if r["threshold"] == k["threshold"]) for k in kept]
+    alarms = [f"{row[pretrain.REAL]:.2f}" for row in at_kept]
+    assert f"have {alarms[1]} and {alarms[2]} alarms a real frame" in text
     with pytest.raises(UserError, match=r"write python tools/pretrain.py DATA"):
         pretrain.main(["seed=1"])
 

@@ -458,10 +458,7 @@ REMEDY = {"fusion_start": "full_size", "join_rate": 0.1, "head_bias": -4.0}
 @pytest.mark.parametrize(
     ("run", "epochs"),
     [
-        (
-            "nuaa-sirst-paper-fp32-seed0",
-            [0, 6, 7],
-        ),  # floods, covers 93% when all heads join, is empty
+        ("nuaa-sirst-paper-fp32-seed0", [0, 6, 7]),  # floods, covers 93% of it, is empty
         ("nuaa-sirst-paper-seed1", [0, 6]),
         ("nuaa-sirst-paper-seed2", [4, 9]),
         ("nuaa-sirst-paper", [2]),

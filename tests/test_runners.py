@@ -122,6 +122,8 @@ def test_a_runner_of_another_task_runs_headless(tmp_path, name, task):
     scores = json.loads((run / "scores.json").read_text())
     assert told(notebook).splitlines()[-1] == scores["line"]
     assert scores["protocol"]["task"] == task and score in scores["scores"]
+    if task == "events":
+        assert scores["scores"]["samples"] == 200
     for call in ("gallery", "learning_curves"):
         [cell] = [c for c in notebook.cells if c.cell_type == "code" and calls(c) == call]
         assert any("image/png" in o.get("data", {}) for o in cell.outputs), call
@@ -214,12 +216,14 @@ def test_an_install_without_an_address_stops_with_one_line(monkeypatch, name):
 
 @pytest.mark.parametrize("top", ["wheels", "me/wheels", "datasets/me/wheels"])
 def test_an_attached_wheel_comes_first(monkeypatch, tmp_path, top):
-    "Wherever Kaggle mounts it; without an address, too."
+    "Wherever Kaggle mounts it, the later of two; without an address, too."
     (tmp_path / top).mkdir(parents=True)
-    wheel = tmp_path / top / "mshnet-0.1.0-py3-none-any.whl"
-    wheel.touch()
-    words, _ = install(monkeypatch, "kaggle_gpu", f"{nbs.PLACEHOLDER}/mshnet", tmp_path)
-    assert Path(words[-1]) == wheel
+    wheels = [tmp_path / top / f"mshnet-0.{i}.0-py3-none-any.whl" for i in (2, 1)]
+    for wheel in wheels:
+        wheel.touch()
+    for name in INSTALLING:
+        words, _ = install(monkeypatch, name, f"{nbs.PLACEHOLDER}/mshnet", tmp_path)
+        assert Path(words[-1]) == wheels[0]
 
 
 def test_scores_are_rounded_and_digests_stand_apart(tmp_path):

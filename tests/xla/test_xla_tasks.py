@@ -1,6 +1,9 @@
 "Tasks other than detection, on 1 and on 8 virtual devices."
 
 import json
+import tempfile
+from functools import cache
+from pathlib import Path
 
 import pytest
 from started import trained
@@ -24,20 +27,23 @@ CLOSE = {  # how close a score must be
     "events": {"accuracy": {"abs": 0.011}} | {name: {"rel": 5e-3, "abs": 1e-4} for name in RATES},
     "signs": {"wer": {"abs": 0.09}},
 }
-PLAIN = {}
+
+
+@cache
+def plain(words):
+    "What the same settings, as JSON, reach without XLA."
+    with tempfile.TemporaryDirectory() as folder:
+        return trained("tasks.py", Path(folder), "cpu", words)
 
 
 def compare(folder, task, settings, count, micro=0):
     "What a task's training reports on XLA, after a comparison with plain PyTorch."
-    words = json.dumps({task: settings})
-    if words not in PLAIN:
-        (folder / "cpu").mkdir()
-        PLAIN[words] = trained("tasks.py", folder / "cpu", "cpu", words)[task]
-    words, plain = json.dumps({task: settings | {"micro_batch": micro}}), PLAIN[words]
+    want = plain(json.dumps({task: settings}))[task]
+    words = json.dumps({task: settings | {"micro_batch": micro}})
     seen = trained("tasks.py", folder, "xla", words, count=count)[task]
-    assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-3)
+    assert seen["losses"] == pytest.approx(want["losses"], rel=1e-3)
     for name, close in CLOSE[task].items():
-        assert seen["scores"][name] == pytest.approx(plain["scores"][name], **close), name
+        assert seen["scores"][name] == pytest.approx(want["scores"][name], **close), name
     assert seen["again"] == [] and seen["host"] == []
     return seen
 
@@ -66,12 +72,9 @@ def test_signs_train_like_plain_pytorch(tmp_path, count, network):
 def test_toys_have_the_losses_of_plain_pytorch(tmp_path, count):
     "Averaged weights, a rate that changes in every step, and no program is compiled twice."
     words = json.dumps(TOYS)
-    if words not in PLAIN:
-        (tmp_path / "cpu").mkdir()
-        PLAIN[words] = trained("tasks.py", tmp_path / "cpu", "cpu", words)
     for name, seen in trained("tasks.py", tmp_path, "xla", words, count=count).items():
-        plain = PLAIN[words][name]
-        assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-3), name
-        for score, value in plain["scores"].items():
+        want = plain(words)[name]
+        assert seen["losses"] == pytest.approx(want["losses"], rel=1e-3), name
+        for score, value in want["scores"].items():
             assert seen["scores"][score] == pytest.approx(value, abs=0.11), name
         assert seen["again"] == [], name
