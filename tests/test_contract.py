@@ -1,0 +1,128 @@
+"""What users rely on, kept in contract.json: a diff of that file is the list of what they lose.
+
+`python tests/test_contract.py` writes the file anew.
+"""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mshnet
+from mshnet.cli import main, make_parser
+from mshnet.core import RETIRED, TASKS, Config, UserError, settings_class
+from mshnet.task import make_task
+from mshnet.train import train
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "tests/contract.json"
+STATUSES = {
+    "--version": 0,
+    "train --epochz 3": 2,
+    "train --epochs 0": 2,
+    "train --mode train": 2,
+    "test --weight-path none.pt": 2,
+    "data no-such-folder": 2,
+    "compare no-such-run": 2,
+    "pack no-such-run": 2,
+    "predict no-such-file.png": 2,
+    "export": 2,
+}
+
+
+def flags(settings):
+    "The arguments of every command: flags or name, metavar, help."
+    parser = make_parser(settings)
+    [commands] = [a for a in parser._actions if a.dest == "command"]
+    found = {}
+    for name, sub in commands.choices.items():
+        each = [a for a in sub._actions if a.dest != "help"]
+        found[name] = {" ".join(a.option_strings) or a.dest: a.help for a in each}
+    return found
+
+
+def fields(settings):
+    "The settings of a task: default and constraints."
+    return {
+        name: [str(field.default), *map(str, field.metadata)]
+        for name, field in settings.model_fields.items()
+    }
+
+
+def names():
+    "The public names of each module."
+    found = {}
+    for path in sorted((ROOT / "mshnet").rglob("[!_]*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+                module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+                found[module] = sorted(ast.literal_eval(node.value))
+    return found
+
+
+def files(folder):
+    "The files of a finished run."
+    small = {"scenes": 8, "base_size": 32, "crop_size": 32, "epochs": 1, "batch_size": 2}
+    config = Config(**small, preset="steady", device="cpu", output_dir=str(folder))
+    train(config)
+    make_task(config).report(folder)
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def contract():
+    "All of it but the files of a run, which take a training."
+    tasks = {name: settings_class(name) for name in TASKS}
+    return {
+        "commands": flags(Config),
+        "settings": {name: fields(kind) for name, kind in tasks.items()},
+        "names": names(),
+        "retired": dict(sorted(RETIRED.items())),
+        "statuses": STATUSES,
+        "mshnet": sorted(mshnet.__all__),
+    }
+
+
+def test_the_contract_is_what_it_was():
+    "Whoever changes a flag, a setting or a public name writes contract.json anew and sees what."
+    kept = json.loads(FILE.read_text(encoding="utf-8"))
+    kept.pop("files")
+    assert contract() == kept
+
+
+def test_a_finished_run_has_these_files(tmp_path):
+    "People copy runs, and tools read them."
+    assert files(tmp_path / "run") == json.loads(FILE.read_text(encoding="utf-8"))["files"]
+
+
+@pytest.mark.parametrize("line", STATUSES)
+def test_exit_statuses(line):
+    "Scripts branch on them."
+    if line == "--version":
+        done = subprocess.run([sys.executable, "-m", "mshnet", line], capture_output=True)
+        assert done.returncode == STATUSES[line]
+    else:
+        assert main(line.split()) == STATUSES[line]
+
+
+@pytest.mark.parametrize("name", RETIRED)
+def test_a_retired_setting_names_its_replacement(name, capsys):
+    "One line, status 2, on the command line and in Python."
+    assert main(["train", f"--{name.replace('_', '-')}", "1"]) == 2
+    line = capsys.readouterr().err
+    assert RETIRED[name] in line and line.count("\n") == 1
+    with pytest.raises(UserError) as wrong:
+        Config(**{name: 1})
+    assert RETIRED[name] in str(wrong.value)
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as tmp:
+        whole = contract() | {"files": files(Path(tmp) / "run")}
+    FILE.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
