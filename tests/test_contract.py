@@ -70,7 +70,8 @@ def files(folder):
     config = Config(**small, preset="steady", device="cpu", output_dir=str(folder))
     train(config)
     make_task(config).report(folder)
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    found = [p for p in folder.rglob("*") if p.is_file() and p.parent.name != "tensorboard"]
+    return sorted(p.relative_to(folder).as_posix() for p in found)
 
 
 def contract():

@@ -155,16 +155,13 @@ def eager_imports(name, cells):
     return [f"{name}: {m}" for m in sorted(found) if m.split(".")[0] in OPTIONAL]
 
 
-def long_exports(name, cells, most=120, most_of_a_function=40):
-    "Exported cells, and functions or methods in them, with too many lines."
-    found = code(cells, export=True)
-    sizes = [len(c.source.splitlines()) - len(directives(c)) for c in found]
-    bad = [f"{name}: an export cell of {size} lines" for size in sizes if size > most]
-    functions = [n for c in found for n in ast.walk(tree(c)) if isinstance(n, DEFS)]
-    lengths = {f.name: f.end_lineno - f.lineno + 1 for f in functions}
-    return bad + [
-        f"{name}: {f} has {n} lines" for f, n in lengths.items() if n > most_of_a_function
-    ]
+def long_exports(name, cells, most_of_a_function=40, most_of_a_class=200):
+    "Exported functions, methods and classes with too many lines."
+    nodes = [n for c in code(cells, export=True) for n in ast.walk(tree(c))]
+    limits = {**dict.fromkeys(DEFS, most_of_a_function), ast.ClassDef: most_of_a_class}
+    found = [n for n in nodes if isinstance(n, tuple(limits))]
+    lengths = [(n.name, n.end_lineno - n.lineno + 1, limits[type(n)]) for n in found]
+    return [f"{name}: {what} has {size} lines" for what, size, most in lengths if size > most]
 
 
 def prose(cells):
@@ -363,12 +360,15 @@ def test_optional_packages_are_imported_where_used():
     assert everywhere(eager_imports) == []
 
 
-def test_functions_have_at_most_40_lines_and_cells_120():
+def test_functions_have_at_most_40_lines_and_classes_200():
     "A function is read at one look; a class is one cell of short methods."
     short = "# %%\n#| export\n" + "def f():\n" + "    x = 1\n" * 39
     assert not long_exports("a", cells(short))
     assert long_exports("a", cells(short + "    x = 1\n")) == ["a: f has 41 lines"]
-    assert long_exports("a", cells("# %%\n#| export\n" + "x = 1\n" * 121))
+    methods = "".join(f"    def f{i}(self):\n" + "        x = 1\n" * 19 for i in range(10))
+    assert long_exports("a", cells("# %%\n#| export\nclass A:\n" + methods)) == [
+        "a: A has 201 lines"
+    ]
     assert everywhere(long_exports) == []
 
 
