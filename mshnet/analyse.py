@@ -18,7 +18,7 @@ import torch
 from scipy.ndimage import find_objects, label, white_tophat
 from torch import Tensor, nn
 
-from .augment import Batch, resize_square
+from .augment import Batch, resize_square, unpadded
 from .data import Split, pairs_of
 from .device import Device
 from mshnet.metrics import (
@@ -196,12 +196,13 @@ def evaluate_split(
 
     def count(logits: Tensor, batch: Batch) -> None:
         "Count a batch in all ways."
+        logits, image = (unpadded(x, batch.mask) for x in (logits, batch.image))
         targets = tally.add(logits, batch)
         prob, pred, mask = (
             x[batch.real, 0].numpy() for x in (logits.sigmoid(), logits > 0, batch.mask > 0)
         )
         histogram.add(prob, mask)
-        grey = batch.image[batch.real].float().mean(1).numpy()
+        grey = image[batch.real].float().mean(1).numpy()
         seen.extend(map(close_up, grey, prob, pred, mask, targets, [rule] * len(targets)))
         found[:] = _add(found, pd_fa(prob, targets, THRESHOLDS, rule))
 

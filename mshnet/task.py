@@ -276,6 +276,8 @@ def predictions(
     model.eval()
     step = device.begin("scoring", task.for_scoring(model, device))
     plan = device.ranks.shard(task.plan(data, None))
+    if not device.compiles:  # no program depends on the shape of a batch
+        plan = [real for rows in plan if (real := [row for row in rows if row >= 0])]
     threads = workers(device, task.config.num_workers)
     batches = prefetch(lambda rows: task.batch(data, rows, None), plan, threads)
     for batch in bar(batches, len(plan), f"score {data.name}", unit):

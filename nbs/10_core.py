@@ -28,7 +28,7 @@ import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
@@ -173,10 +173,10 @@ class MachineFields(BaseModel):
         le=256,
         description="threads that prepare batches ahead; -1: by the number of cores; 0: none",
     )
-    cache: Literal["auto", "device", "host", "stream"] = Field(
+    cache: Literal["auto", "host", "stream"] = Field(
         default="auto",
-        description="where the pixels lie: on the device, in the host's memory, or in their "
-        "files; auto: the first of these that has room (a CPU: the second)",
+        description="where decoded pixels lie: in the host's memory (host), or in their files "
+        "(stream); auto: in memory if they take at most half of what is free",
     )
     compile: Literal["auto", "on", "off"] = Field(
         default="auto",
@@ -297,9 +297,9 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             super().__init__(**self._with_preset(values))
         except ValidationError as error:
             wrong = error.errors()
-            lines = [_explain(dict(e), type(self)) for e in wrong[:10]]
-            if len(wrong) > 10:
-                lines.append(f"{len(wrong) - 10} more")
+            lines = list(dict.fromkeys(_explain(dict(e), type(self)) for e in wrong))
+            if len(lines) > 10:
+                lines[10:] = [f"{len(lines) - 10} more"]
             raise UserError("; ".join(lines)) from None
 
     @classmethod
@@ -386,6 +386,9 @@ def _is_possible_path(text: str) -> bool:
 
 # %%
 #| export
+Side = Annotated[int, Field(ge=32, le=4096, multiple_of=16)]  # of a square image, in pixels
+
+
 class DataFields(BaseModel):
     "Recipe settings of the data."
 
@@ -398,8 +401,10 @@ class DataFields(BaseModel):
     scenes: int = Field(
         default=240, ge=4, le=100_000, description="synthetic training scenes, without a data set"
     )
-    base_size: int = Field(
-        default=256, ge=32, le=4096, multiple_of=16, description="side of the scored image, pixels"
+    base_size: Side | Literal["native"] = Field(
+        default=256,
+        description="images are scored squashed to a square of this side in pixels, or at their "
+        "own size (native)",
     )
     crop_size: int = Field(
         default=128, ge=32, le=4096, multiple_of=16, description="side of the training crop, pixels"
@@ -409,10 +414,11 @@ class DataFields(BaseModel):
 class AugmentFields(BaseModel):
     "Recipe settings of the training crop."
 
-    crop: Literal["native", "resize"] = Field(
+    crop: Literal["scored", "native", "resize"] = Field(
         default="native",
-        description="training crops are cut from the image at its own size, unless augment scales "
-        "it (native), or with its long side resized to 0.5 to 2 times base_size (resize)",
+        description="size of the image that a training crop is cut from, before augment scales "
+        "it: as it is scored, by base_size (scored), its own size (native), or with its long side "
+        "0.5 to 2 times base_size (resize)",
     )
     target_share: float = Field(
         default=0.5,
@@ -479,6 +485,11 @@ class NetworkFields(BaseModel):
         description="fixed: lr as written; sqrt: lr is that of batch 4 and grows with the root of "
         "the batch (4 times the batch, twice the learning rate), epoch by epoch in the warm-up",
     )
+    mirrored: bool = Field(
+        default=False,
+        description="score the mean of the predictions of an image and of its three mirror images "
+        "(four times the time)",
+    )
     rule: Literal["exact", "reference"] = Field(
         default="exact",
         description="how predicted objects are matched with targets: best pairing (exact), or as "
@@ -538,7 +549,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
     first_look: ClassVar[str] = "quick"
     synthetic_name: ClassVar[str] = "scenes"
-    flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "rule", "scenes"]}
+    flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "mirrored", "rule", "scenes"]}
     smaller: ClassVar[str] = "--base-size and --crop-size"
 
     task: Literal["detect"] = Field(default="detect", description="what is trained")
@@ -924,6 +935,9 @@ def expects(
     "The values that a setting accepts, in words."
     field = settings.model_fields[name]
     choices = get_args(field.annotation)
+    if choices and not isinstance(choices[0], str):  # a number or a word
+        number, word = choices
+        return f"{_limits(int, number.__metadata__[0].metadata)}, or {', '.join(get_args(word))}"
     if choices:
         return "one of " + ", ".join(choices)
     if field.annotation is bool:
@@ -931,15 +945,20 @@ def expects(
     if field.annotation is str:
         patterned = any(getattr(m, "pattern", None) for m in field.metadata)
         return (field.description or "") if patterned else "a name that a file or folder can have"
+    return _limits(field.annotation, field.metadata)
+
+
+def _limits(kind: Any, metadata: list[Any]) -> str:
+    "The range of a number, in words."
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     words |= {"multiple_of": "a multiple of"}
     limits = [
         f"{words[key]} {value}"
-        for limit in field.metadata
+        for limit in metadata
         for key in words
         if (value := getattr(limit, key, None)) is not None
     ]
-    return ", ".join(["a whole number" if field.annotation is int else "a number", *limits])
+    return ", ".join(["a whole number" if kind is int else "a number", *limits])
 
 
 def _explain(

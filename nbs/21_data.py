@@ -590,6 +590,11 @@ Findings.lines({**findings.errors, **findings.warnings})
 # %%
 #| export
 MOST_COVERED = 0.2  # of an image by its targets; more looks like an inverted mask
+NATIVE_SIDE, NATIVE_PIXELS = 16, 2048 * 2048  # least side and most pixels of an image, if native
+_NOT_NATIVE = (
+    f"image with a side below {NATIVE_SIDE} or with more than {NATIVE_PIXELS:,} pixels, which "
+    "cannot be scored at its own size (write --base-size 256)"
+)
 
 
 class Reading(NamedTuple):
@@ -632,7 +637,7 @@ def _read_pair(
 
 def _check_pair(
     layout: Layout,
-    size: int,  # side of the scored images
+    size: int | str,  # side of the scored images, or "native"
     name: str,
 ) -> Reading:
     "Read one image and its mask, count its targets, and note what cannot be right."
@@ -640,6 +645,8 @@ def _check_pair(
     if not reading.pair:
         return reading
     _, mask = reading.pair
+    if size == "native" and (min(mask.shape) < NATIVE_SIDE or mask.size > NATIVE_PIXELS):
+        return Reading(None, reading.mode, errors=frozenset({_NOT_NATIVE}))
     if mask.mean() > MOST_COVERED:
         note = "targets cover more than a fifth of the image (is the mask inverted?)"
         reading = reading._replace(notes=reading.notes | {note})
@@ -649,9 +656,11 @@ def _check_pair(
 
 def scored_mask(
     mask: np.ndarray,  # [H,W] uint8, 0 or 1
-    size: int,
-) -> np.ndarray:  # [S,S]
+    size: int | str,  # or "native"
+) -> np.ndarray:  # [S,S]; native: as it is
     "A mask as it is scored: both sides resized to `size`, by the nearest pixel."
+    if isinstance(size, str):
+        return mask
     return np.asarray(Image.fromarray(mask).resize((size, size), Image.Resampling.NEAREST))
 
 
@@ -710,7 +719,7 @@ def read_split(
     names: list[str],
     findings: Findings,
     room: float = math.inf,  # bytes of pixels to keep at most; beyond it, none are kept
-    size: int = 256,  # side of the scored images
+    size: int | str = 256,  # side of the scored images, or "native"
 ) -> Split:
     "Read the images of a list, and add the problems to `findings`."
     kept: list[Pair] = []
@@ -777,7 +786,8 @@ def read_dataset(
     root, findings = find_dataset(config.dataset_dir), Findings()
     if root is None:
         count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
-        return {name: scenes(name, count[name], config.base_size) for name in parts}, findings
+        side = 256 if config.base_size == "native" else config.base_size
+        return {name: scenes(name, count[name], side) for name in parts}, findings
     layout = find_layout(root, config, parts)
     names = {part: _read_names(file, findings) for part, file in layout.lists.items()}
     both = set.intersection(*map(set, names.values())) if len(names) > 1 else set()
@@ -1028,7 +1038,7 @@ def _refuse_unwritable(names: Iterable[str]) -> None:
             )
 
 
-def _count_targets(layout: Layout, size: int) -> dict[str, int]:
+def _count_targets(layout: Layout, size: int | str) -> dict[str, int]:
     "The number of targets of each image with a mask; a warning for those that cannot be read."
     files = [p for p in sorted(layout.images.rglob("*")) if p.suffix.lower() in SUFFIXES]
     paths = [p.relative_to(layout.images) for p in files if p.name[0] != "."]

@@ -17,25 +17,15 @@ from mshnet.task import Data, count_predictions, digits, make_task, protocol, sc
 #| export
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from mshnet.augment import (
-    Batch,
-    DeviceImages,
-    augment_batch,
-    pixel_bytes,
-    sample_params,
-    scoring_batch,
-    store_pixels,
-    training_batch,
-    training_numbers,
-)
+from mshnet.augment import Batch, native_plan, scoring_batch, training_batch, unpadded
 from mshnet.core import Config, UserError, did_you_mean, resolve, shown
 from mshnet.cpu import use_cpu_passes
 from mshnet.data import (
@@ -47,8 +37,7 @@ from mshnet.data import (
     report,
     splits,
 )
-from mshnet.device import Device, OneProcess, make_optimizer, workers
-from mshnet.files import prefetch
+from mshnet.device import Device, OneProcess, make_optimizer
 from mshnet.loss import mshnet_loss
 from mshnet.metrics import Scores, Tally
 from mshnet.model import Block, MSHNet, init_heads
@@ -57,7 +46,7 @@ from mshnet.task import Evaluation, Origin, Task, learning_rate
 # %% [markdown]
 # The engine trains a `Task`, and contains nothing about masks. A task defines six things: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted. This page defines them for MSHNet. The data, the network, the loss and the scores have pages of their own; here they meet.
 #
-# The page ends with three matters of practice: where the pixels of a data set lie during a run, what a resumed run must share, and predictions that die.
+# The page ends with two matters of practice: what a resumed run must share, and predictions that die.
 
 # %% [markdown]
 # ## From bytes to the network's input
@@ -158,6 +147,8 @@ with torch.no_grad():
 # %%
 #| export
 RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
+NATIVE = "none: padded at the right and below to multiples of 16 with its mirror image, cut back"
+_MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
 
 
 class DetectionTally:
@@ -167,8 +158,8 @@ class DetectionTally:
         self.counts, self.batch_size = Tally(config.rule), config.batch_size
 
     def add(self, logits: Tensor, batch: Batch) -> Any:  # of each image, its targets
-        "Count a batch, without the copies that fill it up."
-        return self.counts.add(logits, batch.mask, batch.real)
+        "Count a batch, without the copies that fill it up, and without padding."
+        return self.counts.add(unpadded(logits, batch.mask), batch.mask, batch.real)
 
     def gather(self, ranks: OneProcess) -> None:
         "Join the counts of all processes, in the order of the list."
@@ -196,13 +187,11 @@ class Detection(Task):
             return scoring_batch(data, rows, self.config)
         return training_batch(data, rows, epoch, self.config)
 
-    def batches(
-        self, device: Device, data: Split, plan: Sequence[list[int]], epoch: int
-    ) -> Iterator[Batch]:
-        "The batches of a training epoch, made on the device if it holds the pixels."
-        if store := store_on(device, self, data):
-            return _stored_batches(device, self, store, plan, epoch)
-        return super().batches(device, data, plan, epoch)
+    def plan(self, data: Split, epoch: int | None) -> list[list[int]]:
+        "The rows of each batch; in native scoring, images of different sizes lie in several."
+        native = epoch is None and self.config.base_size == "native"
+        own = native_plan(data, self.config.batch_size) if native else None
+        return super().plan(data, epoch) if own is None else own
 
     def model(self) -> nn.Module:
         "The network, with weights drawn from the seed."
@@ -223,10 +212,20 @@ class Detection(Task):
         return mshnet_loss(masks, logits, batch.mask, self.config.loss).mean()
 
     def predict(self, model: Any, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
-        "The logits that are scored; those of MSHNet by one program for both phases."
+        "The logits that are scored: of the image, or of the mean over it and its mirror images."
+        if not self.config.mirrored:
+            return self._logits(model, batch.image, phase)
+        probs = [
+            self._logits(model, batch.image.flip(axes), phase).sigmoid().flip(axes)
+            for axes in _MIRRORS
+        ]
+        return torch.stack(probs).mean(0).logit(eps=1e-7)
+
+    def _logits(self, model: Any, image: Tensor, phase: str) -> Tensor:  # [B,1,S,S] float32
+        "The logits of images; those of MSHNet by one program for both phases."
         if self.config.network != "mshnet":
-            return model(normalise(batch.image), deep=phase == "full")[1].float()
-        masks, fused = model(normalise(batch.image))
+            return model(normalise(image), deep=phase == "full")[1].float()
+        masks, fused = model(normalise(image))
         full = torch.tensor(phase == "full").to(fused.device)
         return torch.where(full, fused, masks[0]).float()
 
@@ -262,8 +261,10 @@ class Detection(Task):
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
         own: dict[str, Any] = {"list_made_by": data.made_by} if data.made_by else {}
-        own |= {"images": scores.images, "targets": scores.targets, "size": self.config.base_size}
-        return own | {"resize": RESIZE, "threshold": 0.5, "rule": scores.rule}
+        size = self.config.base_size
+        own |= {"images": scores.images, "targets": scores.targets, "size": size}
+        own |= {"resize": NATIVE if size == "native" else RESIZE, "mirrored": self.config.mirrored}
+        return own | {"threshold": 0.5, "rule": scores.rule}
 
     def evaluate(
         self, model: nn.Module, data: Split, device: Device, phase: str, origin: Origin
@@ -287,7 +288,11 @@ class Detection(Task):
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
         "Images, and where their pixels lie."
-        return _about_images(self, parts, device)
+        counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
+        kind = parts["train"].source if self.config.dataset_dir else "synthetic scenes"
+        stored = parts["train"].in_memory
+        pixels = "in memory" if stored else "in their files, read when they are needed"
+        return {"data": f"{kind}: {counts} images", "pixels": pixels}
 
     def describe_data(self) -> tuple[str, bool]:
         "The data report."
@@ -331,88 +336,6 @@ test_eq(digits(["b", "a"]), digits(["a", "b"]))  # the list's digest ignores its
 how = protocol(task, parts["test"], scores, device, Origin("untrained"))
 test_eq((how["resize"], how["images"]), (RESIZE, 2))
 print(scores)
-
-
-# %% [markdown]
-# ## Where the pixels lie
-#
-# Batches come in one of two ways. The host makes them with Pillow, image by image, and transfers them. Or the device holds the pixels of the split for the whole run, and an epoch transfers a few numbers for each image (see the page on augmentation). The second way is for a fast chip, which would wait for the host. Both draw the same augmentation and give the same masks, but for a rare pixel at the rim of clutter; the images differ by two grey levels at most.
-#
-# The setting `cache` chooses. Its default `auto` takes the device if it is a GPU or a TPU with four times the memory that the pixels need.
-
-# %%
-#| export
-def store_on(device: Device, task: Task, split: Split) -> DeviceImages | None:
-    """The pixels of a training split on the device; None: the host makes the batches.
-
-    UserError if cache=device is set and the pixels cannot lie there.
-    """
-    cache, own = task.config.cache, type(task).batch is not Detection.batch
-    robust = task.config.augment == "robust"  # noise is made on the host
-    if robust and cache == "device":
-        raise UserError("cache=device: robust augmentation is made on the host; write --cache host")
-    fast = cache == "device" or (cache == "auto" and device.kind in ("cuda", "xla"))
-    if not fast or not split.in_memory or own or robust:
-        return None
-    if device.name not in split.stores:
-        need, free = pixel_bytes(split), device.free()
-        if cache == "auto" and 4 * need > free:
-            return None
-        if need > free:
-            raise UserError(
-                f"cache=device: the images take {need / 2**30:.1f} GB and {device.name} has "
-                f"{free / 2**30:.1f}; write --cache host"
-            )
-        split.stores[device.name] = store_pixels(split).through(device.replicate)
-    return split.stores[device.name]
-
-
-def _about_images(task: Task, parts: dict[str, Split], device: Device) -> dict[str, str]:
-    "The lines about the images that a run prints first, by their heading."
-    counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
-    kind = parts["train"].source if task.config.dataset_dir else "synthetic scenes"
-    pixels = "in their files, read when they are needed"
-    if store_on(device, task, parts["train"]):
-        pixels = f"on {device.name}, {pixel_bytes(parts['train']) / 1e6:.0f} MB"
-    elif parts["train"].in_memory:
-        pixels = "in memory"
-    return {"data": f"{kind}: {counts} images", "pixels": pixels}
-
-
-class _BatchIndex(NamedTuple):
-    "What an epoch transfers for a batch whose pixels lie on the device."
-
-    numbers: Tensor  # [B,56+2S] int32
-
-
-def _stored_batches(
-    device: Device,
-    task: Task,
-    store: DeviceImages,
-    plan: Sequence[list[int]],  # of this process
-    epoch: int,
-) -> Iterator[Batch]:
-    "The batches of an epoch whose pixels lie on the device, in order."
-    config = task.config
-
-    def numbers(rows: list[int]) -> _BatchIndex:
-        draws = [sample_params(config, epoch, i) for i in rows]
-        return _BatchIndex(training_numbers(store, rows, draws, config.crop_size))
-
-    threads = workers(device, config.num_workers)
-    for sent in map(device.transfer_batch, prefetch(numbers, plan, threads)):
-        batch = augment_batch(store, sent.numbers)
-        yield batch._replace(image=batch.image.contiguous(memory_format=device.layout))
-
-
-# %%
-stored = Detection(config.model_copy(update={"cache": "device"}))
-assert store_on(device, task, train) is None and store_on(device, stored, train)
-ways = [list(each.batches(device, train, plan, 0)) for each in (task, stored)]
-for one, other in zip(*ways, strict=True):
-    test_eq(one.mask, other.mask)
-    assert (one.image.int() - other.image.int()).abs().max() <= 2
-print(stored.about(parts, device))
 
 
 # %% [markdown]
