@@ -20,7 +20,7 @@ from mshnet.bench import largest_batch, load_yardstick
 from mshnet.core import Config, UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
 from mshnet.data import InFiles, read_dataset
-from mshnet.detection import Detection, fuse_bn, store_on
+from mshnet.detection import Detection, fuse_bn
 from mshnet.device import (
     FIX_THREADS,
     PRECISIONS,
@@ -354,51 +354,10 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
 # Where the pixels lie
 
 
-def test_a_run_from_stored_pixels_is_nearly_the_same_run(tmp_path):
-    "The same draws and masks; images a grey level apart on few pixels."
-    still = {"epochs": 1, "lr": 1e-6}  # so that rounding does not grow from step to step
-    still["augment"] = "flips"  # resized crops, which the two ways round differently
-    said = [train(tiny(tmp_path / c, cache=c, **still)).history[0] for c in ("host", "device")]
-    assert said[0]["loss"] == pytest.approx(said[1]["loss"], abs=2e-3)
-    assert said[0]["loss"] != said[1]["loss"]  # it did take another way
-
-
-def test_cache_is_chosen_by_room_and_said(capsys, tmp_path, monkeypatch):
-    "auto on a CPU stays with the host; device without room is refused with the sizes."
+def test_cache_is_chosen_by_room_and_said(capsys, tmp_path):
+    "A small data set lies in memory."
     train(tiny(tmp_path / "run", epochs=1))
     assert "pixels  in memory" in capsys.readouterr().out
-    task, device = Detection(tiny(cache="device")), open_device("cpu")
-    split = task.splits()["train"]
-    monkeypatch.setattr(type(device), "free", lambda self: 100.0)
-    with pytest.raises(UserError, match="write --cache host"):
-        store_on(device, task, split)
-    monkeypatch.undo()
-    assert store_on(device, task, split) is store_on(device, task, split)
-
-
-@pytest.mark.parametrize(("room", "stored"), [(4, True), (3.9, False)])
-def test_auto_takes_a_fast_device_with_four_times_the_room(monkeypatch, room, stored):
-    "An accelerator's own memory is for the model first."
-    task, device = Detection(tiny()), open_device("cpu")
-    split = task.splits()["train"]
-    monkeypatch.setattr(type(device), "kind", "cuda")
-    need = 8 * 2 * 32 * 32
-    monkeypatch.setattr(type(device), "free", lambda self: room * need)
-    assert (store_on(device, task, split) is not None) == stored
-
-
-def test_a_task_with_batches_of_its_own_is_fed_by_them():
-    "What is stored are images as they are; what another task makes of them is not known."
-
-    class Own(Detection):
-        def batch(self, split, indices, epoch):
-            batch = super().batch(split, indices, epoch)
-            return batch._replace(image=255 - batch.image)
-
-    task, device = Own(tiny(cache="device")), open_device("cpu")
-    split = task.splits()["train"]
-    [first, *_] = task.batches(device, split, task.plan(split, 0), 0)
-    assert torch.equal(first.image, task.batch(split, task.plan(split, 0)[0], 0).image)
 
 
 def test_streamed_pixels_train_the_same_run(tmp_path):
