@@ -891,6 +891,11 @@ def read_text(
             raise ValueError(f"it has more than {_LARGEST_TEXT // 2**20} MB")
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         return data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{path}: a {what} is read as UTF-8, and this file has another encoding, such as GBK; "
+            "save it as UTF-8"
+        ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable {what} ({error})") from None
 
