@@ -6,8 +6,8 @@
 __all__ = ['MONOSPACE', 'COLORS', 'LINES', 'SIGNS', 'Count', 'Amount', 'CURVES', 'T', 'Sign', 'HIT', 'MISS', 'FALSE_ALARM',
            'Picture', 'png', 'save_picture', 'style', 'draw_line', 'learning_curves', 'run_config', 'not_drawn',
            'Record', 'ImageRecord', 'TargetRecord', 'Details', 'read_scores_file', 'read_details', 'draw_trade_off',
-           'trade_offs', 'draw_panel', 'draw_judged', 'shortened', 'draw_legend', 'View', 'draw_images', 'even_steps',
-           'view_image', 'gallery', 'draw_run', 'samples']
+           'trade_offs', 'draw_panel', 'draw_judged', 'shortened', 'draw_legend', 'even_steps', 'View', 'view_image',
+           'gallery', 'draw_run', 'samples']
 
 # %% ../nbs/50_show.ipynb #c-import-io
 import io
@@ -354,6 +354,14 @@ def draw_legend(figure: Figure) -> None:
         labelcolor="white",
     )
 
+# %% ../nbs/50_show.ipynb #even_steps
+def even_steps(
+    length: int,
+    count: int,
+) -> list[int]:  # at most `count`, with the first and the last
+    "Indices at even steps through a list."
+    return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
+
 
 @dataclass(frozen=True)
 class View:
@@ -365,33 +373,8 @@ class View:
     mask: np.ndarray  # [H,W] bool
 
 
-def draw_images(
-    views: Sequence[View],
-    titles: Sequence[str],  # of each image
-    verdicts: Sequence[str],  # of each image, above its hits and misses
-    rule: str,
-) -> Figure:
-    "A column for each image: the image, the probability, and hits, misses and false alarms."
-    figure = Figure(figsize=(2.4 * len(views), 7.9), layout="compressed")
-    grid = figure.subplots(3, len(views), squeeze=False)
-    for i, (view, (above, middle, below)) in enumerate(zip(views, grid.T, strict=True)):
-        draw_panel(above, view.image, titles[i])
-        draw_panel(middle, view.prob, "probability", vmin=0, vmax=1)
-        draw_judged(below, view.image, verdicts[i], view.prob > 0.5, view.mask, rule)
-    draw_legend(figure)
-    return figure
-
-# %% ../nbs/50_show.ipynb #even_steps
-def even_steps(
-    length: int,
-    count: int,
-) -> list[int]:  # at most `count`, with the first and the last
-    "Indices at even steps through a list."
-    return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
-
-
 def view_image(detector: Detector, config: Settings, split: Split, index: int) -> View:
-    "Predict an image of a split as it is scored."
+    "Predict an image of a split."
     batch = make_task(config).batch(split, [index], None)
     image, mask = batch.image[0].permute(1, 2, 0).numpy(), batch.mask[0, 0].numpy() > 0
     return View(split.names[index], image, detector(batch.image, 1)[0, 0].numpy(), mask)
@@ -422,10 +405,16 @@ def gallery(
             f"{gone[0]}: was scored and is not in the list now; score again: mshnet test"
         )
     detector = Detector(folder / "best.pt", "cpu")
-    views = [view_image(detector, config, split, places[row.name]) for row in rows]
-    titles = [f"{shortened(row.name)}\nIoU {row.iou:.2f}" for row in rows]
-    verdicts = [f"{row.matched} of {row.targets} found" for row in rows]
-    return save_picture(draw_images(views, titles, verdicts, config.rule), path)
+    figure = Figure(figsize=(2.4 * len(rows), 7.9), layout="compressed")
+    grid = figure.subplots(3, len(rows), squeeze=False)
+    for row, (above, middle, below) in zip(rows, grid.T, strict=True):
+        view = view_image(detector, config, split, places[row.name])
+        draw_panel(above, view.image, f"{shortened(row.name)}\nIoU {row.iou:.2f}")
+        draw_panel(middle, view.prob, "probability", vmin=0, vmax=1)
+        found = f"{row.matched} of {row.targets} found"
+        draw_judged(below, view.image, found, view.prob > 0.5, view.mask, config.rule)
+    draw_legend(figure)
+    return save_picture(figure, path)
 
 
 def draw_run(

@@ -446,39 +446,13 @@ def draw_legend(figure: Figure) -> None:
     )
 
 
-@dataclass(frozen=True)
-class View:
-    "An image as it is scored, with its prediction."
-
-    name: str
-    image: np.ndarray  # [H,W,3] uint8
-    prob: np.ndarray  # [H,W] float32, 0..1
-    mask: np.ndarray  # [H,W] bool
-
-
-def draw_images(
-    views: Sequence[View],
-    titles: Sequence[str],  # of each image
-    verdicts: Sequence[str],  # of each image, above its hits and misses
-    rule: str,
-) -> Figure:
-    "A column for each image: the image, the probability, and hits, misses and false alarms."
-    figure = Figure(figsize=(2.4 * len(views), 7.9), layout="compressed")
-    grid = figure.subplots(3, len(views), squeeze=False)
-    for i, (view, (above, middle, below)) in enumerate(zip(views, grid.T, strict=True)):
-        draw_panel(above, view.image, titles[i])
-        draw_panel(middle, view.prob, "probability", vmin=0, vmax=1)
-        draw_judged(below, view.image, verdicts[i], view.prob > 0.5, view.mask, rule)
-    draw_legend(figure)
-    return figure
-
-
 # %%
-truth, prob = np.zeros((32, 32), bool), np.zeros((32, 32))
-truth[4:7, 4:7] = truth[20:23, 20:23] = True
-prob[4:7, 4:7], prob[10:12, 25:27] = 0.9, 0.6
-view = View("an example", np.uint8(90 * truth[..., None].repeat(3, -1)), prob, truth)
-draw_images([view], ["an image"], ["one of each"], "exact")
+truth, pred = np.zeros((2, 32, 32), bool)
+truth[4:7, 4:7] = truth[20:23, 20:23] = pred[4:7, 4:7] = pred[10:12, 25:27] = True
+figure = Figure(figsize=(4, 3), layout="compressed")
+draw_judged(figure.add_subplot(), truth * 90, "one of each", pred, truth, "exact")
+draw_legend(figure)
+figure
 
 
 # %% [markdown]
@@ -498,8 +472,18 @@ def even_steps(
     return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
 
 
+@dataclass(frozen=True)
+class View:
+    "An image as it is scored, with its prediction."
+
+    name: str
+    image: np.ndarray  # [H,W,3] uint8
+    prob: np.ndarray  # [H,W] float32, 0..1
+    mask: np.ndarray  # [H,W] bool
+
+
 def view_image(detector: Detector, config: Settings, split: Split, index: int) -> View:
-    "Predict an image of a split as it is scored."
+    "Predict an image of a split."
     batch = make_task(config).batch(split, [index], None)
     image, mask = batch.image[0].permute(1, 2, 0).numpy(), batch.mask[0, 0].numpy() > 0
     return View(split.names[index], image, detector(batch.image, 1)[0, 0].numpy(), mask)
@@ -530,10 +514,16 @@ def gallery(
             f"{gone[0]}: was scored and is not in the list now; score again: mshnet test"
         )
     detector = Detector(folder / "best.pt", "cpu")
-    views = [view_image(detector, config, split, places[row.name]) for row in rows]
-    titles = [f"{shortened(row.name)}\nIoU {row.iou:.2f}" for row in rows]
-    verdicts = [f"{row.matched} of {row.targets} found" for row in rows]
-    return save_picture(draw_images(views, titles, verdicts, config.rule), path)
+    figure = Figure(figsize=(2.4 * len(rows), 7.9), layout="compressed")
+    grid = figure.subplots(3, len(rows), squeeze=False)
+    for row, (above, middle, below) in zip(rows, grid.T, strict=True):
+        view = view_image(detector, config, split, places[row.name])
+        draw_panel(above, view.image, f"{shortened(row.name)}\nIoU {row.iou:.2f}")
+        draw_panel(middle, view.prob, "probability", vmin=0, vmax=1)
+        found = f"{row.matched} of {row.targets} found"
+        draw_judged(below, view.image, found, view.prob > 0.5, view.mask, config.rule)
+    draw_legend(figure)
+    return save_picture(figure, path)
 
 
 def draw_run(

@@ -40,6 +40,7 @@ from mshnet.show import (
     read_details,
     read_scores_file,
     save_picture,
+    shortened,
     style,
 )
 from mshnet.task import wilson
@@ -57,6 +58,7 @@ from mshnet.weights import settings_of_weights, weights_file
 # %%
 #| export
 SCORES = {"iou": "IoU", "niou": "nIoU", "f1": "F1", "pd": "Pd", "fa": "Fa"}
+UNKNOWN = "not known"
 
 
 class _ScoresFile(Record):
@@ -91,20 +93,32 @@ class Scored:
         return str(self.protocol.get("task", "detect"))
 
     @property
-    def weights(self) -> Path:
-        "The weights that were scored."
-        own = self.folder / "best.pt"
-        named = str(self.details.settings.get("weight_path", ""))
-        return own if os.path.exists(own) or not named else weights_file(named, self.task)
+    def how(self) -> dict[str, str]:
+        "The protocol as text, with the kind of choice of the epoch."
+        known = {k: one_line(str(v)) for k, v in self.protocol.items() if v is not None}
+        return known | {"choice": choice(known.get("chosen", ""))}
 
     @property
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result of the training; empty if they are not known."
-        known = settings_of_weights(str(self.weights))
+        weights, named = self.folder / "best.pt", str(self.details.settings.get("weight_path", ""))
+        if named and not os.path.exists(weights):
+            weights = weights_file(named, self.task)
+        known = settings_of_weights(str(weights))
         if not known:
             return {}
         config = settings_from(known)
         return {k: getattr(config, k) for k in [*config.recipe_names(), "weight_path"]}
+
+
+def choice(
+    chosen: str,  # the protocol's text
+) -> str:
+    "Whether the epoch was chosen on the test list."
+    if "TEST list" in chosen:
+        return "on the test list"
+    honest = chosen.endswith(", the last") or "held-out" in chosen
+    return "without the test list" if honest else UNKNOWN
 
 
 # %% [markdown]
@@ -174,17 +188,6 @@ run.task, run.name, run.scores
 #| export
 MUST = ("split_hash", "images", "targets", "size", "resize", "threshold", "rule", "choice")
 MAY = ("data", "split", "chosen", "seed", "trained_on", "precision", "device", "mshnet", "torch")
-UNKNOWN = "not known"
-
-
-def choice(
-    chosen: str,  # the protocol's text
-) -> str:
-    "Whether the epoch was chosen on the test list."
-    if "TEST list" in chosen:
-        return "on the test list"
-    honest = chosen.endswith(", the last") or "held-out" in chosen
-    return "without the test list" if honest else UNKNOWN
 
 
 def _must(runs: Sequence[Scored]) -> tuple[str, ...]:
@@ -195,18 +198,11 @@ def _must(runs: Sequence[Scored]) -> tuple[str, ...]:
     return (*(n for n in names if n not in (*MAY, "trained_on_scored_images")), "choice")
 
 
-def _protocol(run: Scored, must: Sequence[str]) -> dict[str, str]:
-    "A run's protocol as text, with the kind of choice of its epoch."
-    known = {k: one_line(str(v)) for k, v in run.protocol.items() if v is not None}
-    known["choice"] = choice(known.get("chosen", ""))
-    return {name: known.get(name, UNKNOWN) for name in (*must, *MAY)}
-
-
 def _differing(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, list[str]]:  # of each name: the value of each run
     "The fields in which runs differ."
-    values = {name: [one_line(str(row[name])) for row in rows] for name in names}
+    values = {name: [one_line(str(row.get(name, UNKNOWN))) for row in rows] for name in names}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
 
 
@@ -252,17 +248,18 @@ def compare(
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = _distinct([read_scored(folder) for folder in folders])
-    must = _must(runs)
-    rows = [_protocol(run, must) for run in runs]
+    must, rows = _must(runs), [run.how for run in runs]
     forbids = _differing(rows, must)
     if len(runs) > 1:
-        unknown = [name for name in must if name != "choice" and rows[0][name] == UNKNOWN]
-        forbids |= {name: [row[name] for row in rows] for name in unknown}
+        unknown = [name for name in must if name != "choice" and name not in rows[0]]
+        forbids |= {name: [row.get(name, UNKNOWN) for row in rows] for name in unknown}
     recipes = [run.recipe for run in runs]
     shared = set.intersection(*map(set, recipes)) - {*MUST, *MAY, "base_size"}
     trained = [name for name in recipes[0] if name in shared]
     if forbids and not anyway:
-        values = [f"{k} {' | '.join(_short(v) for v in found)}" for k, found in forbids.items()]
+        values = [
+            f"{k} {' | '.join(shortened(v, 30) for v in found)}" for k, found in forbids.items()
+        ]
         raise UserError(
             f"these scores cannot be compared: {'; '.join(values)} "
             f"({' | '.join(run.name for run in runs)}); score them alike, or write --anyway"
@@ -277,11 +274,6 @@ def _distinct(runs: Sequence[Scored]) -> list[Scored]:
             raise UserError(f"{place.name}: the same run is named {count} times; name it once")
     names = Counter(run.name for run in runs)
     return [r if names[r.name] == 1 else replace(r, name=str(r.folder)) for r in runs]
-
-
-def _short(text: str, most: int = 44) -> str:
-    "A text cut to what fits into a line."
-    return text if len(text) <= most else text[: most - 2] + ".."
 
 
 # %%
@@ -408,9 +400,9 @@ def seed_groups(
     "Groups of runs that differ in their seed alone."
     groups, must = defaultdict(list), _must(runs)
     for run in runs:
-        how, recipe = _protocol(run, must), run.recipe
-        same = [how[k] for k in (*must, "trained_on", "precision", "mshnet", "torch")]
-        if recipe and UNKNOWN not in (how["seed"], how["trained_on"]):
+        how, recipe = run.how, run.recipe
+        same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch")]
+        if recipe and {"seed", "trained_on"} <= set(how):
             other = [v for k, v in recipe.items() if k not in _NAMED]
             groups[str([same, other])].append(run)
     many = [group for group in groups.values() if len(group) > 1]
@@ -474,11 +466,11 @@ def score_table(comparison: Comparison) -> str:
 def protocol_table(comparison: Comparison) -> str:
     "The protocols: fields that differ, and fields that agree."
     runs = comparison.runs
-    how = _protocol(runs[0], _must(runs))
     columns = {f"{k} !": v for k, v in comparison.forbids.items()} | comparison.differs
-    rows = [[r.name, *(_short(v[i]) for v in columns.values())] for i, r in enumerate(runs)]
+    rows = [[r.name, *(shortened(v[i], 44) for v in columns.values())] for i, r in enumerate(runs)]
     shown = {"choice", *comparison.forbids, *comparison.differs}
-    same = "; ".join(f"{name} {value}" for name, value in how.items() if name not in shown)
+    names = [name for name in (*_must(runs), *MAY) if name not in shown]
+    same = "; ".join(f"{name} {runs[0].how.get(name, UNKNOWN)}" for name in names)
     note = f"{'the same in all' if len(runs) > 1 else 'protocol'}: {same}"
     return _table("Protocol", ["run", *columns], rows if columns else [], note)
 
@@ -486,11 +478,10 @@ def protocol_table(comparison: Comparison) -> str:
 def _size_table(runs: Sequence[Scored]) -> str:
     "Detection by size."
     rows = []
-    for run in runs:
+    for run in (run for run in runs if run.details.targets):
         for name, targets, found, pd, interval in by_size(run.details.targets or []):
             shown = "-" if math.isnan(pd) else "-".join(map(_number, interval))
-            if run.details.targets:
-                rows.append([run.name, name, str(targets), str(found), _number(pd), shown])
+            rows.append([run.name, name, str(targets), str(found), _number(pd), shown])
     without = [run.name for run in runs if run.details.targets is None]
     note = f"without records of targets; score again by mshnet test: {', '.join(without)}"
     head = ["run", "area, pixels", "targets", "found", "Pd", "95%"]
