@@ -151,8 +151,7 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "compare": {
         "output": {
-            "help": "FILE.png, FILE.md or FILE.json to write; a folder gets all three, and the "
-            "worst images with their causes"
+            "help": "FILE.md or FILE.png to write",
         },
         "anyway": {
             "help": "compare scores that are not comparable, with a warning in table and picture",
@@ -490,13 +489,14 @@ def _matches(runs: Sequence[str]) -> list[str]:
 
 def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write the comparison if an output is given."
-    from mshnet.compare import compare, keep_comparison, output_place
+    from mshnet.compare import compare, output_file, write_comparison
 
-    place = output_place(output) if output else None
+    file = output_file(output) if output else None
     found = compare(_scored(_matches(runs)), anyway)
     print(found)
-    for line in keep_comparison(found, place) if place else ():
-        _note(line)
+    if file:
+        write_comparison(found, file)
+        _note(str(file))
     return 0
 
 # %% ../nbs/57_cli.ipynb #_export

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Task', 'Program', 'Data', 'digits', 'make_task', 'epoch_order', 'train_batches', 'score_batches', 'predictions',
-           'count_predictions', 'score_split', 'Values', 'Origin', 'Evaluation', 'protocol', 'chosen_by', 'origin_of',
-           'with_seen', 'count_seen', 'Trained', 'trained_model', 'trained_task', 'learning_rate']
+           'count_predictions', 'score_split', 'Values', 'wilson', 'Origin', 'Evaluation', 'protocol', 'chosen_by',
+           'origin_of', 'with_seen', 'count_seen', 'Trained', 'trained_model', 'trained_task', 'learning_rate']
 
 # %% ../nbs/36_task.ipynb #c-import-hashlib
 import hashlib
@@ -336,6 +336,16 @@ def _score_text(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return "-" if math.isnan(value) else f"{value:.3f}"
+
+# %% ../nbs/36_task.ipynb #wilson
+def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count is 0
+    "The 95% interval of a share (Wilson, 1927)."
+    if not count:
+        return math.nan, math.nan
+    z, p = 1.959964, right / count
+    middle = (p + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(p * (1 - p) / count + z * z / (4 * count**2)) / (1 + z * z / count)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
 
 # %% ../nbs/36_task.ipynb #Origin
 @dataclass(frozen=True)

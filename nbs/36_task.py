@@ -388,6 +388,25 @@ def _score_text(value: Any) -> str:
 
 
 # %% [markdown]
+# A share of few has a wide interval: of ten targets of which nine were found, it reaches from 0.60 to 0.98. Wilson's interval is right for small counts, where the usual one would reach beyond 1, or have no width if all were found.
+
+# %%
+#| export
+def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count is 0
+    "The 95% interval of a share (Wilson, 1927)."
+    if not count:
+        return math.nan, math.nan
+    z, p = 1.959964, right / count
+    middle = (p + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(p * (1 - p) / count + z * z / (4 * count**2)) / (1 + z * z / count)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+# %%
+test_close([*wilson(9, 10), wilson(10, 10)[0]], [0.596, 0.982, 0.722], 1e-3)
+
+
+# %% [markdown]
 # ## A toy task
 #
 # The smallest problem that we can score: guess the mean of four numbers. A linear layer can do it, with all weights 1/4. Six short methods and a count are a whole task:

@@ -60,13 +60,13 @@ from mshnet.weights import PRETRAINED, reinstall, weights_file
 # On this page a classical filter stands in for the network, because its answers are easy to check. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
 
 # %%
-from mshnet.analyse import top_hat_filter
+from scipy.ndimage import white_tophat
 
 
 def stands_out(images, batch_size=4):
     "A detector without weights: the top-hat filter, relative to the deviation in the whole input."
     grey = images.float().mean(1).numpy()
-    found = np.stack([top_hat_filter(g, 9) for g in grey]).astype(np.float32)
+    found = np.stack([white_tophat(g, size=(9, 9)) for g in grey]).astype(np.float32)
     limit = found.mean((1, 2), keepdims=True) + 6 * found.std((1, 2), keepdims=True)
     return torch.sigmoid(torch.from_numpy((found - limit) / 4))[:, None]
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FRAMES', 'place_glosses', 'SignSummary', 'read_files', 'first_frames', 'draw_clip', 'draw_confusions', 'draw_lengths',
-           'draw_run']
+           'draw_sentences']
 
 # %% ../../nbs/signs/06_reading.ipynb #c-import-itertools
 import itertools
@@ -257,7 +257,7 @@ def draw_lengths(pairs: Sequence[tuple[list[str], list[str]]]) -> Figure:
     return figure
 
 
-def draw_run(
+def draw_sentences(
     weights: str | Path,  # the folder of a run that is finished
     folder: Path,  # in which the pictures are written
     config: Any,

@@ -489,7 +489,7 @@ class Signs(Task):
 
     def report(self, folder: Path) -> None:
         "Draw some clips of the test part with what was read, the confusions, WER by length."
-        resolve("mshnet.signs.reading:draw_run")(folder, folder / "figures", self.config)
+        resolve("mshnet.signs.reading:draw_sentences")(folder, folder / "figures", self.config)
 
 # %% ../../nbs/signs/05_signing.ipynb #make_network
 _KEPT = {"tfnet": 16.8e-3, "vac": 6.9e-3}  # 1e9 values that a frame of 224 x 224 keeps for training

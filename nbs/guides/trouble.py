@@ -126,7 +126,7 @@
 # | `...: no input but the results of an earlier prediction; name other images` | masks and overlays that `mshnet predict` wrote are never predicted again: name the images themselves |
 # | `output_dir=...: holds another prediction; write another --output-dir` | other images or settings: another folder, or leave `--output-dir` out, and the results go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: write a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
-# | `explore` or `watch` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
+# | `explore` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | they could not be read: `skipped.csv` names each with its reason, the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or write `--anyway`, and the table names the difference |
 # | `...: ... is not beside it (an older mshnet or another program wrote none); ...` | an ONNX file and its `.json` belong together: copy both, or export the weights again |

@@ -576,7 +576,7 @@ class Signs(Task):
 
     def report(self, folder: Path) -> None:
         "Draw some clips of the test part with what was read, the confusions, WER by length."
-        resolve("mshnet.signs.reading:draw_run")(folder, folder / "figures", self.config)
+        resolve("mshnet.signs.reading:draw_sentences")(folder, folder / "figures", self.config)
 
 
 # %% [markdown]

@@ -310,7 +310,7 @@ def draw_lengths(pairs: Sequence[tuple[list[str], list[str]]]) -> Figure:
     return figure
 
 
-def draw_run(
+def draw_sentences(
     weights: str | Path,  # the folder of a run that is finished
     folder: Path,  # in which the pictures are written
     config: Any,
@@ -389,5 +389,5 @@ three.append((["JOHN", "BUY", "CAR"], ["JOHN", "CAR"]))
 draw_lengths(three)
 
 # %%
-draw_run("runs/none", config=config, folder=None)  # a run without sentences has no pictures
+draw_sentences("runs/none", config=config, folder=None)  # a run without sentences has no pictures
 draw_confusions(three)

@@ -15,11 +15,11 @@ from conftest import SHARED, train_and_kill, train_in_two_processes
 from mshnet.cli import main
 from mshnet.core import configure
 from mshnet.events.events_config import EventsConfig
-from mshnet.events.recognition import Events, load_recordings, wilson
+from mshnet.events.recognition import Events, load_recordings
 from mshnet.events.recordings import Frames, bin_bytes
 from mshnet.events.simulator import Camera, simulate
 from mshnet.run import load
-from mshnet.task import make_task, trained_task
+from mshnet.task import make_task, trained_task, wilson
 from mshnet.train import train
 
 TINY = {"recordings": 40, "dt": "30ms", "width": 4, "features": 4, "d_model": 8, "layers": 1}
