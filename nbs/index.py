@@ -60,7 +60,7 @@
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed, in a clone
 # ```
 #
-# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](13_fetch.ipynb); downloads are not tested).
+# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` with the lists of most papers ([notebook](13_fetch.ipynb); the addresses were not tried).
 #
 # ```python
 # import mshnet
