@@ -157,9 +157,6 @@ class SafetyFields(BaseModel):
         description="folder to which the run's files are copied during the run, each run in its "
         "own; drive: mshnet on Google Drive, in Colab; empty: none",
     )
-    mirror_rate: float = Field(
-        default=20.0, gt=0, le=10_000, description="most megabytes per second copied to mirror_dir"
-    )
     micro_batch: int = Field(
         default=0,
         ge=0,
@@ -323,10 +320,15 @@ class DataFields(BaseModel):
     "Recipe settings of the data."
 
     train_list: str = Field(
-        default="", description="file of training names in the data set; empty: found"
+        default="",
+        description="file of training names in the data set, or a list that comes with mshnet "
+        "(nuaa-sirst-trainval, nuaa-sirst-authors427-trainval, nuaa-sirst-authors320-trainval, "
+        "nudt-sirst-trainval, irstd-1k-trainval); empty: found",
     )
     test_list: str = Field(
-        default="", description="file of test names in the data set; empty: found"
+        default="",
+        description="file of test names in the data set, or a list that comes with mshnet "
+        "(as for train_list, with test in place of trainval); empty: found",
     )
     scenes: int = Field(
         default=240, ge=4, le=100_000, description="synthetic training scenes, without a data set"
@@ -593,6 +595,7 @@ RETIRED = {
     "checkpoint": "is retired: write --weight-path FILE",
     "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
     "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
+    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
 }
 ALIASES = {
     "data_path": "dataset_dir",
@@ -651,6 +654,8 @@ def read_settings(
         raise UserError(f"config {error}") from None
     if not isinstance(values, dict):
         raise UserError(f'config {file}: write an object such as {{"epochs": 3}}')
+    if is_record(values):  # a run of an earlier release has settings that are retired today
+        values = {name: value for name, value in values.items() if name not in RETIRED}
     return of_earlier_release(values)
 
 

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from .core import Config, UserError, counted, one_line, quoted, read_text, shown
-from .fetch import find_dataset
+from .core import Config, UserError, counted, did_you_mean, one_line, quoted, read_text, shown
+from .fetch import find_dataset, shipped_lists, usual_list
 from .files import free_memory, prefetch, write_atomic
 from .metrics import objects
 from .scenes import scene
@@ -344,7 +344,14 @@ def _find_list(
     if asked:
         if os.path.isfile(root / asked):  # unlike Path.is_file, False for an invalid name
             return root / asked
-        raise UserError(f"{name}_list={asked!r}: there is no such file in {root}")
+        shipped = shipped_lists()
+        if asked in shipped:
+            return shipped[asked]
+        names = f"{', '.join(shipped)}{did_you_mean(asked, list(shipped))}"
+        raise UserError(
+            f"{name}_list={asked!r}: there is no such file in {root}, and none of the lists that "
+            f"come with mshnet has this name: {names}"
+        )
     for pair in LISTS:
         if all((root / file).is_file() for file in pair):
             return root / pair[name == "test"]
@@ -354,6 +361,8 @@ def _find_list(
         found = [root / file for file in single if (root / file).is_file()]
     if len(found) == 1:
         return found[0]
+    if not found and (usual := usual_list(root, name)):
+        return usual
     seen = ", ".join(p.relative_to(root).as_posix() for p in found)
     what = f"several lists ({seen})" if found else f"no list of {name} names such as {name}.txt"
     raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{name}-list")

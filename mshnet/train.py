@@ -54,11 +54,9 @@ from mshnet.device import (
     update,
 )
 from .files import digest, write_json
+from .mirror import Mirror, bring_back, copies_of
 from mshnet.places import (
-    Mirror,
     ask_for_drive,
-    bring_back,
-    copies_of,
     first_process,
     megabytes,
     mirror_folder,
@@ -702,7 +700,7 @@ def _begin_session(job: Job, state: State, config: Settings, held: contextlib.Ex
     target = mirror_folder(config) if first else None
     job.stop = held.enter_context(Stop(left, f"the session's {hours:.4g} hours are over"))
     job.once(lambda: say_status(job.folder, "running", state.epoch))  # the mirror reads it
-    job.mirror = held.enter_context(Mirror(job.folder.path, target, config.mirror_rate))
+    job.mirror = held.enter_context(Mirror(job.folder.path, target))
 
 
 def _announce(job: Job, state: State) -> None:
@@ -831,7 +829,7 @@ def _leave_place(state: State, losses: Losses) -> None:
 def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
     "Copy files to the mirror that were written after the training, such as pictures."
     target = mirror_folder(config, say=lambda _: None) if first_process() else None
-    with Mirror(run_folder(config), target, config.mirror_rate) as mirror:
+    with Mirror(run_folder(config), target) as mirror:
         return mirror.flush(600)
 
 # %% ../nbs/37_train.ipynb #all_gpus

@@ -105,6 +105,60 @@ def _sync_folder(folder: Path) -> None:
 
 
 # %% [markdown]
+# ## Errors in one line
+#
+# Disks, archives and servers fail, each in a different way, and the user needs the reason and the next step. A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. One function turns both into a `UserError` of one line. For damaged bytes it lets the errors of disks pass, because downloading an archive again does not help against a full disk.
+
+# %%
+#| export
+_BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # not the disk's fault
+
+
+def reason(error: Exception) -> str:
+    "The reason in an exception, in one line; its kind if it gives none."
+    words = str(error).split(":\n")[0].split()  # without a list below it
+    return getattr(error, "strerror", None) or " ".join(words) or type(error).__name__
+
+
+@contextlib.contextmanager
+def as_user_error(
+    what: str,  # failed
+    todo: str = "make room, permit it, or mount the disk again",
+    damaged: bool = False,  # every error but a disk's; False: an OSError alone
+) -> Iterator[None]:
+    "Turn an exception into a UserError of what failed, why, and what to do."
+    try:
+        yield
+    except Exception as error:
+        of_disk = isinstance(error, OSError) and error.errno not in _BAD_BYTES
+        meant = not of_disk if damaged else isinstance(error, OSError)
+        if isinstance(error, UserError) or not meant:
+            raise
+        raise UserError(f"{what} ({reason(error)}); {todo}") from None
+
+
+def names_beside(path: Path) -> list[str]:
+    "The other names in the folder of a path, to suggest one of them."
+    with contextlib.suppress(OSError, ValueError):
+        return [beside.name for beside in path.parent.iterdir() if beside.name != path.name]
+    return []
+
+
+# %%
+full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+with expect_fail(UserError, contains="data (No space left on device)"), as_user_error("data"):
+    raise full
+broken = expect_fail(UserError, contains="a.zip (EOFError); copy it")
+with broken, as_user_error("a.zip", "copy it", damaged=True):
+    raise EOFError
+with expect_fail(OSError, contains="No space left"), as_user_error("a.zip", damaged=True):
+    raise full
+test_eq(names_beside(Path("no/such/file")), [])
+
+
+# %% [markdown]
+# ## Small files
+#
 # Most files are small enough to be written in one call. A full or read-only disk is an error that the user can correct, and the old file is still there:
 
 # %%
@@ -160,27 +214,20 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-@contextlib.contextmanager
-def cannot_be_written(path: Path) -> Iterator[None]:
+def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
     "Turn the system's error (a full disk, a read-only folder) into a UserError."
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); the old file is unchanged; repair that "
-            "and run the same command again"
-        ) from None
+    todo = "the old file is unchanged; repair that and run the same command again"
+    return as_user_error(f"{path}: cannot be written", todo)
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     path, old = Path(tmp) / "status.json", Path(tmp) / "old.json"
     write_json(path, {"state": "running"})
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     refused = expect_fail(UserError, contains="No space left")
     with refused, cannot_be_written(path), replacing(path, old) as file:
         file.write(b"half of a")
-        raise full
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     test_eq((read_record(path), read_record(old)), ({"state": "running"}, {}))
     write_atomic(path, "new", previous=old)
     test_eq((path.read_text(), read_record(old)), ("new", {"state": "running"}))

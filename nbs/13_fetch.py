@@ -8,40 +8,41 @@
 
 # %%
 #| hide
-import io
 import tempfile
 
 from fastcore.test import expect_fail, test_eq
+from PIL import Image
 
 # %%
 #| export
 import contextlib
 import glob
+import gzip
 import hashlib
+import io
 import os
 import re
 import shutil
-import stat
 import sys
 import tarfile
+import time
+import unicodedata
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tqdm import tqdm
 
 from mshnet.core import UserError, did_you_mean, shown
-from mshnet.files import locked
+from mshnet.files import as_user_error, locked, names_beside, reason
 from mshnet.places import (
     MY_DRIVE,
     Place,
-    disk_errors,
     first_process,
-    foreign_errors,
-    installed,
     interactive,
     is_mounted,
     megabytes,
@@ -61,7 +62,7 @@ from mshnet.places import (
 # | a folder | itself; a copy on the local disk, if it is on Google Drive |
 # | an archive, or a folder that holds only an archive | unpacked to the local disk, once |
 # | a name in `/kaggle/input`, `/content` or `data` | the folder or archive of this name |
-# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded and unpacked, once |
+# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded, once |
 # | empty | none: the data are synthetic scenes |
 #
 # Kaggle mounts an attached data set in `/kaggle/input/NAME`, of late also in `/kaggle/input/datasets/OWNER/NAME`, and the folder inside often repeats the name. We therefore also search one and two levels below; on a mounted Drive the user's files begin at the second. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive or last week's copy of a folder on Drive. Published names come last: an existing folder of that name, in capitals or not, is taken as it is.
@@ -92,7 +93,7 @@ def find_dataset(
             return unpack(path, place.local)
     if published := known(text):
         return download(published, place.local)
-    near = _names_beside(written) + [published.name for published in KNOWN]
+    near = names_beside(written) + [published.name for published in KNOWN]
     kind = "there is no such folder" + ("" if written.is_absolute() else f" in {Path.cwd()}")
     if os.path.isfile(written):
         kind = f"is a file, not a folder or an archive ({', '.join(ARCHIVES)})"
@@ -110,17 +111,11 @@ def _candidates(text: str, place: Place) -> Iterator[Path]:
         for deep in ("[!.]*", "[!.]*/[!.]*"):
             found = sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
             yield from (path for path in found if place.local / UNPACKED not in path.parents)
-    if known(text):
+    if published := known(text):
+        names = [name.lower() for name in (text, published.name, f"{published.name}.zip")]
         for folder in dict.fromkeys((place.data, place.local, Path())):
             with contextlib.suppress(OSError):
-                yield from (p for p in sorted(folder.iterdir()) if p.name.lower() == text.lower())
-
-
-def _names_beside(path: Path) -> list[str]:
-    "The other names in the folder of a path, to suggest one of them."
-    with contextlib.suppress(OSError, ValueError):
-        return [beside.name for beside in path.parent.iterdir() if beside.name != path.name]
-    return []
+                yield from (p for p in sorted(folder.iterdir()) if p.name.lower() in names)
 
 
 def _as_local(folder: Path, local: Path) -> Path:
@@ -200,7 +195,7 @@ def _watched() -> bool:
 def unpack(archive: Path, local: Path) -> Path:
     "The data set in an archive, unpacked below `local` the first time; UserError if it is bad."
     name = re.sub(r"(\.zip|\.tar|\.tar\.gz|\.tgz)$", "", archive.name, flags=re.I) or "archive"
-    with disk_errors(f"{archive}: cannot be unpacked to {local}"):
+    with as_user_error(f"{archive}: cannot be unpacked to {local}"):
         about = archive.stat()
         identity = f"{archive.resolve()} {about.st_size} {about.st_mtime_ns}"
         digits = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -213,21 +208,11 @@ def unpack(archive: Path, local: Path) -> Path:
                     say(f"data    copying {archive.name} from Google Drive")
                     near = Path(shutil.copyfile(archive, new.with_name(archive.name)))
                 damaged = f"{archive}: damaged, or not an archive"
-                with foreign_errors(damaged, "copy or download it again, or unpack it by hand"):
+                todo = "copy or download it again, or unpack it by hand"
+                with as_user_error(damaged, todo, damaged=True):
                     _extract(near, new / name, local)
                 say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
     return _innermost(target)
-
-
-def _extract(archive: Path, folder: Path, local: Path) -> None:
-    "Check the members of an archive and unpack it."
-    with _open_archive(archive) as box:
-        members, size = _check_members(archive, box)
-        _make_room(local, size, archive.name)
-        say(f"data    unpacking {archive.name}: {len(members)} members, {megabytes(size)}")
-        if isinstance(box, tarfile.TarFile):  # Python 3.11.3 and older have no filter
-            box.extraction_filter = getattr(tarfile, "data_filter", None)
-        box.extractall(folder, tqdm(members, disable=not _watched(), leave=False))
 
 
 def _innermost(folder: Path) -> Path:
@@ -241,184 +226,40 @@ def _innermost(folder: Path) -> Path:
 
 def _copy_from_drive(folder: Path, local: Path) -> Path:
     "A copy of a folder on the local disk, made the first time; UserError for an unreadable part."
-    with disk_errors(f"{folder}: cannot be copied to {local}"):
-        files = _files_below(folder)
-        listed = [f"{name} {about.st_size} {about.st_mtime_ns}" for name, about in files.items()]
+
+    def stop(error: OSError) -> None:  # os.walk would leave the part out
+        raise error
+
+    with as_user_error(f"{folder}: cannot be copied to {local}"):
+        walked = [(Path(top), names) for top, _, names in os.walk(folder, onerror=stop)]
+        found = sorted(top / name for top, names in walked for name in names)
+        sizes = {path.relative_to(folder): path.stat() for path in found if path.is_file()}
+        listed = [f"{name} {about.st_size} {about.st_mtime_ns}" for name, about in sizes.items()]
         digits = hashlib.sha256("\n".join(listed).encode()).hexdigest()[:8]
-        size = sum(about.st_size + BLOCK for about in files.values())
+        size = sum(about.st_size + BLOCK for about in sizes.values())
         target = local / UNPACKED / f"{folder.name}-{digits}"
         with _made_once(target) as new:
             if new:
                 _make_room(local, size, folder.name)
                 say(
-                    f"data    copying {folder.name} from Google Drive: {len(files)} files, "
+                    f"data    copying {folder.name} from Google Drive: {len(sizes)} files, "
                     f"{megabytes(size)}, to {target}; a .zip of them would be much faster"
                 )
                 copy = new / folder.name
-                for parent in {(copy / file).parent for file in files} | {copy}:
+                for parent in {(copy / file).parent for file in sizes} | {copy}:
                     parent.mkdir(parents=True, exist_ok=True)
                 with ThreadPoolExecutor(8) as pool:
-                    copied = pool.map(lambda f: shutil.copyfile(folder / f, copy / f), files)
-                    list(tqdm(copied, total=len(files), disable=not _watched(), leave=False))
+                    copied = pool.map(lambda f: shutil.copyfile(folder / f, copy / f), sizes)
+                    list(tqdm(copied, total=len(sizes), disable=not _watched(), leave=False))
     return target / folder.name
 
 
-def _files_below(folder: Path) -> dict[Path, os.stat_result]:
-    "The files of a folder by their paths in it; OSError for an unreadable part."
-
-    def stop(error: OSError) -> None:  # os.walk would leave the part out
-        raise error
-
-    walked = os.walk(folder, onerror=stop)
-    found = sorted(Path(top) / name for top, _, names in walked for name in names)
-    return {p.relative_to(folder): p.stat() for p in found if p.is_file()}
-
-
 # %% [markdown]
-# ## Published data sets
+# ## Archives
 #
-# Three data sets can be named without a path. We took the address of each from stored copies of public pages. **Nothing was downloaded here**, and no checksum is known beforehand. Instead the checksum of the first download is stored beside it (`NAME.zip.sha256`), and every later download must have the same.
+# Python's `zipfile` and `tarfile` unpack, compare checksums, and write nothing outside of the folder: `zipfile` cuts the part of a name that leads out, and the `data` filter of `tarfile` raises an error. But an archive also decides how much is written. A kilobyte can hold a terabyte of zeros. Images hardly shrink; masks do, but they are small. No data set grows to a hundred times its archive and beyond a gigabyte. Therefore we add up all members before any is written. A data set has no links and no devices, so an archive that has them is rejected. Python takes a damaged header in the middle of a `.tar` for its end; the zeros that a `.tar` ends with show whether it is.
 #
-# - **NUAA-SIRST**, also called SIRST: the authors' repository YimianDai/sirst, as GitHub packs it, at the commit 84302ab that added the lists `idx_427` (its files are those in the index of that repository). These are the authors' own 341 and 86 images; the 213 and 214 that most papers use are not among them.
-# - **IRSTD-1k**: the Google Drive file ID in the README of the authors' repository RuiZhang97/ISNet at commit 89eb28e. (An older README, at 14c6bc8, has a different ID.) The README names the MIT licence.
-# - **NUDT-SIRST**: the authors' README (YeRen123455/Infrared-Small-Target-Detection, 21584be) leads to Baidu, which asks for an account. The toolbox XinyiYing/BasicIRSTD packs three data sets with their lists in one file on Google Drive, whose ID is in its README at 08185ad. NUDT-SIRST is taken out of that file.
-#
-# On Kaggle none of them has a name that could be traced to its authors. Attach a copy that somebody uploaded (Add Input), and write the name of its folder.
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Published:
-    "A data set that others publish, at an address or on Google Drive."
-
-    name: str
-    page: str  # for people: what it is, how to get it by hand, its licence
-    url: str = ""  # of an archive
-    drive: str = ""  # Google Drive file ID of an archive, if there is no url
-    sha256: str = ""  # of the archive; empty: unknown
-    inside: str = ""  # the folder to take from an archive that holds more
-    note: str = ""  # what to know before training on it
-    other_names: tuple[str, ...] = ()
-
-    @property
-    def by_hand(self) -> str:
-        "The remedy if it cannot be downloaded."
-        return f"get it by hand from {self.page} and write --dataset-dir FILE.zip"
-
-
-KNOWN = (
-    Published(
-        "NUAA-SIRST",
-        "https://github.com/YimianDai/sirst",
-        url="https://github.com/YimianDai/sirst/archive/84302ab351af09dde227aa13ee9887f081bc3d4f.zip",
-        note="if no lists are found, write --train-list idx_427/trainval.txt "
-        "--test-list idx_427/test.txt (the authors' own, not the 213 and 214 of most papers)",
-        other_names=("SIRST",),
-    ),
-    Published(
-        "IRSTD-1k",
-        "https://github.com/RuiZhang97/ISNet",
-        drive="1JoGDGF96v4CncKZprDnoIor0k1opaLZa",
-    ),
-    Published(
-        "NUDT-SIRST",
-        "https://github.com/YeRen123455/Infrared-Small-Target-Detection",
-        drive="1LscYoPnqtE32qxv5v_dB4iOF4dW3bxL2",
-        inside="NUDT-SIRST",
-        note="packed with two others by https://github.com/XinyiYing/BasicIRSTD",
-    ),
-)
-
-
-def known(text: str) -> Published | None:
-    "The published data set of this name, in capitals or not."
-    names = {name.lower(): p for p in KNOWN for name in (p.name, *p.other_names)}
-    return names.get(text.lower())
-
-
-# %%
-test_eq([known(name).name for name in ("sirst", "irstd-1K")], ["NUAA-SIRST", "IRSTD-1k"])
-with expect_fail(UserError, contains="did you mean 'NUAA-SIRST'?"):
-    find_dataset("NUAA-SIRTS")
-Published("MY-SET", "https://example.org/my-set").by_hand
-
-
-# %% [markdown]
-# `pooch` downloads: it retries, shows a bar, compares the checksum, and gives the file its name only when it is whole. (A trial against a server that breaks off, hangs and refuses is in LOG.md.) For Google Drive, which has no plain address for a large file, it calls `gdown`. Colab has gdown; elsewhere the user installs it for these two data sets.
-#
-# A page that reports "too many downloads" also arrives without an error, therefore we open the download. An archive from the last time, or one that the user put there under that name, is not downloaded again. We keep the user's file even if it is damaged.
-
-# %%
-#| export
-def download(published: Published, local: Path) -> Path:
-    "The folder of a published data set, downloaded to `local` the first time; else UserError."
-    file = local / f"{published.name}.zip"
-    with disk_errors(f"{file}: cannot be written"), _made_once(file) as new:
-        if new:
-            source = published.url or f"Google Drive ({published.drive})"
-            say(f"data    downloading {published.name} from {source} (licence: {published.page})")
-            _download_to(published, new, file.with_name(f"{file.name}.sha256"))
-            if published.note:
-                say(f"data    {published.note}")
-    return _part_of(unpack(file, local), published.inside)
-
-
-def _download_to(published: Published, file: Path, record: Path) -> None:
-    "Download an archive and compare its checksum with the record of the first time."
-    first = record.read_text("utf-8", "replace").split() if record.exists() else []
-    if not published.url and not installed("gdown"):
-        todo = f"`pip install gdown` and try again, or {published.by_hand}"
-        raise UserError(f"{published.name} is downloaded from Google Drive: {todo}")
-    todo = f"check that Internet is on, or {published.by_hand}"
-    if first and not published.sha256:
-        todo += f" (if its owner has changed it, delete {record})"
-    with foreign_errors(f"{published.name}: cannot be downloaded", todo):
-        import pooch
-
-        pooch.get_logger().setLevel("WARNING")
-        checksum: Any = published.sha256 or (first[0] if first else None)
-        by_url = pooch.HTTPDownloader(progressbar=_watched())
-        downloader: Any = by_url if published.url else _from_drive
-        box = pooch.Pooch(
-            path=str(file.parent),
-            base_url="",
-            registry={file.name: checksum},
-            urls={file.name: published.url or published.drive},
-            retry_if_failed=2,
-        )
-        box.fetch(file.name, downloader=downloader)
-        digest = pooch.file_hash(str(file))
-    what = f"{published.name}: the download is not an archive, perhaps a web page"
-    with foreign_errors(what, f"try again tomorrow, or {published.by_hand}"):
-        _open_archive(file).close()
-    record.write_text(f"{digest}  {record.stem}\n", encoding="utf-8")
-
-
-def _from_drive(number: str, file: str, _: Any) -> None:
-    "Download from Google Drive; pooch passes the file ID where others get a URL."
-    import gdown
-
-    if not gdown.download(id=number, output=str(file), quiet=not _watched()):
-        raise RuntimeError("Google Drive returned nothing, perhaps after too many downloads")
-
-
-def _part_of(folder: Path, name: str) -> Path:
-    "The least deep folder of this name in a folder, or that folder itself."
-    walked = ((Path(top), names) for top, names, _ in os.walk(folder))
-    found = [top / n for top, names in walked for n in names if n.lower() == name.lower()]
-    if found:
-        return min(found, key=lambda path: (len(path.parts), path))
-    if name and folder.name.lower() != name.lower():
-        raise UserError(f"{folder}: has no folder {name}; write the one you mean as --dataset-dir")
-    return folder
-
-
-# %% [markdown]
-# ## Dangerous archives
-#
-# Python's `zipfile` and `tarfile` unpack, and `zipfile` compares every checksum. But an archive decides how much is written, and where. A kilobyte can hold a terabyte of zeros. A member can be called `../../.bashrc`, or be a link to elsewhere through which the next member is written. Therefore we check all members before any is written. One dangerous member is enough to reject the whole archive, because nobody makes such members by mistake in a data set. Images hardly shrink; masks do, but they are small. No data set grows to a hundred times its archive and beyond a gigabyte. The `data` filter of tarfile is a second check behind this.
-#
-# For this check `.zip` and `.tar` are alike: members with a name, a size, and perhaps a fault. It writes nothing and skips the files that macOS adds (`__MACOSX/`, `.DS_Store`).
+# The name of a member in a `.zip` is in UTF-8 if a flag says so. Without the flag, macOS writes UTF-8 all the same, a Chinese Windows GBK, and other systems an alphabet of the eighties. macOS also writes a letter with its accent as two signs, and lists have one. We write one.
 
 # %%
 #| export
@@ -426,77 +267,42 @@ MOST_FILES = 1_000_000
 MOST_GROWTH, GROWN = 100, 1_000_000_000  # times the archive, where that is more than these bytes
 
 
-class _Header(tarfile.TarInfo):
-    "The header of a tar's member; ReadError for a size that would loop or fill the memory."
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
-        header = super().frombuf(buf, encoding, errors)
-        if header.size < 0 or (not header.isreg() and header.size > 1 << 20):
-            raise tarfile.ReadError("impossible size")
-        return header
+def _extract(archive: Path, folder: Path, local: Path) -> None:
+    "Check the members of an archive and unpack it."
+    with _open_archive(archive) as box:
+        members, size = _check_members(archive, box)
+        _make_room(local, size, archive.name)
+        say(f"data    unpacking {archive.name}: {len(members)} members, {megabytes(size)}")
+        if isinstance(box, tarfile.TarFile):
+            if not hasattr(tarfile, "data_filter"):
+                raise UserError(
+                    f"{archive.name}: needs Python 3.11.4 or newer; or unpack it by hand"
+                )
+            box.extraction_filter = tarfile.data_filter
+        try:
+            box.extractall(folder, tqdm(members, disable=not _watched(), leave=False))
+        except tarfile.FilterError as error:
+            raise _rejected(archive, error.tarinfo.name, "leads out of its folder") from None
 
 
 def _open_archive(file: Path) -> zipfile.ZipFile | tarfile.TarFile:
-    "Open an archive by its first bytes, whatever its name."
-    with open(file, "rb") as start:
-        zipped = start.read(4) in (b"PK\3\4", b"PK\5\6")
-    zipped = zipped or (file.suffix.lower() == ".zip" and zipfile.is_zipfile(file))
-    return zipfile.ZipFile(file) if zipped else tarfile.open(file, tarinfo=_Header)
-
-
-def _zip_members(box: zipfile.ZipFile) -> Iterator[tuple[Any, str, int, str]]:
-    "Each member of a .zip, its name, its size and its fault, if it has one."
-    for info in box.infolist():
-        info.filename = info.filename.replace("\\", "/")  # as some tools of Windows write
-        form, fault = stat.S_IFMT(info.external_attr >> 16), ""  # form 0: no Unix made it
-        if not info.is_dir() and form not in (0, stat.S_IFREG, stat.S_IFDIR):
-            fault = "is a link or a device"
-        if info.flag_bits & 1 or info.compress_type not in (0, zipfile.ZIP_DEFLATED):
-            fault = "is encrypted or packed in an unusual way"
-        yield info, info.filename, info.file_size, fault
-
-
-def _tar_members(box: tarfile.TarFile) -> Iterator[tuple[Any, str, int, str]]:
-    "Each member of a .tar, its name, its size and its fault; damaged ends raise ReadError."
-    for header in box:
-        fault = "" if header.isreg() or header.isdir() else "is a link or a device"
-        if header.size < 0:  # an extended header may state it
-            fault = "has an impossible size"
-        header.name = header.name.replace("\\", "/")
-        yield header, header.name, header.size, fault
-    rest: Any = box.fileobj
-    rest.seek(end := box.offset)  # type: ignore[attr-defined]
-    if rest.read(512) != bytes(512):  # tarfile takes a damaged header for the end
-        raise tarfile.ReadError(f"damaged after {end} bytes")
-    if len(rest.read(1 << 24)) == 1 << 24:  # gzip compares its checksum at the very end
-        raise tarfile.ReadError(f"it does not end after its last member, at {end} bytes")
-
-
-def _fault_of_name(name: str) -> str:
-    "The fault of a member's name; empty: none."
-    parts = name.split("/")
-    if name.startswith("/") or re.match("[A-Za-z]:", name):
-        return "has an absolute path"
-    if ".." in parts:
-        return "leads out of its folder"
-    if any(len(part.encode("utf-8", "replace")) > 255 for part in parts):
-        return "has a name that no file can have"
-    return "lies in more than 50 folders" if len(parts) > 51 else ""
+    "Open an archive by its content, whatever its name."
+    return tarfile.open(file) if tarfile.is_tarfile(file) else zipfile.ZipFile(file)
 
 
 def _check_members(archive: Path, box: zipfile.ZipFile | tarfile.TarFile) -> tuple[list[Any], int]:
     "The members to unpack, and the bytes that they fill; UserError for a dangerous one."
     kept, filled, packed = [], 0, archive.stat().st_size
-    members = _zip_members(box) if isinstance(box, zipfile.ZipFile) else _tar_members(box)
-    for count, (member, name, size, why) in enumerate(members, 1):
+    members: Any = _zip_members(box) if isinstance(box, zipfile.ZipFile) else _tar_members(box)
+    for count, (member, name, size) in enumerate(members, 1):
         filled += size + BLOCK  # a file fills its last block
-        why = why or _fault_of_name(name)
         if count > MOST_FILES or filled > max(GROWN, MOST_GROWTH * packed):
             why = f"is too much: {megabytes(packed)} would become {megabytes(filled)} or more"
-        if why:
-            what = f"{archive.name}: rejected, its member {shown(name)} {why}"
-            raise UserError(f"{what}; unpack it by hand if you trust it")
+            raise _rejected(archive, name, why)
+        if size < 0 or (
+            isinstance(box, tarfile.TarFile) and not (member.isreg() or member.isdir())
+        ):
+            raise _rejected(archive, name, "is a link, a device, or of an impossible size")
         if not _is_junk(name):
             kept.append(member)
     if not kept:
@@ -504,8 +310,44 @@ def _check_members(archive: Path, box: zipfile.ZipFile | tarfile.TarFile) -> tup
     return kept, filled
 
 
+def _rejected(archive: Path, member: str, why: str) -> UserError:
+    "The error for an archive with a dangerous member."
+    what = f"{archive.name}: rejected, its member {shown(member)} {why}"
+    return UserError(f"{what}; unpack it by hand if you trust it")
+
+
+def _zip_members(box: zipfile.ZipFile) -> Iterator[tuple[Any, str, int]]:
+    "Each member of a .zip, with its readable name and its size."
+    for info in box.infolist():
+        try:
+            raw = info.filename.encode("utf-8" if info.flag_bits & 0x800 else "cp437")
+        except UnicodeEncodeError:  # newer releases of Python read another field
+            raw = info.filename.encode()
+        info.filename = _readable(raw)
+        yield info, info.filename, info.file_size
+
+
+def _tar_members(box: tarfile.TarFile) -> Iterator[tuple[Any, str, int]]:
+    "Each member of a .tar, with its readable name and its size; ReadError if the end is missing."
+    for header in box:
+        header.name = _readable(header.name.encode("utf-8", "surrogateescape"))
+        yield header, header.name, header.size
+    rest: Any = box.fileobj
+    rest.seek(end := box.offset)  # type: ignore[attr-defined]
+    if rest.read(1 << 24)[:512] != bytes(512):  # to its end, where gzip compares its checksum
+        raise tarfile.ReadError(f"damaged after {end} bytes")
+
+
+def _readable(raw: bytes) -> str:
+    "The name of a member, with slashes, and with one sign for a letter and its accent."
+    for encoding in ("utf-8", "gb2312", "cp437"):  # the last one reads everything
+        with contextlib.suppress(UnicodeDecodeError):
+            return unicodedata.normalize("NFC", raw.decode(encoding)).replace("\\", "/")
+    raise AssertionError
+
+
 # %% [markdown]
-# Here are a good archive, one of several data sets that the user has put there under the published name, one that would write elsewhere, and a web page saved as `.zip`:
+# Here are a good archive, one of a Chinese Windows, one that would write elsewhere, and a web page saved as `.zip`:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
@@ -517,12 +359,7 @@ with tempfile.TemporaryDirectory() as tmp:
     found = unpack(archive, Path(tmp) / "data")
     test_eq(sorted(p.name for p in found.rglob("*.png")), ["a.png", "a.png"])
     test_eq((unpack(archive, Path(tmp) / "data"), found.name), (found, "sirst-master"))
-with tempfile.TemporaryDirectory() as tmp:
-    with zipfile.ZipFile(f"{tmp}/NUDT-SIRST.zip", "w") as box:
-        for name in ("NUAA-SIRST", "NUDT-SIRST"):
-            box.writestr(f"datasets/{name}/images/{name}.png", "a")
-    found = download(known("NUDT-SIRST"), Path(tmp))
-    test_eq([path.name for path in found.rglob("*.png")], ["NUDT-SIRST.png"])
+test_eq([_readable(n) for n in ("红外".encode("gbk"), b"e\xcc\x81", b"\x82")], ["红外", "é", "é"])
 with tempfile.TemporaryDirectory() as tmp:
     evil, page = Path(tmp) / "evil.tar.gz", Path(tmp) / "page.zip"
     with tarfile.open(evil, "w:gz") as tar:
@@ -534,3 +371,221 @@ with tempfile.TemporaryDirectory() as tmp:
     with expect_fail(UserError, contains="page.zip: damaged, or not an archive"):
         unpack(page, Path(tmp) / "data")
     test_eq(list(Path(tmp).rglob("*.png")), [])
+
+
+# %% [markdown]
+# ## Published data sets and their lists
+#
+# Three data sets can be named without a path. A name must mean the same images and the same split everywhere, or two tables cannot be compared. Therefore the lists of names come with the library (`mshnet/lists`). Those that most papers use are the default: 213 and 214 images of NUAA-SIRST, 663 and 664 of NUDT-SIRST, 800 and 201 of IRSTD-1k, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images. Their names end in `-authors427` and `-authors320`. The lists of different origins overlap: never score weights of one by another.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Published:
+    "A data set that others publish."
+
+    name: str
+    page: str  # for people: what it is, how to get it by hand, its licence
+    archives: tuple[str, ...]  # addresses of .tar.gz, tried in this order
+
+
+def _at(repository: str, commit: str) -> str:
+    "The address of a repository's files at a commit."
+    return f"https://codeload.github.com/{repository}/tar.gz/{commit}"
+
+
+_ALL_THREE = _at("Cavalry5245/Grounding-DINO-IRSTD", "e1555ef9110a5757db3d4f6de09a3bd81b3b6153")
+_SIRST = _at("YimianDai/sirst", "84302ab351af09dde227aa13ee9887f081bc3d4f")
+_SIRST_FIRST = _at("YimianDai/sirst", "2f9bc6e315ee325b2762b7efc74d20b0a7554444")
+_NUDT = _at(
+    "15730845297/Infrared-Small-Target-Detection", "0d42d23649920d9d10865bb751ccf82358f4e16a"
+)
+_OF_NUDT = "https://github.com/YeRen123455/Infrared-Small-Target-Detection"
+KNOWN = (
+    Published("NUAA-SIRST", "https://github.com/YimianDai/sirst", (_SIRST, _SIRST_FIRST, _ALL_THREE)),
+    Published("NUDT-SIRST", _OF_NUDT, (_ALL_THREE, _NUDT)),
+    Published("IRSTD-1k", "https://github.com/RuiZhang97/ISNet", (_ALL_THREE,)),
+)
+_LISTS = Path(str(files("mshnet") / "lists"))
+
+
+def known(text: str) -> Published | None:
+    "The published data set of this name, in capitals or not; SIRST is NUAA-SIRST."
+    name = {"sirst": "nuaa-sirst"}.get(text.lower(), text.lower())
+    return next((published for published in KNOWN if published.name.lower() == name), None)
+
+
+def shipped_lists() -> dict[str, Path]:
+    "The lists of names that come with the library, such as nuaa-sirst-authors427-test."
+    return {file.stem: file for file in sorted(_LISTS.glob("*-t*.txt"))}
+
+
+def usual_list(
+    root: Path,  # of a data set without lists
+    part: str,  # "train" or "test"
+) -> Path | None:  # None: none of the three
+    "The usual list of a published data set, which is recognised by the names of its images."
+    ending = "trainval" if part == "train" else "test"
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+        there = {path.stem for path in folder.glob("*.png") if path.name[0] != "."}
+        for published in KNOWN if there else ():
+            if there == {key.split("/")[1] for key in _pixels(published)}:
+                return shipped_lists()[f"{published.name.lower()}-{ending}"]
+    return None
+
+
+def _pixels(published: Published) -> dict[str, str]:
+    "What a published data set holds: six digits of the pixels of each image and of each mask."
+    lines = (_LISTS / f"{published.name.lower()}-pixels.txt").read_text("utf-8").splitlines()
+    rows = [line.split() for line in lines]
+    return {f"images/{row[0]}": row[1] for row in rows} | {
+        f"masks/{row[0]}": row[2] for row in rows
+    }
+
+
+# %%
+test_eq([known(name).name for name in ("sirst", "irstd-1K")], ["NUAA-SIRST", "IRSTD-1k"])
+with expect_fail(UserError, contains="did you mean 'NUAA-SIRST'?"):
+    find_dataset("NUAA-SIRTS")
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "images").mkdir()
+    for number in range(1, 1328):
+        (Path(tmp) / "images" / f"{number:06}.png").touch()
+    test_eq(usual_list(Path(tmp), "test").name, "nudt-sirst-test.txt")
+    (Path(tmp) / "images" / "one-more.png").touch()
+    test_eq(usual_list(Path(tmp), "test"), None)
+{name: len(file.read_text().split()) for name, file in shipped_lists().items()}
+
+# %% [markdown]
+# We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
+#
+# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. Compression and the number of equal channels do not count, and in a mask only zero or not. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. A broken connection is tried three times, then comes the next address. Nothing appears under the data set's name before it is complete.
+#
+# **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
+
+# %%
+#| export
+_PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
+_LARGEST = 20_000_000  # bytes of one file, and pixels of one picture
+
+
+def download(published: Published, local: Path) -> Path:
+    "The folder of a published data set, downloaded to `local` the first time; else UserError."
+    folder = local / published.name
+    with as_user_error(f"{folder}: cannot be written"), _made_once(folder) as new:
+        if new:
+            say(f"data    downloading {published.name} (its page and terms: {published.page})")
+            wanted, problem = _pixels(published), ""
+            total = len(wanted)
+            with tqdm(total=total, unit=" files", disable=not _watched(), leave=False) as bar:
+                for url in published.archives:
+                    problem = _read_archive(url, wanted, new, bar) or problem
+            if wanted:
+                raise _incomplete(published, wanted.keys(), total, problem)
+            say(f"data    {published.name} is in {folder}, every pixel as published")
+    return folder
+
+
+def _incomplete(published: Published, lost: Iterable[str], total: int, problem: str) -> UserError:
+    "The error for a download that lacks some files, or all of them."
+    names = sorted(lost)
+    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+    what = f"{len(names)} of {total} files are missing or have other pixels ({some})"
+    what = "" if problem and len(names) == total else what
+    todo = f"get it by hand from {published.page} and write --dataset-dir FOLDER"
+    return UserError(
+        f"{published.name}: cannot be downloaded: {'; '.join(filter(None, (what, problem)))}; "
+        f"check that Internet is on and run the same again, or {todo}"
+    )
+
+
+def _read_archive(
+    url: str,
+    wanted: dict[str, str],  # digests of the files to find; those found are removed
+    folder: Path,  # gets them
+    bar: tqdm,
+) -> str:  # what went wrong; empty: it was read to its end, or nothing is wanted any more
+    "Download an archive and keep what belongs to the data set."
+    problem = ""
+    for seconds in (0, 1, 2):
+        try:
+            if wanted:
+                time.sleep(seconds)
+                for path, content in _pictures_at(url):
+                    bar.update(_keep(path, content, wanted, folder))
+                    if not wanted:
+                        break
+            return ""
+        except ConnectionError as error:
+            problem = reason(error)
+    return problem
+
+
+def _pictures_at(url: str) -> Iterator[tuple[str, bytes]]:
+    "Path and content of each picture in a remote archive; ConnectionError if it breaks off."
+    import requests  # imported here: `mshnet --help` needs none
+
+    try:
+        with requests.get(url, stream=True, timeout=60) as answer:
+            answer.raise_for_status()
+            unpacked: Any = gzip.GzipFile(fileobj=answer.raw)
+            with tarfile.open(fileobj=unpacked, mode="r|") as box:
+                for member in box:
+                    wanted = member.name.lower().endswith(_PICTURES) and member.size <= _LARGEST
+                    if wanted and (file := box.extractfile(member)):
+                        yield member.name, file.read()
+    except Exception as error:  # of the network, or of an archive that is none
+        raise ConnectionError(reason(error)) from None
+
+
+def _keep(path: str, content: bytes, wanted: dict[str, str], folder: Path) -> int:
+    "Write a picture if it is wanted, as an image or as a mask; return the number of files."
+    file = PurePosixPath(path)
+    name = file.stem.removesuffix("_pixels0")
+    names = (f"images/{name}", f"masks/{name}")
+    if not wanted.keys() & names:
+        return 0
+    pairs = zip(names, pixel_digests(content), strict=True)
+    found = [name for name, digits in pairs if wanted.get(name) == digits]
+    for name in found:
+        target = folder / f"{name}{file.suffix}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        del wanted[name]
+    return len(found)
+
+
+def pixel_digests(
+    content: bytes,  # of a picture's file
+) -> tuple[str, str]:  # as an image, as a mask; empty: it cannot be read
+    "Six digits for the pixels of a picture: of their colours, and of zero or not."
+    from PIL import Image  # imported here: `mshnet --help` needs none
+
+    with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as picture:
+        if picture.width * picture.height <= _LARGEST:
+            marked = picture.convert("L").point(lambda value: 255 * (value > 0))
+            both = (f"{p.size}".encode() + p.tobytes() for p in (picture.convert("RGB"), marked))
+            image, mask = (hashlib.sha256(pixels).hexdigest()[:6] for pixels in both)
+            return image, mask
+    return "", ""
+
+
+# %% [markdown]
+# The digests of a grey picture are those of the same picture with three channels. An address without a server leaves nothing behind:
+
+# %%
+def saved(picture):
+    "A picture as the content of a PNG file."
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+grey = Image.linear_gradient("L")
+test_eq(pixel_digests(saved(grey)), pixel_digests(saved(grey.convert("RGB"))))
+test_eq(pixel_digests(b"no picture"), ("", ""))
+with tempfile.TemporaryDirectory() as tmp:
+    nowhere = Published("IRSTD-1k", "https://example.org", ("http://127.0.0.1:1/a.tar.gz",))
+    with expect_fail(UserError, contains="IRSTD-1k: cannot be downloaded"):
+        download(nowhere, Path(tmp))
+    test_eq([path.name for path in Path(tmp).iterdir() if path.suffix != ".lock"], [])

@@ -32,11 +32,16 @@ from typing import Any, BinaryIO, TextIO
 import torch
 
 from mshnet.core import UserError, did_you_mean, quoted, shown
-from mshnet.fetch import _names_beside
-from mshnet.files import cannot_be_written, copy_file, locked, make_folder
+from mshnet.files import (
+    as_user_error,
+    cannot_be_written,
+    copy_file,
+    locked,
+    make_folder,
+    names_beside,
+)
 from mshnet.places import (
     Place,
-    disk_errors,
     first_process,
     heartbeat,
     interactive,
@@ -352,7 +357,7 @@ def pack(
     weights = _weights_alone(run) if weights_only else {}
     kind = "zip" if path.name.lower().endswith(".zip") else "gztar"
     with (
-        disk_errors(f"{path}: cannot be written"),
+        as_user_error(f"{path}: cannot be written"),
         tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
         working(f"pack {name}"),
     ):
@@ -403,7 +408,7 @@ def _run_named(text: str | Path) -> Path:
         return run
     if os.path.exists(run):
         raise UserError(f"{text}: is no run, it has no config.json")
-    near = did_you_mean(run.name, _names_beside(run))
+    near = did_you_mean(run.name, names_beside(run))
     raise UserError(f"{text}: is no run, there is no such folder{near}")
 
 
@@ -460,7 +465,7 @@ def take_along(
     if place.name == "here":
         return f"{folder}: this disk keeps it; `mshnet pack {quoted(folder)}` puts it into one file"
     run = _run_named(folder).resolve()
-    with disk_errors(f"{place.runs}: cannot be written"):
+    with as_user_error(f"{place.runs}: cannot be written"):
         place.runs.mkdir(parents=True, exist_ok=True)
     path = pack(run, output=place.runs / f"{run.name}.zip", place=place)
     return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"

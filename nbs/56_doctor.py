@@ -298,7 +298,6 @@ _OPTIONAL = {  # packages by what they are for
     "widgets of explore": ("ipywidgets",),
     "notebooks without a browser": ("papermill", "ipykernel"),
     "TensorBoard": ("tensorboard",),
-    "data sets on Google Drive": ("gdown",),
 }
 
 

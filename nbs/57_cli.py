@@ -69,7 +69,7 @@ _LOOKED_AT = [
 ]
 _NOT_BENCHED = [
     *("epochs", "patience", "resume", "num_devices", "log_every", "debug_xla", "profile"),
-    *("max_hours", "mirror_dir", "mirror_rate", "micro_batch", "on_out_of_memory"),
+    *("max_hours", "mirror_dir", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
     *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch"),
     *AugmentFields.model_fields,

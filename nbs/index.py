@@ -60,7 +60,7 @@
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed, in a clone
 # ```
 #
-# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` ([notebook](13_fetch.ipynb); downloads are not tested).
+# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` with the lists of most papers ([notebook](13_fetch.ipynb); the addresses were not tried).
 #
 # ```python
 # import mshnet
@@ -119,7 +119,7 @@
 # | part | notebooks |
 # |---|---|
 # | the method | [network](00_model.ipynb), [loss](01_loss.ipynb), [metrics](02_metrics.ipynb) |
-# | ground | [settings](10_core.ipynb), [files](11_files.ipynb), [places](12_places.ipynb), [downloads](13_fetch.ipynb) |
+# | ground | [settings](10_core.ipynb), [files](11_files.ipynb), [places](12_places.ipynb), [downloads](13_fetch.ipynb), [backups](15_mirror.ipynb) |
 # | images | [scenes](20_scenes.ipynb), [data](21_data.ipynb), [augmentation](22_augment.ipynb), [frames](23_frames.ipynb) |
 # | engine | [devices](30_device.ipynb), [TPU](31_xla.ipynb), [processes](32_ranks.ipynb), [weights](33_weights.ipynb), [run folder](34_run.ipynb), [session](35_session.ipynb), [task](36_task.ipynb), [training loop](37_train.ipynb) |
 # | detector | [CPU](40_cpu.ipynb), [detection](41_detection.ipynb), [analysis](42_analyse.ipynb), [evaluation](43_evaluate.ipynb) |

@@ -62,7 +62,7 @@
 # mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # 速度，并与普通脚本对比（在克隆的仓库中）
 # ```
 #
-# `mshnet COMMAND --help` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`（见[笔记本](13_fetch.ipynb)（英文）；下载未测试）。
+# `mshnet COMMAND --help` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`，并采用多数论文的名称列表（见[笔记本](13_fetch.ipynb)（英文）；下载地址未经试用）。
 #
 # ```python
 # import mshnet
@@ -123,7 +123,7 @@
 # | 部分 | 笔记本 |
 # |---|---|
 # | 方法 | [网络](00_model.ipynb)、[损失](01_loss.ipynb)、[指标](02_metrics.ipynb) |
-# | 基础 | [设置](10_core.ipynb)、[文件](11_files.ipynb)、[运行环境与文件夹](12_places.ipynb)、[下载](13_fetch.ipynb) |
+# | 基础 | [设置](10_core.ipynb)、[文件](11_files.ipynb)、[运行环境与文件夹](12_places.ipynb)、[下载](13_fetch.ipynb)、[备份](15_mirror.ipynb) |
 # | 图像 | [合成场景](20_scenes.ipynb)、[数据](21_data.ipynb)、[数据增强](22_augment.ipynb)、[帧](23_frames.ipynb) |
 # | 引擎 | [设备](30_device.ipynb)、[TPU](31_xla.ipynb)、[多进程](32_ranks.ipynb)、[权重](33_weights.ipynb)、[训练的文件夹](34_run.ipynb)、[会话](35_session.ipynb)、[任务](36_task.ipynb)、[训练循环](37_train.ipynb) |
 # | 检测器 | [CPU](40_cpu.ipynb)、[检测](41_detection.ipynb)、[分析](42_analyse.ipynb)、[评测](43_evaluate.ipynb) |

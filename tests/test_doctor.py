@@ -324,7 +324,7 @@ def test_optional_packages_are_listed_with_their_use(monkeypatch):
     extras = ("notebook", "tensorboard", "export", "video")
     wanted = " ".join(parser["DEFAULT"][f"{name}_requirements"] for name in extras)
     listed = {name for names in doctor._OPTIONAL.values() for name in names}
-    assert {re.split("[<>=]", word)[0] for word in wanted.split()} | {"gdown"} == listed
+    assert {re.split("[<>=]", word)[0] for word in wanted.split()} == listed
 
 
 # Memory

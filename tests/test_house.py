@@ -18,7 +18,7 @@ from mshnet.core import Config
 ROOT = Path(__file__).resolve().parents[1]
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 OPTIONAL = {"torch_xla", "tensorboard", "ipywidgets", "onnx", "papermill", "IPython"}
-OPTIONAL |= {"google", "gdown", "pooch", "safetensors", "onnxruntime", "onnxscript"}
+OPTIONAL |= {"google", "safetensors", "onnxruntime", "onnxscript"}
 OPTIONAL |= {"imageio", "av"}
 COMMON = {"root", "localhost", "runner", "user", "admin", "ubuntu", "debian", "jovyan", "colab"}
 PLACE = re.compile(r"(?<![\w./~-])/(content|kaggle)\b")
@@ -105,7 +105,7 @@ def homes(suite):
 # The rules: each returns what offends
 
 
-GROUND = {"core", "files", "places", "fetch"}  # notebooks 1x
+GROUND = {"core", "files", "places", "fetch", "mirror"}  # notebooks 1x
 ENGINE = {f"mshnet.{name}" for name in GROUND | {"device", "xla", "ranks", "weights"}}
 ENGINE |= {f"mshnet.{name}" for name in ("run", "session", "task", "train")}  # with these, 3x
 

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import gzip
-import hashlib
 import http.server
 import io
 import json
@@ -11,7 +10,6 @@ import os
 import random
 import re
 import shutil
-import stat
 import sys
 import tarfile
 import threading
@@ -22,14 +20,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import make_dataset
+from conftest import SHARED, make_dataset
+from PIL import Image
 
 from mshnet import fetch, places
 from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.data import read_dataset
-from mshnet.fetch import KNOWN, Published, download, find_dataset, known, unpack
+from mshnet.data import FOLDERS, read_dataset
+from mshnet.fetch import (
+    KNOWN,
+    Published,
+    download,
+    find_dataset,
+    known,
+    pixel_digests,
+    unpack,
+)
 from mshnet.places import COLAB, HERE, KAGGLE, Place, mount_drive
 from mshnet.session import pack, take_along
 
@@ -294,54 +302,103 @@ def test_a_wrapping_folder_and_junk_are_skipped(here, tmp_path, suffix):
     assert sorted(tree(found)) == ["images/a.png", "lists/a.txt", "masks/a.png"]
 
 
-@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
+class Unflagged(zipfile.ZipInfo):
+    "A member whose name is in an encoding that the archive does not state."
+
+    encoding = "gbk"
+
+    def _encodeFilenameFlags(self):
+        return self.filename.encode(self.encoding), self.flag_bits & ~0x800
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("encoding", "name", "read"),
     [
-        *("../evil", "images/../../evil", "/etc/evil", "C:\\evil", "c:evil"),
-        *("..\\evil", "\\\\host\\evil", "images/.."),
+        ("gbk", "红外1", "红外1"),  # a Chinese Windows
+        ("utf-8", "红外1", "红外1"),  # macOS, which sets no flag
+        ("utf-8", "e\u0301t", "\xe9t"),  # and writes an accent by itself
+        ("cp437", "\xe9t", "\xe9t"),  # a French or German Windows
     ],
 )
-def test_a_member_that_leads_elsewhere_refuses_the_archive(here, tmp_path, suffix, name):
-    "Nothing of it is written, also not the harmless members before it."
+def test_names_of_other_systems_are_read(here, tmp_path, monkeypatch, encoding, name, read):
+    "Otherwise no image has the name that the list says."
+    monkeypatch.setattr(Unflagged, "encoding", encoding)
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as box:
+        box.writestr(Unflagged(f"set/images/{name}.png"), "a")
+        box.writestr(Unflagged("set/test.txt"), "a")
+    found = unpack(tmp_path / "set.zip", here.local)
+    assert set(tree(found)) == {f"images/{read}.png", "test.txt"}
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
+@pytest.mark.parametrize(
+    "name", ["../evil", "images/../../evil", "/etc/evil", "C:\\evil", "..\\evil"]
+)
+def test_nothing_is_written_outside_of_the_folder(here, tmp_path, suffix, name):
+    "Whether the member is cut to a harmless name or the archive rejected, with nothing left."
     archive = write(tmp_path / f"set{suffix}", {"images/a.png": "a", name: "evil"})
-    line = refusal(unpack, archive, here.local)
-    written = name.replace("\\", "/")
-    assert f"set{suffix}: rejected, its member {written!r}" in line
+    try:
+        assert unpack(archive, here.local).is_relative_to(here.local)
+    except UserError as error:
+        assert "leads out of its folder; unpack it by hand" in str(error)
+        assert left(here.local) == []
     assert left(tmp_path) == ["input", "local", f"set{suffix}"]
-    assert left(here.local) == []  # no trace of it
+    assert not Path("/etc/evil").exists()
 
 
-def tar_of(kind):
-    "A tar with a member of this kind."
+def tar_of(kind=tarfile.REGTYPE, size=0, name="images/b.png"):
+    "A tar with a member of this kind and size."
     with tarfile.open(fileobj=(content := io.BytesIO()), mode="w") as box:
         box.addfile(tarfile.TarInfo("images/a.png"))
-        header = tarfile.TarInfo("images/b.png")
-        header.type, header.linkname = kind, "a.png"
-        box.addfile(header)
-    return content.getvalue()
+    header = tarfile.TarInfo(name)
+    header.type, header.linkname, header.size = kind, "a.png", size
+    return content.getvalue()[:512] + header.tobuf(tarfile.GNU_FORMAT) + bytes(2048)
 
 
-def zip_of(mode):
-    "A zip with a member of this mode, as Unix writes it."
-    info = zipfile.ZipInfo("images/b.png")
-    info.create_system, info.external_attr = 3, (mode | 0o777) << 16
+def tar_with_a_damaged_header():
+    "The second of three members has a wrong checksum."
+    data = bytearray(tar_of())
+    data[512 + 150] ^= 1
+    return bytes(data)
+
+
+def encrypted_zip():
+    "A zip whose member is marked as encrypted, in its header and in the table of contents."
     with zipfile.ZipFile(content := io.BytesIO(), "w") as box:
-        box.writestr(info, "a.png")
-    return content.getvalue()
+        box.writestr("a.txt", "secret")
+    data = bytearray(content.getvalue())
+    data[6] |= 1
+    data[data.index(b"PK\1\2") + 8] |= 1
+    return bytes(data)
 
 
-LINKS = [*map(zip_of, (stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR))]
-LINKS += map(tar_of, (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE))
-
-
-@pytest.mark.parametrize("content", LINKS, ids=range(len(LINKS)))
-def test_links_and_devices_refuse_an_archive(here, tmp_path, content):
-    "Also a link that would stay inside: data sets have none."
-    (tmp_path / "set.tar").write_bytes(content)
-    line = refusal(unpack, tmp_path / "set.tar", here.local)
-    assert "'images/b.png' is a link or a device" in line
-    assert left(here.local) == []
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (tar_of(tarfile.SYMTYPE), "'images/b.png' is a link, a device"),
+        (tar_of(tarfile.LNKTYPE), "'images/b.png' is a link, a device"),
+        (tar_of(tarfile.FIFOTYPE), "'images/b.png' is a link, a device"),
+        (tar_of(size=-1), "or of an impossible size"),
+        (tar_of(size=10**12), "would become 1000000 MB or more"),
+        (tar_of(name="images/a.png/b"), "damaged, or not an archive"),  # a file and a folder
+        (tar_with_a_damaged_header(), "damaged after 512 bytes"),
+        (gzip.compress(tar_with_a_damaged_header()), "damaged after 512 bytes"),
+        (gzip.compress(b"no tar" * 100), "damaged, or not an archive"),
+        (encrypted_zip(), "is encrypted, password required"),
+        (b"<html>a web page</html>", "damaged, or not an archive"),
+        (b"", "damaged, or not an archive"),
+        (bytes(10_240), "contains no file"),
+    ],
+    ids=range(13),
+)
+def test_a_bad_archive_is_one_line_and_leaves_nothing(here, tmp_path, content, said):
+    "With the remedy; neither its harmless members nor a lock that is held."
+    for name in ("set.tar", "set.zip"):  # the content decides, not the name
+        (tmp_path / name).write_bytes(content)
+        line = refusal(unpack, tmp_path / name, here.local)
+        assert said in line and name in line
+        assert "by hand" in line or "contains no file" in line
+        assert left(here.local) == []
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
@@ -353,20 +410,12 @@ def test_a_bomb_is_refused_before_anything_is_written(here, tmp_path, monkeypatc
     monkeypatch.setattr(fetch, "GROWN", 1_000_000)
     monkeypatch.setattr(fetch, "MOST_GROWTH", 10)
     archive = write(tmp_path / f"set{suffix}", files)
-    assert re.search(
-        "[0-9.]+ kB would become 1.[0-9] MB or more", refusal(unpack, archive, here.local)
-    )
+    said = refusal(unpack, archive, here.local)
+    assert re.search("[0-9.]+ kB would become 1.[0-9] MB or more", said)
     assert left(here.local) == []
-
-
-def test_a_terabyte_and_a_million_files_are_refused_by_the_headers(here, tmp_path, monkeypatch):
-    "No content is read for it, so this is quick."
-    header = tarfile.TarInfo("images/a.png")
-    header.size = 10**12
-    (tmp_path / "set.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
-    assert "would become 1000000 MB" in refusal(unpack, tmp_path / "set.tar", here.local)
+    monkeypatch.undo()
     monkeypatch.setattr(fetch, "MOST_FILES", 3)
-    archive = write(tmp_path / "set.tar.gz", dict.fromkeys("0123", ""))
+    archive = write(tmp_path / f"set{suffix}", dict.fromkeys("0123", ""))
     assert "its member '3' is too much" in refusal(unpack, archive, here.local)
 
 
@@ -382,99 +431,22 @@ def test_a_disk_without_room_is_reported_before_the_work(here, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("suffix", [".zip", ".tar"])
-def test_what_the_disk_refuses_is_not_the_archives_fault(
-    here, tmp_path, monkeypatch, suffix, number
-):
+def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeypatch, number):
     "To fetch the archive again would not help."
-    archive = write(tmp_path / f"set{suffix}", {"a": "a"})
+    archive = write(tmp_path / "set.zip", {"a": "a"})
 
     def refuse(box, folder, members):
         folder.mkdir(parents=True)
         raise OSError(number, os.strerror(number))
 
-    for kind in (zipfile.ZipFile, tarfile.TarFile):
-        monkeypatch.setattr(kind, "extractall", refuse)
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", refuse)
     line = refusal(unpack, archive, here.local)
-    why = "the disk is full" if number == errno.ENOSPC else os.strerror(number)
-    assert f"set{suffix}: cannot be unpacked to {here.local} (" in line
-    assert why in line and "make room, permit it" in line
+    assert f"set.zip: cannot be unpacked to {here.local} ({os.strerror(number)})" in line
+    assert "make room, permit it" in line
     assert left(here.local) == []
-
-
-def test_a_folder_that_cannot_be_made(here, tmp_path):
-    "A file is where the folder should be."
-    here.local.write_text("")
-    archive = write(tmp_path / "set.zip", {"a": "a"})
+    here.local.rename(tmp_path / "aside")
+    here.local.write_text("a file where the folder should be")
     assert "cannot be unpacked" in refusal(unpack, archive, here.local)
-
-
-@pytest.mark.parametrize("suffix", [".zip", ".tar"])
-@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a")])
-def test_a_member_that_is_a_file_and_a_folder_is_refused(here, tmp_path, names, suffix):
-    "No disk can hold that; it is the archive's fault and not the disk's."
-    archive = write(tmp_path / f"set{suffix}", dict.fromkeys(names, "x"))
-    assert f"set{suffix}: damaged" in refusal(unpack, archive, here.local)
-    assert left(here.local) == []
-
-
-@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
-def test_a_member_that_no_disk_takes_is_refused(here, tmp_path, suffix):
-    "In one line that is not long."
-    cases = {
-        "/".join("a" * 2000): "more than 50 folders",
-        "a" * 256: "a name that no file can have",
-    }
-    for name, said in cases.items():
-        line = refusal(unpack, write(tmp_path / f"set{suffix}", {"b": "b", name: "a"}), here.local)
-        assert said in line
-        assert len(line) < 1000
-        assert left(here.local) == []
-
-
-def test_zeros_behind_the_last_member_are_not_read_for_ever(here, tmp_path):
-    "They are in no header; a tar's own filling is allowed."
-    plain = write(tmp_path / "set.tar", {"a.txt": "a"}).read_bytes()
-    archive = tmp_path / "set.tar.gz"
-    archive.write_bytes(gzip.compress(plain + bytes(500_000)))
-    assert tree(unpack(archive, here.local)) == {"a.txt": b"a"}
-    archive.write_bytes(gzip.compress(plain + bytes(20_000_000)))
-    assert "does not end after its last member" in refusal(unpack, archive, here.local)
-
-
-def test_a_member_of_a_negative_size_is_refused(here, tmp_path):
-    "An extended header may state it; the sum of all sizes would stay small whatever follows."
-    archive = tmp_path / "set.tar"
-    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as box:
-        folder = tarfile.TarInfo("images")
-        folder.type, folder.pax_headers = tarfile.DIRTYPE, {"size": "-1000000000000"}
-        box.addfile(folder)
-    assert "has an impossible size" in refusal(unpack, archive, here.local)
-
-
-@pytest.mark.parametrize(("name", "suffix"), [("PKU/a.png", ".tar"), ("a.png", ".zip")])
-def test_an_archive_is_known_by_what_it_holds(here, tmp_path, name, suffix):
-    "A tar whose first name begins as a zip does, and a zip with a program before it."
-    archive = write(tmp_path / f"set{suffix}", {name: "a"})
-    if suffix == ".zip":
-        archive.write_bytes(b"#!/bin/sh\n" + archive.read_bytes())
-    assert list(tree(unpack(archive, here.local)).values()) == [b"a"]
-
-
-@pytest.mark.parametrize("method", ["encrypted", zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_that_is_encrypted_or_packed_in_an_unusual_way_is_refused(here, tmp_path, method):
-    "The library undoes bzip2 and lzma in one go, however much memory that takes."
-    if method == "encrypted":  # the flag of the member, in its header and in the table of contents
-        data = bytearray(write(tmp_path / "set.zip", {"a.txt": "secret"}).read_bytes())
-        data[6] |= 1
-        data[data.index(b"PK\1\2") + 8] |= 1
-        (tmp_path / "set.zip").write_bytes(data)
-    else:
-        with zipfile.ZipFile(tmp_path / "set.zip", "w", method) as box:
-            box.writestr("a.png", bytes(10_000))
-    line = refusal(unpack, tmp_path / "set.zip", here.local)
-    assert "is encrypted or packed in an unusual way; unpack it by hand" in line
-    assert left(here.local) == []
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
@@ -490,7 +462,7 @@ def test_a_cut_archive_is_refused_wherever_it_is_cut(here, tmp_path, suffix):
         assert left(here.local) == []
 
 
-@pytest.mark.parametrize("suffix", [".zip", ".tar.gz", ".tgz"])
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
 def test_a_flipped_bit_in_an_image_is_found(here, tmp_path, suffix):
     "By the sums that these formats hold; an uncompressed tar has none."
     archive = write(tmp_path / f"set{suffix}", {"a.png": random.Random(1).randbytes(5000)})
@@ -499,39 +471,6 @@ def test_a_flipped_bit_in_an_image_is_found(here, tmp_path, suffix):
     archive.write_bytes(data)
     assert "damaged" in refusal(unpack, archive, here.local)
     assert left(here.local) == []
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_damaged_header_is_not_taken_for_the_end(here, tmp_path, pack):
-    "Python's reader would leave out the rest without a word."
-    archive = write(tmp_path / "set.tar", {f"{i}.png": "x" * 100 for i in range(3)})
-    data = bytearray(archive.read_bytes())
-    data[1024 + 150] ^= 1  # the second header's own sum
-    archive.write_bytes(pack(bytes(data)))
-    assert "damaged after 1024 bytes" in refusal(unpack, archive, here.local)
-
-
-@pytest.mark.parametrize("size", [-1, -(2**20), 2**21])
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.REGTYPE])
-def test_a_tar_with_impossible_sizes_neither_loops_nor_fills_the_memory(here, tmp_path, size, kind):
-    "Less than nothing sends Python's reader back; a long name is read at once."
-    good = tarfile.TarInfo("a.txt").tobuf(tarfile.GNU_FORMAT)
-    header = tarfile.TarInfo("b.txt")
-    header.type, header.size = kind, size
-    data = good + header.tobuf(tarfile.GNU_FORMAT) + bytes(2**22)
-    (tmp_path / "set.tar").write_bytes(data)
-    if kind == tarfile.REGTYPE and size > 0:
-        assert len(tree(unpack(tmp_path / "set.tar", here.local))) == 2
-    else:
-        assert "(impossible size)" in refusal(unpack, tmp_path / "set.tar", here.local)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_empty_archive_is_refused(here, tmp_path, suffix):
-    "And one with nothing but a folder or junk."
-    for files in ({}, {"__MACOSX/._a": "x"}):
-        archive = write(tmp_path / f"set{suffix}", files)
-        assert "contains no file" in refusal(unpack, archive, here.local)
 
 
 def test_an_interrupted_unpacking_is_done_again(here, tmp_path, monkeypatch):
@@ -652,10 +591,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, content, plan):
         super().__init__(("127.0.0.1", 0), Answer)
         self.content, self.plan, self.asked = content, plan, 0
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/set.zip"
+        self.url = f"http://127.0.0.1:{self.server_port}/set.tar.gz"
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -671,7 +607,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(server.content)))
         self.end_headers()
         half = len(server.content) // 2
-        self.wfile.write(server.content[:half] if how == "drop" else server.content)
+        with contextlib.suppress(ConnectionError):  # it was closed after the last wanted file
+            self.wfile.write(server.content[:half] if how == "drop" else server.content)
 
     def log_message(self, *_):
         "Be quiet."
@@ -681,7 +618,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
 def serving(content, *plan):
     "A server for a moment; there is no pause before it is asked again."
     with Server(content, plan) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pooch.core.time.sleep", lambda seconds: None)
+        patch.setattr("mshnet.fetch.time.sleep", lambda seconds: None)
         patch.setenv("no_proxy", "*")  # it is on this machine
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -692,132 +629,161 @@ def serving(content, *plan):
             thread.join()
 
 
+def picture(seed, mode="L"):
+    "The content of a PNG file of noise."
+    pixels = np.random.default_rng(seed).integers(0, 256, (40, 48), np.uint8)
+    Image.fromarray(pixels).convert(mode).save(content := io.BytesIO(), "PNG")
+    return content.getvalue()
+
+
 @pytest.fixture
-def packed(tmp_path):
-    "The bytes of a small archive."
-    folder = tmp_path / "made"
-    folder.mkdir()
-    files = {"w/images/a.png": random.Random(3).randbytes(9000), "w/test.txt": "a"}
-    return write(folder / "set.zip", files).read_bytes()
+def repository(tmp_path, monkeypatch):
+    "The files of somebody's repository that holds a small published set, `Set`, among others."
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    files, rows = {"repo-e15/README.md": "hello"}, []
+    for number, name in enumerate("abcd"):
+        image, mask = picture(number), picture(number + 100)
+        files[f"repo-e15/viz/{name}.png"] = picture(number + 200)  # of the name, and not of the set
+        files[f"repo-e15/dataset/Set/pictures/{name}.png"] = picture(number, "RGB")
+        files[f"repo-e15/dataset/Set/labels/{name}_pixels0.png"] = mask
+        rows.append(f"{name} {pixel_digests(image)[0]} {pixel_digests(mask)[1]}")
+    files["repo-e15/dataset/Other/z.png"] = picture(9)
+    (lists / "set-pixels.txt").write_text("\n".join(rows))
+    (lists / "set-trainval.txt").write_text("a\nb\nc\n")
+    (lists / "set-test.txt").write_text("d\n")
+    (lists / "set-authors-trainval.txt").write_text("b\nd\n")
+    monkeypatch.setattr(fetch, "_LISTS", lists)
+    return files
+
+
+def packed(files, tmp_path):
+    "The files as GitHub packs them."
+    return write(tmp_path / "packed.tar.gz", files).read_bytes()
+
+
+def set_at(*urls):
+    "The published set, at these addresses."
+    return Published("Set", "https://a.example/set", urls)
+
+
+IMAGES = [f"{kind}/{name}.png" for kind in ("images", "masks") for name in "abcd"]
+
+
+def test_a_published_set_is_downloaded_once_and_nothing_else(here, repository, tmp_path, capsys):
+    "Whatever its folders are called; also after a connection that breaks off."
+    with serving(packed(repository, tmp_path), 503, "drop", "well") as server:
+        found = download(set_at(server.url), here.local)
+        assert download(set_at(server.url), here.local) == found
+        assert server.asked == 3
+    assert found == here.local / "Set"
+    assert sorted(tree(found)) == IMAGES
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "data    downloading Set (its page and terms: https://a.example/set)"
+    assert said[1] == f"data    Set is in {found}, every pixel as published"
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "content", "said"),
     [
-        (404, "Set: cannot be downloaded (404 Client Error"),
-        (500, "Set: cannot be downloaded (500 Server Error"),
-        ("drop", "Set: cannot be downloaded (('Connection broken: IncompleteRead"),
-        ("well", "Set: the download is not an archive, perhaps a web page"),
+        (404, b"", "404 Client Error"),
+        (500, b"", "500 Server Error"),
+        ("drop", None, "IncompleteRead"),
+        ("well", b"<html>too many downloads</html>", "Not a gzipped file"),
+        ("well", gzip.compress(b"no tar"), "cannot be downloaded: "),
+        ("cut", None, "end-of-stream marker"),
     ],
 )
-def test_an_address_that_does_not_give_it_is_one_line(here, plan, said):
+def test_an_address_that_does_not_give_it_is_one_line(
+    here, repository, tmp_path, plan, content, said
+):
     "With the way by hand; no file is left."
-    with serving(b"<html>too many downloads</html>", plan) as server:
-        published = Published("Set", "https://a.example/set", server.url)
-        line = refusal(download, published, here.local)
-    assert line.startswith(said)
-    assert "get it by hand from https://a.example/set and write --dataset-dir FILE.zip" in line
+    whole = packed(repository, tmp_path)
+    content = whole[: len(whole) // 2] if plan == "cut" else content or whole
+    with serving(content, plan) as server:
+        line = refusal(download, set_at(server.url), here.local)
+        assert server.asked == 3 or content == gzip.compress(b"no tar")
+    assert line.startswith("Set: cannot be downloaded: ") and said in line
+    assert line.endswith("get it by hand from https://a.example/set and write --dataset-dir FOLDER")
     assert left(here.local) == []
 
 
-def test_a_published_set_is_downloaded_checked_and_unpacked_once(here, packed, capsys):
-    "Also after a connection that breaks off; the checksum of the first download is kept."
-    with serving(packed, 503, "drop", "well") as server:
-        published = Published("Set", "https://a.example/set", server.url, note="mind the lists")
-        found = download(published, here.local)
-        assert download(published, here.local) == found
-        assert server.asked == 3
-    assert sorted(tree(found)) == ["images/a.png", "test.txt"]
-    said = capsys.readouterr().out
-    source = f"{server.url} (licence: https://a.example/set)"
-    assert said.startswith(f"data    downloading Set from {source}\n")
-    assert "data    mind the lists\n" in said
-    record = (here.local / "Set.zip.sha256").read_text().split()
-    assert record == [hashlib.sha256(packed).hexdigest(), "Set.zip"]
+@pytest.mark.parametrize(
+    ("file", "content", "lost"),
+    [
+        ("pictures/b.png", picture(77), "images/b"),
+        ("labels/c_pixels0.png", picture(77), "masks/c"),
+        ("pictures/b.png", picture(1, "RGB")[:-40], "images/b"),  # damaged
+        ("pictures/b.png", None, "images/b"),
+    ],
+)
+def test_a_changed_file_is_named(here, repository, tmp_path, file, content, lost):
+    "One pixel is enough. A second address that has the right file completes the set."
+    whole = packed(repository, tmp_path)
+    changed = repository | {f"repo-e15/dataset/Set/{file}": content}
+    changed = {name: what for name, what in changed.items() if what is not None}
+    with serving(packed(changed, tmp_path), "well") as bad, serving(whole, "well") as good:
+        line = refusal(download, set_at(bad.url), here.local)
+        assert f"1 of 8 files are missing or have other pixels ({lost})" in line
+        assert left(here.local) == [] and bad.asked == 1
+        assert sorted(tree(download(set_at(bad.url, good.url), here.local))) == IMAGES
 
 
-def test_other_bytes_than_the_first_time_are_refused(here, packed):
-    "The archive was deleted, and the publisher has another one now; or its checksum is known."
-    published = Published("Set", "https://a.example/set")
-    with serving(packed, "well") as server:
-        known_sum = replace(published, url=server.url, sha256="0" * 64)
-        assert "expected 000" in refusal(download, known_sum, here.local)
-        assert left(here.local) == []
-        download(replace(published, url=server.url), here.local)
-    (here.local / "Set.zip").unlink()
-    with serving(packed + b"more", "well") as server:
-        line = refusal(download, replace(published, url=server.url), here.local)
-    assert "does not match the known hash" in line and "Set.zip.sha256)" in line
-    assert "by hand from https://a.example/set" in line
-    assert not (here.local / "Set.zip").exists()
+def test_a_full_disk_is_not_the_networks_fault(here, repository, tmp_path, monkeypatch):
+    "To download again would not help."
 
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-def test_an_archive_put_there_by_hand_is_never_deleted(here, packed):
-    "Good or not; nothing is downloaded."
-    published, file = Published("Set", "", "http://127.0.0.1:1/"), here.local / "Set.zip"
-    here.local.mkdir()
-    file.write_bytes(b"Rar!" * 100)
-    assert f"{file}: damaged, or not an archive" in refusal(download, published, here.local)
-    assert file.read_bytes() == b"Rar!" * 100
-    file.write_bytes(packed)
-    assert len(tree(download(published, here.local))) == 2
-
-
-@pytest.mark.parametrize("wrapped", ["", "datasets/", "NUDT/NUDT-SIRST/"])
-def test_one_of_several_sets_is_the_same_folder_every_time(here, tmp_path, monkeypatch, wrapped):
-    "Where its archive, and so what is unpacked, has its name too."
-    names = ("NUDT-SIRST", "NUAA-SIRST", "IRSTD-1k")
-    files = {f"{wrapped}{name}/images/a.png": name for name in names}
-    content = write(tmp_path / "a.tar.gz", files).read_bytes()  # the bytes tell, not the name
-    with serving(content, "well") as server:
-        published = Published("NUDT-SIRST", "", server.url, inside="NUDT-SIRST")
-        monkeypatch.setattr(fetch, "known", lambda text: published)
-        for place in (here, replace(here, local=here.data)):
-            found = [find_dataset("NUDT-SIRST", place) for _ in range(2)]
-            assert found[0] == found[1]
-            assert tree(found[0]) == {"images/a.png": b"NUDT-SIRST"}
-    assert "has no folder b" in refusal(download, replace(published, inside="b"), here.local)
-
-
-def fake_gdown(monkeypatch, content=None, error=None):
-    "A stand-in that keeps gdown's contract: the path, None, or an exception."
-    asked = []
-
-    def download(id, output, quiet):
-        asked.append(id)
-        if error:
-            raise error
-        return output if content and Path(output).write_bytes(content) else None
-
-    monkeypatch.setitem(sys.modules, "gdown", types.SimpleNamespace(download=download))
-    monkeypatch.setattr(fetch, "installed", lambda package: "5.2")
-    return asked
-
-
-def test_an_archive_on_drive_comes_by_gdown(here, packed, monkeypatch):
-    "Once."
-    asked = fake_gdown(monkeypatch, packed)
-    published = Published("Set", "https://a.example/set", drive="1abc")
-    assert sorted(tree(download(published, here.local))) == ["images/a.png", "test.txt"]
-    download(published, here.local)
-    assert asked == ["1abc"]
-    monkeypatch.setattr(fetch, "installed", lambda package: None)
-    line = refusal(download, replace(published, name="Other"), here.local)
-    assert "`pip install gdown` and try again, or get it by hand from https://a.example/set" in line
-
-
-@pytest.mark.parametrize("error", [None, RuntimeError("Cannot retrieve\nthe public link")])
-def test_a_drive_that_gives_nothing_is_one_line(here, monkeypatch, error):
-    "Too many downloads, or not public any more."
-    fake_gdown(monkeypatch, None, error)
-    line = refusal(download, Published("Set", "https://a.example/set", drive="1abc"), here.local)
-    assert "Set: cannot be downloaded (" in line
-    assert "get it by hand from https://a.example/set and write --dataset-dir FILE.zip" in line
+    with serving(packed(repository, tmp_path), "well") as server:
+        monkeypatch.setattr(Path, "write_bytes", full)
+        line = refusal(download, set_at(server.url), here.local)
+    assert "Set: cannot be written (No space left on device); make room" in line
     assert left(here.local) == []
 
 
-def test_known_names_in_capitals_or_not(here, monkeypatch):
-    "Exact but for capitals; a folder of that name comes first, in capitals or not."
+def test_one_name_is_one_split(here, repository, tmp_path, monkeypatch, capsys):
+    "The usual lists, without any in the folder; others by their names; lists of the folder first."
+    monkeypatch.setattr(fetch, "where", lambda *_: here)
+
+    def names(**settings):
+        parts, _ = read_dataset(Config(dataset_dir="set", **settings))
+        return {part: "".join(split.names) for part, split in parts.items()}
+
+    with serving(packed(repository, tmp_path), "well") as server:
+        monkeypatch.setattr(fetch, "KNOWN", (set_at(server.url),))
+        assert names() == {"train": "abc", "test": "d"}
+    assert names(train_list="set-authors-trainval") == {"train": "bd", "test": "d"}
+    assert main(["data", "set", "--train-list", "set-authors-trainval"]) == 0
+    assert "name in both lists, so the test is not independent: 1 (d)" in capsys.readouterr().out
+    assert main(["data", "set", "--train-list", "set-author"]) == 2
+    line = capsys.readouterr().err
+    assert (
+        "train_list='set-author': there is no such file in" in line and len(line.splitlines()) == 1
+    )
+    assert "set-authors-trainval, set-test, set-trainval; did you mean" in line
+    (here.local / "Set" / "trainval.txt").write_text("a\n")
+    (here.local / "Set" / "test.txt").write_text("b\n")
+    assert names() == {"train": "a", "test": "b"}
+    assert names(test_list="set-test") == {"train": "a", "test": "d"}
+    (here.local / "Set" / "images" / "e.png").write_bytes(picture(1))  # not the set any more
+    assert fetch.usual_list(here.local / "Set", "test") is None
+
+
+def test_a_failed_download_ends_the_command_with_status_2(
+    here, repository, tmp_path, monkeypatch, capsys
+):
+    "One line."
+    monkeypatch.chdir(tmp_path)
+    with serving(b"<html>", "well") as server:
+        monkeypatch.setattr(fetch, "KNOWN", (set_at(server.url),))
+        assert main(["data", "Set"]) == 2
+    assert capsys.readouterr().err.startswith("mshnet: Set: cannot be downloaded: Not a gzipped")
+
+
+def test_what_is_there_is_not_downloaded(here, monkeypatch):
+    "Exact but for capitals; a folder or an archive of that name comes first."
     assert {p.name for p in map(known, ("SIRST", "nuaa-sirst", "Nuaa-Sirst"))} == {"NUAA-SIRST"}
     assert known("NUAA_SIRST") is None
     asked = []
@@ -826,18 +792,67 @@ def test_known_names_in_capitals_or_not(here, monkeypatch):
     assert asked == ["IRSTD-1k"]
     (here.data / "Irstd-1k").mkdir()
     assert find_dataset("irstd-1K", here) == here.data / "Irstd-1k"
+    here.local.mkdir()
+    (here.local / "NUAA-SIRST").mkdir()
+    assert find_dataset("sirst", here) == here.local / "NUAA-SIRST"
+    write(here.local / "nudt-sirst.zip", {"a/b.png": "b", "a/c.png": "c"})
+    assert set(tree(find_dataset("NUDT-SIRST", here))) == {"b.png", "c.png"}
     assert asked == ["IRSTD-1k"]
 
 
-def test_the_table_of_known_sets_is_sound():
-    "Each has a page and one address; a sum, where there is one, is a sum."
-    names = [name.lower() for p in KNOWN for name in (p.name, *p.other_names)]
-    assert len(names) == len(set(names))
+def test_the_lists_that_come_with_the_library_are_sound():
+    "Each pair covers its set without overlap; the digests have a line for each image."
+    shipped = {name: file.read_text().split() for name, file in fetch.shipped_lists().items()}
+    counts = {"nuaa-sirst": (213, 214), "nudt-sirst": (663, 664), "irstd-1k": (800, 201)}
+    counts |= {"nuaa-sirst-authors427": (341, 86), "nuaa-sirst-authors320": (224, 96)}
+    assert len(shipped) == 2 * len(counts)
+    for name, count in counts.items():
+        train, test = shipped[f"{name}-trainval"], shipped[f"{name}-test"]
+        assert (len(set(train)), len(set(test))) == count and not {*train} & {*test}
+        published = next(p for p in KNOWN if name.startswith(p.name.lower()))
+        there = {key.split("/")[1] for key in fetch._pixels(published)}
+        assert there >= {*train, *test} and (sum(count) == len(there) or "320" in name)
     for p in KNOWN:
+        assert all(
+            re.search(r"^https://codeload.*/tar\.gz/[0-9a-f]{40}$", url) for url in p.archives
+        )
         assert p.page.startswith("https://")
-        assert bool(p.url) != bool(p.drive)
-        assert p.url.startswith("https://") or not p.url
-        assert len(p.sha256) in (0, 64)
+
+
+def real(name):
+    "The folder of a published set beside the project."
+    if not (SHARED / "data" / name).is_dir():
+        pytest.skip(f"needs {name}; set MSHNET_SHARED to the folder that holds data/")
+    return SHARED / "data" / name
+
+
+@pytest.mark.parametrize("name", ["nuaa-sirst", "nudt-sirst", "irstd-1k"])
+def test_the_digests_are_those_of_the_sets(name):
+    "Of every twentieth image."
+    root = real(name)
+    images, masks = next((root / i, root / m) for i, m in FOLDERS if (root / i).is_dir())
+    wanted = fetch._pixels(known(name))
+    for image in sorted(images.glob("*.png"))[::20]:
+        found = (
+            pixel_digests(image.read_bytes())[0],
+            pixel_digests((masks / image.name).read_bytes())[1],
+        )
+        assert found == (wanted[f"images/{image.stem}"], wanted[f"masks/{image.stem}"])
+
+
+def test_a_whole_published_set_arrives(here, tmp_path, monkeypatch):
+    "NUAA-SIRST as its authors pack it: all images pass, and the split is that of the tables."
+    root = real("nuaa-sirst")
+    files = {f"sirst-84302ab/images/{p.name}": p.read_bytes() for p in (root / "images").iterdir()}
+    for mask in (root / "masks").iterdir():
+        files[f"sirst-84302ab/masks/{mask.stem}_pixels0.png"] = mask.read_bytes()
+    monkeypatch.setattr(fetch, "where", lambda *_: here)
+    with serving(packed(files, tmp_path), "well") as server:
+        monkeypatch.setattr(fetch, "KNOWN", (replace(known("SIRST"), archives=(server.url,)),))
+        got, _ = read_dataset(Config(dataset_dir="NUAA-SIRST"))
+    given, _ = read_dataset(Config(dataset_dir=str(root)))
+    assert {k: v.hash for k, v in got.items()} == {k: v.hash for k, v in given.items()}
+    assert {k: len(v) for k, v in got.items()} == {"train": 213, "test": 214}
 
 
 # A run in one file
@@ -931,7 +946,7 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shutil, "make_archive", fail)
-    assert "the disk is full" in refusal(pack, run)
+    assert "No space left on device" in refusal(pack, run)
     assert path.read_bytes() == before
     assert left(run.parent) == sorted([run.name, path.name])
 

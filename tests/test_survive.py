@@ -393,7 +393,7 @@ def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch,
     clock, mirror = Clock(), tmp_path / "drive"
     monkeypatch.setattr(run_module, "time", clock)
     whole = result(run_it(tiny(tmp_path / "whole")).folder)
-    config = tiny(tmp_path / "run", max_hours=10, mirror_dir=str(mirror), mirror_rate=1000)
+    config = tiny(tmp_path / "run", max_hours=10, mirror_dir=str(mirror))
     run = run_it(config, at=6, then=lambda: setattr(clock, "ahead", 36_000.0))
     assert run.ended == "the session's 10 hours are over"
     told, said = status(run.folder), capsys.readouterr().out
@@ -1035,7 +1035,7 @@ def test_a_run_whose_machine_is_gone_comes_back_from_its_mirror(tmp_path, capsys
     "With all that was there, and goes on to the same end; pictures are copied too."
     whole = result(run_it(tiny(tmp_path / "whole")).folder)
     drive = tmp_path / "drive"
-    config = tiny(tmp_path / "run", mirror_dir=str(drive), mirror_rate=1000)
+    config = tiny(tmp_path / "run", mirror_dir=str(drive))
     run = run_it(config.model_copy(update={"epochs": 2}))
     assert status(drive / "run")["mirror"]["missing"] == []
     for file in sorted(run.folder.rglob("*"), reverse=True):
@@ -1062,7 +1062,7 @@ def test_pictures_are_in_the_mirror_too(tmp_path, monkeypatch):
 def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, capsys):
     "What is missing, and why, stands in status.json and in the last line."
     whole = result(run_it(tiny(tmp_path / "whole")).folder)
-    monkeypatch.setattr("mshnet.places._Copies.copy", full)
+    monkeypatch.setattr("mshnet.mirror.Mirror.copy", full)
     run = run_it(tiny(tmp_path / "run", mirror_dir=str(tmp_path / "drive")))
     assert (result(run.folder), run.ended) == (whole, "all epochs done")
     told = status(run.folder)["mirror"]

@@ -40,7 +40,7 @@ find_targets()
 #
 # ## 4. Your data, without training
 #
-# `data/NUAA-SIRST` stands for the folder of your data set, here and below. If you have none, write `NUAA-SIRST` instead: it is downloaded ([notebook](../13_fetch.ipynb); downloads are not tested). For your own images, [make masks and lists](local.ipynb).
+# `data/NUAA-SIRST` stands for the folder of your data set, here and below. If you have none, write `NUAA-SIRST` instead: it is downloaded, with the split of most papers ([notebook](../13_fetch.ipynb); the addresses were not tried). For your own images, [make masks and lists](local.ipynb).
 #
 # ```bash
 # mshnet data data/NUAA-SIRST

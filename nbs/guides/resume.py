@@ -12,7 +12,7 @@
 # |---|---|---|
 # | SIGTERM, a closed terminal (SIGHUP), Ctrl-C, the notebook's stop button, the end of the session's hours (`max_hours`: 11.5 in Colab, 11.5 or 8.5 on Kaggle, none elsewhere) | nothing: the run stores its place within the epoch, scores the kept epoch and finishes the mirror. A second request stops it at once. Before the first step there is nothing to lose, and the first request stops it at once | run the same again |
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
-# | the machine is gone with its disk | what was not yet in the mirror (`--mirror-dir DIR`, `drive` in Colab: copied in the background, verified, at most `mirror_rate` MB/s). On Kaggle, attach the last output as input | run the same again on the new machine |
+# | the machine is gone with its disk | what was not yet in the mirror (`--mirror-dir DIR`, `drive` in Colab: copied in the background, and verified). On Kaggle, attach the last output as input | run the same again on the new machine |
 # | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
 # | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | as the line says: a new run with the weights of `best.pt` |
 # | the disk is full, the folder is read-only, the mirror is dead | nothing; one line reports which. A dead mirror does not stop a run | repair it, then run the same again |

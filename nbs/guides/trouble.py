@@ -40,7 +40,8 @@
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an upload that broke off |
 # | `...: rejected, its member ...` | the archive would write outside its folder. Unpack it by hand if you trust it |
 # | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere get the data by hand |
-# | `... is downloaded from Google Drive: ...` | install gdown, or follow the line |
+# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names the first files. Get the data by hand |
+# | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | write one of the names in the line, or the path of a file in the data set |
 # | `...: needs ... and ... has ... free; make room` | the disk is too small for the data set |
 #
 # ## The data are wrong

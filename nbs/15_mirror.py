@@ -1,0 +1,364 @@
+# %% [markdown]
+# # mirror
+#
+# > A backup of a run on a second disk, copied while it trains, and restored where the first disk is gone.
+#
+# Colab deletes its disk with the session. Therefore a thread can copy a run, while it trains, to a second folder, its **mirror**: on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. Each run has a folder there, with the name of the run folder.
+#
+# ```
+# /content/runs/NAME  --copied in the background, verified-->  MyDrive/mshnet/NAME
+#         ^                                                            |
+#         +------------  a new session restores the run  <-------------+
+# ```
+
+# %%
+#| default_exp mirror
+
+# %%
+#| hide
+import tempfile
+
+from fastcore.test import test_eq
+
+from mshnet.core import Config, run_name
+
+# %%
+#| export
+import contextlib
+import glob
+import os
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mshnet.core import PlaceFields, Settings, read_record
+from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, reason, stamp
+from mshnet.places import Place, has_checkpoint, megabytes, mirror_folder, run_folder, where
+
+# %% [markdown]
+# ## Which files, and over which
+#
+# The mirror gets every file but temporary ones, TensorBoard's (they grow all the time) and `previous.pt`, which the mirror makes for itself. The small records come first, because they hold most per byte. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
+#
+# The mirror never replaces another run of the same name, and never a copy with more epochs: a run that could not be restored begins anew, and its old copy must survive that.
+
+# %%
+#| export
+_LATE = ("best.pt", "last.pt", "status.json")
+
+
+def _run_files(
+    folder: Path,
+) -> list[str]:  # relative to the folder
+    "The files of a run to copy, in this order."
+    found = []
+    for top, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] != "." and name != "tensorboard"]
+        files = [Path(top, n) for n in names if n[0] != "." and n != "previous.pt"]
+        found += [f.relative_to(folder).as_posix() for f in files if f.is_file()]
+    return sorted(found, key=lambda name: (_LATE.index(name) if name in _LATE else -1, name))
+
+
+def _epochs_done(folder: Path) -> int:
+    "The epochs of a run, by its status.json; 0 without one."
+    found = read_record(folder / "status.json").get("epochs_done")
+    return found if isinstance(found, int) else 0
+
+
+def _worth_more(target: Path, source: Path) -> str:
+    "Why the source must not replace the copy in the target; empty: it may."
+    ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
+    recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
+    data = {Path(str(of.get("dataset_dir", ""))).name.split(".")[0] for of in (ours, theirs) if of}
+    if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
+        return "it holds another run; name another mirror_dir or output_dir"
+    here, there = _epochs_done(source), _epochs_done(target)
+    return f"it holds {there} epochs, and this run has {here}" if there > here else ""
+
+
+# %% [markdown]
+# ## The copying thread
+#
+# After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. The thread is a daemon: a disk that hangs blocks neither the training nor the end of the process. It raises no error. It reports a problem once, reports once more when the problem is over, and the training continues. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
+#
+# A new session has no list of what the mirror holds, and a file of the same size and digest counts as copied. An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round claims the mirror by a marker file, and nothing is written where the marker is missing. The marker differs from session to session. Of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it.
+#
+# At the end `flush` copies the rest without pauses, waits a limited time, and returns a line that reports where every file is, because the user may have to copy some by hand before the session is deleted.
+
+# %%
+#| export
+class Mirror:
+    "A copy of a run folder that a thread keeps up to date; with target None it does nothing."
+
+    def __init__(
+        self,
+        source: Path,
+        target: Path | None,
+        pause: float = 60.0,  # seconds between two rounds
+        say: Callable[[str], object] = print,  # gets one line for a problem and one for its end
+    ) -> None:
+        self.source, self.target, self.wanted = source, target or source, target is not None
+        self.pause, self.say = pause, say
+        self.copied: dict[str, Stamp | None] = {}  # what the target holds
+        self.token, self.claimed = uuid.uuid4().hex.encode(), False
+        self.parent: os.stat_result | None = None  # of the target, as it was at first
+        self.problem, self.reported = "", ""  # of the last round; the last reported one
+        self.busy, self.changed, self.closed = (
+            threading.Lock(),
+            threading.Event(),
+            threading.Event(),
+        )
+        self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
+
+    def __enter__(self) -> "Mirror":
+        if self.wanted:
+            self.wake()
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        "End the thread after its current piece; a thread that hangs is left behind."
+        self.closed.set()
+        self.wake()
+        if self.thread.is_alive():
+            self.thread.join(1.0)
+
+    def wake(self) -> None:
+        "Note that the run wrote a file; this never waits."
+        self.changed.set()
+
+    def flush(self, timeout: float) -> str:  # seconds
+        "Copy the missing files within the timeout, and return one line of where every file is."
+        if not self.wanted:
+            return ""
+        worker = threading.Thread(target=self.hurry, daemon=True)
+        worker.start()
+        worker.join(timeout)
+        late = f"not done after {timeout:.0f} s" if worker.is_alive() else ""
+        names, missing = _run_files(self.source), self.missing()
+        if not missing:
+            size = sum(found[0] for n in names if (found := stamp(self.source / n)))
+            return f"mirror  all {len(names)} files ({megabytes(size)}) are in {self.target}"
+        why = ", ".join(filter(None, (self.problem, late))) or "they changed meanwhile"
+        some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
+        there = f"{len(names) - len(missing)} of {len(names)} files are in {self.target}"
+        return f"mirror  {there}; missing: {some} ({why}); they are in {self.source}"
+
+    def state(self) -> dict[str, Any]:
+        "The same facts for status.json; empty without a mirror."
+        if not self.wanted:
+            return {}
+        missing = self.missing()
+        there = len(_run_files(self.source)) - len(missing)
+        facts = {"folder": str(self.target), "files": there, "missing": missing}
+        return facts | {"problem": self.problem}
+
+    def rounds(self) -> None:
+        "Copy in rounds, until the mirror is closed."
+        failures = 0
+        while self.changed.wait() and not self.closed.is_set():
+            self.changed.clear()
+            failures = 0 if self.round() else failures + 1
+            if failures or self.missing():
+                self.wake()
+            self.closed.wait(self.pause * min(5, 2**failures))
+
+    def hurry(self) -> None:
+        "Three rounds at most, without a rest."
+        for _ in range(3):
+            if self.closed.is_set() or (self.round() and not self.missing()):
+                return
+            self.closed.wait(min(1.0, self.pause))
+
+    def round(self) -> bool:  # whether it went well
+        "Copy the missing files as far as possible, and report a new problem or the end of one."
+        with self.busy:
+            try:
+                self.problem = self.copy_missing()
+            except Exception as error:  # whatever it is, the training continues
+                self.copied.clear()  # the state of the target is unknown now
+                self.problem = reason(error)
+            if self.problem != self.reported and not self.closed.is_set():
+                self.reported = self.problem
+                later = f"{self.problem}; tried again later, the run continues"
+                with contextlib.suppress(Exception):  # such as a closed output
+                    self.say(f"mirror  {self.target}: {later if self.problem else 'works again'}")
+        return not self.problem
+
+    def missing(self) -> list[str]:
+        "Files that are not in the target as they are now."
+        names = _run_files(self.source)
+        return [name for name in names if stamp(self.source / name) != self.copied.get(name)]
+
+    def copy_missing(self) -> str:
+        "Copy what is missing and return the first problem. OSError if the target is not ours."
+        problem = ""
+        for name in self.missing():
+            self.check()
+            try:
+                self.copy(name)
+            except ChangedMeanwhile:
+                continue  # it stays missing until the next round
+            except OSError as error:
+                if (self.source / name).exists():  # else it was removed meanwhile
+                    problem = problem or reason(error)
+        if _run_files(self.source):
+            self.check()
+        return problem
+
+    def check(self) -> None:
+        "OSError unless the target is there and may be written; the first time, claim it."
+        marker = self.target / ".mirror"
+        if self.claimed:
+            found = marker.read_bytes() if marker.is_file() else b""
+            if found != self.token:
+                raise OSError("another session copies to it now" if found else "it is gone")
+            return
+        if not self.parent:  # made only once, never in place of a disk that has vanished
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self.parent = os.stat(self.target.parent)
+        elif not os.path.samestat(self.parent, os.stat(self.target.parent)):
+            raise OSError("it is gone")
+        if self.target.exists() and os.path.samefile(self.source, self.target):
+            raise OSError("it is the run's own folder")
+        if why := _worth_more(self.target, self.source):
+            raise OSError(why)
+        self.target.mkdir(exist_ok=True)
+        for left in self.target.rglob(".*.tmp"):  # by a session that was killed
+            left.unlink(missing_ok=True)
+        marker.write_bytes(self.token)
+        self.claimed = True
+
+    def copy(self, name: str) -> None:
+        "Copy one file, unless it is there."
+        old, new = self.source / name, self.target / name
+        for folder in reversed(Path(name).parents[:-1]):
+            (self.target / folder).mkdir(exist_ok=True)
+        now, there = stamp(old), stamp(new)
+        unknown = now and there and now[0] == there[0] and name not in self.copied
+        if not unknown or digest(old) != digest(new) or stamp(old) != now:
+            previous = new.with_name("previous.pt") if name == "last.pt" else None
+            now = copy_file(old, new, previous, self.write)
+        self.copied[name] = now
+
+    def write(self, file: BinaryIO, piece: bytes) -> None:
+        "Write a piece, unless the mirror is closed."
+        if self.closed.is_set():
+            raise OSError("the mirror is closed")
+        file.write(piece)
+
+
+# %% [markdown]
+# Two epochs are copied here. The checkpoint of the first becomes `previous.pt`. A run that begins anew under the name of one with nine epochs leaves that copy as it is:
+
+# %%
+def write_run(folder, **files):
+    "A folder with a few small files."
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    source, target = Path(tmp) / "run", Path(tmp) / "drive" / "run"
+    write_run(source, status_json='{"epochs_done": 1}', last_pt="epoch 1", log_jsonl="{}")
+    test_eq(_run_files(source), ["log.jsonl", "last.pt", "status.json"])
+    with Mirror(source, target) as mirror:
+        print(mirror.flush(timeout=60).replace(tmp, ""))
+        write_run(source, last_pt="epoch 2")
+        mirror.wake()
+        print(mirror.flush(timeout=60).replace(tmp, ""))
+    test_eq((target / "previous.pt").read_text(), "epoch 1")
+    new = write_run(Path(tmp) / "new" / "run", status_json='{"epochs_done": 1}')
+    write_run(target, status_json='{"epochs_done": 9}')
+    print(Mirror(new, target, pause=0, say=str).flush(timeout=60).replace(tmp, ""))
+    test_eq(read_record(target / "status.json"), {"epochs_done": 9})
+
+
+# %% [markdown]
+# ## Resume in a new session
+#
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the mirror, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint is copied last, and an interrupted copy is made again. Only the spare checkpoint comes after it, and replaces it if it is unreadable. A copy without a readable checkpoint is skipped with a warning, and nothing of it stays.
+
+# %%
+#| export
+def copies_of(config: Settings, place: Place | None = None) -> list[Path]:
+    "Folders that may hold a copy of this run: its mirror, and outputs attached on Kaggle."
+    place = place or where()
+    mirror = mirror_folder(config, place, say=lambda _: None)
+    folder = Path(os.path.abspath(run_folder(config, place)))
+    kept = place.runs.parent  # on Kaggle the output of a notebook
+    name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
+    tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
+    attached = {p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")}
+    return [*([mirror] if mirror else []), *sorted(attached)]
+
+
+def bring_back(
+    folder: Path,
+    copies: list[Path],
+) -> Path | None:  # the copy that was taken
+    "Copy a run back into its folder, unless the folder has a checkpoint."
+    if has_checkpoint(folder):
+        return None
+    found: list[tuple[int, Path]] = []
+    for copy in copies:
+        with _skipped(copy):
+            if has_checkpoint(copy):
+                found.append((_epochs_done(copy), copy))
+    for _, copy in sorted(found, key=lambda pair: -pair[0]):
+        with _skipped(copy):
+            _take_files(copy, folder)
+            return copy
+    return None
+
+
+@contextlib.contextmanager
+def _skipped(copy: Path) -> Iterator[None]:
+    "Turn an error of a copy into a warning."
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{copy} is skipped: {reason(error)}", stacklevel=3)
+
+
+_RECORDS = ("config.json", "log.jsonl", "status.json", "scores.json", "details.json", "best.pt")
+
+
+def _take_files(copy: Path, folder: Path) -> None:
+    """Copy the files of a run, checkpoints last. A picture or a log that fails is left out.
+
+    OSError without a checkpoint, or without its records; then nothing stays.
+    """
+    names = [name for name in _run_files(copy) if name != "last.pt"]
+    names += [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
+    new = [folder / name for name in names if not (folder / name).exists()]
+    try:
+        for name in names:
+            with contextlib.nullcontext() if name in _RECORDS else _skipped(copy / name):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                copy_file(copy / name, folder / name)
+        if not has_checkpoint(folder):
+            raise OSError("it has no checkpoint that can be read")
+    except OSError:
+        for file in new:
+            file.unlink(missing_ok=True)
+        raise
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "working" / "runs", "")
+    config = Config()
+    for place in ("input/version-2", "input/notebooks/me/version-3"):
+        copy = Path(tmp) / place / "runs" / run_name(config)
+        write_run(copy, last_pt="", status_json=f'{{"epochs_done": {place[-1]}}}')
+    folder, copies = run_folder(config, kaggle), copies_of(config, kaggle)
+    test_eq([has_checkpoint(f) for f in (folder, *copies)], [False, True, True])
+    took = bring_back(folder, copies)
+    assert "version-3" in str(took)
+    test_eq(bring_back(folder, copies), None)  # the folder has it now
