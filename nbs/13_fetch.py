@@ -402,7 +402,9 @@ _NUDT = _at(
 )
 _OF_NUDT = "https://github.com/YeRen123455/Infrared-Small-Target-Detection"
 KNOWN = (
-    Published("NUAA-SIRST", "https://github.com/YimianDai/sirst", (_SIRST, _SIRST_FIRST, _ALL_THREE)),
+    Published(
+        "NUAA-SIRST", "https://github.com/YimianDai/sirst", (_SIRST, _SIRST_FIRST, _ALL_THREE)
+    ),
     Published("NUDT-SIRST", _OF_NUDT, (_ALL_THREE, _NUDT)),
     Published("IRSTD-1k", "https://github.com/RuiZhang97/ISNet", (_ALL_THREE,)),
 )
