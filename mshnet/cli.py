@@ -92,7 +92,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "pack": ("put a run into one file", []),
 }
 
-# %% ../nbs/57_cli.ipynb #c-arguments-dict-str-tuple-str-str
+# %% ../nbs/57_cli.ipynb #_side
 _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
     "data": ("folder", "DIR", "?", "folder or archive of the data set, or a name"),
     "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
@@ -100,6 +100,15 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
 _SWITCH = {"action": "store_const", "const": True}
+
+
+def _side(text: str) -> int | str:
+    "The side of a square, or `native`."
+    if text == "native" or text.isdecimal():
+        return text if text == "native" else int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not possible: write a number, or native")
+
+
 _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "data": {
         "split": {
@@ -174,9 +183,9 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "tiles that overlap (a multiple of 16, 128 to 8192, default 1024)",
         },
         "base_size": {
-            "type": int,
-            "help": "resize each frame to a square of this side, as `mshnet test` does (a multiple "
-            "of 16; default: each frame keeps its size)",
+            "type": _side,
+            "help": "resize each frame to a square of this side, as `mshnet test` may do: a "
+            "multiple of 16, or native (default: each frame keeps its size)",
         },
         "threshold": {
             "type": float,
@@ -186,7 +195,7 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "min_area": {"type": int, "help": "pixels of the smallest detection (default 1)"},
         "recursive": {"help": "also predict what lies in folders below an INPUT", **_SWITCH},
         "save": {
-            "help": "what to write: some of masks,overlays,probabilities,yolo,videos (default: "
+            "help": "what to write: some of masks,overlays,probabilities,videos (default: "
             "masks,overlays,videos), or none; tables and coco.json are always written"
         },
     },
@@ -196,8 +205,8 @@ _EPILOGS = {  # printed below the flags of a command
     "command resumes; 2 a mistake or an error; 128 and the number of a signal after a signal",
     "doctor": "status: 0 all is well; 1 a warning; 2 an error, or a mistake in the flags",
     "predict": "results: predictions/NAME (NAME-2 if it holds another prediction), or "
-    "--output-dir; no result depends on --batch-size; the same command again resumes after an "
-    "interrupt; status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
+    "--output-dir; no result depends on --batch-size; the same command again skips what "
+    "is finished; status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
 }
 
 # %% ../nbs/57_cli.ipynb #_Parser
@@ -312,6 +321,8 @@ def parse(
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
     "Read the command line; UserError for a mistake."
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
+    if words[:1] == ["predict"]:  # a file's name may begin with a dash
+        words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
     settings = _settings_of_words(words)
     parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}

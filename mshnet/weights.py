@@ -143,7 +143,7 @@ def read_file(
 def _looks_like(path: str | Path) -> str:
     "What a file is that is often taken for weights, with the remedy; empty: none of these."
     if Path(path).suffix == ".onnx":
-        return "; `mshnet predict` takes ONNX files"
+        return f"; use onnxruntime, {Path(path).name}.json beside it has the lines"
     with open(path, "rb") as file:
         start = file.read(200).lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):

@@ -81,11 +81,6 @@ def _write_no_data(task: Any, folder: Path) -> str:  # one line on what was writ
     raise UserError(f"write={str(folder)!r} is not possible: task {task.config.task} has none")
 
 
-def _no_program(task: Any, model: nn.Module) -> "Program | None":
-    "A model as an ONNX file has it; None: weights of this task are safetensors alone."
-    return None
-
-
 def _predict_no_files(task: Any, weights: str, inputs: list[str], **how: Any) -> Any:
     "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
     raise UserError(
@@ -112,7 +107,6 @@ class Task:
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
     predict_files: Callable[..., Any] = _predict_no_files  # for `mshnet predict`
-    program: Callable[..., "Program | None"] = _no_program  # for `mshnet export`
 
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
@@ -222,15 +216,6 @@ class Task:
 
 # %%
 #| export
-class Program(NamedTuple):
-    "What the model of a task takes and returns, for a file that other software runs."
-
-    inputs: dict[str, Tensor]  # an example of each argument of the model, [B,...], in order
-    outputs: list[str]  # names of the tensors that the model returns
-    note: dict[str, Any]  # what a user must know of them
-    model: nn.Module | None = None  # what is recorded; None: the model itself
-
-
 class Data(Protocol):
     "One part of a data set."
 

@@ -52,7 +52,6 @@ from mshnet.places import run_folder
 from mshnet.task import (
     Evaluation,
     Origin,
-    Program,
     Task,
     Values,
     predictions,
@@ -230,16 +229,6 @@ class Events(Task):
         c = self.config
         counted_as = {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
         return super().protocol(data, scores) | {"skipped": data.skipped, **counted_as}
-
-    def program(self, model: Any) -> Program:
-        "The model as an ONNX file has it: counts of events to logits."
-        c = self.config
-        frames = torch.full((2, c.steps, *c.shape), 0.2)
-        frames = torch.poisson(frames, torch.Generator().manual_seed(0))
-        counts = f"events in bins of {c.bin_ms:g} ms: [batch, bin, darker or brighter, row, column]"
-        note = {"frames": f"{counts}; at most 255", "classes": c.class_names}
-        answer = {"answer": "the class of the largest logit"}
-        return Program({"frames": frames}, ["logits"], note | answer)
 
     def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
         "The memory of a training step, in GB: nearly all are the spikes of the first layer."
@@ -487,8 +476,7 @@ def predict_recordings(
     batch_size: int = 32,  # no result depends on it
 ) -> EventSummary:
     "Recognise recordings, and write recordings.csv, recordings.json and evidence.npz."
-    what = f"recording ({', '.join(_SUFFIXES)})"
-    files = find_inputs(inputs, lambda path: path.suffix.lower() in _SUFFIXES, what, recursive=True)
+    files = find_inputs(inputs, _SUFFIXES, recursive=True)
     task, model = trained_task(weights, EventsConfig())
     folder = Path(output_dir or Path("predictions") / (Path(weights).name or "events"))
     on = open_device(device, precision)
@@ -540,5 +528,5 @@ with tempfile.TemporaryDirectory() as tmp:
     print((summary.folder / "recordings.csv").read_text().replace(tmp, ""))
     with np.load(summary.folder / "evidence.npz") as file:
         test_eq(file["probability"].shape, (3, 15, 10))
-    with expect_fail(UserError, contains="no recording"):
+    with expect_fail(UserError, contains="nothing fits"):
         predict_recordings(f"{tmp}/mine.pt", [f"{tmp}/*.wav"], f"{tmp}/out")

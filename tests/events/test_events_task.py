@@ -286,7 +286,7 @@ def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     assert "2 recordings, 1 skipped" in said.out and "1.bin: not a readable recording" in said.err
     assert main([*words, str(files / "1.bin")]) == 2
     assert "none of the 1 file can be read" in capsys.readouterr().err
-    refused([*words, str(tmp_path / "nothing")], "no recording", capsys)
+    refused([*words, str(tmp_path / "nothing")], "there is no such file", capsys)
     refused([*words, "--tile", "64", str(files)], "--tile means nothing to task events", capsys)
 
 
