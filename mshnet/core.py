@@ -582,6 +582,8 @@ RETIRED = {
     "checkpoint": "is retired: write --weight-path FILE",
     "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
     "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
+    "baseline": "is retired: python results/baseline/beside.py",
+    "rate": "is retired: multiply the measured time by the price of your device",
 }
 ALIASES = {
     "data_path": "dataset_dir",
