@@ -596,6 +596,8 @@ RETIRED = {
     "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
     "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
     "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
+    "baseline": "is retired: python results/baseline/beside.py",
+    "rate": "is retired: multiply the measured time by the price of your device",
 }
 ALIASES = {
     "data_path": "dataset_dir",

@@ -7,7 +7,7 @@ DATA holds nuaa-sirst/, nudt-sirst/ and clutter/images/. FOLDER (runs/pretrained
 set, the run, and at the end pretrained.safetensors and pretrained.json. Run it again to resume,
 also after status 75: the time was over. Test lists are never trained on; they are scored once, at
 the end. `card` writes mshnet/pretrained.md from tools/pretrained.md and
-results/pretrained-seed*/pretrained.json; the file that ships is that of seed 0.
+results/pretrained/seed*/pretrained.json; the file that ships is that of seed 0.
 
 Training set: both training lists, the frames without a target, and synthetic scenes, half of them
 without a target. An epoch sees one crop of an image, so images larger than 640 pixels are cut into
@@ -265,7 +265,7 @@ def card(found: list[dict[str, Any]]) -> str:
 
 def write_card() -> int:
     "Write the card from the results of all seeds."
-    files = sorted((TOP / "results").glob("pretrained-seed*/pretrained.json"))
+    files = sorted((TOP / "results").glob("pretrained/seed*/pretrained.json"))
     text = card([json.loads(file.read_text()) for file in files])
     (TOP / "mshnet" / "pretrained.md").write_text(text)
     return 0
