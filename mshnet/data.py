@@ -165,7 +165,7 @@ def mask_scale(masks: Iterable[MaskValues]) -> MaskScale:
         seen[few] |= _levels(mask.values)
     if coloured:
         return MaskScale(_DARKEST, top[False] / 2, coloured=True)
-    return MaskScale(*(_cut(top[few], seen[few] - {0}) for few in (True, False)))
+    return MaskScale(_cut(top[True], seen[True] - {0}), _cut(top[False], seen[False] - {0}))
 
 
 def _cut(top: float, levels: set[float]) -> float:
@@ -376,9 +376,9 @@ def find_file(
     "The file of a name, whatever its suffix."
     for ending in endings:
         for suffix in SUFFIXES:
-            path = folder / f"{name}{ending}{suffix}"
-            if os.path.isfile(path):
-                return path
+            usual = folder / f"{name}{ending}{suffix}"
+            if os.path.isfile(usual):
+                return usual
     below = (folder / name).parent
     with contextlib.suppress(OSError):
         known = _by_name(below, below.stat().st_mtime_ns)

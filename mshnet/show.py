@@ -19,14 +19,17 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
+import torch
 from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
+from .augment import unpadded
 from .core import Config, Settings, UserError, read_json, settings_from
 from .data import Split, splits
+from .detection import MIRRORS
 from .evaluate import Detector
 from .files import make_folder, write_atomic
 from .metrics import MATCH, objects
@@ -376,8 +379,11 @@ class View:
 def view_image(detector: Detector, config: Settings, split: Split, index: int) -> View:
     "Predict an image of a split."
     batch = make_task(config).batch(split, [index], None)
-    image, mask = batch.image[0].permute(1, 2, 0).numpy(), batch.mask[0, 0].numpy() > 0
-    return View(split.names[index], image, detector(batch.image, 1)[0, 0].numpy(), mask)
+    turns = MIRRORS if getattr(config, "mirrored", False) else MIRRORS[:1]
+    prob = torch.stack([detector(batch.image.flip(t), 1).flip(t) for t in turns]).mean(0)
+    image, prob = (unpadded(x, batch.mask)[0] for x in (batch.image, prob))
+    mask = batch.mask[0, 0].numpy() > 0
+    return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)
 
 
 def _graded(folder: Path, count: int) -> list[ImageRecord]:
@@ -426,7 +432,7 @@ def draw_run(
 
 # %% ../nbs/50_show.ipynb #samples
 def samples(
-    config: Settings,
+    config: Any,
     folder: Path,  # of a run
     count: int = 5,
 ) -> Picture | str:

@@ -95,7 +95,7 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
         for packet in video.demux():
             own = packet.stream.index == stream.index
             if packet.pts is not None:
-                end = float((packet.pts + (packet.duration or 0)) * packet.time_base)
+                end = float((packet.pts + (packet.duration or 0)) * (packet.time_base or 0))
                 ends = [max(ends[0], end * own), max(ends[1], end)]
             for picture in packet.decode() if own else ():
                 yield _upright(picture), round(seconds * rate) or stream.frames

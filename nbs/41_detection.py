@@ -148,7 +148,7 @@ with torch.no_grad():
 #| export
 RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
 NATIVE = "none: padded at the right and below to multiples of 16 with its mirror image, cut back"
-_MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
+MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
 
 
 class DetectionTally:
@@ -217,7 +217,7 @@ class Detection(Task):
             return self._logits(model, batch.image, phase)
         probs = [
             self._logits(model, batch.image.flip(axes), phase).sigmoid().flip(axes)
-            for axes in _MIRRORS
+            for axes in MIRRORS
         ]
         return torch.stack(probs).mean(0).logit(eps=1e-7)
 

@@ -242,15 +242,19 @@ class Options:
         "Check the values."
         if self.tile % _UNIT or not 128 <= self.tile <= 8192:
             self._refuse("tile", "a multiple of 16, at least 128, at most 8192")
-        side = 0 if self.base_size == "native" else self.base_size
-        if not isinstance(side, int) or side % _UNIT or not 0 <= side <= 4096:
+        if self.base_size != "native" and not (self.side and 16 <= self.side <= 4096):
             self._refuse("base_size", "a multiple of 16, at most 4096, or native")
-        object.__setattr__(self, "base_size", side)  # 0: each frame keeps its size
         limit = self.threshold
         if limit is not None and not (isinstance(limit, Real) and 0 <= limit <= 1):
             self._refuse("threshold", "a number from 0 to 1")
         if self.min_area < 1:
             self._refuse("min_area", "a number of pixels, at least 1")
+
+    @property
+    def side(self) -> int:
+        "Side of the square; 0: each frame keeps its size, or the value is impossible."
+        side = self.base_size
+        return side if isinstance(side, int) and side > 0 and side % _UNIT == 0 else 0
 
     def _refuse(self, name: str, remedy: str) -> None:
         raise UserError(f"{name}={getattr(self, name)!r} is not possible: write {remedy}")
@@ -627,13 +631,13 @@ def _film(path: Path, source: Path) -> Iterator[Callable[[Image.Image], None]]:
         av.open(target, "w", format="mp4") as made,
     ):
         stream: Any = made.add_stream(codec, rate=rate)
-        stream.pix_fmt, size = "yuv420p", list[int]()
+        stream.pix_fmt, size = "yuv420p", [0, 0]
 
         def add(picture: Image.Image) -> None:
-            if not size:
-                size.extend(n // 2 * 2 for n in picture.size)  # as the codec requires
+            if not size[0]:
+                size[:] = [n // 2 * 2 for n in picture.size]  # as the codec requires
                 stream.width, stream.height = size
-            image = picture.crop((0, 0, *size))
+            image = picture.crop((0, 0, size[0], size[1]))
             made.mux(stream.encode(av.VideoFrame.from_image(image)))
 
         yield add
@@ -940,8 +944,8 @@ def _batches(
     def kind(frame: Frame) -> tuple[Any, ...]:
         if frame.error:
             return (0,)
-        if options.base_size:
-            return 1, options.base_size, frame.pixels.ndim
+        if options.side:
+            return 1, options.side, frame.pixels.ndim
         tiling = Tiling(frame.pixels.shape, options.tile)
         return len(tiling.tiles), tiling.padded, frame.pixels.ndim
 
@@ -962,7 +966,7 @@ def _predict_into(
         for batch, tiles in batches:
             maps = pixels = [frame.pixels for frame in batch]
             if tiles:  # else files that cannot be read
-                maps = predict_frames(detector, pixels, options.tile, options.base_size, check)
+                maps = predict_frames(detector, pixels, options.tile, options.side, check)
             yield from zip(batch, maps, itertools.repeat(tiles))
 
     def check() -> None:
@@ -1024,7 +1028,7 @@ def predict_files(
 def _protocol(detector: Detector, options: Options, threshold: float) -> dict[str, Any]:
     "The protocol of the detections, for summary.json."
     size = "each frame at its own, padded by its mirror image to multiples of 16"
-    if side := options.base_size:
+    if side := options.side:
         size = f"each frame resized to {side}x{side}, probabilities resized back"
     return {
         "weights": detector.name,

@@ -96,7 +96,8 @@ class Scored:
     def how(self) -> dict[str, str]:
         "The protocol as text, with the kind of choice of the epoch."
         known = {k: one_line(str(v)) for k, v in self.protocol.items() if v is not None}
-        return known | {"choice": choice(known.get("chosen", ""))}
+        plain = {"mirrored": "False"} if self.task == "detect" else {}  # as before it was recorded
+        return plain | known | {"choice": choice(known.get("chosen", ""))}
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -186,7 +187,10 @@ run.task, run.name, run.scores
 
 # %%
 #| export
-MUST = ("split_hash", "images", "targets", "size", "resize", "threshold", "rule", "choice")
+MUST: tuple[str, ...] = (
+    *("split_hash", "images", "targets", "size", "resize", "mirrored", "threshold", "rule"),
+    "choice",  # of the epoch
+)
 MAY = ("data", "split", "chosen", "seed", "trained_on", "precision", "device", "mshnet", "torch")
 
 

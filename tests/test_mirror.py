@@ -28,7 +28,6 @@ from mshnet.places import (
     Place,
     mirror_folder,
     session_hours,
-    session_seconds,
     wants_drive,
 )
 from mshnet.run import Folder
