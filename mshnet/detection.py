@@ -33,7 +33,7 @@ from .device import Device, OneProcess, make_optimizer
 from .loss import mshnet_loss
 from .metrics import Scores, Tally
 from .model import Block, MSHNet, init_heads
-from .task import Evaluation, Origin, Task, learning_rate
+from .task import Evaluation, Origin, Task
 
 # %% ../nbs/41_detection.ipynb #normalise
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0..1
@@ -177,14 +177,6 @@ class Detection(Task):
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         return fused_for(device, model)
-
-    def rate(self, step: int, per_epoch: int) -> float:
-        "The learning rate of a step; lr_rule=sqrt scales it with the root of the batch size."
-        c, rate = self.config, self.config.lr
-        if c.lr_rule == "sqrt":
-            whole, grown = (c.batch_size / 4) ** 0.5, step // per_epoch + 1
-            rate *= 1 + (whole - 1) * min(grown / (max(c.warm_epoch, 0) + 1), 1)
-        return learning_rate(c, step, per_epoch, rate)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer; parts that join after a warm-up have a learning rate of their own."

@@ -412,23 +412,6 @@ def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
 # Batch and learning rate
 
 
-def test_the_rate_grows_with_the_root_of_the_batch(tmp_path):
-    "Four times the batch, twice the rate, reached at the end of the warm-up; only on request."
-    rule = {"lr": 0.05, "lr_rule": "sqrt", "warmup_steps": 0}
-    task = Detection(tiny(batch_size=16, scenes=16, warm_epoch=3, **rule))
-    rates = [task.rate(epoch, per_epoch=1) for epoch in range(6)]
-    assert rates == pytest.approx([0.0625, 0.075, 0.0875, 0.1, 0.1, 0.1])
-    assert Detection(tiny(batch_size=16, warmup_steps=0)).rate(3, 1) == tiny().lr
-    run = train(tiny(tmp_path / "run", batch_size=8, warm_epoch=1, epochs=3, **rule))
-    root = 2**0.5
-    want = [0.05 * (1 + (root - 1) / 2), 0.05 * root, 0.05 * root]
-    assert [e["lr"] for e in run.history] == pytest.approx(want)
-    groups = load(run.folder / "last.pt")["optimizer"]["param_groups"]
-    assert groups[0]["lr"] == pytest.approx(want[-1])
-    with pytest.raises(UserError, match="lr_rule 'sqrt' -> 'fixed'"):
-        train(run.config.model_copy(update={"lr_rule": "fixed", "epochs": 4}))
-
-
 def test_the_largest_batch_is_found_by_trying(monkeypatch):
     "Doubling until one fails, or until the host has no room for the next; the data are the limit."
     answers = {4: {"peak": 10, "before": 5}, 8: {"peak": 15, "before": 5}, 16: {"error": "no"}}
