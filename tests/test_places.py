@@ -28,7 +28,7 @@ from PIL import Image
 from mshnet import fetch, places
 from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.data import FOLDERS, read_dataset
+from mshnet.data import FOLDERS, load
 from mshnet.fetch import (
     KNOWN,
     Published,
@@ -251,9 +251,7 @@ def test_an_archive_is_read_like_its_folder(here, tmp_path, suffix):
     archive = write(tmp_path / f"packed{suffix}", tree(folder))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetch, "where", lambda *_: here)
-        plain, packed = (
-            read_dataset(Config(dataset_dir=str(path)))[0] for path in (folder, archive)
-        )
+        plain, packed = (load(Config(dataset_dir=str(path)))[0] for path in (folder, archive))
     assert {k: v.hash for k, v in plain.items()} == {k: v.hash for k, v in packed.items()}
     assert packed["train"].source == "packed"
 
@@ -748,7 +746,7 @@ def test_one_name_is_one_split(here, repository, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fetch, "where", lambda *_: here)
 
     def names(**settings):
-        parts, _ = read_dataset(Config(dataset_dir="set", **settings))
+        parts, _ = load(Config(dataset_dir="set", **settings))
         return {part: "".join(split.names) for part, split in parts.items()}
 
     with serving(packed(repository, tmp_path), "well") as server:
@@ -849,8 +847,8 @@ def test_a_whole_published_set_arrives(here, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch, "where", lambda *_: here)
     with serving(packed(files, tmp_path), "well") as server:
         monkeypatch.setattr(fetch, "KNOWN", (replace(known("SIRST"), archives=(server.url,)),))
-        got, _ = read_dataset(Config(dataset_dir="NUAA-SIRST"))
-    given, _ = read_dataset(Config(dataset_dir=str(root)))
+        got, _ = load(Config(dataset_dir="NUAA-SIRST"))
+    given, _ = load(Config(dataset_dir=str(root)))
     assert {k: v.hash for k, v in got.items()} == {k: v.hash for k, v in given.items()}
     assert {k: len(v) for k, v in got.items()} == {"train": 213, "test": 214}
 

@@ -22,7 +22,7 @@ import mshnet
 import mshnet.weights
 from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.data import image_digests, read_dataset
+from mshnet.data import image_digests, load
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import export, open_detector, safetensors_bytes
 from mshnet.predict import predict_frame
@@ -327,7 +327,7 @@ def test_no_test_image_was_trained_on(name):
     if not folder.is_dir():
         pytest.skip(f"needs {name}; set MSHNET_SHARED to the folder that holds data/")
     known = set(trained_model("pretrained").record["data"]["training images"].split())
-    parts, _ = read_dataset(Config(dataset_dir=str(folder)), ["train", "test"])
+    parts, _ = load(Config(dataset_dir=str(folder)), ["train", "test"])
     assert len(known & image_digests([parts["train"]])) > 0.85 * len(parts["train"])
     assert not known & image_digests([parts["test"]])
 

@@ -19,7 +19,7 @@ from mshnet import run as run_module
 from mshnet.bench import largest_batch, load_yardstick
 from mshnet.core import Config, UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
-from mshnet.data import InFiles, read_dataset
+from mshnet.data import InFiles, find_source, read_dataset
 from mshnet.detection import Detection, fuse_bn
 from mshnet.device import (
     FIX_THREADS,
@@ -378,7 +378,7 @@ def test_streaming_takes_bounded_memory(tmp_path):
     folder = make_dataset(tmp_path / "data", train=120, test=2, size=1024)
     config = tiny(dataset_dir=str(folder), cache="stream", num_workers=1)
     tracemalloc.start()
-    parts, findings = read_dataset(config)
+    parts, findings = read_dataset(config, find_source(config))
     assert isinstance(parts["train"].pairs, InFiles) and not findings.errors
     task, device = Detection(config), open_device("cpu")
     digest = parts["train"].hash
@@ -387,7 +387,8 @@ def test_streaming_takes_bounded_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 120 * 2 * 1024**2 / 2  # bytes; what four readers hold has come to 64 MB
-    kept = read_dataset(config.model_copy(update={"cache": "host"}))[0]["train"]
+    host = config.model_copy(update={"cache": "host"})
+    kept = read_dataset(host, find_source(host))[0]["train"]
     assert kept.in_memory and kept.hash == digest
 
 
@@ -397,13 +398,14 @@ def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
     config = tiny(dataset_dir=str(folder))
     for free, kept in ((2 * 6 * 2 * 1024, True), (2 * 6 * 2 * 1024 - 4, False)):
         monkeypatch.setattr("mshnet.data.free_memory", lambda free=free: free)
-        assert read_dataset(config)[0]["train"].in_memory is kept
+        assert read_dataset(config, find_source(config))[0]["train"].in_memory is kept
 
 
 def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
     "A file that was there when the run began."
     folder = make_dataset(tmp_path / "data")
-    split = read_dataset(tiny(dataset_dir=str(folder), cache="stream"))[0]["train"]
+    streamed = tiny(dataset_dir=str(folder), cache="stream")
+    split = read_dataset(streamed, find_source(streamed))[0]["train"]
     (folder / "images" / "train_3.png").unlink()
     with pytest.raises(UserError, match="train_3: name without an image"):
         split.pairs[3]
