@@ -825,9 +825,7 @@ def _write_tables(summary: "Summary") -> None:
 #| export
 def _kinds_to_save(save: str) -> list[str]:
     "The kinds of results to write, from a list with commas; UserError for an unknown kind."
-    words = [word.strip() for word in save.split(",")]
-    if words in (["none"], [""]):
-        return []
+    words = [word.strip() for word in save.split(",") if save not in ("", "none")]
     if "yolo" in words:
         raise UserError("save=yolo is retired: coco.json has the boxes")
     for word in words:
@@ -964,7 +962,7 @@ def _predict_into(
         for batch, tiles in batches:
             maps = pixels = [frame.pixels for frame in batch]
             if tiles:  # else files that cannot be read
-                maps = predict_frames(detector, pixels, options.tile, options.base_size, check)
+                maps = predict_frames(detector, pixels, options.tile, int(options.base_size), check)
             yield from zip(batch, maps, itertools.repeat(tiles))
 
     def check() -> None:
@@ -1015,9 +1013,10 @@ def predict_files(
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         summary = Summary(folder, len(files))
         record = {"asked": asked, "protocol": _protocol(detector, options, least)}
-        with Writer(folder, kinds, files, least, min_area) as writer, _recorded(summary, record):
-            if summary.frames:
-                print(f"resume  {folder}: {counted(summary.frames, 'frame')} done", file=sys.stderr)
+        writer = Writer(folder, kinds, files, least, min_area)
+        if writer.done:
+            print(f"resume  {folder}: {counted(len(writer.done), 'file')} done", file=sys.stderr)
+        with _recorded(summary, record), writer:
             batches = _batches(read_frames(writer.left, workers), options, batch_size)
             _predict_into(writer, detector, batches, options)
     return summary
