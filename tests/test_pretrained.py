@@ -24,7 +24,7 @@ from mshnet.cli import main
 from mshnet.core import Config, UserError
 from mshnet.data import image_digests, load
 from mshnet.evaluate import Detector, evaluate
-from mshnet.export import export, open_detector, safetensors_bytes
+from mshnet.export import export, safetensors_bytes
 from mshnet.predict import predict_frame
 from mshnet.scenes import scene
 from mshnet.task import trained_model
@@ -105,8 +105,9 @@ def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
     [mask] = (out / "masks").iterdir()
     assert (np.asarray(Image.open(mask)) > 0).sum() == (prob > 0.95).sum()
     for format in ("onnx", "safetensors"):
-        file = export("pretrained", format, tmp_path / f"out.{format}").path
-        assert open_detector(file, "cpu").threshold == 0.95
+        done = export("pretrained", format, tmp_path / f"out.{format}")
+        assert json.loads(done.note.read_text())["threshold"] == 0.95
+    assert Detector(done.path, "cpu").threshold == 0.95
 
 
 def test_the_network_and_the_detector_are_the_same(picture):

@@ -93,10 +93,10 @@
 # mshnet test --task signs --weight-path runs/NAME --dataset-dir data/CE-CSL
 # mshnet predict --task signs --weight-path runs/NAME clip.mp4
 # mshnet compare runs/NAME runs/OTHER
-# mshnet export --weight-path runs/NAME
+# mshnet export --weight-path runs/NAME --format safetensors
 # ```
 #
-# `predict` writes the glosses, and for each clip a table and a picture of the probability of each gloss over time. `export` writes an ONNX file for clips of one length, with the glosses in the note beside it.
+# `predict` writes the glosses, and for each clip a table and a picture of the probability of each gloss over time. `export` writes the weights as safetensors.
 #
 # ## The score
 #

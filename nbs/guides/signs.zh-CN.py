@@ -93,10 +93,10 @@
 # mshnet test --task signs --weight-path runs/NAME --dataset-dir data/CE-CSL
 # mshnet predict --task signs --weight-path runs/NAME clip.mp4
 # mshnet compare runs/NAME runs/OTHER
-# mshnet export --weight-path runs/NAME
+# mshnet export --weight-path runs/NAME --format safetensors
 # ```
 #
-# `predict` 写出词目，并为每个片段写出各词目概率随时间变化的表格和图。`export` 写出一个 ONNX 文件，适用于一种长度的片段，词目在旁边的说明文件里。
+# `predict` 写出词目，并为每个片段写出各词目概率随时间变化的表格和图。`export` 把权重写成 safetensors 文件。
 #
 # ## 分数
 #
