@@ -214,7 +214,7 @@ def test_another_recipe_is_no_other_seed(copies):
 
 
 def test_a_setting_that_an_old_run_did_not_record_has_the_default_of_its_day():
-    recipe = read_scored(TOP / "results" / "nuaa-sirst-paper-fp32-seed0").recipe
+    recipe = read_scored(TOP / "results" / "nuaa-sirst-paper").recipe
     assert (recipe["optimizer"], recipe["clutter_share"]) == ("adagrad", 0.0)
 
 
