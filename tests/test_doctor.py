@@ -8,12 +8,12 @@ import subprocess
 import sys
 from configparser import ConfigParser
 
+import plain
 import pytest
 import torch
 from conftest import TOP, make_dataset
 
 from mshnet import doctor
-from mshnet.bench import load_yardstick
 from mshnet.cli import main
 from mshnet.core import Config
 from mshnet.device import Cuda, Device
@@ -332,7 +332,7 @@ def test_optional_packages_are_listed_with_their_use(monkeypatch):
 
 def kept_bytes(images, precision):
     "What a forward pass keeps for the backward pass in torch's usual operations, at 64x64."
-    model, sizes = load_yardstick().MSHNet(), {}
+    model, sizes = plain.MSHNet(), {}
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def note(tensor):

@@ -10,13 +10,13 @@ import threading
 import time
 import tracemalloc
 
+import plain
 import pytest
 import torch
 from conftest import TOP, make_dataset
 from torch import nn
 
 from mshnet import run as run_module
-from mshnet.bench import largest_batch, load_yardstick
 from mshnet.core import Config, UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
 from mshnet.data import InFiles, find_source, read_dataset
@@ -161,7 +161,7 @@ def gradients(model, image, dtype=torch.float32):
 
 def plain_copy(model):
     "The same weights in the plain script's network, written without a line of ours."
-    network = load_yardstick().MSHNet(model.conv_init.in_channels)
+    network = plain.MSHNet(model.conv_init.in_channels)
     network.load_state_dict(model.state_dict())
     return network.to(model.conv_init.weight.dtype)
 
@@ -409,30 +409,6 @@ def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
     (folder / "images" / "train_3.png").unlink()
     with pytest.raises(UserError, match="train_3: name without an image"):
         split.pairs[3]
-
-
-# Batch and learning rate
-
-
-def test_the_largest_batch_is_found_by_trying(monkeypatch):
-    "Doubling until one fails, or until the host has no room for the next; the data are the limit."
-    answers = {4: {"peak": 10, "before": 5}, 8: {"peak": 15, "before": 5}, 16: {"error": "no"}}
-
-    def ask(request):
-        return {"seconds": 1.0} | answers[request["config"]["batch_size"]]
-
-    monkeypatch.setattr("mshnet.bench.ask_child", ask)
-    monkeypatch.setattr(Device, "free", lambda self: 1000.0)
-    config = tiny(scenes=16)
-    assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]
-    assert "error" in largest_batch(config)[-1]
-    assert [row["batch"] for row in largest_batch(tiny(scenes=8))] == [4, 8]
-    monkeypatch.setattr(Device, "free", lambda self: 17.0)
-    assert largest_batch(config)[-1]["error"] == "would not fit into the free memory"
-    assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]  # 16 was not tried
-    answers[4] = {"error": "out of memory"}
-    with pytest.raises(UserError, match="batch_size=4 does not run: out of memory"):
-        largest_batch(config)
 
 
 # Looking
