@@ -340,7 +340,8 @@ def _compare_losses(
     for i, rows in enumerate(task.plan(train, epoch)[:STEPS]):
         files = samples(bench, train, rows, epoch)
         networks["same weights"].load_state_dict(state.model.state_dict())
-        ours, _ = train_epoch(_FewSteps(config, slice(i, i + 1)), state, train, device, epoch)
+        job = Job(_FewSteps(config, slice(i, i + 1)), {"train": train}, device)
+        ours, _ = train_epoch(job, state, epoch)
         step = {"ours": ours}
         for way, network in networks.items():
             how = (config.crop_size, device.name)
@@ -470,8 +471,9 @@ def _training_rows(bench: Bench, batch: int, limits: Limits) -> list[dict[str, A
         for part in task.batches(device, train, plans[turn], epochs[turn]):
             normalise(part.image)
 
+    job = Job(task, {"train": train}, device)
     steps: dict[str, Callable[[int], Any]] = {
-        "ours": lambda turn: train_epoch(task, state, train, device, epochs[turn])
+        "ours": lambda turn: train_epoch(job, state, epochs[turn])
     }
     data: dict[str, Callable[[int], Any]] = {"ours": read}
     if plain:
@@ -540,13 +542,14 @@ def start_run(
     config = Config(**request["config"])
     device, first = device_for(config), _FewSteps(config, slice(0, 1))
     parts = first.splits()
-    state = beginning(Job(first, parts, device, Folder(Path(config.output_dir))))
+    job = Job(first, parts, device, Folder(Path(config.output_dir)))
+    state = beginning(job)
     before = _peak_memory(device)
-    train_epoch(first, state, parts["train"], device, 0)
+    train_epoch(job, state, 0)
     _synchronize(device)
     taken = time.time() - request["start"]
-    task = _FewSteps(config, slice(0, 2))
-    train_epoch(task, state, parts["train"], device, config.warm_epoch + 1)
+    job.task = _FewSteps(config, slice(0, 2))
+    train_epoch(job, state, config.warm_epoch + 1)
     return {"seconds": taken, "before": before, "peak": _peak_memory(device)}
 
 
@@ -869,7 +872,7 @@ def _measure(bench: Bench, models: dict[str, tuple[nn.Module, str]]) -> dict[str
 # %% ../nbs/55_bench.ipynb #_public
 def _public(config: Config) -> dict[str, Any]:
     "The settings, with the names of folders and files instead of their paths."
-    paths = ("dataset_dir", "weight_path", "output_dir", "debug_xla")
+    paths = ("dataset_dir", "weight_path", "output_dir")
     return config.model_dump() | {name: Path(getattr(config, name)).name for name in paths}
 
 

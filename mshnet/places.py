@@ -7,7 +7,7 @@ __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'IMPORTED', 'Place', 
            'first_process', 'say', 'heartbeat', 'megabytes', 'run_folder', 'program_folder', 'session_hours',
            'session_seconds', 'wants_drive', 'mirror_folder', 'Mirror', 'copies_of', 'has_checkpoint', 'bring_back',
            'is_mounted', 'on_drive', 'Mounted', 'mount_drive', 'ask_for_drive', 'disk_errors', 'foreign_errors',
-           'forget_stale_tpu']
+           'forget_stale_tpu', 'Site', 'site_of']
 
 # %% ../nbs/12_places.ipynb #c-import-contextlib
 import contextlib
@@ -619,3 +619,30 @@ def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str
     if where(environ) != KAGGLE and environ.get("TPU_PROCESS_ADDRESSES") != "local":
         return []
     return [name for name in stale if environ.pop(name, None) is not None]
+
+# %% ../nbs/12_places.ipynb #Site
+class Site(NamedTuple):
+    "Where a run lies, where it is copied to, and how long it may take here."
+
+    folder: Path
+    mirror: Path | None  # None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it
+    programs: Path  # folder of programs compiled for a TPU
+    seconds: float  # that are left for it; infinite where sessions do not end
+    hours: float  # that will be over then
+    note: str = ""  # why there is no mirror, although one is wanted
+
+
+def site_of(config: Settings, mount: bool = True) -> Site:
+    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
+    if mount:
+        ask_for_drive(config)
+    notes: list[str] = []
+    mirror = mirror_folder(config, say=notes.append)
+    copies = [] if config.resume else copies_of(config)
+    usual = session_hours(config.model_copy(update={"max_hours": 0.0}))
+    session = max(usual, config.max_hours)  # who writes more knows of a longer session
+    own = (3600 * config.max_hours or math.inf, config.max_hours)
+    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    folder, programs = run_folder(config), program_folder(config)
+    return Site(folder, mirror, copies, programs, seconds, hours, " ".join(notes))

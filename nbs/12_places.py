@@ -818,3 +818,43 @@ def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str
 kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_PROCESS_ADDRESSES": "local"}
 test_eq(forget_stale_tpu(kaggle_tpu), ["TPU_PROCESS_ADDRESSES"])
 test_eq(forget_stale_tpu({"TPU_PROCESS_ADDRESSES": "10.0.0.1:8476"}), [])
+
+
+# %% [markdown]
+# ## The site of a run
+#
+# Where a run lies, where it is copied to and how long it may take follow from the settings and the place. We work it out once, when a command begins, and hand it down. In Colab this is also the moment to ask for the Drive.
+
+# %%
+#| export
+class Site(NamedTuple):
+    "Where a run lies, where it is copied to, and how long it may take here."
+
+    folder: Path
+    mirror: Path | None  # None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it
+    programs: Path  # folder of programs compiled for a TPU
+    seconds: float  # that are left for it; infinite where sessions do not end
+    hours: float  # that will be over then
+    note: str = ""  # why there is no mirror, although one is wanted
+
+
+def site_of(config: Settings, mount: bool = True) -> Site:
+    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
+    if mount:
+        ask_for_drive(config)
+    notes: list[str] = []
+    mirror = mirror_folder(config, say=notes.append)
+    copies = [] if config.resume else copies_of(config)
+    usual = session_hours(config.model_copy(update={"max_hours": 0.0}))
+    session = max(usual, config.max_hours)  # who writes more knows of a longer session
+    own = (3600 * config.max_hours or math.inf, config.max_hours)
+    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    folder, programs = run_folder(config), program_folder(config)
+    return Site(folder, mirror, copies, programs, seconds, hours, " ".join(notes))
+
+
+# %%
+site: Site = site_of(Config(output_dir="runs/mine", max_hours=2))
+test_eq((site.folder, site.mirror, site.seconds), (Path("runs/mine"), None, 7200))
+site

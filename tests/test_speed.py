@@ -34,7 +34,7 @@ from mshnet.device import (
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.run import State, load
 from mshnet.task import score_split
-from mshnet.train import train, train_epoch
+from mshnet.train import Job, train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 2, "warm_epoch": 0}

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,9 +29,9 @@ from mshnet.core import Config, UserError
 from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
 from mshnet.files import write_atomic
-from mshnet.run import FORMAT, Folder, Interrupted, Stop, Stopped, load, write_checkpoint
+from mshnet.run import FORMAT, Folder, Interrupted, State, Stop, Stopped, load, write_checkpoint
 from mshnet.task import predictions
-from mshnet.train import Losses, train, train_step
+from mshnet.train import Job, Losses, train, train_step
 from mshnet.weights import checksum
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "choose": "last"}
@@ -425,10 +426,9 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys):
 
 def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
     "Not from that of a notebook that has been open for days; those of a place do."
-    training = sys.modules["mshnet.train"]
-    monkeypatch.setattr(training, "session_seconds", lambda: 400_000.0)
+    monkeypatch.setattr("mshnet.places.session_seconds", lambda: 400_000.0)
     assert run_it(tiny(tmp_path / "run", max_hours=10)).finished
-    monkeypatch.setattr(training, "session_hours", lambda config: 11.5)
+    monkeypatch.setattr("mshnet.places.session_hours", lambda config: 11.5)
     for own, over in ((10, r"11\.5"), (23, "23"), (0, r"11\.5")):
         with pytest.raises(Stopped, match=f"the session's {over} hours are over"):
             run_it(tiny(tmp_path / str(own), max_hours=own))
@@ -605,7 +605,8 @@ def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
         split = task.splits()["train"]
         batch = device.transfer_batch(task.batch(split, [0, 1, 2, 3], 0))
         losses = Losses(device)
-        train_step(task, model, batch, "full", optimizer, device, losses)
+        job, state = Job(task, {"train": split}, device), State(model, optimizer)
+        train_step(job, state, partial(task.loss, model, phase="full"), batch, losses)
         moved = [a - b for a, b in zip(before, model.parameters(), strict=True)]
         gradients.append([losses.total, *moved])
     for whole, added in zip(*gradients, strict=True):
