@@ -29,7 +29,6 @@ from mshnet.core import (
     AugmentFields,
     Config,
     OptimizerFields,
-    PlaceFields,
     Settings,
     UserError,
     configure,
@@ -198,23 +197,32 @@ examples:
   mshnet train DIR                         train on your data; again: resume
   mshnet test --weight-path runs/NAME      score a run
   mshnet predict image.png                 find targets with the weights that come along
-  mshnet train --task eit --help           the flags of another task ({tasks})
+  mshnet train --task eit --help           another task ({tasks})
 
 status:
-  0  done                                  75  the time (--max-hours) was over: run it again
-  1  done, with a warning or a skipped file    128+N  stopped by signal N
-  2  a mistake, or an error
+  0  done        1  done, with a warning or a skipped file        2  a mistake or an error
+  75 the time (--max-hours) was over: run it again to resume      128+N  stopped by signal N
 """
 
 # %% ../nbs/57_cli.ipynb #_Parser
 _DAILY = [
-    *("preset", "task", "dataset_dir", "output_dir", "resume", "weight_path"),
+    *("preset", "task", "dataset_dir", "weight_path", "output_dir", "resume"),
     *("epochs", "batch_size", "lr", "choose", "seed"),
     *("device", "num_devices", "max_hours", "mirror_dir"),
 ]
 _METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
 _METAVARS |= {"baseline": "FILE", "batch_sizes": "N,N", "save": "NAMES", "format": "FORMAT"}
 _PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
+_TEXTS = {  # of settings that each command uses in its own way
+    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
+    "weight_path test": "weights to score: a file or a run folder (default: pretrained)",
+    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
+    "weight_path export": "weights to write: a file, a run folder, or pretrained",
+    "output_dir train": "run folder (default: named after the settings, in runs/)",
+    "output_dir test": "folder of the scores (default: none are written)",
+    "output_dir predict": "folder of the results (default: predictions/NAME)",
+    "output_dir bench": "folder of the measurements (default: runs/bench)",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -237,26 +245,16 @@ def _metavar(name: str, kind: Any) -> str:
     return _METAVARS.get(name) or {int: "N", float: "NUMBER"}.get(kind, path)
 
 
-def _add_setting(
-    parser: argparse._ActionsContainer, name: str, settings: type[Settings], explained: bool
-) -> None:
-    "Add the flag of a setting of a task, with its aliases."
-    field = settings.model_fields[name]
-    flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
-    text = field.description or ""
+def _text_of(name: str, command: str, settings: type[Settings]) -> str:
+    "The help of a setting."
+    task, default = settings.model_fields["task"].default, settings.model_fields[name].default
     if name == "task":
-        text = f"{text}: {', '.join(TASKS)} (default: that of the run or of the weights)"
-    elif field.default != "":
-        text += f" (default {field.default})"
-    truth = field.annotation is bool
-    switch: dict[str, Any] = {"nargs": "?", "const": "true"} if truth else {}
-    parser.add_argument(
-        *(f"--{flag.replace('_', '-')}" for flag in flags),
-        dest=name,
-        metavar="NAME" if name == "task" else _metavar(name, field.annotation),
-        help=text.replace("%", "%%") if explained else argparse.SUPPRESS,
-        **switch,
-    )
+        return f"what is trained: {', '.join(TASKS)} (default: that of the run or the weights)"
+    if name == "dataset_dir" and task != "detect":
+        return f"folder of the data set (default: {settings.synthetic_name} data)"
+    text = settings.model_fields[name].description or ""
+    text = _TEXTS.get(f"{name} {command}", text).replace("%", "%%")
+    return text if default == "" else f"{text} (default {default})"
 
 
 def flags_of(command: str, settings: type[Settings]) -> list[str]:
@@ -279,7 +277,12 @@ def make_parser(
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command, (text, _) in COMMANDS.items():
         placed, sign, count, hint = _ARGUMENTS.get(command, ("", "", None, ""))
-        usage = " ".join(filter(None, ["mshnet", command, sign, "[--FLAG VALUE ...]"]))
+        usage = " ".join(
+            filter(
+                None,
+                ["mshnet", command, f"[{sign}]" if count == "?" else sign, "[--FLAG VALUE ...]"],
+            )
+        )
         sub = commands.add_parser(command, help=text, description=text, usage=usage)
         if placed:
             sub.add_argument(placed, metavar=sign, nargs=count, help=hint)
@@ -289,41 +292,38 @@ def make_parser(
         if names := flags_of(command, settings):
             sub.add_argument("--help-all", action="help", help="explain every flag")
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
-            _add_settings(sub, command, names, settings, whole)
+            _add_settings(sub, command, settings, whole)
         sub.epilog = "\n\n".join(filter(None, [_presets(names, settings), _EPILOGS.get(command)]))
     return parser
 
 
 def _add_settings(
-    parser: argparse.ArgumentParser,
-    command: str,
-    names: list[str],  # of the settings
-    settings: type[Settings],
-    whole: bool,
+    parser: argparse.ArgumentParser, command: str, settings: type[Settings], whole: bool
 ) -> None:
-    "Add the flags of settings, in groups."
-    own = [name for name in names if name not in Settings.model_fields]
-    few = command != "train"  # then all are explained
-    listed = textwrap.fill(", ".join(f"--{n.replace('_', '-')}" for n in own), 78)
-    daily = parser.add_argument_group("settings of daily use")
+    "Add the flags of settings: those of daily use, those of the task, the others."
+    names = flags_of(command, settings)
+    daily = [name for name in _DAILY if name in names]
+    own = [name for name in names if name not in {*Settings.model_fields, *daily}]
+    rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
-    special = parser.add_argument_group(task, "" if whole or few else f"{listed} (--help-all)")
-    recipe = parser.add_argument_group("other settings that change the result" if whole else "")
-    where = parser.add_argument_group("other settings of this machine" if whole else "")
-    for name in names:
-        of_place = name in PlaceFields.model_fields
-        group = special if name in own else where if of_place else recipe
-        group = daily if name in _DAILY else group
-        _add_setting(group, name, settings, whole or few or name in _DAILY)
-    for switch, (name, value) in SWITCHES.items():
-        if name in names:
-            where.add_argument(
-                f"--{switch.replace('_', '-')}",
-                nargs="?",
-                const="true",
-                metavar=_metavar(switch, bool),
-                help=f"the same as --{name} {value}" if whole or few else argparse.SUPPRESS,
-            )
+    more = "" if whole else " (--help-all explains them)"
+    for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in some)
+        listed, explained = textwrap.fill(flags, 76, break_on_hyphens=False), whole or some is daily
+        title, text = (title, None) if explained else (title + more, listed)
+        group = parser.add_argument_group(title, text)
+        for name in some:
+            kind = settings.model_fields[name].annotation
+            how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
+            how |= {"dest": name, "metavar": "NAME" if name == "task" else _metavar(name, kind)}
+            hint = _text_of(name, command, settings) if explained else argparse.SUPPRESS
+            group.add_argument(f"--{name.replace('_', '-')}", help=hint, **how)
+            for alias in (alias for alias, target in ALIASES.items() if target == name):
+                how["help"] = argparse.SUPPRESS
+                group.add_argument(f"--{alias.replace('_', '-')}", **how)
+    for switch in (switch for switch, (name, _) in SWITCHES.items() if name in names):
+        flag = f"--{switch.replace('_', '-')}"
+        parser.add_argument(flag, nargs="?", const="true", help=argparse.SUPPRESS)
 
 
 def _presets(names: list[str], settings: type[Settings]) -> str:
@@ -331,7 +331,8 @@ def _presets(names: list[str], settings: type[Settings]) -> str:
     lines = ["presets:"]
     for name, values in settings.presets.items():
         differs = ", ".join(f"{key} {value}" for key, value in values.items())
-        text = ": ".join(filter(None, [_PRESETS.get(name, ""), differs]))
+        usual = _PRESETS.get(name, "" if differs else "the default recipe")
+        text = ": ".join(filter(None, [usual, differs]))
         lines.append(f"  {name:10} {textwrap.shorten(text, 66, placeholder=' ...')}")
     return "\n".join(lines) if "preset" in names and lines[1:] else ""
 
