@@ -167,7 +167,7 @@ class Job:
     task: Task
     parts: dict[str, Any]  # splits by name
     device: Device
-    folder: Folder = Folder(Path(os.devnull))  # without one nothing can be written
+    folder: Folder = field(default_factory=lambda: Folder(Path(os.devnull)))  # nothing is written
     stop: Stop = field(default_factory=Stop)  # whether the run is to stop
     record: dict[str, str] = field(default_factory=dict)  # of data and start, for checkpoints
     mirror: Mirror = field(init=False)  # copies the folder to where it is safe

@@ -968,7 +968,8 @@ def test_a_run_is_taken_along_where_its_disk_is_deleted(run, monkeypatch, tmp_pa
         place = replace(place, runs=tmp_path / place.name / "runs")
         line, path = take_along(run, place), place.runs / f"{run.name}.tar.gz"
         assert line.startswith(f"{path}  ") and "kB; " in line and note in line
-        assert f"{run.name}/config.json" in tarfile.open(path).getnames()
+        with tarfile.open(path) as box:
+            assert f"{run.name}/config.json" in box.getnames()
     assert offered == [str(tmp_path / "colab" / "runs" / f"{run.name}.tar.gz")]
 
 

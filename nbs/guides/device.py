@@ -75,7 +75,7 @@ Markdown(page.partition("## 400 epochs")[2] or "The tables are in the repository
 #
 # ## Which memory?
 #
-# Batch 16 at 256x256 takes 2895 MiB on a CPU at its peak ([measured](../../results/SPEED.md), bfloat16), so memory rarely decides. The doctor's line `memory` estimates it for your device. Where memory decides, `--on-out-of-memory halve` computes a batch in parts.
+# Batch 16 at 256x256 takes 2895 MiB on a CPU at its peak ([measured](../../results/SPEED.md), bfloat16), so memory rarely decides. The doctor's line `memory` reports what is free, and `mshnet bench --largest-batch` tries which batch fits. Where memory decides, `--on-out-of-memory halve` computes a batch in parts.
 
 # %%
 #| hide
