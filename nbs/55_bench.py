@@ -40,7 +40,7 @@ from mshnet.run import State, environment
 from mshnet.session import working
 from mshnet.show import even_steps
 from mshnet.task import Trained, score_split, trained_model
-from mshnet.train import train_epoch
+from mshnet.train import Job, train_epoch
 from mshnet.weights import PRETRAINED
 
 
@@ -186,7 +186,7 @@ def _ways(
     state, model = fresh_state(task, device), device.to_device(trained.model)
 
     def train(turn: int) -> None:
-        train_epoch(task, state, data, device, first + turn)
+        train_epoch(Job(task, {"train": data}, device), state, first + turn)
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
@@ -253,7 +253,7 @@ def train_two_steps(config: Config) -> dict[str, int]:  # bytes: before the step
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
     state, before = fresh_state(task, device), _peak(device)
-    train_epoch(task, state, data, device, config.warm_epoch + 1)
+    train_epoch(Job(task, {"train": data}, device), state, config.warm_epoch + 1)
     _synchronize(device)
     return {"before": before, "peak": _peak(device)}
 

@@ -100,8 +100,8 @@ def fault(line):
     if words[0] == "papermill":
         return papermill_fault(words)
     try:
-        if not {"--help", "--version"} & set(words):
-            _, written, file = parse(words[1:])
+        if not {"--help", "--help-all", "--version"} & set(words):
+            _, written, file, _ = parse(words[1:])
             fields = settings_class(written.get("task") or "detect").model_fields
             own = {k: v for k, v in written.items() if k in fields}
             configure(own, file)

@@ -1,14 +1,13 @@
 "What makes it fast changes nothing else: cache, precision, compiler, threads, order of writing."
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
-import time
 import tracemalloc
+from types import SimpleNamespace
 
 import plain
 import pytest
@@ -24,17 +23,17 @@ from mshnet.detection import Detection, fuse_bn
 from mshnet.device import (
     FIX_THREADS,
     PRECISIONS,
-    Cores,
     Device,
+    busy_cores,
     device_for,
-    infer,
     open_device,
+    share_cores,
     update,
 )
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.run import State, load
 from mshnet.task import score_split
-from mshnet.train import train, train_epoch
+from mshnet.train import Job, train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 2, "warm_epoch": 0}
@@ -56,35 +55,33 @@ def threads(monkeypatch):
     for name in FIX_THREADS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("mshnet.device.USUAL_THREADS", 4)
-    monkeypatch.setattr(Cores, "threads", 4)
+    monkeypatch.setattr("mshnet.device._CHOSEN", {"threads": 4})
+    monkeypatch.setattr("mshnet.device.own_cores", lambda: [0, 1, 2, 3])
     torch.set_num_threads(4)
-    yield
+    yield lambda busy: monkeypatch.setattr("mshnet.device.busy_cores", lambda: busy)
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("taken", "count"), [(0.3, 4), (1.2, 3), (2.6, 1), (4.0, 1)])
-def test_threads_make_room_for_other_programs(threads, monkeypatch, taken, count):
+@pytest.mark.parametrize(("busy", "count"), [(0.3, 4), (1.2, 3), (2.6, 1), (4.0, 1)])
+def test_threads_make_room_for_other_programs(threads, busy, count):
     "As many as others leave cores, at least one; and back again when they end."
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: taken)
-    monkeypatch.setattr(Cores, "own", lambda self: {0, 1, 2, 3})
+    threads(busy)
     device = open_device("cpu", "fp32")
     assert torch.get_num_threads() == device.facts()["threads"] == count
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 0.0)
-    assert bool(device.cores.take_news()) == (count != 4)
-    device.cores.adapt(least=0)
-    said = device.cores.take_news()
-    assert torch.get_num_threads() == 4 and not device.cores.take_news()
-    assert bool(said) == (count != 4) and (not said or f"4 threads from here on, {count}" in said)
-    device.cores.before = (device.cores.before[0] - 10, *device.cores.before[1:])
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: taken)
-    infer(device, lambda: torch.ones(1))  # a pass of a scoring or a prediction looks too
-    assert torch.get_num_threads() == count
+    assert bool(device.news) == (count != 4)
+    threads(0.0)
+    device.news = ""
+    share_cores(device)  # too soon
+    assert torch.get_num_threads() == count and not device.news
+    share_cores(device, every=0)
+    assert torch.get_num_threads() == 4
+    assert count == 4 or f"4 threads from here on, {count}" in device.news
 
 
 @pytest.mark.parametrize("how", [*FIX_THREADS, "torch", "deterministic"])
 def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
     "And then a run reports that its steps may stall, once."
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 3.0)
+    threads(3.0)
     was = torch.are_deterministic_algorithms_enabled()
     if how in FIX_THREADS:
         monkeypatch.setenv(how, "4")
@@ -94,35 +91,31 @@ def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
         same = how == "deterministic"
         device = device_for(Config(device="cpu", precision="fp32", deterministic=same))
         assert device.facts() == {"threads": 2 if how == "torch" else 4, "busy_cores": 3.0}
-        assert "steps may take several times as long" in device.cores.take_news()
-        device.cores.adapt(least=0)
-        assert not device.cores.take_news()
+        assert "steps may take several times as long" in device.news
+        device.news = ""
+        share_cores(device, every=0)
+        assert not device.news
     finally:
         torch.use_deterministic_algorithms(was)
 
 
-def test_a_run_reports_a_busy_machine(threads, monkeypatch, tmp_path, capsys):
+def test_a_run_reports_a_busy_machine(threads, tmp_path, capsys):
     "In its lines, and in its log."
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 2.6)
+    threads(2.6)
     run = train(tiny(tmp_path, epochs=1, warm_epoch=-1))
     assert "other programs keep 2.6 of " in capsys.readouterr().out
     assert run.history[0]["busy_cores"] == 2.6
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc/stat")
-def test_a_busy_program_is_noticed(monkeypatch):
-    "The time that a child computes counts, and this process's own does not."
-    cores, used = Cores(), time.process_time()
-    line = "import time\nwhile time.process_time() < 0.5: pass"
-    subprocess.run([sys.executable, "-c", line], check=True)
-    while time.process_time() < used + 0.5:
-        pass
-    wall, busy, own = (b - a for a, b in zip(cores.before, cores.read(), strict=True))
-    assert busy - own > 0.4 and own >= 0.5 and wall > 0.5  # seconds; a tick is 0.01
-    moments = iter([(0.0, 5.0, 1.0), (2.0, 8.5, 2.0), (3.0, 99.0, 2.0)])  # the same three
-    monkeypatch.setattr(Cores, "read", lambda self: next(moments))
-    cores = Cores()
-    assert [cores.others(), cores.others()] == [min(1.25, cores.count), cores.count]
+def test_a_busy_program_is_counted_and_this_process_is_not(monkeypatch):
+    "All that our cores do, without what we do ourselves; a core of other programs alone is none."
+    monkeypatch.setattr("mshnet.device.own_cores", lambda: [0, 2])
+    monkeypatch.setattr("psutil.cpu_percent", lambda seconds, percpu: [100.0, 100.0, 75.0])
+    moments, used = iter([0.0, 1.0, 10.0, 12.0]), iter([5.0, 5.5, 7.0, 7.0])
+    clock = {"monotonic": lambda: next(moments), "process_time": lambda: next(used)}
+    monkeypatch.setattr("mshnet.device.time", SimpleNamespace(**clock))
+    assert busy_cores() == pytest.approx(1.25)  # 1.75 busy, half a core of them our own
+    assert busy_cores() == pytest.approx(1.75)
 
 
 def test_waiting_threads_sleep_soon_unless_the_user_has_set_how():
@@ -289,8 +282,8 @@ def test_a_compiled_step_is_the_same_step():
         device.compile = way
         model = device.to_device(task.model())
         state = State(model, task.optimizer(model), ema=task.model())
-        split = task.splits()["train"]
-        losses[way] = [train_epoch(task, state, split, device, epoch)[0] for epoch in (0, 1)]
+        job = Job(task, task.splits(), device)
+        losses[way] = [train_epoch(job, state, epoch)[0] for epoch in (0, 1)]
         assert (device.compiled is not None) == (way == "on")
         averages[way] = state.ema.state_dict()
     assert averages["on"]["0.running_mean"].any()  # buffers are averaged, too
@@ -412,18 +405,6 @@ def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
 
 
 # Looking
-
-
-def test_a_profile_of_a_few_steps(tmp_path):
-    "One trace and one table, of the first epoch alone."
-    config = tiny(tmp_path / "run", scenes=24, profile=str(tmp_path / "profile"))
-    run = train(config)
-    files = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "profile").iterdir()}
-    assert set(files) == {"trace.json", "operations.txt"}
-    assert "aten::convolution_backward" in (tmp_path / "profile" / "operations.txt").read_text()
-    assert json.loads((tmp_path / "profile" / "trace.json").read_text())["traceEvents"]
-    train(run.config.model_copy(update={"epochs": 3}))
-    assert files == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "profile").iterdir()}
 
 
 def test_scores_do_not_depend_on_the_fold_in_float32():

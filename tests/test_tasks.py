@@ -219,7 +219,7 @@ def test_the_command_trains_a_toy(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--task", "ring", "--help"])
     said = capsys.readouterr().out
-    assert "--noise-steps" in said and "--crop-size" not in said and "presets: tiny" in said
+    assert "--noise-steps" in said and "--crop-size" not in said and "  tiny " in said
 
 
 @pytest.mark.parametrize("name", toys.NAMES)

@@ -65,7 +65,7 @@ print(found)
 #
 # ## Which memory?
 #
-# Batch 16 at 256x256 takes 2895 MiB on a CPU at its peak ([measured](speed.ipynb), bfloat16), so memory rarely decides. The doctor's line `memory` estimates it for your device. Where memory decides, `--on-out-of-memory halve` computes a batch in parts.
+# Batch 16 at 256x256 takes 2895 MiB on a CPU at its peak ([measured](speed.ipynb), bfloat16), so memory rarely decides. The doctor's line `memory` reports what is free, and `mshnet bench --largest-batch` tries which batch fits. Where memory decides, `--on-out-of-memory halve` computes a batch in parts.
 
 # %%
 #| hide

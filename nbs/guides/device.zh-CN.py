@@ -65,7 +65,7 @@ print(found)
 #
 # ## 需要多少显存？
 #
-# 批大小 16、256x256 时，在 CPU 上峰值为 2895 MiB（[实测](speed.ipynb)，bfloat16），所以显存很少成为限制。doctor 的 `memory` 一行会为你的设备估算。成为限制时，`--on-out-of-memory halve` 把一批分成几部分计算。
+# 批大小 16、256x256 时，在 CPU 上峰值为 2895 MiB（[实测](speed.ipynb)，bfloat16），所以显存很少成为限制。doctor 的 `memory` 一行报告有多少空闲，`mshnet bench --largest-batch` 试出放得下的批。成为限制时，`--on-out-of-memory halve` 把一批分成几部分计算。
 
 # %%
 #| hide

@@ -57,7 +57,6 @@
 # | `--resume` | the same command again |
 # | `--dry-run` | `mshnet doctor --task signs`, with the same file or preset |
 # | graph mode | `--compile on`; `off` shows the line of an error |
-# | profiling, debugging | `--profile DIR` |
 # | automatic mixed precision | `--precision auto`; CTC and distillation are always in float32 |
 # | early stopping patience 10 | `--choose val --patience 10` |
 # | gradient clipping 1.0 | `--clip-grad 1` |

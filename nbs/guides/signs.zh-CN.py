@@ -57,7 +57,6 @@
 # | `--resume` | 再执行同一条命令 |
 # | `--dry-run` | `mshnet doctor --task signs`，加上同样的文件或预设 |
 # | 图模式 | `--compile on`；`off` 显示出错的那一行 |
-# | 性能分析、调试 | `--profile DIR` |
 # | 自动混合精度 | `--precision auto`；CTC 与蒸馏总是用 float32 |
 # | 早停，耐心 10 | `--choose val --patience 10` |
 # | 梯度裁剪 1.0 | `--clip-grad 1` |

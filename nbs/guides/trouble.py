@@ -170,7 +170,7 @@
 #
 # ```bash
 # mshnet --version
-# mshnet doctor --json
+# mshnet doctor
 # mshnet data data/NUAA-SIRST
 # ```
 #
