@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['seconds', 'take_turns', 'Options', 'some', 'fresh_state', 'measure', 'train_two_steps', 'measure_memory',
-           'largest_batch', 'memory_text', 'largest_text', 'bench', 'table']
+           'largest_batch', 'largest_text', 'bench', 'table']
 
 # %% ../nbs/55_bench.ipynb #c-import-contextlib
 import contextlib
@@ -33,7 +33,7 @@ from .run import State, environment
 from .session import working
 from .show import even_steps
 from .task import Trained, score_split, trained_model
-from .train import train_epoch
+from .train import Job, train_epoch
 from .weights import PRETRAINED
 
 # %% ../nbs/55_bench.ipynb #_synchronize
@@ -129,7 +129,7 @@ def _ways(
     state, model = fresh_state(task, device), device.to_device(trained.model)
 
     def train(turn: int) -> None:
-        train_epoch(task, state, data, device, first + turn)
+        train_epoch(Job(task, {"train": data}, device), state, first + turn)
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
@@ -178,7 +178,7 @@ def train_two_steps(config: Config) -> dict[str, int]:  # bytes: before the step
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
     state, before = fresh_state(task, device), _peak(device)
-    train_epoch(task, state, data, device, config.warm_epoch + 1)
+    train_epoch(Job(task, {"train": data}, device), state, config.warm_epoch + 1)
     _synchronize(device)
     return {"before": before, "peak": _peak(device)}
 
@@ -225,7 +225,7 @@ def largest_batch(
     return rows
 
 
-def memory_text(rows: list[dict[str, Any]]) -> str:
+def _memory_text(rows: list[dict[str, Any]]) -> str:
     "The peak of each batch size, or its error."
     found = [(row["batch"], row.get("error") or f"{row['peak'] / 2**20:.0f} MiB") for row in rows]
     return "\n".join(f"batch {batch:5}: {text}" for batch, text in found)
@@ -234,7 +234,7 @@ def memory_text(rows: list[dict[str, Any]]) -> str:
 def largest_text(rows: list[dict[str, Any]]) -> str:
     "The tried batch sizes, and the flag to write."
     most = max(row["batch"] for row in rows if "error" not in row)
-    return f"{memory_text(rows)}\nwrite --batch-size {most}"
+    return f"{_memory_text(rows)}\nwrite --batch-size {most}"
 
 # %% ../nbs/55_bench.ipynb #bench
 def bench(
@@ -296,6 +296,6 @@ def table(
             f"\n{'':24}{'ms/image':>10}{'images/s':>10}",
             *lines,
             f"\npeak memory of the {content['memory_of']}, in training:",
-            memory_text(content["memory"]),
+            _memory_text(content["memory"]),
         ]
     )

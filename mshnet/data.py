@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'MASK_ENDINGS', 'SUFFIXES', 'Pair', 'MOST_COVERED', 'NATIVE_SIDE',
-           'NATIVE_PIXELS', 'Loaded', 'LOADED', 'one_channel', 'pixels_of', 'upright', 'read_image', 'MaskValues',
-           'MaskScale', 'mask_values', 'mask_scale', 'read_mask', 'opened', 'refuse_size', 'Source', 'find_source',
-           'outside_of_data', 'find_file', 'visible', 'Split', 'pairs_of', 'image_digests', 'hash_of_all', 'scenes',
-           'Findings', 'Reading', 'scored_mask', 'trouble', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'load',
-           'splits', 'write_lists', 'report']
+           'NATIVE_PIXELS', 'Loaded', 'LOADED', 'one_channel', 'pixels_of', 'read_image', 'MaskValues', 'MaskScale',
+           'mask_values', 'mask_scale', 'read_mask', 'opened', 'refuse_size', 'Source', 'find_source',
+           'outside_of_data', 'find_file', 'Split', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'Reading',
+           'scored_mask', 'trouble', 'BadImage', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits',
+           'write_lists', 'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
@@ -54,7 +54,7 @@ def pixels_of(
     if not file.mode.startswith(DEEP):
         if _has_deep_channels(file):
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
-        file = upright(file)
+        file = _upright(file)
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = _deep_values(file)
     low, high = values.min(), values.max()
@@ -67,7 +67,7 @@ def pixels_of(
 _ORIENTATION = 0x0112  # the EXIF tag
 
 
-def upright(file: Image.Image) -> Image.Image:
+def _upright(file: Image.Image) -> Image.Image:
     "An image as its orientation tag says; Pillow obeys that of TIFF files by itself."
     turned = file.format != "TIFF" and file.getexif().get(_ORIENTATION, 1) in range(2, 9)
     return ImageOps.exif_transpose(file) if turned else file
@@ -77,7 +77,7 @@ def _deep_values(
     file: Image.Image,  # of 16 bits or floats
 ) -> np.ndarray:  # [H,W] float64; more is brighter
     "The values of a deep image; UserError if one is NaN or infinite."
-    values = np.array(upright(file), np.float64)
+    values = np.array(_upright(file), np.float64)
     if not np.isfinite(values.max() - values.min()):
         raise UserError("pixels are NaN or infinite")
     if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
@@ -142,7 +142,7 @@ def mask_values(path: Path) -> MaskValues:
         lossy = file.format == "JPEG"
         if file.mode.startswith(DEEP):  # which convert would clip at 255
             return MaskValues(_deep_values(file).clip(0), lossy=lossy)
-        file = upright(file)
+        file = _upright(file)
         if file.mode in ("L", "1"):
             return MaskValues(np.asarray(file.convert("L")), lossy=lossy)
         *colours, alpha = np.moveaxis(np.asarray(file.convert("RGBA")), 2, 0)
@@ -395,12 +395,12 @@ def _by_name(folder: Path, changed: int) -> dict[str, Path]:
     "The images of a folder by their names without suffix, letters and accents in one sign."
     return {
         unicodedata.normalize("NFC", path.name[: -len(path.suffix)]): path
-        for path in visible(folder)
+        for path in _visible(folder)
         if path.suffix.lower() in SUFFIXES and path.is_file()
     }
 
 
-def visible(folder: Path) -> list[Path]:
+def _visible(folder: Path) -> list[Path]:
     "The files of a folder, sorted, without hidden ones such as those of macOS."
     return sorted(path for path in folder.iterdir() if path.name[0] != ".")
 
@@ -452,7 +452,7 @@ class Split:
         return self.hashes[0]
 
 
-def pairs_of(split: Split) -> Iterator[Pair]:
+def _pairs_of(split: Split) -> Iterator[Pair]:
     "All images with their masks, in order, with few in memory at a time."
     yield from prefetch(split.pairs.__getitem__, range(len(split)), 4)
 
@@ -483,7 +483,7 @@ class _Hasher:
 def _hashes_of(split: Split) -> tuple[str, frozenset[bytes], frozenset[str]]:
     "The digests of a split; see `_Hasher.hashes`."
     hasher = _Hasher()
-    for name, pair in zip(split.names, pairs_of(split), strict=True):
+    for name, pair in zip(split.names, _pairs_of(split), strict=True):
         hasher.add(name, *pair)
     return hasher.hashes()
 
@@ -737,13 +737,7 @@ def read_split(
             if used > room:
                 kept.clear()
     if good and not targets:
-        cut = [kind for kind in findings.warnings if "without a target" in kind]
-        if any(set(good) & set(findings.warnings[kind]) for kind in cut):
-            findings.errors["list of grey masks without a target (save targets as 255)"].append(
-                part
-            )
-        else:
-            findings.warnings["no target in any mask of a list, so Pd is undefined"].append(part)
+        _note_no_target(part, good, findings)
     if fewer := [name for name in names if lost[name]]:
         kind = f"{lost.total()} of {targets} targets vanish or merge at {size}x{size} ({part})"
         findings.warnings[kind] += fewer
@@ -751,6 +745,15 @@ def read_split(
     split = Split(part, tuple(good), pairs, source.root.resolve().name)
     vars(split)["hashes"] = hasher.hashes()
     return split
+
+
+def _note_no_target(part: str, names: Sequence[str], findings: Findings) -> None:
+    "No target in a list: a mistake if grey masks hold some below the cut."
+    cut = [kind for kind in findings.warnings if "without a target" in kind]
+    if any(set(names) & set(findings.warnings[kind]) for kind in cut):
+        findings.errors["list of grey masks without a target (save targets as 255)"].append(part)
+    else:
+        findings.warnings["no target in any mask of a list, so Pd is undefined"].append(part)
 
 # %% ../nbs/21_data.ipynb #_scale_of_folder
 _DECIDE = 1000  # masks that are looked at before all are read
@@ -787,14 +790,14 @@ def read_dataset(
     for name in [name for name in names.get("train", []) if name in both]:
         findings.errors["name in both lists, remove it from one"].append(name)
     for folder in (source.images, source.masks):
-        count = Counter(path.stem for path in visible(folder) if path.suffix.lower() in SUFFIXES)
+        count = Counter(path.stem for path in _visible(folder) if path.suffix.lower() in SUFFIXES)
         twice = [name for listed in names.values() for name in listed if count[name] > 1]
         if twice:
             findings.warnings[f"several files of one name in {folder.name}/"] += twice
     room = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
     for part in names:  # each part leaves less memory for the next
-        kept = (pairs_of(split) for split in read.values() if split.in_memory)
+        kept = (_pairs_of(split) for split in read.values() if split.in_memory)
         left = room - sum(image.nbytes + mask.nbytes for pairs in kept for image, mask in pairs)
         split = read_split(source, part, names[part], findings, left, config.base_size)
         made_by = _made_by(source.lists[part], names[part])
@@ -947,7 +950,7 @@ def _describe(
     split: Split,
 ) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
-    seen = [(i.shape[:2], i.ndim, objects(m > 0).area, not m.any()) for i, m in pairs_of(split)]
+    seen = [(i.shape[:2], i.ndim, objects(m > 0).area, not m.any()) for i, m in _pairs_of(split)]
     areas = np.concatenate([area for _, _, area, _ in seen] or [np.array([], int)])
     sizes = {size for size, _, _, _ in seen}
     heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))

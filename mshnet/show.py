@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['MONOSPACE', 'COLORS', 'LINES', 'SIGNS', 'Count', 'Amount', 'CURVES', 'T', 'Sign', 'HIT', 'MISS', 'FALSE_ALARM',
            'Picture', 'png', 'save_picture', 'style', 'draw_line', 'learning_curves', 'run_config', 'not_drawn',
-           'Record', 'ImageRecord', 'TargetRecord', 'Details', 'read_scores_file', 'read_details', 'draw_trade_off',
-           'trade_offs', 'draw_panel', 'draw_judged', 'shortened', 'draw_legend', 'even_steps', 'View', 'view_image',
-           'gallery', 'draw_run', 'samples']
+           'Record', 'TargetRecord', 'Details', 'read_scores_file', 'read_details', 'draw_trade_off', 'trade_offs',
+           'draw_panel', 'draw_judged', 'shortened', 'draw_legend', 'even_steps', 'View', 'view_image', 'gallery',
+           'draw_run', 'samples']
 
 # %% ../nbs/50_show.ipynb #c-import-io
 import io
@@ -178,7 +178,7 @@ class Record(BaseModel, extra="ignore", allow_inf_nan=False):
     "A record in a file of scores; numbers must be finite."
 
 
-class ImageRecord(Record):
+class _ImageRecord(Record):
     "The counts of an image, in pixels where no unit is given."
 
     name: str
@@ -218,7 +218,7 @@ class TargetRecord(Record):
 class Details(Record):
     "The record of a scoring: its images, its curves, its targets."
 
-    images: list[ImageRecord] = []
+    images: list[_ImageRecord] = []
     curves: dict[str, dict[str, list[Amount | None]] | None] | None = None
     targets: list[TargetRecord] | None = None
     settings: dict[str, Any] = {}
@@ -386,7 +386,7 @@ def view_image(detector: Detector, config: Settings, split: Split, index: int) -
     return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)
 
 
-def _graded(folder: Path, count: int) -> list[ImageRecord]:
+def _graded(folder: Path, count: int) -> list[_ImageRecord]:
     "Images of a run from the worst to the best IoU, at even steps."
     ranked = sorted(read_details(folder).images, key=lambda image: image.iou)
     if not ranked:

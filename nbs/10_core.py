@@ -933,7 +933,7 @@ def as_user_error() -> Iterator[None]:
 
 # %%
 #| export
-def expects(
+def _expects(
     name: str,  # a setting
     settings: type[Settings],  # of which task
 ) -> str:  # such as "a whole number, at least 1"
@@ -975,9 +975,10 @@ def _explain(
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
-    if retired := _RETIRED_VALUES.get((name, str(error["input"]))):
+    value = error["input"] if isinstance(error["input"], str) else ""
+    if retired := _RETIRED_VALUES.get((name, value)):
         return f"{name}={shown(error['input'])} {retired}"
-    what = expects(name, settings) + quotes
+    what = _expects(name, settings) + quotes
     return f"{name}={shown(error['input'])} is not possible: write {what}"
 
 
@@ -1103,8 +1104,8 @@ def read_text(
         return data.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError:
         raise UserError(
-            f"{path}: a {what} is read as UTF-8, and this file has another encoding, such as GBK; "
-            "save it as UTF-8"
+            f"{path}: not a readable {what} (it is not UTF-8; save a text of another encoding, "
+            "such as GBK, as UTF-8)"
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable {what} ({error})") from None

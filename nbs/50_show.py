@@ -244,7 +244,7 @@ class Record(BaseModel, extra="ignore", allow_inf_nan=False):
     "A record in a file of scores; numbers must be finite."
 
 
-class ImageRecord(Record):
+class _ImageRecord(Record):
     "The counts of an image, in pixels where no unit is given."
 
     name: str
@@ -284,7 +284,7 @@ class TargetRecord(Record):
 class Details(Record):
     "The record of a scoring: its images, its curves, its targets."
 
-    images: list[ImageRecord] = []
+    images: list[_ImageRecord] = []
     curves: dict[str, dict[str, list[Amount | None]] | None] | None = None
     targets: list[TargetRecord] | None = None
     settings: dict[str, Any] = {}
@@ -495,7 +495,7 @@ def view_image(detector: Detector, config: Settings, split: Split, index: int) -
     return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)
 
 
-def _graded(folder: Path, count: int) -> list[ImageRecord]:
+def _graded(folder: Path, count: int) -> list[_ImageRecord]:
     "Images of a run from the worst to the best IoU, at even steps."
     ranked = sorted(read_details(folder).images, key=lambda image: image.iou)
     if not ranked:
@@ -545,7 +545,8 @@ def draw_run(
 
 # %%
 test_eq(even_steps(9, 3), [0, 4, 8])
-gallery(run.folder)
+picture: Picture = gallery(run.folder)
+picture
 
 
 # %% [markdown]

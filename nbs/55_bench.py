@@ -312,7 +312,7 @@ def largest_batch(
     return rows
 
 
-def memory_text(rows: list[dict[str, Any]]) -> str:
+def _memory_text(rows: list[dict[str, Any]]) -> str:
     "The peak of each batch size, or its error."
     found = [(row["batch"], row.get("error") or f"{row['peak'] / 2**20:.0f} MiB") for row in rows]
     return "\n".join(f"batch {batch:5}: {text}" for batch, text in found)
@@ -321,7 +321,7 @@ def memory_text(rows: list[dict[str, Any]]) -> str:
 def largest_text(rows: list[dict[str, Any]]) -> str:
     "The tried batch sizes, and the flag to write."
     most = max(row["batch"] for row in rows if "error" not in row)
-    return f"{memory_text(rows)}\nwrite --batch-size {most}"
+    return f"{_memory_text(rows)}\nwrite --batch-size {most}"
 
 
 # %%
@@ -395,7 +395,7 @@ def table(
             f"\n{'':24}{'ms/image':>10}{'images/s':>10}",
             *lines,
             f"\npeak memory of the {content['memory_of']}, in training:",
-            memory_text(content["memory"]),
+            _memory_text(content["memory"]),
         ]
     )
 

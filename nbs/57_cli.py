@@ -265,7 +265,10 @@ class _Parser(argparse.ArgumentParser):
 
 def _metavar(name: str, kind: Any) -> str:
     "What a flag expects, in capitals or as a list of its values."
-    if values := ("true", "false") if kind is bool else get_args(kind):
+    values = ("true", "false") if kind is bool else get_args(kind)
+    if values and not isinstance(values[0], str):  # a number, or a word
+        values = ("N", *get_args(values[1]))
+    if values:
         return "{" + ",".join(values) + "}"
     path = {"dir": "DIR", "list": "FILE", "path": "FILE"}.get(name.rpartition("_")[2], "NAME")
     return _METAVARS.get(name) or {int: "N", float: "NUMBER"}.get(kind, path)
@@ -313,7 +316,9 @@ def make_parser(
         if placed:
             sub.add_argument(placed, metavar=sign, nargs=count, help=hint)
         for name, how in _OPTIONS.get(command, {}).items():
-            shown = {} if "action" in how else {"metavar": _metavar(name, how.get("type", str))}
+            shown: dict[str, Any] = (
+                {} if "action" in how else {"metavar": _metavar(name, how.get("type", str))}
+            )
             sub.add_argument(f"--{name.replace('_', '-')}", **shown, **how)
         if names := flags_of(command, settings):
             sub.add_argument("--help-all", action="help", help="explain every flag")

@@ -67,7 +67,7 @@ def refused(capsys, line):
         ("train --multi-gpus True", "write --num-devices N"),
         ("train --warm 3", "did you mean"),
         ("train --precision fp8", "one of auto, bf16, fp16, fp32"),
-        ("train --cache gpu", "one of auto, device, host, stream"),
+        ("train --cache gpu", "one of auto, host, stream"),
         ("train --deterministic maybe", "deterministic='maybe' is not possible: write true or"),
         ("test --epochs 3", "means nothing to `mshnet test`"),
         ("test --epochz 3", "unknown setting 'epochz'; see mshnet test --help"),

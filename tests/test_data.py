@@ -183,7 +183,7 @@ def test_a_list_that_is_no_text_is_refused(folder):
     "An image renamed to .txt, or a list in another encoding."
     for content in (b"\x89PNG\xff\xfe", "\u7ea2\u5916".encode("gbk")):
         (folder / "test.txt").write_bytes(content)
-        assert "test.txt: a list of names is read as UTF-8" in refusal(folder)
+        assert "test.txt: not a readable list of names (it is not UTF-8" in refusal(folder)
 
 
 # Lists for a data set that has none

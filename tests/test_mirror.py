@@ -19,7 +19,7 @@ import pytest
 
 from mshnet import mirror, places, train
 from mshnet.core import Config, UserError, run_name
-from mshnet.mirror import Mirror, bring_back, copies_of
+from mshnet.mirror import Mirror, bring_back, copies_of, site_of
 from mshnet.places import (
     COLAB,
     HERE,
@@ -165,7 +165,7 @@ def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, asked, wanted):
     monkeypatch.setattr(places, "where", lambda *_: colab(tmp_path))
     asked = []
     monkeypatch.setattr(places, "mount_drive", lambda: asked.append(1) or Mounted(None, "asked"))
-    train._look_back(Folder(tmp_path / "run"), config)
+    site_of(config)
     assert len(asked) == wanted
     places.ask_for_drive(Config(dataset_dir="/content/drive/MyDrive/set"))  # its data lie there
     assert len(asked) == wanted + 1
