@@ -143,7 +143,7 @@ class Job:
     task: Task
     parts: dict[str, Any]  # splits by name
     device: Device
-    folder: Folder = Folder(Path(os.devnull))  # without one nothing can be written
+    folder: Folder = field(default_factory=lambda: Folder(Path(os.devnull)))  # nothing is written
     stop: Stop = field(default_factory=Stop)  # whether the run is to stop
     record: dict[str, str] = field(default_factory=dict)  # of data and start, for checkpoints
     mirror: Mirror = field(init=False)  # copies the folder to where it is safe
@@ -843,7 +843,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        with _Processes(config, settings) as processes:
+        processes = _Processes(config, settings)
+        with processes:
             failed = processes.wait()
     last = run.read_json("status.json")
     if processes.number:
