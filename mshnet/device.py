@@ -548,6 +548,7 @@ def _compiled(device: Device, model: nn.Module) -> Any:
     if device.compile == "off" or (device.compile == "auto" and not _may_compile(device)):
         return model
     if device.compiled is None or device.compiled._orig_mod is not model:
+        torch.compiler.reset()  # it remembers what did not compile
         torch._dynamo.config.suppress_errors = device.compile == "auto"
         device.compiled = torch.compile(model)
     return device.compiled

@@ -228,30 +228,25 @@ def _memory(checkup: _Checkup) -> _Finding:
         return "warning", f"{text}; free some, or write a smaller --batch-size or --micro-batch"
     return "ok", f"{text}; `mshnet bench --largest-batch` tries which batch fits"
 
-# %% ../nbs/56_doctor.ipynb #_nearest
-def _nearest(folder: Path) -> Path:
-    "The folder itself, or the nearest one above it that exists."
+# %% ../nbs/56_doctor.ipynb #_room
+def _room(folder: Path) -> tuple[float, str]:
+    "GB that are free for a folder, and why it cannot be written (or the nearest one above it)."
     folder = folder.resolve()
-    return next(p for p in (folder, *folder.parents) if os.path.exists(p))
-
-
-def _why_not_writable(folder: Path) -> str:  # empty: it is writable
-    "Why an existing folder is not writable."
+    there = next(p for p in (folder, *folder.parents) if os.path.exists(p))
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
+        with tempfile.TemporaryFile(dir=there) as file:
             file.write(b"written")
     except OSError as error:
-        return error.strerror or first_line(error)
-    return ""
+        return 0.0, error.strerror or first_line(error)
+    return shutil.disk_usage(there).free / 2**30, ""
 
 
 def _disk(checkup: _Checkup) -> _Finding:
     "Space where the run's folder will be, and whether it can be written; a run takes 200 MB."
     folder = checkup.site.folder
-    there = _nearest(folder)
-    if reason := _why_not_writable(there):
+    free, reason = _room(folder)
+    if reason:
         return "error", f"{folder} cannot be written ({reason}); write another --output-dir"
-    free = shutil.disk_usage(there).free / 2**30
     if free < 1:
         text = f"{free:.1f} GB free for {folder}; delete something or use --output-dir"
         return "error" if free < 0.2 else "warning", text
@@ -298,11 +293,10 @@ def _session(checkup: _Checkup) -> _Finding:
         if drive:
             return "ok", f"{time}; {reason}; training asks for your permission to mount it"
         return "warning", f"{time}; {reason}; write --mirror-dir DIR"
-    there = _nearest(site.mirror)
-    if reason := _why_not_writable(there):
+    free, reason = _room(site.mirror)
+    if reason:
         line = f"mirror_dir={str(site.mirror)!r} cannot be written ({reason}); write another"
         return "error", line
-    free = shutil.disk_usage(there).free / 2**30
     return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
 
 # %% ../nbs/56_doctor.ipynb #doctor

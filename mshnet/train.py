@@ -844,7 +844,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        with _Processes(config, settings) as processes:
+        processes = _Processes(config, settings)
+        with processes:
             failed = processes.wait()
     last = run.read_json("status.json")
     if processes.number:

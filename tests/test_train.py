@@ -106,27 +106,6 @@ def test_weights_of_a_wrong_type_are_one_line(weights):
         mshnet.train(weights)
 
 
-def test_a_run_killed_within_an_epoch_ends_with_the_same_weights(whole, tmp_path, monkeypatch):
-    "Rerunning the same command is all it takes; the epoch in progress is repeated from its start."
-    config, calls = tiny(tmp_path / "run"), []
-    real = Detection.loss
-
-    def killed(self, *args):
-        calls.append(1)
-        if len(calls) == 4:  # the second step of the second epoch
-            raise KeyboardInterrupt
-        return real(self, *args)
-
-    monkeypatch.setattr(Detection, "loss", killed)
-    with pytest.raises(KeyboardInterrupt):
-        train(config)
-    status = json.loads((tmp_path / "run" / "status.json").read_text())
-    assert (status["state"], status["epochs_done"]) == ("stopped", 1)
-    again = train(config)
-    assert same(weights(again.folder), weights(whole.folder))
-    assert [e["loss"] for e in again.history] == [e["loss"] for e in whole.history]
-
-
 def test_a_run_killed_between_log_and_checkpoint_repeats_the_epoch_and_says_so(
     tmp_path, monkeypatch
 ):
@@ -139,13 +118,6 @@ def test_a_run_killed_between_log_and_checkpoint_repeats_the_epoch_and_says_so(
     run = train(config)
     assert len(run.history) == 1
     assert run.history[0]["repeated"] is True
-
-
-def test_more_epochs_go_on_from_the_last_one(whole, tmp_path):
-    "`epochs` may grow, and a run of two epochs and one more is a run of three."
-    train(tiny(tmp_path / "run", epochs=2))
-    longer = train(tiny(tmp_path / "run", epochs=3))
-    assert same(weights(longer.folder), weights(whole.folder))
 
 
 def test_resume_takes_a_folder_or_a_file_and_can_move(whole, tmp_path):
@@ -373,27 +345,6 @@ def test_the_best_epoch_is_kept_and_not_the_last(tmp_path, monkeypatch):
     assert "epoch 1" in run.scores["protocol"]["chosen"]
     assert "held-out" in run.scores["protocol"]["chosen"]
     assert {e["split"] for e in run.history} == {"val"}
-
-
-def test_a_checkpoint_is_the_old_one_or_the_new_one(whole, tmp_path, monkeypatch):
-    "A crash while writing leaves the old file whole, and no debris."
-    config = tiny(tmp_path)
-    task = Detection(config)
-    model = task.model()
-    state = State(model, task.optimizer(model), epoch=7)
-    path = tmp_path / "last.pt"
-    write_checkpoint(snapshot(state, config, {}), path)
-    before = path.read_bytes()
-    state.epoch = 8
-    for name in ("replace", "fsync"):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, name, lambda *a: (_ for _ in ()).throw(OSError(28, "No space left")))
-            with pytest.raises(UserError, match="No space"):
-                write_checkpoint(snapshot(state, config, {}), path)
-        assert path.read_bytes() == before
-        assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
-    assert load(path)["epoch"] == 7
-    assert "random" in load(path)
 
 
 def test_the_device_is_read_at_log_lines_and_at_the_end_only():
