@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mshnet import mirror, places, train
+from mshnet import mirror, places
 from mshnet.core import Config, UserError, run_name
 from mshnet.mirror import Mirror, bring_back, copies_of, site_of
 from mshnet.places import (
@@ -30,7 +30,6 @@ from mshnet.places import (
     session_hours,
     wants_drive,
 )
-from mshnet.run import Folder
 
 FILES = ["config.json", "env.json", "figures/curves.png", "log.jsonl", "scores.json"]
 FILES += ["best.pt", "last.pt", "status.json"]
