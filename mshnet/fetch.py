@@ -298,44 +298,34 @@ class Published:
     name: str
     page: str  # for people: what it is, how to get it by hand, its licence
     archives: tuple[str, ...]  # addresses of .tar.gz, tried in this order
-    other_names: tuple[str, ...] = ()
 
 
-_AT = "https://codeload.github.com/{}/tar.gz/{}"
-_ALL_THREE = _AT.format(
-    "Cavalry5245/Grounding-DINO-IRSTD", "e1555ef9110a5757db3d4f6de09a3bd81b3b6153"
+def _at(repository: str, commit: str) -> str:
+    "The address of a repository's files at a commit."
+    return f"https://codeload.github.com/{repository}/tar.gz/{commit}"
+
+
+_ALL_THREE = _at("Cavalry5245/Grounding-DINO-IRSTD", "e1555ef9110a5757db3d4f6de09a3bd81b3b6153")
+_SIRST = _at("YimianDai/sirst", "84302ab351af09dde227aa13ee9887f081bc3d4f")
+_SIRST_FIRST = _at("YimianDai/sirst", "2f9bc6e315ee325b2762b7efc74d20b0a7554444")
+_NUDT = _at(
+    "15730845297/Infrared-Small-Target-Detection", "0d42d23649920d9d10865bb751ccf82358f4e16a"
 )
+_OF_NUDT = "https://github.com/YeRen123455/Infrared-Small-Target-Detection"
 KNOWN = (
     Published(
-        "NUAA-SIRST",
-        "https://github.com/YimianDai/sirst",
-        (
-            _AT.format("YimianDai/sirst", "84302ab351af09dde227aa13ee9887f081bc3d4f"),
-            _AT.format("YimianDai/sirst", "2f9bc6e315ee325b2762b7efc74d20b0a7554444"),
-            _ALL_THREE,
-        ),
-        ("SIRST",),
+        "NUAA-SIRST", "https://github.com/YimianDai/sirst", (_SIRST, _SIRST_FIRST, _ALL_THREE)
     ),
-    Published(
-        "NUDT-SIRST",
-        "https://github.com/YeRen123455/Infrared-Small-Target-Detection",
-        (
-            _ALL_THREE,
-            _AT.format(
-                "15730845297/Infrared-Small-Target-Detection",
-                "0d42d23649920d9d10865bb751ccf82358f4e16a",
-            ),
-        ),
-    ),
+    Published("NUDT-SIRST", _OF_NUDT, (_ALL_THREE, _NUDT)),
     Published("IRSTD-1k", "https://github.com/RuiZhang97/ISNet", (_ALL_THREE,)),
 )
 _LISTS = Path(str(files("mshnet") / "lists"))
 
 
 def known(text: str) -> Published | None:
-    "The published data set of this name, in capitals or not."
-    names = {name.lower(): p for p in KNOWN for name in (p.name, *p.other_names)}
-    return names.get(text.lower())
+    "The published data set of this name, in capitals or not; SIRST is NUAA-SIRST."
+    name = {"sirst": "nuaa-sirst"}.get(text.lower(), text.lower())
+    return next((published for published in KNOWN if published.name.lower() == name), None)
 
 
 def shipped_lists() -> dict[str, Path]:
@@ -344,16 +334,15 @@ def shipped_lists() -> dict[str, Path]:
 
 
 def usual_list(
-    root: Path,  # of a data set without lists
+    images: Path,  # the folder of a data set's images
     part: str,  # "train" or "test"
 ) -> Path | None:  # None: none of the three
     "The usual list of a published data set, which is recognised by the names of its images."
-    ending = "trainval" if part == "train" else "test"
-    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        there = {path.stem for path in folder.glob("*.png") if path.name[0] != "."}
-        for published in KNOWN if there else ():
-            if there == {key.split("/")[1] for key in _pixels(published)}:
-                return shipped_lists()[f"{published.name.lower()}-{ending}"]
+    there = {path.stem for path in images.glob("*.png") if path.name[0] != "."}
+    for published in KNOWN if there else ():
+        if there == {key.split("/")[1] for key in _pixels(published)}:
+            ending = "trainval" if part == "train" else "test"
+            return shipped_lists()[f"{published.name.lower()}-{ending}"]
     return None
 
 

@@ -402,7 +402,9 @@ _NUDT = _at(
 )
 _OF_NUDT = "https://github.com/YeRen123455/Infrared-Small-Target-Detection"
 KNOWN = (
-    Published("NUAA-SIRST", "https://github.com/YimianDai/sirst", (_SIRST, _SIRST_FIRST, _ALL_THREE)),
+    Published(
+        "NUAA-SIRST", "https://github.com/YimianDai/sirst", (_SIRST, _SIRST_FIRST, _ALL_THREE)
+    ),
     Published("NUDT-SIRST", _OF_NUDT, (_ALL_THREE, _NUDT)),
     Published("IRSTD-1k", "https://github.com/RuiZhang97/ISNet", (_ALL_THREE,)),
 )
@@ -421,16 +423,15 @@ def shipped_lists() -> dict[str, Path]:
 
 
 def usual_list(
-    root: Path,  # of a data set without lists
+    images: Path,  # the folder of a data set's images
     part: str,  # "train" or "test"
 ) -> Path | None:  # None: none of the three
     "The usual list of a published data set, which is recognised by the names of its images."
-    ending = "trainval" if part == "train" else "test"
-    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        there = {path.stem for path in folder.glob("*.png") if path.name[0] != "."}
-        for published in KNOWN if there else ():
-            if there == {key.split("/")[1] for key in _pixels(published)}:
-                return shipped_lists()[f"{published.name.lower()}-{ending}"]
+    there = {path.stem for path in images.glob("*.png") if path.name[0] != "."}
+    for published in KNOWN if there else ():
+        if there == {key.split("/")[1] for key in _pixels(published)}:
+            ending = "trainval" if part == "train" else "test"
+            return shipped_lists()[f"{published.name.lower()}-{ending}"]
     return None
 
 
@@ -448,11 +449,10 @@ test_eq([known(name).name for name in ("sirst", "irstd-1K")], ["NUAA-SIRST", "IR
 with expect_fail(UserError, contains="did you mean 'NUAA-SIRST'?"):
     find_dataset("NUAA-SIRTS")
 with tempfile.TemporaryDirectory() as tmp:
-    (Path(tmp) / "images").mkdir()
     for number in range(1, 1328):
-        (Path(tmp) / "images" / f"{number:06}.png").touch()
+        (Path(tmp) / f"{number:06}.png").touch()
     test_eq(usual_list(Path(tmp), "test").name, "nudt-sirst-test.txt")
-    (Path(tmp) / "images" / "one-more.png").touch()
+    (Path(tmp) / "one-more.png").touch()
     test_eq(usual_list(Path(tmp), "test"), None)
 {name: len(file.read_text().split()) for name, file in shipped_lists().items()}
 

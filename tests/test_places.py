@@ -768,7 +768,7 @@ def test_one_name_is_one_split(here, repository, tmp_path, monkeypatch, capsys):
     assert names() == {"train": "a", "test": "b"}
     assert names(test_list="set-test") == {"train": "a", "test": "d"}
     (here.local / "Set" / "images" / "e.png").write_bytes(picture(1))  # not the set any more
-    assert fetch.usual_list(here.local / "Set", "test") is None
+    assert fetch.usual_list(here.local / "Set" / "images", "test") is None
 
 
 def test_a_failed_download_ends_the_command_with_status_2(
