@@ -78,7 +78,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         ["task", *_READING, *_DEVICE, *_LOOKED_AT],
     ),
     "bench": (
-        "measure training, scoring, data, start and memory on this device",
+        "measure training, scoring and memory on this device",
         [name for name in Config.model_fields if name not in _NOT_BENCHED],
     ),
     "export": (
@@ -92,7 +92,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "pack": ("put a run into one file", []),
 }
 
-# %% ../nbs/57_cli.ipynb #c-arguments-dict-str-tuple-str-str
+# %% ../nbs/57_cli.ipynb #_side
 _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
     "data": ("folder", "DIR", "?", "folder or archive of the data set, or a name"),
     "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
@@ -100,6 +100,15 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
 _SWITCH = {"action": "store_const", "const": True}
+
+
+def _side(text: str) -> int | str:
+    "The side of a square, or `native`."
+    if text == "native" or text.isdecimal():
+        return text if text == "native" else int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not possible: write a number, or native")
+
+
 _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "data": {
         "split": {
@@ -120,13 +129,6 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         }
     },
     "bench": {
-        "baseline": {
-            "nargs": "?",
-            "const": "results/baseline/plain.py",
-            "help": "measure a plain PyTorch script too, in turns with ours: ratios are printed "
-            "only if losses and scores are equal, else status 1 (default file: the one of a "
-            "checkout, results/baseline/plain.py)",
-        },
         "repeats": {
             "type": int,
             "help": "turns of each measurement; the median counts (default 5)",
@@ -139,11 +141,6 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "try larger and larger batches until one does not fit, and measure no more",
             **_SWITCH,
         },
-        "rate": {
-            "type": float,
-            "help": "cost of an hour of this device, such as 1.2, to project the cost of training "
-            "(default: none)",
-        },
     },
     "export": {
         "format": {"help": "onnx (default) or safetensors"},
@@ -151,8 +148,7 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "compare": {
         "output": {
-            "help": "FILE.png, FILE.md or FILE.json to write; a folder gets all three, and the "
-            "worst images with their causes"
+            "help": "FILE.md or FILE.png to write",
         },
         "anyway": {
             "help": "compare scores that are not comparable, with a warning in table and picture",
@@ -175,9 +171,9 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "tiles that overlap (a multiple of 16, 128 to 8192, default 1024)",
         },
         "base_size": {
-            "type": int,
-            "help": "resize each frame to a square of this side, as `mshnet test` does (a multiple "
-            "of 16; default: each frame keeps its size)",
+            "type": _side,
+            "help": "resize each frame to a square of this side, as `mshnet test` may do: a "
+            "multiple of 16, or native (default: each frame keeps its size)",
         },
         "threshold": {
             "type": float,
@@ -187,7 +183,7 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "min_area": {"type": int, "help": "pixels of the smallest detection (default 1)"},
         "recursive": {"help": "also predict what lies in folders below an INPUT", **_SWITCH},
         "save": {
-            "help": "what to write: some of masks,overlays,probabilities,yolo,videos (default: "
+            "help": "what to write: some of masks,overlays,probabilities,videos (default: "
             "masks,overlays,videos), or none; tables and coco.json are always written"
         },
     },
@@ -197,8 +193,8 @@ _EPILOGS = {  # printed below the flags of a command
     "command resumes; 2 a mistake or an error; 128 and the number of a signal after a signal",
     "doctor": "status: 0 all is well; 1 a warning; 2 an error, or a mistake in the flags",
     "predict": "results: predictions/NAME (NAME-2 if it holds another prediction), or "
-    "--output-dir; no result depends on --batch-size; the same command again resumes after an "
-    "interrupt; status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
+    "--output-dir; no result depends on --batch-size; the same command again skips what "
+    "is finished; status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
 }
 
 # %% ../nbs/57_cli.ipynb #_Parser
@@ -313,6 +309,8 @@ def parse(
 ) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
     "Read the command line; UserError for a mistake."
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
+    if words[:1] == ["predict"]:  # a file's name may begin with a dash
+        words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
     settings = _settings_of_words(words)
     parsed, rest = make_parser(settings).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
@@ -456,18 +454,17 @@ def _doctor(config: Config, json: bool = False) -> int:
 
 
 def _bench(config: Config, **how: Any) -> int:
-    "Print the measurements; status 1 if the plain script has different results."
+    "Print the measurements, or the largest batch."
     from mshnet.bench import Options, bench, largest_batch, largest_text, table
 
     options = Options(**how)
     if options.largest_batch:
-        print(largest_text(largest_batch(config), config))
+        print(largest_text(largest_batch(config)))
         return 0
     if config.output_dir:
         _result_folder(config.output_dir)
-    content = bench(config, options)
-    print(table(content))
-    return 1 if content["problem"] else 0
+    print(table(bench(config, options)))
+    return 0
 
 
 def _scored(runs: list[str]) -> list[str]:
@@ -490,13 +487,14 @@ def _matches(runs: Sequence[str]) -> list[str]:
 
 def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write the comparison if an output is given."
-    from mshnet.compare import compare, keep_comparison, output_place
+    from mshnet.compare import compare, output_file, write_comparison
 
-    place = output_place(output) if output else None
+    file = output_file(output) if output else None
     found = compare(_scored(_matches(runs)), anyway)
     print(found)
-    for line in keep_comparison(found, place) if place else ():
-        _note(line)
+    if file:
+        write_comparison(found, file)
+        _note(str(file))
     return 0
 
 # %% ../nbs/57_cli.ipynb #_export

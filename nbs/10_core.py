@@ -482,11 +482,6 @@ class NetworkFields(BaseModel):
         description="learning rate of the coarse heads and the fusing convolution, as a fraction "
         "of lr",
     )
-    lr_rule: Literal["fixed", "sqrt"] = Field(
-        default="fixed",
-        description="fixed: lr as written; sqrt: lr is that of batch 4 and grows with the root of "
-        "the batch (4 times the batch, twice the learning rate), epoch by epoch in the warm-up",
-    )
     mirrored: bool = Field(
         default=False,
         description="score the mean of the predictions of an image and of its three mirror images "
@@ -707,8 +702,13 @@ RETIRED = {
     "checkpoint": "is retired: write --weight-path FILE",
     "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
     "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
+    "lr_rule": "is retired: write --lr; with 4 times the batch twice the learning rate",
     "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
+    "baseline": "is retired: python results/baseline/beside.py",
+    "rate": "is retired: multiply the measured time by the price of your device",
 }
+RETIRED_RECIPE = {"lr_rule": "fixed"}  # retired settings: the value of runs that still resume
+_RETIRED_VALUES = {("cache", "device"): "is retired: leave out --cache, or write host"}
 ALIASES = {
     "data_path": "dataset_dir",
     "data_dir": "dataset_dir",
@@ -814,11 +814,14 @@ def is_record(values: Mapping[str, Any]) -> bool:
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
-    "Add what earlier releases did not record to the settings of their runs; return others as is."
+    "The settings of a run of an earlier release by the names of today; others as they are."
     if not values.keys() >= _FIRST_RECORDED:  # a file that a user wrote
         return values
     first = {} if "optimizer" in values else FIRST_DEFAULTS
-    return {"clutter_share": 0.0, **first, **values}
+    known = {name: value for name, value in values.items() if name not in RETIRED}
+    if known.get("cache") == "device":
+        known["cache"] = "auto"
+    return {"clutter_share": 0.0, **first, **known}
 
 
 def settings_from(
@@ -975,6 +978,8 @@ def _explain(
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
+    if retired := _RETIRED_VALUES.get((name, str(error["input"]))):
+        return f"{name}={shown(error['input'])} {retired}"
     what = expects(name, settings) + quotes
     return f"{name}={shown(error['input'])} is not possible: write {what}"
 
@@ -1099,6 +1104,11 @@ def read_text(
             raise ValueError(f"it has more than {_LARGEST_TEXT // 2**20} MB")
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         return data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{path}: a {what} is read as UTF-8, and this file has another encoding, such as GBK; "
+            "save it as UTF-8"
+        ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable {what} ({error})") from None
 

@@ -26,13 +26,14 @@ import io
 import json
 import math
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from mshnet.core import UserError, read_record
+from mshnet.core import UserError, counted, read_record, shown
 
 
 # %% [markdown]
@@ -306,48 +307,102 @@ with tempfile.TemporaryDirectory() as tmp:
         copy_file(old, new, write=growing)
     test_eq((new.read_text(), len(list(Path(tmp).iterdir()))), ("epoch 1", 2))
 
-
 # %% [markdown]
 # ## Files that a user names
 #
-# A word of the command line is a file, a folder, or a pattern such as `"day/*.npz"`. A file that is named is taken whatever it is called; of a folder we take what fits. A folder may fit itself: a video can be a folder of pictures.
+# An input is a file, a folder or a pattern such as `"day/*.npz"`. Of a folder we take the files whose suffix fits, in capitals or not, and with `recursive` those of all folders below. Links are followed, but no folder is read twice, so a link to a folder above it does no harm. Hidden files are left out, and so are folders that hold the results of `mshnet predict`: they would be predicted again.
+#
+# The folders at the beginning of a pattern that exist are meant as they are, so `set[1]/*.png` finds the files in a folder of this name. A shell replaces `*` by whatever lies there; therefore a named file of another kind is left out with a warning, and is an error if nothing else is named. A file that is named twice is returned once. The order is that of the inputs.
 
 # %%
 #| export
-def find_inputs(
-    inputs: Sequence[str | Path],
-    fits: Callable[[Path], object],  # whether a path in a folder is one of those wanted
-    what: str,  # is wanted, such as "recording (.bin)"
-    recursive: bool = False,  # also the folders below
-) -> list[Path]:
-    "The files that are named, and those of named folders; UserError if there are none."
-    found: list[Path] = []
-    for text in map(str, inputs):
-        path = Path(text).expanduser()
-        named = [str(path)] if path.exists() else glob.glob(str(path), recursive=True)
-        there: list[Path] = []
-        for one in map(Path, sorted(named)):
-            if one.is_dir() and not fits(one):
-                there += [p for p in sorted(one.glob("**/*" if recursive else "*")) if fits(p)]
-            else:
-                there.append(one)
-        if not there:
-            raise UserError(f"{text}: no {what} is there")
-        found += there
+SUMMARY = "summary.json"  # in a folder of results
+
+
+def _below(
+    folder: Path, recursive: bool, whole: Callable[[Path], bool], seen: set[str]
+) -> Iterator[Path]:
+    "What a folder holds, sorted: files, and folders that are one input; no folder twice."
+    real = os.path.realpath(folder)
+    if real in seen or all((folder / name).is_file() for name in (SUMMARY, "frames.csv")):
+        return
+    seen.add(real)
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if not os.path.isdir(path) or whole(path):
+            yield path
+        elif recursive:
+            yield from _below(path, recursive, whole, seen)
+
+
+def _named(text: str) -> list[Path]:
+    "The file or folder of a name, or those that fit a pattern; UserError if there are none."
+    path = Path(os.path.expanduser(text))
+    if not text:
+        raise UserError("an input is empty: name files, folders or patterns")
+    if os.path.lexists(path):
+        return [path]
+    if not glob.has_magic(text):
+        raise UserError(f"{shown(text)}: there is no such file or folder")
+    top = next(folder for folder in path.parents if os.path.isdir(folder))
+    try:
+        found = [p.relative_to(top).parts for p in top.glob(str(path.relative_to(top)))]
+    except ValueError as error:  # such as a**b
+        raise UserError(f"{shown(text)}: is no pattern ({error})") from None
+    found = [parts for parts in found if not any(part.startswith(".") for part in parts)]
     if not found:
-        raise UserError(f"no input: name a {what}, or a folder")
-    return found
+        raise UserError(f"{shown(text)}: nothing fits this pattern")
+    return [top.joinpath(*parts) for parts in sorted(found)]
+
+
+def find_inputs(
+    inputs: str | Path | Iterable[str | Path],  # files, folders, patterns
+    suffixes: Sequence[str],  # of the files that are wanted, in small letters, such as (".npz",)
+    recursive: bool = False,  # also the folders below
+    whole: Callable[[Path], bool] = lambda folder: False,  # whether a folder is one input
+) -> list[Path]:
+    "The files that are named and those of named folders, each once; UserError if there are none."
+    texts = [str(text) for text in ([inputs] if isinstance(inputs, str | Path) else inputs)]
+    found, others, seen = dict[str, Path](), list[Path](), set[str]()
+
+    def fits(path: Path) -> bool:
+        if os.path.isdir(path):
+            return whole(path)
+        return path.suffix.lower() in suffixes and os.path.isfile(path)
+
+    try:
+        for path in (path for text in texts for path in _named(text)):
+            folder = os.path.isdir(path) and not whole(path)
+            for each in _below(path, recursive, whole, seen) if folder else [path]:
+                if fits(each):
+                    found.setdefault(os.path.realpath(each), each)
+                elif not folder:
+                    others.append(each)
+    except OSError as error:
+        what = shown(str(error.filename))
+        raise UserError(f"{what}: cannot be read ({error.strerror})") from None
+    if not found:
+        what = ", ".join(shown(text) for text in texts[:3]) or "no input"
+        raise UserError(f"{what}: name files that end in {', '.join(suffixes)}, or their folders")
+    if others:
+        text = (
+            f"{counted(len(others), 'input')} left out: no file that ends in {', '.join(suffixes)}"
+        )
+        warnings.warn(text, stacklevel=2)
+    return list(found.values())
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    for name in ("b.npz", "a.npz", "notes.txt"):
+    for name in ("b.npz", "a.NPZ", ".c.npz", "notes.txt", "set[1]/d.npz"):
+        (Path(tmp) / name).parent.mkdir(exist_ok=True)
         (Path(tmp) / name).touch()
-    inputs = [tmp, f"{tmp}/*.txt"]
-    found = find_inputs(inputs, lambda path: path.suffix == ".npz", "table (npz)")
-    test_eq([path.name for path in found], ["a.npz", "b.npz", "notes.txt"])
-    with expect_fail(UserError, contains="no table (npz) is there"):
-        find_inputs([f"{tmp}/*.csv"], Path.is_file, "table (npz)")
+    for inputs in (tmp, f"{tmp}/set[[]1]/*.npz", f"{tmp}/set[1]/*"):
+        print([path.name for path in find_inputs(inputs, (".npz",))])
+    test_eq(len(find_inputs([tmp, tmp], (".npz",), recursive=True)), 3)
+    with expect_fail(UserError, contains="name files that end in .npz"):
+        find_inputs([f"{tmp}/*.txt"], (".npz",))
 
 
 # %% [markdown]

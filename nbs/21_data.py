@@ -19,16 +19,17 @@ import hashlib
 import math
 import os
 import re
+import unicodedata
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mshnet.core import Config, UserError, counted, did_you_mean, one_line, quoted, read_text, shown
 from mshnet.fetch import find_dataset, shipped_lists, usual_list
@@ -41,7 +42,7 @@ from mshnet.scenes import scene
 #
 # A benchmark of this field is a folder of a few hundred small images, each with a mask of its targets. We begin with one pair, then find the files of a data set, collect a split, check it, and divide it for a run.
 #
-# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A camera's 16-bit frame is stretched from its own minimum to its maximum, because Pillow would clip it at 255, and the user gets a warning.
+# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A camera's 16-bit frame is stretched from its own minimum to its maximum, because Pillow would clip it at 255, and the user gets a warning. A picture that its file turns by a tag (EXIF) is turned, as viewers show it.
 
 # %%
 #| export
@@ -64,6 +65,7 @@ def pixels_of(
     if not file.mode.startswith(DEEP):
         if _has_deep_channels(file):
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
+        file = upright(file)
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = _deep_values(file)
     low, high = values.min(), values.max()
@@ -73,11 +75,20 @@ def pixels_of(
     return values.round(out=values).astype(np.uint8)
 
 
+_ORIENTATION = 0x0112  # the EXIF tag
+
+
+def upright(file: Image.Image) -> Image.Image:
+    "An image as its orientation tag says; Pillow obeys that of TIFF files by itself."
+    turned = file.format != "TIFF" and file.getexif().get(_ORIENTATION, 1) in range(2, 9)
+    return ImageOps.exif_transpose(file) if turned else file
+
+
 def _deep_values(
     file: Image.Image,  # of 16 bits or floats
 ) -> np.ndarray:  # [H,W] float64; more is brighter
     "The values of a deep image; UserError if one is NaN or infinite."
-    values = np.array(file, np.float64)
+    values = np.array(upright(file), np.float64)
     if not np.isfinite(values.max() - values.min()):
         raise UserError("pixels are NaN or infinite")
     if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
@@ -103,41 +114,136 @@ def read_image(
     Raises UserError for several channels of 16 bits and for NaN or infinite pixels, and any of
     Pillow's errors.
     """
+    return _read_pages(path)[:2]
+
+
+def _read_pages(path: Path) -> tuple[np.ndarray, str, int]:
+    "The first page of an image file, its mode, and the number of pages."
     with opened(path) as file:
-        return pixels_of(file), file.mode
+        pages = getattr(file, "n_frames", 1)
+        return pixels_of(file), file.mode, pages
 
 
 # %% [markdown]
-# A mask holds labels and not grey levels. It is resized without mixing pixels, and a grey mask is thresholded at half of 255. In a mask of 16 bits or floats, the largest value counts as 255.
+# A mask holds labels and not grey levels, and it is resized without mixing pixels. What is a target? Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone cannot tell, so all masks of a data set decide together:
+#
+# | masks of the data set | target |
+# |---|---|
+# | the largest value of all is 255 (or 1; 65535 in 16 bits) | above half of it |
+# | numbers of objects: up to 64, or 1, 2, 3 ... without a gap | above 0 |
+# | a colour in any of them | every colour but black |
+# | one colour everywhere, and the shape in the alpha channel | above half of its opacity |
 
 # %%
 #| export
+class MaskValues(NamedTuple):
+    "The values of a mask's file."
+
+    values: np.ndarray  # [H,W] uint8, or float64 of a deep file; of colours the largest channel
+    coloured: bool = False
+    lossy: bool = False  # a JPEG file, whose values are not exact
+
+
+class MaskScale(NamedTuple):
+    "Which values of the masks of a data set are target: those above the cut of their kind."
+
+    bytes: float = 127.5  # of masks of 8 bits
+    deep: float = 0.5  # of masks of 16 bits and floats
+    coloured: bool = False
+
+    def cut(self, mask: MaskValues) -> float:
+        "The largest value that is not target."
+        return self.bytes if mask.values.dtype == np.uint8 else self.deep
+
+
+_MOST_NUMBER, _DARKEST = 64, 31  # largest number of an object or class; of a colour that is black
+
+
+def mask_values(path: Path) -> MaskValues:
+    "The values of a mask; UserError for NaN or infinite pixels, and any of Pillow's errors."
+    with opened(path) as file:
+        lossy = file.format == "JPEG"
+        if file.mode.startswith(DEEP):  # which convert would clip at 255
+            return MaskValues(_deep_values(file).clip(0), lossy=lossy)
+        file = upright(file)
+        if file.mode in ("L", "1"):
+            return MaskValues(np.asarray(file.convert("L")), lossy=lossy)
+        *colours, alpha = np.moveaxis(np.asarray(file.convert("RGBA")), 2, 0)
+    if all(np.ptp(colour) == 0 for colour in colours) and np.ptp(alpha):
+        return MaskValues(alpha, lossy=lossy)
+    visible = [np.where(alpha > 0, colour, 0) for colour in colours]
+    if lossy or all(np.array_equal(visible[0], other) for other in visible[1:]):
+        grey = np.asarray(Image.fromarray(np.dstack(visible)).convert("L"))
+        return MaskValues(grey, lossy=lossy)
+    return MaskValues(np.maximum.reduce(visible), coloured=True)
+
+
+def mask_scale(masks: Iterable[MaskValues]) -> MaskScale:
+    "What is target in the masks of a data set, decided by all of them."
+    coloured, top, seen = False, {True: 0.0, False: 0.0}, {True: set[float](), False: set[float]()}
+    for mask in masks:
+        few = mask.values.dtype == np.uint8
+        coloured |= mask.coloured
+        top[few] = max(top[few], float(mask.values.max(initial=0)))
+        seen[few] |= _levels(mask.values)
+    if coloured:
+        return MaskScale(_DARKEST, top[False] / 2, coloured=True)
+    return MaskScale(_cut(top[True], seen[True] - {0}), _cut(top[False], seen[False] - {0}))
+
+
+def _cut(top: float, levels: set[float]) -> float:
+    "0 if the levels of masks are the numbers of objects, else half of the largest."
+    whole = top > 1 and all(level == int(level) for level in levels)
+    gapless = top < 255 and len(levels) == top
+    return 0 if whole and (top <= _MOST_NUMBER or gapless) else top / 2
+
+
+def _levels(values: np.ndarray) -> set[float]:
+    "The different values of a mask; of many, some."
+    if values.dtype == np.uint8:
+        return set(np.flatnonzero(np.bincount(values.ravel())).astype(float).tolist())
+    return set(np.unique(values)[:1000].tolist())
+
+
 def read_mask(
     path: Path,
     size: tuple[int, int],  # height and width of its image
-) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; the changes made
-    """Read a mask as 0 and 1, resized to `size` by nearest pixel; a grey one is 1 above 127.
+    scale: MaskScale | None = None,  # of its data set; None: of this mask alone
+) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what is special about it
+    """Read a mask as 0 and 1, resized to `size` by nearest pixel.
 
     Raises UserError for NaN or infinite pixels, and any of Pillow's errors.
     """
-    done = set()
-    with opened(path) as file:
-        if file.mode.startswith(DEEP):  # which convert would clip at 255
-            deep = _deep_values(file)
-            grey = Image.fromarray(np.uint8(255 * deep.clip(0) / max(deep.max(), 1e-9)))
-        else:
-            grey = file.convert("L")
-    if grey.size != size[::-1]:
+    mask = mask_values(path)
+    scale = scale or mask_scale([mask])
+    truth = (mask.values > scale.cut(mask)).astype(np.uint8)
+    done = _mask_notes(mask, truth, scale)
+    if truth.shape != size:
         done.add("mask of another size than its image, resized as labels")
-        grey = grey.resize(size[::-1], Image.Resampling.NEAREST)
-    values = np.asarray(grey)
-    if values.max() <= 1:
-        return values.astype(np.uint8), done
-    if not np.isin(values, (0, 255)).all():
-        done.add("grey mask, cut at half of 255")
-        if len(objects(values > 127)) < len(objects(values > 0)):
-            done.add("grey mask that loses targets by the cut at half of 255")
-    return (values > 127).astype(np.uint8), done
+        resized = Image.fromarray(truth).resize(size[::-1], Image.Resampling.NEAREST)
+        truth = np.asarray(resized)
+    return truth, done
+
+
+def _mask_notes(mask: MaskValues, truth: np.ndarray, scale: MaskScale) -> set[str]:
+    "What is special about a mask that does not hold two values."
+    values, cut = mask.values, scale.cut(mask)
+    if scale.coloured:
+        return (
+            {"coloured mask, in which every colour but black is target"} if truth.any() else set()
+        )
+    if not cut:
+        what = "mask with the numbers of objects, in which all above 0 is target"
+        return {what} if values.max() > 1 else set()
+    if mask.lossy or not _levels(values) - {0, 2 * cut}:
+        return set()
+    half = f"half of {2 * cut:g}"
+    if not truth.any():
+        return {f"grey mask without a target after the cut at {half}"}
+    notes = {f"grey mask, cut at {half}"}
+    if len(objects(truth > 0)) < len(objects(values > cut / 4)):
+        notes.add(f"grey mask that loses targets by the cut at {half}")
+    return notes
 
 
 # %% [markdown]
@@ -155,10 +261,32 @@ def opened(
     path: Path,
     most: int = MOST_PIXELS,
 ) -> Iterator[Image.Image]:
-    "Open an image file without reading its pixels. Raises any of Pillow's errors."
-    with Image.open(path, formats=KINDS) as file:
+    """Open an image file without reading its pixels.
+
+    Raises any of Pillow's errors; UserError for a kind of TIFF that Pillow cannot read.
+    """
+    try:
+        file = Image.open(path, formats=KINDS)
+    except UnidentifiedImageError:
+        if kind := _kind_of_tiff(path):
+            raise UserError(f"{kind}: save it as 8 or 16 bits or 32-bit floats, grey") from None
+        raise
+    with file:
         refuse_size(file, most)
         yield file
+
+
+def _kind_of_tiff(path: Path) -> str:
+    "What a TIFF file holds, such as `TIFF of float64, 40x50`; empty: it is no TIFF file."
+    import tifffile  # scikit-image needs it
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            page = file.series[0]
+            big = "big-endian Big" if file.is_bigtiff and file.byteorder == ">" else ""
+            return f"{big}TIFF of {page.dtype}, {'x'.join(map(str, page.shape))}"
+    except Exception:  # of a damaged file it raises many kinds
+        return ""
 
 
 def refuse_size(
@@ -210,6 +338,7 @@ class Layout:
     images: Path
     masks: Path
     lists: dict[str, Path]  # by part: "train", "test"
+    scale: MaskScale | None = None  # of all masks; None: not decided yet
 
 
 def find_layout(
@@ -316,7 +445,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ, and hidden files do not count.
+# A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ, and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same.
 
 # %%
 #| export
@@ -327,11 +456,27 @@ def find_file(
 ) -> Path | None:
     "The file of a name, whatever its suffix."
     for ending in endings:
-        for suffix in (*SUFFIXES, *(s.upper() for s in SUFFIXES)):
-            path = folder / f"{name}{ending}{suffix}"
-            if os.path.isfile(path):
+        for suffix in SUFFIXES:
+            usual = folder / f"{name}{ending}{suffix}"
+            if os.path.isfile(usual):
+                return usual
+    below = (folder / name).parent
+    with contextlib.suppress(OSError):
+        known = _by_name(below, below.stat().st_mtime_ns)
+        for ending in endings:
+            if path := known.get(unicodedata.normalize("NFC", Path(name).name + ending)):
                 return path
     return None
+
+
+@lru_cache(maxsize=8)
+def _by_name(folder: Path, changed: int) -> dict[str, Path]:
+    "The images of a folder by their names without suffix, letters and accents in one sign."
+    return {
+        unicodedata.normalize("NFC", path.name[: -len(path.suffix)]): path
+        for path in visible(folder)
+        if path.suffix.lower() in SUFFIXES and path.is_file()
+    }
 
 
 def visible(folder: Path) -> list[Path]:
@@ -630,18 +775,20 @@ def _read_pair(
     image_path, mask_path = (path for path in paths if path)
     errors, shape = set(), (1, 1)
     try:
-        image, mode = read_image(image_path)
+        image, mode, pages = _read_pages(image_path)
         shape = image.shape[:2]
     except Exception as error:  # Pillow raises many kinds for bytes that make no sense
         errors.add(f"{trouble(error, 'image')} in {layout.images.name}/")
     try:
-        mask, notes = read_mask(mask_path, shape)
+        mask, notes = read_mask(mask_path, shape, layout.scale)
     except Exception as error:
         errors.add(f"{trouble(error, 'mask')} in {layout.masks.name}/")
     if errors:
         return Reading(None, errors=frozenset(errors))
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
+    if pages > 1:
+        notes.add("file of several pages, of which the first is read")
     return Reading((image, mask), mode, notes=frozenset(notes))
 
 
@@ -752,7 +899,13 @@ def read_split(
             if used > room:
                 kept.clear()
     if good and not targets:
-        findings.warnings["no target in any mask of a list, so Pd is undefined"].append(part)
+        cut = [kind for kind in findings.warnings if "without a target" in kind]
+        if any(set(good) & set(findings.warnings[kind]) for kind in cut):
+            findings.errors["list of grey masks without a target (save targets as 255)"].append(
+                part
+            )
+        else:
+            findings.warnings["no target in any mask of a list, so Pd is undefined"].append(part)
     if fewer := [name for name in names if lost[name]]:
         kind = f"{lost.total()} of {targets} targets vanish or merge at {size}x{size} ({part})"
         findings.warnings[kind] += fewer
@@ -780,7 +933,6 @@ with tempfile.TemporaryDirectory() as tmp:
     assert "hashes" in vars(streamed)  # of the one reading
 dict(findings.errors)
 
-
 # %% [markdown]
 # ## The splits of a run
 #
@@ -788,6 +940,23 @@ dict(findings.errors)
 
 # %%
 #| export
+_DECIDE = 1000  # masks that are looked at before all are read
+
+
+def _scale_of_folder(masks: Path) -> MaskScale:
+    "What is target in the masks of a folder, by all of them or by 1,000, evenly chosen."
+
+    def values(path: Path) -> MaskValues:
+        try:
+            return mask_values(path)
+        except Exception:  # it is reported when its image is read
+            return MaskValues(np.zeros((1, 1), np.uint8))
+
+    found = [p for p in sorted(masks.rglob("[!.]*")) if p.suffix.lower() in SUFFIXES]
+    some = found[:: -(-len(found) // _DECIDE)] if found else []
+    return mask_scale(prefetch(values, some, 4))
+
+
 def read_dataset(
     config: Config,
     parts: Sequence[str] = ("train", "test"),  # to read
@@ -799,10 +968,11 @@ def read_dataset(
         side = 256 if config.base_size == "native" else config.base_size
         return {name: scenes(name, count[name], side) for name in parts}, findings
     layout = find_layout(root, config, parts)
+    layout = replace(layout, scale=_scale_of_folder(layout.masks))
     names = {part: _read_names(file, findings) for part, file in layout.lists.items()}
     both = set.intersection(*map(set, names.values())) if len(names) > 1 else set()
     for name in [name for name in names.get("train", []) if name in both]:
-        findings.warnings["name in both lists, so the test is not independent"].append(name)
+        findings.errors["name in both lists, remove it from one"].append(name)
     for folder in (layout.images, layout.masks):
         count = Counter(path.stem for path in visible(folder) if path.suffix.lower() in SUFFIXES)
         twice = [name for listed in names.values() for name in listed if count[name] > 1]
@@ -1050,6 +1220,7 @@ def _refuse_unwritable(names: Iterable[str]) -> None:
 
 def _count_targets(layout: Layout, size: int | str) -> dict[str, int]:
     "The number of targets of each image with a mask; a warning for those that cannot be read."
+    layout = replace(layout, scale=_scale_of_folder(layout.masks))
     files = [p for p in sorted(layout.images.rglob("*")) if p.suffix.lower() in SUFFIXES]
     paths = [p.relative_to(layout.images) for p in files if p.name[0] != "."]
     names = list(dict.fromkeys(p.with_suffix("").as_posix() for p in paths))

@@ -124,9 +124,9 @@ def placement(
 ) -> Placement:
     "The resize and the crop of this image by its parameters."
     whole = drawn.long_side / max(mask.shape) if drawn.long_side else 1.0
-    old = (drawn.square,) * 2 if drawn.square else mask.shape
+    unscaled = (drawn.square,) * 2 if drawn.square else mask.shape
     scales = [whole * scale for scale in drawn.scale]
-    sides = [max(int(n * scale + 0.5), 1) for n, scale in zip(old, scales, strict=True)]
+    sides = [max(int(n * scale + 0.5), 1) for n, scale in zip(unscaled, scales, strict=True)]
     spare = [max(side - crop_size, 0) for side in sides]
     starts = [int(at * (n + 1)) for at, n in zip((drawn.top, drawn.left), spare, strict=True)]
     if drawn.target >= 0 and mask.any():

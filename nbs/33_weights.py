@@ -23,7 +23,7 @@ import os
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,19 @@ def find_weights(
     named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
     if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError("holds no weights (a mapping of names to tensors)")
-    return {_printable(name.removeprefix("module.")): value for name, value in content.items()}
+    found = {k: v for k, v in content.items() if not k.endswith(_COUNTERS)}
+    while found and (prefix := next(filter(_begins_all(found), _WRAPPERS), "")):
+        found = {name.removeprefix(prefix): value for name, value in found.items()}
+    return {_printable(name): value for name, value in found.items()}
+
+
+_WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DataParallel, torch.compile and Lightning
+_COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations, leaves in a model
+
+
+def _begins_all(weights: Mapping[str, Tensor]) -> Callable[[str], bool]:
+    "Whether a prefix begins every name of these weights."
+    return lambda prefix: all(name.startswith(prefix) for name in weights)
 
 
 def read_file(
@@ -112,7 +124,7 @@ def read_file(
     """Read a torch file without running code; ValueError if it is damaged, or would run code.
 
     A pickle names functions to call. torch's `weights_only` refuses all but a list of them, to
-    which numpy scalars are added because published files hold one (the best IoU).
+    which numpy's scalars and arrays are added because published files hold them (the best IoU).
     """
     try:
         if os.path.isdir(path):
@@ -136,7 +148,11 @@ def read_file(
         raise ValueError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
-            raise ValueError(f"{path}: refused, it would run code when loaded") from None
+            raise ValueError(
+                f"{path}: refused, it would run code when loaded; if you trust it, write its "
+                f"weights alone: model = torch.load({str(path)!r}, weights_only=False), then "
+                "torch.save(model.state_dict(), 'weights.pt')"
+            ) from None
         hint = _looks_like(path) or reinstall(path)
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
 
@@ -144,7 +160,7 @@ def read_file(
 def _looks_like(path: str | Path) -> str:
     "What a file is that is often taken for weights, with the remedy; empty: none of these."
     if Path(path).suffix == ".onnx":
-        return "; `mshnet predict` takes ONNX files"
+        return f"; use onnxruntime, {Path(path).name}.json beside it has the lines"
     with open(path, "rb") as file:
         start = file.read(200).lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):
@@ -165,7 +181,7 @@ def _load_any(path: str | Path) -> Any:
         return _read_safetensors(path)
     if _unpacks_larger(path):
         raise ValueError("a file that unpacks to more than itself")
-    with torch.serialization.safe_globals([*_numpy_scalars(), Namespace]):
+    with torch.serialization.safe_globals([*_numpy_values(), Namespace]):
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
@@ -232,18 +248,23 @@ with expect_fail(UserError, contains="no pretrained weights of task signs"):
 # %% [markdown]
 # ## What may be in a file
 #
-# Only tensors, plain values and numpy scalars are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
+# Only tensors, plain values and numpy's numbers are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
 # torch's format is a zip file, and torch unpacks its records before anything is compared: half a megabyte can become half a gigabyte. But torch itself never compresses, so a file that would grow is refused. Names in a damaged file may have any length and any character; we shorten them to fit the one line of an error.
 
 # %%
 #| export
-def _numpy_scalars() -> list[Any]:
-    "The functions that a numpy scalar needs to load, under their old and new names."
-    value = torch.zeros(1, dtype=torch.float64).numpy()[0]
-    make, dtype = value.__reduce__()[0], value.dtype.__reduce__()[0]
-    names = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
-    return [*((make, name) for name in names), dtype, type(value.dtype)]
+def _numpy_values() -> list[Any]:
+    "The functions that numpy's scalars and arrays need to load, under their old and new names."
+    array = np.zeros(1)
+    made = (array[0].__reduce__()[0], "scalar"), (array.__reduce__()[0], "_reconstruct")
+    named = [
+        (function, f"numpy.{core}.multiarray.{name}")
+        for function, name in made
+        for core in ("core", "_core")
+    ]
+    kinds = {type(np.dtype(kind)) for kind in "fdilqBbhHI?"}
+    return [*named, np.dtype, np.ndarray, *kinds]
 
 
 def _read_safetensors(path: str | Path) -> dict[str, Any]:
@@ -380,7 +401,7 @@ with expect_fail(ValueError, contains="missing"):
     fit_weights(model, {})
 with expect_fail(ValueError, contains="not plain numbers"):
     fit_weights(model, {k: v.to("meta") for k, v in model.state_dict().items()})
-assert len(_numpy_scalars()) == 4
+assert np.ndarray in _numpy_values()
 lines
 
 

@@ -38,6 +38,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from mshnet.core import (
+    RETIRED_RECIPE,
     Settings,
     UserError,
     as_user_error,
@@ -400,12 +401,18 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
 
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     "Recipe settings that would change within a run, such as lr 0.05 -> 0.1."
+    retired = [
+        f"{n} {shown(old[n])}, which release 0.1.0 alone can resume"
+        for n, usual in RETIRED_RECIPE.items()
+        if old.get(n, usual) != usual
+    ]
     old = new.defaults() | of_earlier_release(old)  # a missing setting had its default
     may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
     names = [n for n in new.recipe_names() if n not in may_differ]
     pairs = [(n, old[n], getattr(new, n)) for n in names]
     why = {"epochs": f" with schedule={new.schedule}, which ends where its run ends"}
-    return [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
+    changed = [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
+    return retired + changed
 
 
 def find_checkpoint(

@@ -81,11 +81,6 @@ def _write_no_data(task: Any, folder: Path) -> str:  # one line on what was writ
     raise UserError(f"write={str(folder)!r} is not possible: task {task.config.task} has none")
 
 
-def _no_program(task: Any, model: nn.Module) -> "Program | None":
-    "A model as an ONNX file has it; None: weights of this task are safetensors alone."
-    return None
-
-
 def _predict_no_files(task: Any, weights: str, inputs: list[str], **how: Any) -> Any:
     "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
     raise UserError(
@@ -112,7 +107,6 @@ class Task:
     decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
     predict_files: Callable[..., Any] = _predict_no_files  # for `mshnet predict`
-    program: Callable[..., "Program | None"] = _no_program  # for `mshnet export`
 
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
@@ -222,15 +216,6 @@ class Task:
 
 # %%
 #| export
-class Program(NamedTuple):
-    "What the model of a task takes and returns, for a file that other software runs."
-
-    inputs: dict[str, Tensor]  # an example of each argument of the model, [B,...], in order
-    outputs: list[str]  # names of the tensors that the model returns
-    note: dict[str, Any]  # what a user must know of them
-    model: nn.Module | None = None  # what is recorded; None: the model itself
-
-
 class Data(Protocol):
     "One part of a data set."
 
@@ -385,6 +370,25 @@ def _score_text(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+# %% [markdown]
+# A share of few has a wide interval: of ten targets of which nine were found, it reaches from 0.60 to 0.98. Wilson's interval is right for small counts, where the usual one would reach beyond 1, or have no width if all were found.
+
+# %%
+#| export
+def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count is 0
+    "The 95% interval of a share (Wilson, 1927)."
+    if not count:
+        return math.nan, math.nan
+    z, p = 1.959964, right / count
+    middle = (p + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(p * (1 - p) / count + z * z / (4 * count**2)) / (1 + z * z / count)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+# %%
+test_close([*wilson(9, 10), wilson(10, 10)[0]], [0.596, 0.982, 0.722], 1e-3)
 
 
 # %% [markdown]

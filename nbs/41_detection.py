@@ -41,7 +41,7 @@ from mshnet.device import Device, OneProcess, make_optimizer
 from mshnet.loss import mshnet_loss
 from mshnet.metrics import Scores, Tally
 from mshnet.model import Block, MSHNet, init_heads
-from mshnet.task import Evaluation, Origin, Task, learning_rate
+from mshnet.task import Evaluation, Origin, Task
 
 # %% [markdown]
 # The engine trains a `Task`, and contains nothing about masks. A task defines six things: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted. This page defines them for MSHNet. The data, the network, the loss and the scores have pages of their own; here they meet.
@@ -148,7 +148,7 @@ with torch.no_grad():
 #| export
 RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
 NATIVE = "none: padded at the right and below to multiples of 16 with its mirror image, cut back"
-_MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
+MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
 
 
 class DetectionTally:
@@ -217,7 +217,7 @@ class Detection(Task):
             return self._logits(model, batch.image, phase)
         probs = [
             self._logits(model, batch.image.flip(axes), phase).sigmoid().flip(axes)
-            for axes in _MIRRORS
+            for axes in MIRRORS
         ]
         return torch.stack(probs).mean(0).logit(eps=1e-7)
 
@@ -234,14 +234,6 @@ class Detection(Task):
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         return fused_for(device, model)
-
-    def rate(self, step: int, per_epoch: int) -> float:
-        "The learning rate of a step; lr_rule=sqrt scales it with the root of the batch size."
-        c, rate = self.config, self.config.lr
-        if c.lr_rule == "sqrt":
-            whole, grown = (c.batch_size / 4) ** 0.5, step // per_epoch + 1
-            rate *= 1 + (whole - 1) * min(grown / (max(c.warm_epoch, 0) + 1), 1)
-        return learning_rate(c, step, per_epoch, rate)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer; parts that join after a warm-up have a learning rate of their own."

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # analyse
 #
-# > Behind the score: a record of each target, curves over all thresholds, calibration, and a baseline without learning.
+# > Behind the score: a record of each target, and curves over all thresholds.
 
 # %%
 #| default_exp analyse
@@ -17,44 +17,31 @@ from mshnet.task import make_task, score_split
 # %%
 #| export
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
-import torch
-from scipy.ndimage import find_objects, label, white_tophat
+from scipy.ndimage import find_objects, label
 from torch import Tensor, nn
 
-from mshnet.augment import Batch, resize_square, unpadded
-from mshnet.data import Split, pairs_of
+from mshnet.augment import Batch, unpadded
+from mshnet.data import Split
 from mshnet.device import Device
-from mshnet.metrics import (
-    BINS,
-    MATCH,
-    Found,
-    Histogram,
-    Objects,
-    Scores,
-    Tally,
-    in_turns,
-    objects,
-    pd_fa,
-    score,
-)
+from mshnet.metrics import MATCH, Found, Histogram, Objects, Tally, in_turns, objects, pd_fa
 from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
 
 # %% [markdown]
-# A network scores an IoU of 0.6. Which targets does it miss: the small ones, or those that hardly stand out? Would a lower threshold find them, and for how many false alarms? Does a probability of 0.7 mean 7 cases in 10? And would a filter from the time before networks do as well?
+# A network scores an IoU of 0.6. Which targets does it miss: the small ones, or those that hardly stand out? Would a lower threshold find them, and for how many false alarms?
 #
 # A score answers none of that. The final evaluation of a run therefore counts more than the evaluation of an epoch:
 #
 # - of each image its pixels, and of each target a record: its size, its contrast, and whether it was found;
-# - the pixels by probability, for precision and recall at every threshold, and for the calibration;
+# - the pixels by probability, for precision and recall at every threshold;
 # - the objects at two dozen thresholds, for Pd against Fa.
 #
-# We take these one by one, then collect all of them in one pass. The baseline comes last.
+# We take these one by one, then collect all of them in one pass.
 #
 # ## A target's contrast
 #
@@ -114,11 +101,10 @@ test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
 #| export
 @dataclass(frozen=True)
 class CloseUp:
-    "The targets, the clutter and the probabilities of one image."
+    "The targets and the clutter of one image."
 
     targets: list[dict[str, Any]]
     clutter: dict[str, int]  # number and pixels of the predictions that touch no target
-    decile_sums: np.ndarray  # [10] sum of the probabilities in each tenth of 0..1
 
 
 def close_up(
@@ -149,19 +135,7 @@ def close_up(
         )
     clutter = np.delete(preds.area, list(owner))
     counts = {"clutter": len(clutter), "clutter_pixels": int(clutter.sum())}
-    return CloseUp(records, counts, decile_sums(prob))
-
-
-def decile_sums(
-    prob: np.ndarray,  # [...] 0..1
-) -> np.ndarray:  # [10] float64
-    "Sums of the probabilities in 0..0.1, 0.1..0.2 and so on, in the steps of the histogram."
-    scaled, tenth = prob * BINS, BINS // 10
-    low = scaled < tenth  # almost all pixels; they need no sorting
-    steps = np.minimum(scaled[~low].astype(np.int64), BINS - 1) // tenth
-    sums = np.bincount(steps, prob[~low].astype(np.float64), 10)
-    sums[0] += prob[low].sum(dtype=np.float64)
-    return sums
+    return CloseUp(records, counts)
 
 
 def _outcome(
@@ -205,28 +179,17 @@ wrong = sum(t["area"] - t["covered"] + t["extra"] for t in seen.targets) + 1
 test_eq(wrong, np.count_nonzero(truth ^ pred))
 seen.targets[0]
 
-
 # %% [markdown]
-# ## Curves and calibration
+# ## Curves
 #
-# Curves are stored as fractions at the thresholds that matter, not as a thousand points. For the calibration we sort the pixels by probability into ten steps. In each we count the pixels, count those that belong to a target, and take the mean probability. In a calibrated network the share of target pixels equals that mean.
+# Curves are stored as fractions at the thresholds that matter, not as a thousand points. Pixels have a hundred thresholds, because their histogram is there anyway. Objects are matched anew at each threshold, and two dozen are enough.
 
 # %%
 #| export
-def calibration_curve(
-    histogram: Histogram,
-    sums: Sequence[np.ndarray],  # of each image, each [10], from `decile_sums`
-) -> dict[str, list[Any]]:
-    "Pixels, target pixels and mean probability (None: no pixel), in ten steps of probability."
-    target, other = (x.reshape(10, -1).sum(1) for x in (histogram.target, histogram.background))
-    total = np.sum([*sums, np.zeros(10)], axis=0)
-    means = [round(s / n, 6) if n else None for s, n in zip(total, target + other, strict=True)]
-    return {"pixels": (target + other).tolist(), "target": target.tolist(), "mean": means}
+THRESHOLDS = [round(t, 3) for t in (0.001, 0.01, *np.arange(0.05, 1, 0.05), 0.99, 0.999)]
 
 
-def _curves(
-    histogram: Histogram, found: Sequence[Found], seen: Sequence[CloseUp], pixels: int
-) -> dict[str, Any]:
+def _curves(histogram: Histogram, found: Sequence[Found], pixels: int) -> dict[str, Any]:
     "The curves of details.json; Pd is None without targets, Fa is per million pixels."
     return {
         "pixels": {k: v[::10].round(6).tolist() for k, v in histogram.curve().items()},
@@ -235,35 +198,29 @@ def _curves(
             "pd": [f.matched / f.targets if f.targets else None for f in found],
             "fa": [f.false_pixels * 1e6 / max(pixels, 1) for f in found],
         },
-        "calibration": calibration_curve(histogram, [one.decile_sums for one in seen]),
     }
 
 
 # %%
-prob, histogram = np.array([0.02, 0.04, 0.97]), Histogram()
-histogram.add(prob, np.array([False, False, True]))
-test_close(decile_sums(prob)[[0, 9]], np.array([0.06, 0.97]))
-test_eq(calibration_curve(histogram, [decile_sums(prob)])["mean"][0], 0.03)
+curves = _curves(Histogram(), [Found(0, 0, 7)] * len(THRESHOLDS), 1000)
+test_eq((curves["objects"]["pd"][0], curves["objects"]["fa"][0]), (None, 7000))
+test_eq(len(curves["pixels"]["recall"]), 100)
+
 
 # %% [markdown]
 # ## One pass
 #
-# `evaluate_split` collects all of it in one pass over the split. Each process counts its share of a batch, and the shares are joined in the order of the list.
+# `evaluate_split` collects all of it in one pass over the split. It takes the batches as they come, on the grid that is scored. Each process counts its share of a batch, and the shares are joined in the order of the list.
 
 # %%
 #| export
-THRESHOLDS = [round(t, 3) for t in (0.001, 0.01, *np.arange(0.05, 1, 0.05), 0.99, 0.999)]
-
-
 @dataclass(frozen=True, repr=False)
 class Analysis(Evaluation):
     "Scores of a split, their protocol, and the records that curves and gallery are drawn from."
 
     images: list[dict[str, Any]]  # of each image: name, pixels, targets, matched, false_pixels
     curves: dict[str, Any]  # lists: thresholds, and the values there
-    targets: list[
-        dict[str, Any]
-    ]  # of each target: image, place, area, contrast, whether it was found
+    targets: list[dict[str, Any]]  # of each target: its image, and the record of its close-up
 
     def details(self) -> dict[str, Any]:
         "The records as details.json holds them."
@@ -298,7 +255,7 @@ def evaluate_split(
     ranks = device.ranks
     tally.gather(ranks)
     histogram.join(ranks.all_gather(histogram))
-    share = task.config.batch_size // ranks.count
+    share = tally.batch_size // ranks.count
     found, seen = reduce(_add, ranks.all_gather(found)), in_turns(ranks.all_gather(seen), share)
     named = list(zip(split.names, seen, strict=True))
     how = protocol(task, split, tally.scores(), device, weights)
@@ -307,7 +264,7 @@ def evaluate_split(
         how,
         task.config.model_dump(),
         _image_rows(tally.counts, named),
-        _curves(histogram, found, seen, tally.counts.pixels),
+        _curves(histogram, found, tally.counts.pixels),
         [{"name": name, **target} for name, one in named for target in one.targets],
     )
 
@@ -337,66 +294,3 @@ test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
 test_eq((len(result.images), len(result.targets)), (3, result.scores.targets))
 test_eq(sum(t["matched"] for t in result.targets), sum(i["matched"] for i in result.images))
 result.images[0], result.targets[0]
-
-
-# %% [markdown]
-# ## A baseline without learning
-#
-# Before networks, small targets were found by a top-hat filter. It subtracts from the image its opening, and leaves what is brighter than its surroundings and smaller than the window. A network that does not beat it has learned nothing new. We choose window and threshold on the training images, from a histogram of the responses that gives the IoU of all thresholds at once.
-
-# %%
-#| export
-def top_hat_filter(
-    image: np.ndarray,  # [S,S] grey levels 0..255
-    window: int,  # side of the square, in pixels
-) -> np.ndarray:  # [S,S] whole numbers 0..255
-    "The white top-hat: what is brighter than its surroundings and smaller than the window."
-    return white_tophat(np.round(image).astype(np.int16), size=(window, window))
-
-
-@dataclass(frozen=True)
-class TopHat:
-    "The best top-hat filter for some training images, and its scores on the test images."
-
-    window: int
-    threshold: int  # a response above this is a detection
-    scores: Scores
-
-
-def _responses(split: Split, size: int, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    "The filter's response to each image of a split, resized, with its mask."
-    for pair in pairs_of(split):
-        image, mask = resize_square(*pair, size)
-        grey = image if image.ndim == 2 else image.mean(-1)
-        yield top_hat_filter(grey, window), mask > 0
-
-
-def top_hat(
-    train: Split,
-    test: Split,
-    size: int,  # side of the scored image
-    rule: str = "exact",
-) -> TopHat:
-    "Choose window and threshold by the IoU on the training images, and score the test images."
-    best = (-1.0, 0, 0)
-    for window in (3, 5, 7, 9, 11):
-        hit, false = np.zeros(256, np.int64), np.zeros(256, np.int64)
-        for found, mask in _responses(train, size, window):
-            hit += np.bincount(found[mask], minlength=256)
-            false += np.bincount(found[~mask], minlength=256)
-        targets = hit.sum()
-        hit, false = (counts[::-1].cumsum()[::-1] for counts in (hit, false))
-        iou = hit / np.maximum(targets + false, 1)  # of responses of at least 0, 1, 2 ..
-        best = max(best, (float(iou.max()), window, int(iou.argmax()) - 1))
-    _, window, threshold = best
-    found, mask = (np.stack(part) for part in zip(*_responses(test, size, window), strict=True))
-    logits = torch.from_numpy(found - threshold).float()[:, None]
-    return TopHat(window, threshold, score(logits, torch.from_numpy(mask)[:, None], rule))
-
-
-# %%
-baseline: TopHat = top_hat(parts["train"], parts["test"], 32)
-spot = np.zeros((9, 9))
-spot[4, 4] = 100
-test_eq(top_hat_filter(spot + 50, 3), spot)
-print(baseline.window, baseline.threshold, baseline.scores)

@@ -16,26 +16,24 @@ from fastcore.test import expect_fail, test_eq
 #| export
 import io
 import math
-import os
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
+import torch
 from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from mshnet.analyse import top_hat, top_hat_filter
-from mshnet.augment import collate, resize_square
-from mshnet.core import TASKS, Config, Settings, UserError, read_json, settings_from, settings_of
+from mshnet.augment import unpadded
+from mshnet.core import Config, Settings, UserError, read_json, settings_from
 from mshnet.data import Split, splits
+from mshnet.detection import MIRRORS
 from mshnet.evaluate import Detector
 from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import MATCH, objects
@@ -56,39 +54,6 @@ config = Config(
     scenes=16, base_size=64, crop_size=64, choose="last", device="cpu", epochs=4, warm_epoch=0
 )
 run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
-
-# %% [markdown]
-# The pictures of this page are of detection. A run of another task has pictures of its own, which its `report` draws into the same folder. A runner that is started with another task calls the same functions: the gallery is then that task's, and the others return a line.
-
-# %%
-#| export
-Drawn = TypeVar("Drawn", bound=Callable[..., Any])
-
-
-def _task_of(of: Any) -> str:  # a run, its folder or a file in it, or settings
-    "The task; detection where the record is damaged, which is reported where it is needed."
-    if isinstance(of, Settings):
-        return of.task
-    with suppress(UserError, TypeError):  # TypeError: neither a path nor a run
-        return str(settings_of(os.fspath(of)).get("task", "detect"))
-    return "detect"
-
-
-def of_detection(draw: Drawn) -> Drawn:
-    "A function of a run's folder, or of settings, that is for detection; else one line."
-
-    @wraps(draw)
-    def drawn(of: Any, *args: Any, **more: Any) -> Any:
-        of = of if isinstance(of, Settings) else Path(of)
-        task = _task_of(of)
-        if task == "detect" or task not in TASKS:
-            return draw(of, *args, **more)
-        if draw.__name__ != "gallery":
-            return f"{draw.__name__}: is for task detect; the gallery shows the pictures of {task}"
-        make_task(run_config(of)).report(of)
-        return Picture(of / "figures" / "gallery.png")
-
-    return drawn  # type: ignore[return-value]
 
 
 # %% [markdown]
@@ -203,7 +168,7 @@ def learning_curves(
     return save_picture(figure, folder / "figures" / "learning.png")
 
 
-def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]]) -> None:
+def _draw_history(figure: Figure, history: Sequence[dict[str, Any]]) -> None:
     "Loss above, scores below, by epoch."
     if not history:
         figure.text(0.5, 0.5, "no epoch yet", ha="center", va="center")
@@ -239,21 +204,40 @@ def _draw_history(figure: Figure | SubFigure, history: Sequence[dict[str, Any]])
 # %%
 learning_curves(run.folder)
 
+
+# %% [markdown]
+# The other pictures are of detection. A run of another task has its own, which its `report` draws into the same folder. A runner of such a task may call the same functions: `gallery` shows the gallery of that task, and the others return a line.
+
+# %%
+#| export
+def run_config(
+    folder: Path,  # of a run
+) -> Config:
+    "The settings of a run."
+    found: Config = settings_from(Folder(folder).read_json("config.json"))
+    return found
+
+
+def not_drawn(
+    picture: str,  # the function that draws it
+    config: Settings,
+) -> str:  # empty for detection
+    "The line in place of a picture that only detection has."
+    if config.task == "detect":
+        return ""
+    return f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
+
+
 # %% [markdown]
 # ## The record of a scoring
 #
-# The next pictures need more than scores. `details.json` holds the curves, and a record of each image and each target (`analyse` explains their numbers). The file may come from a different machine, or somebody may have edited it, so we check it before we draw from it. Files of the first releases have no `targets` and no calibration, and some scorings have no such file at all.
+# The next pictures need more than scores. `details.json` holds the curves, and a record of each image and each target (`analyse` explains their numbers). The file may come from a different machine, or somebody may have edited it, so we check it before we draw from it. Files of the first releases have no `targets`, and some scorings have no such file at all.
 
 # %%
 #| export
 Count = Annotated[int, Field(ge=0, le=2**48)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0, le=1e12)]
-CURVES = {
-    "pixels": {"threshold", "precision", "recall"},
-    "objects": {"threshold", "pd", "fa"},
-    "calibration": {"pixels", "target", "mean"},  # by tenths of the probability
-}
+CURVES = {"pixels": ("threshold", "precision", "recall"), "objects": ("threshold", "pd", "fa")}
 
 
 class Record(BaseModel, extra="ignore", allow_inf_nan=False):
@@ -291,7 +275,6 @@ class TargetRecord(Record):
     area: Count
     scr: Amount | None  # signal-to-clutter ratio
     matched: bool
-    iou: Fraction | None  # with the prediction that found it
     covered: Count
     extra: Count
     parts: Count
@@ -311,14 +294,9 @@ class Details(Record):
     def complete(cls, curves: dict[str, Any] | None) -> dict[str, Any] | None:
         "ValueError unless the lists of each curve are complete and equally long."
         for name, lists in CURVES.items() if curves is not None else ():
-            curve = (curves or {}).get(name)
-            if name == "calibration" and not curve:
-                continue
-            lengths = {len((curve or {}).get(k, ())) for k in lists}
-            if len(lengths) > 1 or (name == "calibration" and lengths != {10}):
+            curve = (curves or {}).get(name) or {}
+            if len({len(curve.get(k, ())) for k in lists}) > 1 or not any(curve.get(lists[0], ())):
                 raise ValueError(f"{name}: lists are missing, or their lengths differ")
-            if curve is None or not any(curve.get("threshold", [1])):
-                raise ValueError(f"{name}: no threshold above 0")
         return curves
 
     def curve(self, name: str) -> dict[str, np.ndarray] | None:
@@ -352,7 +330,7 @@ def read_details(
 
 # %%
 details = read_details(run.folder)
-test_eq((len(details.images), len(details.curve("calibration")["mean"])), (4, 10))
+test_eq((len(details.images), len(details.curve("pixels")["recall"])), (4, 100))
 with expect_fail(ValidationError, contains="lengths differ"):
     Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}})
 details.images[0], details.targets[0]
@@ -392,14 +370,16 @@ def draw_trade_off(
         axes.set(xlabel="recall of target pixels", ylabel="precision")
 
 
-@of_detection
 def trade_offs(
     folder: Path,  # of a run
-) -> Picture:
+) -> Picture | str:
     "Pd against Fa, and precision against recall, with a marker at probability 0.5."
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    folder = Path(folder)
+    if line := not_drawn("trade_offs", run_config(folder)):
+        return line
+    details, figure = read_details(folder), Figure(figsize=(9, 3.8), layout="constrained")
     for axes, of in zip(figure.subplots(1, 2), ("objects", "pixels"), strict=True):
-        draw_trade_off(axes, [read_details(folder)], of)
+        draw_trade_off(axes, [details], of)
         if axes.lines:
             axes.legend(axes.lines[1:], ["threshold 0.5"], fontsize=8)
     return save_picture(figure, folder / "figures" / "trade_offs.png")
@@ -427,8 +407,23 @@ def _mark(axes: Axes, places: Sequence[Sequence[float]], sign: Sign) -> None:
     axes.scatter(cols, rows, s=90, facecolors="none", linewidths=1.6, clip_on=False, **sign)
 
 
-def _judge(axes: Axes, pred: np.ndarray, mask: np.ndarray, rule: str) -> None:
-    "Mark hits, misses and false alarms of one image."
+def draw_panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
+    "Draw one image without ticks."
+    axes.imshow(image, cmap="gray", **how)
+    axes.set_title(title, fontsize=9, pad=8, parse_math=False)  # above a sign at the edge
+    axes.set_axis_off()
+
+
+def draw_judged(
+    axes: Axes,
+    image: np.ndarray,
+    title: str,
+    pred: np.ndarray,  # [H,W] bool
+    mask: np.ndarray,  # [H,W] bool
+    rule: str,
+) -> None:
+    "Draw one image, with its hits, misses and false alarms marked."
+    draw_panel(axes, image, title)
     targets, preds = objects(mask), objects(pred)
     pairs = MATCH[rule](targets, preds)
     hit, used = {t for t, _ in pairs}, {p for _, p in pairs}
@@ -437,21 +432,14 @@ def _judge(axes: Axes, pred: np.ndarray, mask: np.ndarray, rule: str) -> None:
     _mark(axes, [c for p, c in enumerate(preds.centroid) if p not in used], FALSE_ALARM)
 
 
-def _panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
-    "One image without ticks."
-    axes.imshow(image, cmap="gray", **how)
-    axes.set_title(title, fontsize=9, pad=8, parse_math=False)  # above a sign at the edge
-    axes.set_axis_off()
-
-
 def shortened(name: str, most: int = 26) -> str:
     "The end of a name that is too long for a title; names of one recording differ there."
     return name if len(name) <= most else f"...{name[3 - most :]}"
 
 
-def _legend(figure: Figure | SubFigure, signs: Sequence[Sign] = (HIT, MISS, FALSE_ALARM)) -> None:
-    "A legend of the markers below a figure."
-    axes = figure.axes[0]
+def draw_legend(figure: Figure) -> None:
+    "Draw a legend of the markers below a figure."
+    axes, signs = figure.axes[0], (HIT, MISS, FALSE_ALARM)
     figure.legend(
         handles=[axes.scatter([], [], facecolors="none", **sign) for sign in signs],
         loc="outside lower center",
@@ -461,38 +449,21 @@ def _legend(figure: Figure | SubFigure, signs: Sequence[Sign] = (HIT, MISS, FALS
     )
 
 
-def draw_images(
-    images: np.ndarray,  # [N,S,S,3] uint8
-    prob: np.ndarray,  # [N,S,S] 0..1
-    mask: np.ndarray,  # [N,S,S] bool
-    titles: Sequence[str],  # of each image
-    verdicts: Sequence[str],  # of each image, above its hits and misses
-    rule: str,
-) -> Figure:
-    "A column for each image: the image, the probability, and hits, misses and false alarms."
-    figure = Figure(figsize=(2.4 * len(images), 7.9), layout="compressed")
-    grid = figure.subplots(3, len(images), squeeze=False)
-    for i, (above, middle, below) in enumerate(grid.T):
-        _panel(above, images[i], titles[i])
-        _panel(middle, prob[i], "probability", vmin=0, vmax=1)
-        _panel(below, images[i], verdicts[i])
-        _judge(below, prob[i] > 0.5, mask[i], rule)
-    _legend(figure)
-    return figure
-
-
 # %%
-truth, prob = np.zeros((1, 32, 32), bool), np.zeros((1, 32, 32))
-truth[0, 4:7, 4:7] = truth[0, 20:23, 20:23] = True
-prob[0, 4:7, 4:7], prob[0, 10:12, 25:27] = 0.9, 0.6
-picture = np.uint8(90 * truth[..., None].repeat(3, -1))
-draw_images(picture, prob, truth, ["an image"], ["one of each"], "exact")
+truth, pred = np.zeros((2, 32, 32), bool)
+truth[4:7, 4:7] = truth[20:23, 20:23] = pred[4:7, 4:7] = pred[10:12, 25:27] = True
+figure = Figure(figsize=(4, 3), layout="compressed")
+draw_judged(figure.add_subplot(), truth * 90, "one of each", pred, truth, "exact")
+draw_legend(figure)
+figure
 
 
 # %% [markdown]
 # ## Best and worst images
 #
 # A mean hides its images. The gallery sorts the test images by their IoU and takes some at even steps, from the worst to the best, so it cannot flatter.
+#
+# Each image is predicted as it is scored, and alone: in a batch the last digit of a probability may differ, and a picture would depend on the other images.
 
 # %%
 #| export
@@ -504,29 +475,24 @@ def even_steps(
     return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
 
 
-def run_config(
-    folder: Path,  # of a run
-) -> Config:
-    "The settings of a run."
-    found: Config = settings_from(Folder(folder).read_json("config.json"))
-    return found
+@dataclass(frozen=True)
+class View:
+    "An image as it is scored, with its prediction."
+
+    name: str
+    image: np.ndarray  # [H,W,3] uint8
+    prob: np.ndarray  # [H,W] float32, 0..1
+    mask: np.ndarray  # [H,W] bool
 
 
-def predict_some(
-    weights: Path,
-    split: Split,
-    names: Sequence[str],
-    size: int,  # to which the images are resized
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # images [N,S,S,3], probabilities, masks [N,S,S]
-    "Predict a few images of a split, on the CPU; UserError for a name that it does not have."
-    if gone := [name for name in names if name not in split.names]:
-        raise UserError(
-            f"{gone[0]}: was scored and is not in the list now; score again: mshnet test"
-        )
-    pairs = [resize_square(*split.pairs[split.names.index(name)], size) for name in names]
-    batch = collate(pairs, [True] * len(pairs))
-    prob, mask = Detector(weights, "cpu")(batch.image), batch.mask > 0
-    return batch.image.permute(0, 2, 3, 1).numpy(), prob[:, 0].numpy(), mask[:, 0].numpy()
+def view_image(detector: Detector, config: Settings, split: Split, index: int) -> View:
+    "Predict an image of a split."
+    batch = make_task(config).batch(split, [index], None)
+    turns = MIRRORS if getattr(config, "mirrored", False) else MIRRORS[:1]
+    prob = torch.stack([detector(batch.image.flip(t), 1).flip(t) for t in turns]).mean(0)
+    image, prob = (unpadded(x, batch.mask)[0] for x in (batch.image, prob))
+    mask = batch.mask[0, 0].numpy() > 0
+    return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)
 
 
 def _graded(folder: Path, count: int) -> list[ImageRecord]:
@@ -537,19 +503,33 @@ def _graded(folder: Path, count: int) -> list[ImageRecord]:
     return [ranked[i] for i in even_steps(len(ranked), count)]
 
 
-@of_detection
 def gallery(
     folder: Path,  # of a run
     count: int = 5,
 ) -> Picture:
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
-    config, rows = run_config(folder), _graded(folder, count)
-    split, names = splits(config)["test"], [row.name for row in rows]
-    seen = predict_some(folder / "best.pt", split, names, config.base_size)
-    titles = [f"{shortened(row.name)}\nIoU {row.iou:.2f}" for row in rows]
-    verdicts = [f"{row.matched} of {row.targets} found" for row in rows]
-    figure = draw_images(*seen, titles, verdicts, config.rule)
-    return save_picture(figure, folder / "figures" / "gallery.png")
+    folder = Path(folder)
+    config, path = run_config(folder), folder / "figures" / "gallery.png"
+    if config.task != "detect":
+        make_task(config).report(folder)
+        return Picture(path)
+    rows, split = _graded(folder, count), splits(config)["test"]
+    places = {name: i for i, name in enumerate(split.names)}
+    if gone := [row.name for row in rows if row.name not in places]:
+        raise UserError(
+            f"{gone[0]}: was scored and is not in the list now; score again: mshnet test"
+        )
+    detector = Detector(folder / "best.pt", "cpu")
+    figure = Figure(figsize=(2.4 * len(rows), 7.9), layout="compressed")
+    grid = figure.subplots(3, len(rows), squeeze=False)
+    for row, (above, middle, below) in zip(rows, grid.T, strict=True):
+        view = view_image(detector, config, split, places[row.name])
+        draw_panel(above, view.image, f"{shortened(row.name)}\nIoU {row.iou:.2f}")
+        draw_panel(middle, view.prob, "probability", vmin=0, vmax=1)
+        found = f"{row.matched} of {row.targets} found"
+        draw_judged(below, view.image, found, view.prob > 0.5, view.mask, config.rule)
+    draw_legend(figure)
+    return save_picture(figure, path)
 
 
 def draw_run(
@@ -569,61 +549,36 @@ gallery(run.folder)
 
 
 # %% [markdown]
-# ## Before training, and after
+# ## Before training
 #
-# The most common error in a new data set is seen at a glance: masks that belong to other images. `samples` shows some pairs before training. Afterwards, a network should find more than a classical filter. `beside_top_hat` compares it with the top-hat filter of the analyse page, at the window and the threshold that are best on the training images.
+# The most common error in a new data set is seen at a glance: masks that belong to other images. `samples` shows some pairs before training.
 
 # %%
 #| export
-@of_detection
 def samples(
-    config: Config,
+    config: Any,
     folder: Path,  # of a run
     count: int = 5,
-) -> Picture:
+) -> Picture | str:
     "Training images with their targets marked."
+    if line := not_drawn("samples", config):
+        return line
     split = splits(config)["train"]
     steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
     for (above, below), i in zip(grid.T, steps, strict=True):
         image, mask = split.pairs[i]
-        _panel(above, image, f"{shortened(split.names[i])}\n{image.shape[0]}x{image.shape[1]}")
-        _panel(below, mask, "mask")
+        title = f"{shortened(split.names[i])}\n{image.shape[0]}x{image.shape[1]}"
+        draw_panel(above, image, title)
+        draw_panel(below, mask, "mask")
         _mark(above, objects(mask > 0).centroid.tolist(), HIT)
     return save_picture(figure, folder / "figures" / "samples.png")
 
 
-@of_detection
-def beside_top_hat(
-    folder: Path,  # of a run
-    count: int = 4,
-) -> Picture:
-    "Test images with the detections of MSHNet and of the top-hat filter, and both score lines."
-    config, names = run_config(folder), [row.name for row in _graded(folder, count)]
-    parts = splits(config)
-    weights = folder / "best.pt"
-    images, prob, mask = predict_some(weights, parts["test"], names, config.base_size)
-    best = top_hat(parts["train"], parts["test"], config.base_size, config.rule)
-    figure = Figure(figsize=(2.5 * len(names), 5.6), layout="compressed")
-    grid = figure.subplots(2, len(names), squeeze=False)
-    for i, name in enumerate(names):
-        response = top_hat_filter(images[i].mean(-1), best.window)
-        for axes, pred in zip(grid[:, i], (prob[i] > 0.5, response > best.threshold), strict=True):
-            _panel(axes, images[i], shortened(name))
-            _judge(axes, pred, mask[i], config.rule)
-    line = Folder(folder).read_json("scores.json")["line"]
-    text = f"above: MSHNet  {line}\nbelow: top-hat {best.window}x{best.window}  {best.scores}"
-    figure.suptitle(text, fontsize=10, family=MONOSPACE)
-    _legend(figure)
-    return save_picture(figure, folder / "figures" / "top_hat.png")
-
-
 # %%
+print(not_drawn("samples", settings_from({"task": "events"})))
 samples(config, run.folder)
-
-# %%
-beside_top_hat(run.folder)
 
 # %%
 place.cleanup()

@@ -13,6 +13,8 @@ from dataclasses import replace
 
 from fastcore.test import expect_fail, test_close, test_eq
 
+from mshnet.task import Origin
+
 # %%
 #| export
 import contextlib
@@ -33,26 +35,17 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from mshnet.core import (
-    UserError,
-    as_user_error,
-    did_you_mean,
-    first_line,
-    read_json,
-    settings_class,
-    settings_from,
-    shown,
-)
+from mshnet.core import UserError, did_you_mean, first_line, settings_class
 from mshnet.cpu import use_plain_passes
 from mshnet.detection import MEAN, STD, fuse_bn, normalise
-from mshnet.evaluate import Detector, expect_bytes, logits_of
+from mshnet.evaluate import logits_of
 from mshnet.files import cannot_be_written, write_atomic, write_json
-from mshnet.model import MSHNet, expect_size
+from mshnet.model import MSHNet
 from mshnet.places import installed
 from mshnet.run import Folder
 from mshnet.scenes import scene
 from mshnet.session import working
-from mshnet.task import Origin, Program, Trained, make_task, trained_model
+from mshnet.task import Trained, trained_model
 from mshnet.weights import checksum, folder_beside, weights_file
 
 
@@ -103,22 +96,12 @@ PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # of the extra `export`
 
 def _onnx_bytes(trained: Trained) -> bytes:
     "An ONNX file, for any number of images and all sides that are multiples of 16."
-    if trained.task != "detect":
-        return _program_bytes(trained)
     sizes = {0: Dim("batch"), 2: 16 * Dim("rows", min=2), 3: 16 * Dim("columns", min=2)}
-    example = {"image": torch.zeros(2, 3, 64, 48, dtype=torch.uint8)}
-    return _recorded(_InferenceModel(trained), example, sizes, ["probability", "logits"])
-
-
-def _recorded(
-    model: nn.Module, inputs: dict[str, Tensor], sizes: dict[int, Any], outputs: list[str]
-) -> bytes:
-    "The operations of a model as an ONNX file; `sizes` are the axes that stay open."
+    example = torch.zeros(2, 3, 64, 48, dtype=torch.uint8)
+    names: Any = {"input_names": ["image"], "output_names": ["probability", "logits"]}
     with _quiet():
-        captured = torch.export.export(
-            model, tuple(inputs.values()), dynamic_shapes=tuple(sizes for _ in inputs)
-        )
-        names: Any = {"input_names": list(inputs), "output_names": outputs}
+        model = _InferenceModel(trained)
+        captured = torch.export.export(model, (example,), dynamic_shapes=(sizes,))
         made: Any = torch.onnx.export(
             captured, (), dynamo=True, opset_version=18, verbose=False, **names
         )
@@ -254,7 +237,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "result": _result(source, trained),
     }
     if trained.task != "detect":
-        return note | (_program_note(trained) if format == "onnx" else {})
+        return note
     inside = format == "onnx"
     formula = {"formula": "(image / 255 - mean) / deviation", "mean": MEAN, "deviation": STD}
     values = _logits(trained, _example())[0, 0, ::8, ::8].flatten().tolist()
@@ -283,159 +266,16 @@ note = _note(Path("weights.pt"), trained, "onnx") | {"sha256": hashlib.sha256(on
 print(json.dumps({k: v for k, v in note.items() if k != "example"}, indent=1))
 print(_READER.replace("NAME", "best.onnx"))
 
-
 # %% [markdown]
-# ## Reading ONNX
+# ## The check
 #
-# `OnnxDetector` is called like a `Detector`, and `open_detector` opens both. It needs onnxruntime and no network of ours. Before a file is used, its digest must agree with the note, and it must compute its example correctly.
-
-# %%
-#| export
-class OnnxDetector:
-    "An ONNX file of `mshnet export`; called with images, it returns each pixel's probability."
-
-    def __init__(
-        self,
-        path: str | Path,
-        device: str = "auto",  # or cpu, cuda, cuda:1
-        precision: str = "auto",  # or fp32, which is the same
-    ) -> None:
-        if precision not in ("auto", "fp32"):
-            raise UserError(f"precision={precision}: an ONNX file computes in fp32; leave it out")
-        path = Path(path)
-        data, note = _read_checked(path)
-        if (task := note.get("task", "detect")) != "detect":
-            raise UserError(f"{path}: is no detector but of task {shown(task)}; use onnxruntime")
-        try:
-            self.name, self.threshold = path.name, float(note["threshold"])  # of the probability
-            want = torch.tensor(note["example"]["logits every 8 pixels"]).reshape(4, 4)
-        except (KeyError, TypeError, ValueError, RuntimeError):
-            raise UserError(f"{_note_path(path)}: damaged; export the weights again") from None
-        self.session = _open_session(data, path, device)
-        if not _difference(self.run("logits", _example())[0, 0, ::8, ::8], want) <= 1:
-            raise UserError(
-                f"{path}: does not compute its own example, so this onnxruntime or file is wrong"
-            )
-
-    @property
-    def why(self) -> str:
-        "The device and its precision, in words."
-        kind = self.session.get_providers()[0].removesuffix("ExecutionProvider").lower()
-        return f"{kind}, fp32: onnxruntime"
-
-    def __call__(
-        self,
-        images: Tensor,  # [B,3,H,W] uint8, height and width multiples of 16
-        batch_size: int = 4,  # images of one pass
-    ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
-        "Probabilities of target; UserError unless the images have this type and shape."
-        expect_bytes(images)
-        with as_user_error():
-            expect_size(self.name, images)
-        return torch.cat([self.run("probability", rows) for rows in images.split(batch_size)])
-
-    def run(self, output: str, images: Tensor) -> Tensor:
-        "One of the outputs for one batch."
-        with _onnx_errors(self.name):
-            (found,) = self.session.run([output], {"image": images.cpu().numpy()})
-        return torch.from_numpy(found)
-
-
-def open_detector(
-    path: str | Path,  # weights, or an ONNX file of `export`
-    device: str = "auto",
-    precision: str = "auto",
-) -> Detector | OnnxDetector:
-    "The detector of a file; UserError for other files."
-    file = Path(path).expanduser()
-    if file.suffix.lower() == ".onnx":
-        return OnnxDetector(file, device, precision)
-    return Detector(file, device, precision)
-
-
-# %% [markdown]
+# Every file is read back before it gets its name. In a safetensors file all weights must be equal. An ONNX file is compared with the network on synthetic scenes with targets, by onnxruntime. Noise would not do: it may leave a detector silent, and two silent detectors agree.
+#
 # Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative.
 
 # %%
 #| export
 TOLERANCE = 1e-3
-
-
-def _difference(found: Tensor, want: Tensor) -> float:  # in tolerances; up to 1 is equal
-    "The largest difference; infinite for a NaN."
-    apart = (found - want).abs() / (TOLERANCE * want.abs().clamp(min=1))
-    return float(apart.nan_to_num(math.inf, math.inf).max())
-
-
-def _read_checked(path: Path) -> tuple[bytes, dict[str, Any]]:
-    "An ONNX file and its note; UserError unless they belong together."
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); name an ONNX file") from None
-    beside = _note_path(path)
-    if not beside.is_file():
-        raise UserError(
-            f"{path}: {beside.name} is not beside it (an older mshnet or another program wrote "
-            "none); copy it here, or export the weights again"
-        )
-    note = read_json(beside)
-    if not isinstance(note, dict) or note.get("kind") != KIND:
-        raise UserError(f"{beside}: not a note of `mshnet export`; export the weights again")
-    if type(number := note.get("version")) is not int:
-        raise UserError(f"{beside}: damaged, it has no version; export the weights again")
-    if number > VERSION:
-        raise UserError(f"{path}: written by a newer mshnet ({shown(number)}); update mshnet")
-    if hashlib.sha256(data).hexdigest() != note.get("sha256"):
-        raise UserError(f"{path}: damaged, or changed since it was written; export it again")
-    return data, note
-
-
-@contextlib.contextmanager
-def _onnx_errors(path: str | Path) -> Iterator[None]:
-    "Turn the exceptions of onnxruntime into errors of one line."
-    try:
-        yield
-    except Exception as error:
-        text = first_line(error)
-        if "alloc" in text.lower() or "memory" in text.lower():
-            raise MemoryError(text) from None
-        raise UserError(f"{path}: onnxruntime cannot read or run it ({text})") from None
-
-
-def _open_session(data: bytes, path: Path, device: str) -> Any:  # an InferenceSession
-    "Load the bytes of an ONNX file on a device."
-    _expect_packages("onnxruntime")
-    import onnxruntime
-
-    kind, _, number = device.partition(":")
-    if kind not in ("auto", "cpu", "cuda") or not (number or "0").isdecimal():
-        raise UserError(f"device={device}: an ONNX file runs on cpu or cuda; write one of them")
-    cuda = "CUDAExecutionProvider"
-    here = cuda in onnxruntime.get_available_providers()
-    if kind == "cuda" and not here:
-        raise UserError(
-            f"device={device}: this onnxruntime is for the CPU; run: pip install onnxruntime-gpu"
-        )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
-    providers: list[Any] = ["CPUExecutionProvider"]
-    if here and kind != "cpu":
-        providers.insert(0, (cuda, {"device_id": int(number or 0), "use_tf32": 0}))
-    with _onnx_errors(path):
-        session = onnxruntime.InferenceSession(data, options, providers)
-    if kind == "cuda" and cuda not in session.get_providers():
-        raise UserError(f"device={device}: onnxruntime cannot use it; write --device cpu")
-    return session
-
-
-# %% [markdown]
-# ## The check
-#
-# Every file is read back before it gets its name. In a safetensors file all weights must be equal. An ONNX file is compared with the network on synthetic scenes with targets. Noise would not do: it may leave a detector silent, and two silent detectors agree.
-
-# %%
-#| export
 _SIZES = ((1, 32, 32), (2, 64, 48), (3, 32, 160), (1, 256, 256))  # images, height, width
 
 
@@ -447,19 +287,38 @@ def _scenes(count: int, height: int, width: int) -> Tensor:  # [B,3,H,W] uint8
     return torch.from_numpy(grey * np.array([1, 0.95, 0.9]).reshape(3, 1, 1)).byte()
 
 
+def _difference(found: Tensor, want: Tensor) -> float:  # in tolerances; up to 1 is equal
+    "The largest difference; infinite for a NaN."
+    apart = (found - want).abs() / (TOLERANCE * want.abs().clamp(min=1))
+    return float(apart.nan_to_num(math.inf, math.inf).max())
+
+
+def _run_onnx(path: Path, images: Tensor) -> list[Tensor]:  # probability and logits
+    "What onnxruntime computes from a file on the CPU; UserError if it cannot."
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
+    try:
+        session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+        found = session.run(["probability", "logits"], {"image": images.numpy()})
+    except Exception as error:  # of onnxruntime, of many kinds
+        text = f"{path.name}: onnxruntime cannot read or run it ({first_line(error)})"
+        raise UserError(text) from None
+    return [torch.from_numpy(values) for values in found]
+
+
 def _read_back(path: Path, format: str, trained: Trained) -> float:  # in tolerances
     "The largest difference between a written file and the weights it was made of."
     if format == "safetensors":
         again = trained_model(path).model.state_dict()
         same = all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items())
         return 0.0 if same else math.inf
-    if trained.task != "detect":
-        return _program_difference(path, trained)
-    detector, found = OnnxDetector(path, "cpu"), []
+    found = []
     for images in (_scenes(*size) for size in _SIZES):
         logits = _logits(trained, images)
-        found.append(_difference(detector.run("logits", images), logits))
-        found.append(_difference(detector.run("probability", images), torch.sigmoid(logits)))
+        for have, want in zip(_run_onnx(path, images), (logits.sigmoid(), logits), strict=True):
+            found.append(_difference(have, want))
     return max(found)
 
 
@@ -468,67 +327,12 @@ if onnx:
     with tempfile.TemporaryDirectory() as tmp:
         path = Path(tmp) / "weights.onnx"
         path.write_bytes(onnx)
-        _note_path(path).write_text(json.dumps(note))
-        detector, another = open_detector(path, "cpu"), replace(trained, model=MSHNet())
-        near, far = (_read_back(path, "onnx", t) for t in (trained, another))
-        path.write_bytes(onnx[:9_000_000] + bytes([onnx[9_000_000] ^ 1]) + onnx[9_000_001:])
-        with expect_fail(UserError, contains="damaged, or changed"):
-            OnnxDetector(path, "cpu")
+        near, far = (_read_back(path, "onnx", replace(trained, model=m)) for m in (model, MSHNet()))
+        path.write_bytes(onnx[:999])
+        with expect_fail(UserError, contains="onnxruntime cannot read"):
+            _run_onnx(path, images)
     assert near < 1 and far > 10
-    test_close(detector(images), Detector(model, "cpu", "fp32")(images), eps=1e-4)
     print(f"{near:.2g} tolerances from its own network, {far:.2g} from a different one")
-    print(detector.why, detector(images[..., :16]).shape)
-
-
-# %% [markdown]
-# ## Models of other tasks
-#
-# A task that says what its model takes and returns (`Task.program`) is written as ONNX too: the model as it is, for any number of samples. Its note has what the task knows of the numbers. The file is compared with the network on the examples of the task.
-
-# %%
-#| export
-def _program(trained: Trained) -> Program:
-    "The program of another task's model; UserError if it has none."
-    made: Program | None = None
-    if config := trained.record.get("config"):
-        made = make_task(settings_from(config)).program(trained.model.eval())
-    if made is None:
-        raise UserError(
-            f"format=onnx: weights of task {trained.task} are exported as safetensors alone; "
-            "write --format safetensors"
-        )
-    return made
-
-
-def _program_bytes(trained: Trained) -> bytes:
-    "The ONNX file of another task's model."
-    program = _program(trained)
-    model = (program.model or trained.model).eval().requires_grad_(False)
-    return _recorded(model, program.inputs, {0: Dim("batch")}, program.outputs)
-
-
-def _program_note(trained: Trained) -> dict[str, Any]:
-    "What a user of the file must know."
-    program = _program(trained)
-    inputs = {
-        name: f"{str(x.dtype).removeprefix('torch.')} [batch,{','.join(map(str, x.shape[1:]))}]"
-        for name, x in program.inputs.items()
-    }
-    return {"inputs": inputs, "outputs": program.outputs} | program.note
-
-
-def _program_difference(path: Path, trained: Trained) -> float:  # in tolerances
-    "The largest difference of an ONNX file from the network, alone and with three samples."
-    program = _program(trained)
-    session, found = _open_session(path.read_bytes(), path, "cpu"), []
-    for count in (1, 3):
-        inputs = {k: torch.cat([x, x])[:count] for k, x in program.inputs.items()}
-        with torch.no_grad():
-            want = (program.model or trained.model)(*inputs.values())
-        with _onnx_errors(path):
-            (have,) = session.run(program.outputs[:1], {k: x.numpy() for k, x in inputs.items()})
-        found.append(_difference(torch.from_numpy(have), want))
-    return max(found)
 
 
 # %% [markdown]
@@ -584,12 +388,16 @@ def export(
     source = weights_file(weights)
     trained = trained_model(source)
     format, path = _target(source, format, output)
+    if format == "onnx" and trained.task != "detect":
+        raise UserError(
+            f"format=onnx: weights of task {trained.task} are exported as safetensors alone; "
+            "write --format safetensors"
+        )
     note = _note(source, trained, format)
-    _expect_packages(*PACKAGES if format == "onnx" else ())
-    if format == "onnx" and trained.task == "detect":
-        note["reader"] = _READER.replace(
-            "NAME", json.dumps(path.name, ensure_ascii=False)[1:-1]
-        ).splitlines()
+    if format == "onnx":
+        _expect_packages(*PACKAGES)
+        name = json.dumps(path.name, ensure_ascii=False)[1:-1]
+        note["reader"] = _READER.replace("NAME", name).splitlines()
     draft = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         with working(f"write {format}"):

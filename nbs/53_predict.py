@@ -15,7 +15,6 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import contextlib
-import csv
 import functools
 import io
 import itertools
@@ -29,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,31 +41,39 @@ from mshnet.core import UserError, counted, did_you_mean, shown
 from mshnet.data import outside_of_data, pixels_of
 from mshnet.device import is_out_of_memory
 from mshnet.evaluate import Detector, OtherTask, expect_bytes
-from mshnet.export import OnnxDetector, open_detector
-from mshnet.files import cannot_be_written, digest, replacing, write_atomic, write_json
-from mshnet.frames import SUMMARY, VIDEOS, Frame, Inputs, find_files, frames_of, read_frames
+from mshnet.files import (
+    SUMMARY,
+    cannot_be_written,
+    digest,
+    find_inputs,
+    replacing,
+    write_atomic,
+    write_json,
+    write_table,
+)
+from mshnet.frames import READABLE, VIDEOS, Frame, frames_of, read_frames
 from mshnet.metrics import Objects, crop
 from mshnet.places import where
 from mshnet.run import Folder, Stop, Stopped, environment
 from mshnet.scenes import scene
 from mshnet.session import alone, bar, duration
-from mshnet.weights import PRETRAINED, reinstall, weights_file
+from mshnet.weights import PRETRAINED, weights_file
 
 # %% [markdown]
 # A `Detector` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture, and `predict` returns probabilities.
 #
-# [Frames](23_frames.ipynb) finds the files that are named, and reads them. Here we begin with one frame: what a detection is, and how a frame of any size is predicted. Then come results, and what happens when a prediction is interrupted.
+# [Frames](23_frames.ipynb) reads the files. Here we begin with one frame: what a detection is, and how a frame of any size is predicted. Then come results, and what happens when a prediction is interrupted.
 #
 # On this page a classical filter stands in for the network, because its answers are easy to check. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
 
 # %%
-from mshnet.analyse import top_hat_filter
+from scipy.ndimage import white_tophat
 
 
 def stands_out(images, batch_size=4):
     "A detector without weights: the top-hat filter, relative to the deviation in the whole input."
     grey = images.float().mean(1).numpy()
-    found = np.stack([top_hat_filter(g, 9) for g in grey]).astype(np.float32)
+    found = np.stack([white_tophat(g, size=(9, 9)) for g in grey]).astype(np.float32)
     limit = found.mean((1, 2), keepdims=True) + 6 * found.std((1, 2), keepdims=True)
     return torch.sigmoid(torch.from_numpy((found - limit) / 4))[:, None]
 
@@ -91,13 +98,6 @@ class Detections(Objects):
     mean: np.ndarray  # [N] mean probability
     pixels: tuple[np.ndarray, np.ndarray]  # rows and columns of all pixels of all detections
 
-    @classmethod
-    def from_rows(cls, rows: Sequence[dict[str, Any]]) -> "Detections":
-        "Detections from their plain values; without pixels."
-        names = ("centroid", "area", "box", "peak", "mean")
-        columns = {name: np.array([row[name] for row in rows]) for name in names}
-        return cls(**columns, pixels=(np.array([], int), np.array([], int)))
-
     def rows(self) -> Iterator[dict[str, Any]]:
         "Each as plain values."
         for i, centroid in enumerate(self.centroid):
@@ -109,6 +109,19 @@ class Detections(Objects):
                 "peak": round(float(self.peak[i]), 5),
                 "mean": round(float(self.mean[i]), 5),
             }
+
+    def runs(self, shape: Sequence[int]) -> Iterator[list[int]]:  # shape: [H,W] of the frame
+        """Of each object the lengths of the runs outside and inside of it, column by column.
+
+        They begin with a run outside. COCO's tools call this an uncompressed run-length encoding.
+        """
+        height, width = shape
+        places = self.pixels[1].astype(np.int64) * height + self.pixels[0]
+        for end, area in zip(np.cumsum(self.area), self.area, strict=True):
+            at = np.sort(places[end - area : end])
+            gaps = np.flatnonzero(np.diff(at) > 1)
+            edges = np.stack([at[np.r_[0, gaps + 1]], at[np.r_[gaps, area - 1]] + 1], 1)
+            yield np.diff(np.r_[0, edges.ravel(), height * width]).tolist()
 
 
 def detections(
@@ -149,6 +162,7 @@ found: Detections = detections(corner)
 test_eq((len(found), found.area[0], found.box[0].tolist()), (1, 3, [1, 2, 3, 5]))
 test_close(found.mean[0], 0.7)
 test_eq(len(detections(corner, min_area=4)), 0)
+test_eq(list(found.runs(corner.shape)), [[13, 1, 5, 1, 6, 1, 21]])
 image = sights[0]
 prob = stands_out(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0].numpy()
 list(detections(prob).rows())
@@ -220,7 +234,7 @@ class Options:
     "How a frame becomes detections; UserError for an impossible value."
 
     tile: int = TILE  # longest side that is predicted in one piece
-    base_size: int = 0  # side of the square that frames are resized to; 0: they keep their size
+    base_size: int | str = "native"  # side of the square that frames are resized to, if any
     threshold: float | None = None  # of the probability; None: the one stored with the weights
     min_area: int = 1  # pixels of the smallest detection
 
@@ -228,13 +242,19 @@ class Options:
         "Check the values."
         if self.tile % _UNIT or not 128 <= self.tile <= 8192:
             self._refuse("tile", "a multiple of 16, at least 128, at most 8192")
-        if self.base_size % _UNIT or not 0 <= self.base_size <= 4096:
-            self._refuse("base_size", "a multiple of 16, at most 4096, or 0 for each frame's own")
+        if self.base_size != "native" and not (self.side and 16 <= self.side <= 4096):
+            self._refuse("base_size", "a multiple of 16, at most 4096, or native")
         limit = self.threshold
         if limit is not None and not (isinstance(limit, Real) and 0 <= limit <= 1):
             self._refuse("threshold", "a number from 0 to 1")
         if self.min_area < 1:
             self._refuse("min_area", "a number of pixels, at least 1")
+
+    @property
+    def side(self) -> int:
+        "Side of the square; 0: each frame keeps its size, or the value is impossible."
+        side = self.base_size
+        return side if isinstance(side, int) and side > 0 and side % _UNIT == 0 else 0
 
     def _refuse(self, name: str, remedy: str) -> None:
         raise UserError(f"{name}={getattr(self, name)!r} is not possible: write {remedy}")
@@ -382,6 +402,7 @@ test_eq(predict_frames(stands_out, [sights[1], image])[1], prob)
 test_eq(predict_frame(stands_out, image, base_size=128).shape, image.shape)
 Image.fromarray((255 * prob).astype(np.uint8))
 
+
 # %% [markdown]
 # ### What tiles and padding change
 #
@@ -403,35 +424,23 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # %% [markdown]
 # ## Which weights
 #
-# The library comes with one file of trained weights, `pretrained`, for a first look before any training. Use `--weight-path` for your own weights: a checkpoint, the folder of a run (its `best.pt`: by default the last epoch), or an ONNX file of `mshnet export`.
+# The library comes with one file of trained weights, `pretrained`, for a first look before any training. Use `--weight-path` for your own weights: a checkpoint, or the folder of a run (its `best.pt`: by default the last epoch).
 
 # %%
 #| export
-_WHERE_FROM = (
-    "leave it out to use the weights that come with mshnet, or name RUN/best.pt of a run of "
-    "`mshnet train`, or a published file (README of github.com/Lliu666/MSHNet, Weights)"
-)
-
-
-def _existing(weights: str | os.PathLike[str]) -> Path:
-    "The file of weights; UserError if there is none."
+def _file_of(weights: str | os.PathLike[str]) -> Path:
+    "The file of weights, which need not exist."
     unnamed = isinstance(weights, str) and not weights
-    path = weights_file(PRETRAINED if unnamed else weights)
-    if os.path.isfile(path):  # unlike Path's: False for an impossible name
-        return path
-    if how := reinstall(path):
-        raise UserError(f"{path}: there is no such file{how}")
-    what = "a folder without best.pt" if os.path.isdir(path) else "there is no such file"
-    raise UserError(f"weight_path={shown(os.fspath(weights))}: {what}; {_WHERE_FROM}")
+    return weights_file(PRETRAINED if unnamed else weights)
 
 
 def open_weights(
     weights: str | os.PathLike[str],  # a run, its folder, a file; empty: the pretrained weights
     device: str = "auto",
     precision: str = "auto",
-) -> Detector | OnnxDetector:
-    "The detector of a file of weights or of an exported ONNX file; UserError for other files."
-    return open_detector(_existing(weights), device, precision)
+) -> Detector:
+    "The detector of a file of weights; UserError for other files."
+    return Detector(_file_of(weights), device, precision)
 
 
 # %% [markdown]
@@ -460,7 +469,7 @@ print(network.name, "on", network.why.split(":")[0])
 # %%
 #| export
 @functools.lru_cache(maxsize=1)
-def _last_opened(file: Path, changed: int, device: str) -> Detector | OnnxDetector:
+def _last_opened(file: Path, changed: int, device: str) -> Detector:
     "The detector of a file of weights, kept for the next image until the file changes."
     return open_weights(file, device)
 
@@ -468,7 +477,8 @@ def _last_opened(file: Path, changed: int, device: str) -> Detector | OnnxDetect
 def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     "The pixels of an image file, or of an image in memory as if it were read from a file."
     if isinstance(image, str | Path):
-        frames = (frame for file in find_files(image).files for frame in frames_of(file))
+        files = find_inputs(image, READABLE)
+        frames = (frame for file in files for frame in frames_of(file))
         frame = next(frames)
         if frame.error:
             raise UserError(f"{image}: {frame.error}")
@@ -476,7 +486,11 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
             raise UserError(f"{image}: holds more than one image; `mshnet predict` takes them all")
         return frame.pixels
     try:
-        picture = image if isinstance(image, Image.Image) else _picture_of(np.asarray(image))
+        picture = image if isinstance(image, Image.Image) else np.asarray(image)
+        if not isinstance(picture, Image.Image):
+            if picture.ndim not in (2, 3) or not picture.size or picture.dtype == np.int8:
+                raise ValueError(picture.shape)
+            picture = Image.fromarray(picture)
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
@@ -486,20 +500,14 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     return pixels_of(picture)
 
 
-def _picture_of(array: np.ndarray) -> Image.Image:
-    "An array as a picture of Pillow; ValueError or TypeError if it is no image."
-    if array.ndim not in (2, 3) or not array.size or array.dtype == np.int8:
-        raise ValueError(array.shape)
-    return Image.fromarray(array)
-
-
 def _detect_in(
     pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
 ) -> tuple[Detections, float]:
     "The detections in one image, and the threshold they are above."
     Options(threshold=threshold)
-    file = _existing(weights)
-    detector = _last_opened(file, file.stat().st_mtime_ns, device)
+    file = _file_of(weights)
+    changed = file.stat().st_mtime_ns if file.is_file() else 0
+    detector = _last_opened(file, changed, device)
     least = detector.threshold if threshold is None else threshold
     return detections(predict_frame(detector, pixels), least), least
 
@@ -577,11 +585,9 @@ find_targets(device="cpu")
 # %% [markdown]
 # ## What is written
 #
-# Each frame gets a mask of 0 and 255 and an overlay. On request it gets its probabilities as a 16-bit image, in which 32,768 and more means above 0.5, and a text for YOLO's tools: a line `0 x y width height peak` per detection, in fractions of the frame. A video gets a video of its overlays. `detections.csv` and `detections.jsonl` hold the same, one line per detection, for a spreadsheet and for programs; `coco.json` holds them for COCO's tools. Rows and columns count from 0 at the centre of the top-left pixel. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
+# Each frame gets a mask of 0 and 255 and an overlay. On request it gets its probabilities as a 16-bit image, in which 32,768 and more means above 0.5. A video gets a video of its overlays. `detections.csv` has a line per detection; rows and columns count from 0 at the centre of the top-left pixel. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do.
-#
-# A frame is done when its line is in `frames.csv`, which is written last. An interrupted prediction thus leaves whole frames. The same command opens the tables again, removes the lines of a frame that is not done, and resumes after the last one that is.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do. All tables spell a name in one way. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
 
 # %%
 #| export
@@ -589,256 +595,233 @@ KINDS = {  # of results, each in a folder of its name; and the suffix of the fil
     "masks": ".png",
     "overlays": ".png",
     "probabilities": ".png",
-    "yolo": ".txt",
     "videos": ".mp4",
 }
-TABLES = {  # files and their heads; a frame's lines are written in this order
-    "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean\r\n",
-    "detections.jsonl": "",  # each line has the names
-    "skipped.csv": "file,frame,error\r\n",
-    "frames.csv": "file,frame,name,height,width,tiles,detections\r\n",
-}
-COCO = "coco.json"
-_MOST_WARNINGS = 20  # skipped files that are printed
+_LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to it
 
 
-def _encoded(
-    kind: str,  # of KINDS, except videos
-    pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
-    prob: np.ndarray,  # [H,W]
-    found: Detections,
-) -> bytes:
-    "The content of a frame's file."
-    height, width = prob.shape
-    if kind == "yolo":
-        top, left, bottom, right = found.box.T
-        x, y, wide, high = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
-        columns = (x / width, y / height, wide / width, high / height, found.peak)
-        rows = zip(*columns, strict=True)
-        return "".join(" ".join(["0", *(f"{v:.6f}" for v in row)]) + "\n" for row in rows).encode()
-    if kind == "overlays":
-        picture = overlay(pixels, found)
-    elif kind == "masks":
-        mask = np.zeros(prob.shape, np.uint8)
-        mask[found.pixels] = 255
-        picture = Image.fromarray(mask)
-    else:
-        picture = Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
+def _spelled(name: str | Path) -> str:
+    "A name as all tables have it, even if it is not valid UTF-8."
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _encoded(picture: Image.Image) -> bytes:
+    "A picture as a PNG file."
     content = io.BytesIO()
     picture.save(content, "PNG", compress_level=3)
     return content.getvalue()
 
 
-def _in_table(file: Path) -> str:
-    "The name of a file as the tables have it, even if it is not valid UTF-8."
-    return str(file).encode("utf-8", "backslashreplace").decode()
+def _levels(prob: np.ndarray) -> Image.Image:
+    "Probabilities as 16-bit grey."
+    return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
 
 
-def _line(table: str, row: dict[str, Any]) -> str:
-    "A line of a table: JSON, or CSV in which each number of a list has a column."
-    if table.endswith(".jsonl"):
-        return json.dumps(row) + "\n"
-    text = io.StringIO(newline="")
-    columns = (value if isinstance(value, list) else [value] for value in row.values())
-    csv.writer(text).writerow(itertools.chain.from_iterable(columns))
-    return text.getvalue()
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    "The rows of a table; half a line at its end is left out."
-    if path.exists():
-        with open(path, encoding="utf-8", newline="\n") as file:
-            lines = (line for line in file if line.endswith("\n"))
-            rows = map(json.loads, lines) if path.suffix == ".jsonl" else csv.DictReader(lines)
-            yield from (row for row in rows if None not in row.values())
-
-
-# %%
-#| export
-class Writer:
-    "Writes the results of frames into a folder: files of the given kinds, and tables."
-
-    def __init__(
-        self,
-        folder: Path,
-        kinds: Sequence[str],
-        files: Iterable[Path],
-        threshold: float = 0.5,
-        min_area: int = 1,
-    ) -> None:
-        self.folder, self.kinds = folder, [kind for kind in kinds if kind != "videos"]
-        self.threshold, self.min_area = threshold, min_area
-        self.stems = Counter(file.stem.casefold() for file in files)
-        self.tables: dict[str, TextIO] = {}
-        frames = list(_rows(folder / "frames.csv"))  # of an interrupted prediction
-        self.taken = {row["name"].casefold() for row in frames}
-        self.done = {(row["file"], int(row["frame"])): int(row["detections"]) for row in frames}
-        self.skipped = {row["file"]: row["error"] for row in _rows(folder / "skipped.csv")}
-
-    def __enter__(self) -> "Writer":
-        how: Any = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
-        for table, head in TABLES.items():
-            path = self.folder / table
-            with cannot_be_written(path):
-                with replacing(path) as file:
-                    file.write(head.encode())
-                    for row in _rows(path):
-                        if "name" not in row or row["name"].casefold() in self.taken:
-                            file.write(_line(table, row).encode())
-                self.tables[table] = open(path, "a", **how)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for table in self.tables.values():
-            table.close()
-
-    def left(self, files: Iterable[Path]) -> list[Path]:
-        "The files that are not finished; the last one that was begun may have more frames."
-        begun = dict.fromkeys(file for file, _ in self.done)
-        finished = {*list(begun)[:-1], *self.skipped}
-        return [file for file in files if _in_table(file) not in finished]
-
-    def lacks(self, frame: Frame) -> bool:
-        "Whether a frame is not finished."
-        return (_in_table(frame.file), frame.number) not in self.done
-
-    def name(self, frame: Frame) -> str:
-        "A name for the frame's files, without suffix, that no other frame has."
-        stem = frame.file.stem
-        if self.stems[stem.casefold()] > 1:
-            stem = f"{frame.file.absolute().parent.name}_{stem}"
-        base = stem[:60] if frame.single else f"{stem[:60]}_{frame.number:05d}"
-        tries = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2)))
-        name = next(name for name in tries if name.casefold() not in self.taken)
-        self.taken.add(name.casefold())
-        return name
-
-    def _append(self, *lines: tuple[str, dict[str, Any]]) -> None:
-        with cannot_be_written(self.folder):
-            for table, row in lines:
-                self.tables[table].write(_line(table, row))
-            for file in self.tables.values():
-                file.flush()
-
-    def write(self, frame: Frame, prob: np.ndarray, tiles: int) -> int:
-        "Write the files of a frame, then its lines; return the number of detections."
-        name, found = self.name(frame), detections(prob, self.threshold, self.min_area)
-        for kind in self.kinds:
-            path = self.folder / kind / f"{name}{KINDS[kind]}"
-            write_atomic(path, _encoded(kind, frame.pixels, prob, found), durable=False)
-        head = {"file": str(frame.file), "frame": frame.number, "name": name}
-        height, width = prob.shape
-        counts = {"height": height, "width": width, "tiles": tiles, "detections": len(found)}
-        tables = ("detections.csv", "detections.jsonl")
-        lines = [(table, head | row) for row in found.rows() for table in tables]
-        self._append(*lines, ("frames.csv", head | counts))
-        self.done[_in_table(frame.file), frame.number] = len(found)
-        return len(found)
-
-    def skip(self, frame: Frame) -> None:
-        "Write the line of a file that cannot be read, and warn."
-        row = {"file": frame.file, "frame": frame.number, "error": frame.error}
-        self._append(("skipped.csv", row))
-        self.skipped[str(frame.file)] = frame.error
-        count = len(self.skipped)
-        if count <= _MOST_WARNINGS:
-            more = " (further ones are in skipped.csv only)" if count == _MOST_WARNINGS else ""
-            warnings.warn(f"{frame.file}: {frame.error}; skipped{more}", stacklevel=2)
-
-
-# %%
-frame = Frame(here / "one" / "0.png", 0, True, image)
-with Writer(here / "one", [], [frame.file]) as writer:
-    writer.write(frame, prob, 1)
-print((here / "one" / "detections.csv").read_text())
-_encoded("yolo", image, prob, detections(prob)).decode()
-
-
-# %% [markdown]
-# `coco.json` and the videos need no prediction, only the tables, so they are made at the end. A video is read once more, because an encoder cannot resume in the middle of a file; a second reading costs little beside the network.
-
-# %%
-#| export
-def _write_coco(folder: Path) -> None:
-    "Write coco.json, item by item: there may be millions."
-    images: dict[str, int] = {}  # the id of each, by the name of its results
-
-    def image(row: dict[str, Any]) -> dict[str, Any]:
-        images[row["name"]] = len(images) + 1
-        sizes = {name: int(row[name]) for name in ("frame", "height", "width")}
-        return {"file_name": row["file"], **sizes}
-
-    def annotation(row: dict[str, Any]) -> dict[str, Any]:
-        top, left, bottom, right = row["box"]
-        own = {"image_id": images[row["name"]], "category_id": 1, "iscrowd": 0}
-        box = [left, top, right - left, bottom - top]
-        return {**own, "bbox": box, "area": row["area"], "score": row["peak"]}
-
-    parts = {"images": ("frames.csv", image), "annotations": ("detections.jsonl", annotation)}
-    with cannot_be_written(folder / COCO), replacing(folder / COCO) as file:
-        file.write(b'{"categories": [{"id": 1, "name": "target"}]')
-        for part, (table, item) in parts.items():
-            file.write(f', "{part}": ['.encode())
-            for i, row in enumerate(_rows(folder / table), 1):
-                line = json.dumps({"id": i, **item(row)})
-                file.write(f",\n{line}".encode() if i > 1 else f"\n{line}".encode())
-            file.write(b"]")
-        file.write(b"}\n")
-
-
-def _overlays(folder: Path, file: Path, count: int) -> Iterator[Image.Image]:
-    "The first frames of a video with their detections marked."
-    rows = (row for row in _rows(folder / "detections.jsonl") if row["file"] == _in_table(file))
-    found = itertools.groupby(rows, lambda row: row["frame"])
-    number, marked = next(found, (-1, iter(())))
-    frames = itertools.islice(frames_of(file), count)
-    for frame in bar(frames, count, f"video of {file.name}", "frames"):
-        here = []
-        if frame.number == number:
-            here = list(marked)
-            number, marked = next(found, (-1, iter(())))
-        if not frame.error:
-            yield overlay(frame.pixels, Detections.from_rows(here))
-
-
-def _write_video(file: Path, pictures: Iterator[Image.Image], path: Path) -> None:
-    "Write pictures, at least one, as a video with the rate of the file that they come from."
+@contextlib.contextmanager
+def _film(path: Path, source: Path) -> Iterator[Callable[[Image.Image], None]]:
+    "Write a video of pictures, at least one, at the rate of another video."
     import av
 
-    with av.open(str(file)) as source:
-        rate = source.streams.video[0].average_rate or 25
+    with av.open(str(source)) as read:
+        rate = read.streams.video[0].average_rate or 25
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
-    first = next(pictures)
-    width, height = (n // 2 * 2 for n in first.size)  # as the codec requires
     with (
         cannot_be_written(path),
         replacing(path, durable=False) as target,
         av.open(target, "w", format="mp4") as made,
     ):
         stream: Any = made.add_stream(codec, rate=rate)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        for picture in itertools.chain([first], pictures):
-            image = picture.crop((0, 0, width, height))
+        stream.pix_fmt, size = "yuv420p", [0, 0]
+
+        def add(picture: Image.Image) -> None:
+            if not size[0]:
+                size[:] = [n // 2 * 2 for n in picture.size]  # as the codec requires
+                stream.width, stream.height = size
+            image = picture.crop((0, 0, size[0], size[1]))
             made.mux(stream.encode(av.VideoFrame.from_image(image)))
+
+        yield add
         made.mux(stream.encode())
 
 
-def _finish(folder: Path, kinds: Sequence[str], files: Iterable[Path]) -> None:
-    "Write what is made of the tables."
-    _write_coco(folder)
-    videos = {_in_table(file): file for file in files if file.suffix.lower() in VIDEOS}
-    frames = _rows(folder / "frames.csv") if "videos" in kinds else ()
-    for name, rows in itertools.groupby(frames, lambda row: row["file"]):
-        if file := videos.get(name):
-            names = [row["name"] for row in rows]
-            path = folder / "videos" / f"{names[0].removesuffix('_00000')}.mp4"
-            _write_video(file, _overlays(folder, file, len(names)), path)
+# %% [markdown]
+# ### Finished files
+#
+# A prediction of thousands of files may be interrupted. When the last frame of a file is done, the file gets its line in `finished.jsonl`, from which all tables are made. The same command skips the files that have a line and predicts the others. A file that was replaced is predicted anew, because the line has its size and its time of change.
+
+# %%
+#| export
+FINISHED = "finished.jsonl"
+
+
+def _stamp(file: Path) -> list[Any]:
+    "Name, size and time of change of an input."
+    with contextlib.suppress(OSError):  # reading it will report why
+        found = os.stat(file)
+        return [_spelled(file), found.st_size, found.st_mtime_ns]
+    return [_spelled(file), None, None]
+
+
+def _lines(folder: Path) -> Iterator[dict[str, Any]]:
+    "What is recorded of each finished file; half a line, of a process that was killed, is not."
+    path = folder / FINISHED
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+class Writer:
+    "Writes the results of frames into a folder: pictures at once, a file's line at its end."
+
+    def __init__(
+        self,
+        folder: Path,
+        kinds: Sequence[str],
+        files: Sequence[Path],
+        threshold: float = 0.5,
+        min_area: int = 1,
+    ) -> None:
+        self.folder, self.kinds = folder, kinds
+        self.threshold, self.min_area = threshold, min_area
+        self.stems = Counter(file.stem.casefold() for file in files)
+        self.stamps = {file: _stamp(file) for file in files}
+        known = list(self.stamps.values())
+        lines = (line for line in _lines(folder) if not line["error"])  # others are tried again
+        self.kept = [line for line in lines if line["stamp"] in known]
+        self.left = [
+            file for file in files if self.stamps[file] not in [x["stamp"] for x in self.kept]
+        ]
+        self.frames: list[dict[str, Any]] = []  # of the file at hand
+        self.film = contextlib.ExitStack()  # the video of the file at hand
+
+    def __enter__(self) -> "Writer":
+        names = {frame["name"] for line in self.kept for frame in line["frames"]}
+        self.taken = {name.casefold() for name in names}
+        names |= {name.removesuffix("_00000") for name in names}  # of videos
+        with cannot_be_written(self.folder):
+            for kind in self.kinds:
+                (self.folder / kind).mkdir(parents=True, exist_ok=True)
+                for path in sorted((self.folder / kind).iterdir()):
+                    own = path.suffix in (KINDS[kind], ".tmp")
+                    if own and _spelled(path.stem) not in names:  # of a file that is not finished
+                        path.unlink()
+            path = self.folder / FINISHED
+            write_atomic(path, "".join(f"{json.dumps(line)}\n" for line in self.kept))
+            self.file = open(path, "a", encoding="utf-8")
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.film.__exit__(*error)  # drops the video of a file that is not finished
+        self.file.close()
+
+    def name(self, frame: Frame) -> str:
+        "A name for the frame's pictures, without suffix, that no other frame has."
+        stem = frame.file.stem
+        if self.stems[stem.casefold()] > 1:
+            stem = f"{frame.file.absolute().parent.name}_{stem}"
+        stem = os.fsdecode(os.fsencode(stem)[:_LONGEST])
+        base = stem if frame.single else f"{stem}_{frame.number:05d}"
+        tries = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2)))
+        name = next(name for name in tries if _spelled(name).casefold() not in self.taken)
+        self.taken.add(_spelled(name).casefold())
+        return name
+
+    def write(self, frame: Frame, prob: np.ndarray, tiles: int) -> int:
+        "Write a frame's pictures, and after the last frame the line; number of detections."
+        count = 0
+        if not frame.error:
+            name, found = self.name(frame), detections(prob, self.threshold, self.min_area)
+            self._draw(frame, name, prob, found)
+            pairs, count = zip(found.rows(), found.runs(prob.shape), strict=True), len(found)
+            facts = {"frame": frame.number, "name": _spelled(name), "size": prob.shape}
+            objects = [{**row, "runs": runs} for row, runs in pairs]
+            self.frames.append({**facts, "tiles": tiles, "objects": objects})
+        if frame.last:
+            self.film.close()
+            line = {"stamp": self.stamps[frame.file], "error": frame.error, "frames": self.frames}
+            with cannot_be_written(self.folder):
+                self.file.write(f"{json.dumps(line)}\n")
+                self.file.flush()
+            self.frames = []
+        return count
+
+    def _draw(self, frame: Frame, name: str, prob: np.ndarray, found: Detections) -> None:
+        "Write the pictures of a frame."
+        mask = np.zeros(prob.shape, np.uint8)
+        mask[found.pixels] = 255
+        made = {"masks": lambda: Image.fromarray(mask), "probabilities": lambda: _levels(prob)}
+        made["overlays"] = lambda: overlay(frame.pixels, found)
+        for kind in (kind for kind in self.kinds if kind in made):
+            path = self.folder / kind / f"{name}.png"
+            write_atomic(path, _encoded(made[kind]()), durable=False)
+        if "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS:
+            if not self.frames:
+                path = self.folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
+                self.add = self.film.enter_context(_film(path, frame.file))
+            self.add(made["overlays"]())
+
+
+# %%
+frame = Frame(here / "one" / "0.png", 0, True, image)
+with Writer(here / "run", [], [frame.file]) as writer:
+    writer.write(frame, prob, 1)
+print((here / "run" / FINISHED).read_text()[-300:])
+with Writer(here / "run", [], [frame.file, here / "one" / "1.png"]) as writer:
+    test_eq([file.name for file in writer.left], ["1.png"])
+
+# %% [markdown]
+# The tables are made of these lines at the end, or after an interrupt.
+
+# %%
+#| export
+_DETECTIONS = "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean"
+
+
+def _target(image: int, size: Sequence[int], row: dict[str, Any]) -> dict[str, Any]:
+    "A detection as COCO's tools read it."
+    top, left, bottom, right = row["box"]
+    return {
+        **{"image_id": image, "category_id": 1, "iscrowd": 0, "area": row["area"]},
+        **{"bbox": [left, top, right - left, bottom - top], "score": row["peak"]},
+        "segmentation": {"size": size, "counts": row["runs"]},
+    }
+
+
+def _write_tables(summary: "Summary") -> None:
+    "Write the tables and coco.json of all finished files, and count."
+    found, frames, skipped = [_DETECTIONS.split(",")], [], []
+    images, targets = list[str](), list[str]()
+    for line in _lines(summary.folder):
+        file = line["stamp"][0]
+        if line["error"]:
+            skipped.append([file, len(line["frames"]), line["error"]])
+        for frame in line["frames"]:
+            head, size = [file, frame["frame"], frame["name"]], frame["size"]
+            frames.append([*head, *size, frame["tiles"], len(frame["objects"])])
+            number = len(images) + 1
+            image = {"id": number, "file_name": file, "frame": frame["frame"]}
+            images.append(json.dumps(image | dict(zip(("height", "width"), size, strict=True))))
+            for row in frame["objects"]:
+                place = [row["object"], *row["centroid"], *row["box"]]
+                found.append([*head, *place, row["area"], row["peak"], row["mean"]])
+                target = {"id": len(targets) + 1, **_target(number, size, row)}
+                targets.append(json.dumps(target))
+    write_table(summary.folder / "detections.csv", found)
+    names = ["file", "frame", "name", "height", "width", "tiles", "detections"]
+    write_table(summary.folder / "frames.csv", [names, *frames])
+    write_table(summary.folder / "skipped.csv", [["file", "frame", "error"], *skipped])
+    parts = {"images": ",\n".join(images), "annotations": ",\n".join(targets)}
+    lists = "".join(f', "{part}": [\n{lines}]' for part, lines in parts.items())
+    text = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
+    write_atomic(summary.folder / "coco.json", text)
+    summary.frames, summary.detections = len(frames), len(targets)
+    summary.skipped = {file: error for file, _, error in skipped}
 
 
 # %% [markdown]
 # ### The folder
 #
-# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds another prediction, of other inputs or settings, they go into `predictions/NAME-2`. A folder that the user names is rejected if it holds anything else. The same prediction again resumes if it was interrupted, else it overwrites its own results. `summary.json` records how the results were made; we resume only with the same weights, byte for byte.
+# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds anything else, such as the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. A folder that the user names is rejected then. `summary.json` records how the results were made.
 
 # %%
 #| export
@@ -847,6 +830,8 @@ def _kinds_to_save(save: str) -> list[str]:
     words = [word.strip() for word in save.split(",")]
     if words in (["none"], [""]):
         return []
+    if "yolo" in words:
+        raise UserError("save=yolo is retired: coco.json has the boxes")
     for word in words:
         if word not in KINDS:
             hint = did_you_mean(word, list(KINDS))
@@ -856,76 +841,64 @@ def _kinds_to_save(save: str) -> list[str]:
     return [kind for kind in KINDS if kind in words]
 
 
-def _held(folder: Path, asked: dict[str, Any]) -> str:
-    "What a folder holds, if it is anything but this prediction."
-    with cannot_be_written(folder):
-        found = os.listdir(folder) if os.path.lexists(folder) else []
-    names = {name for name in found if name[0] != "."}
-    strangers = sorted(names - {*KINDS, *TABLES, COCO, SUMMARY})
-    if strangers:
-        return f"{shown(strangers[0])}, which is no result"
-    same = not names or Folder(folder).read_json(SUMMARY).get("asked") == asked
-    return "" if same else "another prediction"
+def _asked(path: Path, inputs: Any, **settings: Any) -> dict[str, Any]:
+    "What makes two predictions the same: weights, inputs and settings."
+    named = [inputs] if isinstance(inputs, str | Path) else inputs
+    places = [os.path.abspath(os.path.expanduser(text)) for text in named]
+    weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
+    return {**weights, "inputs": places, **settings}
 
 
 def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any]) -> Path:
     "The folder for results: the given one, or a free one that is named after the weights."
+
+    def fits(folder: Path) -> bool:
+        held = (
+            [path for path in folder.iterdir() if path.name != ".lock"] if folder.is_dir() else []
+        )
+        return not held or Folder(folder).read_json(SUMMARY).get("asked") == asked
+
     if output_dir:
         outside_of_data(output_dir)
         folder = Path(os.path.expanduser(output_dir))
-        if what := _held(folder, asked):
-            raise UserError(f"output_dir={str(folder)!r}: holds {what}; write another --output-dir")
+        if not fits(folder):
+            raise UserError(
+                f"output_dir={str(folder)!r}: holds something else than this prediction; write "
+                "another --output-dir"
+            )
         return folder
     in_run = weights.stem in ("best", "last", "previous")
     name = weights.resolve().parent.name if in_run else weights.stem
     top = where().runs.with_name("predictions")
     folders = (top / (f"{name}-{i}" if i > 1 else name) for i in itertools.count(1))
-    return next(folder for folder in folders if not _held(folder, asked))
-
-
-def _begin(folder: Path, kinds: Sequence[str], record: dict[str, Any]) -> float:
-    "Keep what an interrupted prediction of this record has done, or nothing; its seconds so far."
-    before = Folder(folder).read_json(SUMMARY)
-    again = before.get("state", "finished") != "finished" and before | record == before
-    with cannot_be_written(folder):
-        for kind, suffix in KINDS.items():
-            for path in sorted((folder / kind).glob("*")):
-                if path.suffix == ".tmp" or (path.suffix == suffix and not again):
-                    path.unlink()
-            if kind in kinds:
-                (folder / kind).mkdir(parents=True, exist_ok=True)
-            elif (folder / kind).is_dir():
-                with contextlib.suppress(OSError):  # it holds something that is not ours
-                    (folder / kind).rmdir()
-        for name in () if again else (*TABLES, COCO):
-            (folder / name).unlink(missing_ok=True)
-    return float(before.get("seconds", 0)) if again else 0.0
+    return next(filter(fits, folders))
 
 
 # %%
 test_eq(_output_folder(here / "run" / "best.pt", "", {}).parts[-2:], ("predictions", "run"))
-with expect_fail(UserError, contains="which is no result"):
+with expect_fail(UserError, contains="holds something else"):
     _output_folder(here, here / "two", {})
-
 
 # %% [markdown]
 # ## All of it
 #
-# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. Frames of one size that fit into one piece are predicted together, and a larger one alone. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
+# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. Frames of one size that fit into one piece are predicted together, and a larger one alone. After a request to stop, the run ends before the next pass of the network, and the file in progress leaves no line.
 
 # %%
 #| export
+_MOST_WARNINGS = 20  # skipped files that are printed; all are in skipped.csv
+
+
 @dataclass
 class Summary:
-    "The counts of a prediction, those of an interrupted part before it included."
+    "The counts of a prediction, those of files that were finished before it included."
 
     folder: Path
-    files: int = 0  # requested
+    files: int  # requested
     frames: int = 0  # predicted
     detections: int = 0
     skipped: dict[str, str] = field(default_factory=dict)  # file: why
-    others: dict[str, int] = field(default_factory=dict)  # left out, by suffix
-    seconds: float = 0.0
+    seconds: float = 0.0  # of this time
 
     @property
     def status(self) -> int:
@@ -935,10 +908,6 @@ class Summary:
     def __str__(self) -> str:
         "One line."
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
-        if self.others:
-            kinds = sorted(self.others.items(), key=lambda pair: (-pair[1], pair[0]))
-            listed = ", ".join(f"{count} {kind}" for kind, count in kinds)
-            skipped += f", {counted(sum(self.others.values()), 'other')} left out ({listed})"
         return (
             f"{counted(self.frames, 'frame')} of {counted(self.files, 'file')}{skipped}: "
             f"{counted(self.detections, 'detection')} in {duration(self.seconds)}"
@@ -946,27 +915,25 @@ class Summary:
 
 
 @contextlib.contextmanager
-def _recorded(summary: Summary, writer: Writer, content: dict[str, Any]) -> Iterator[None]:
-    "Record the state in the folder: running, then finished, stopped or failed."
-    began, summary.skipped = time.monotonic() - summary.seconds, writer.skipped
-    if writer.done:
-        print(
-            f"resume  {writer.folder}: {counted(len(writer.done), 'frame')} done", file=sys.stderr
-        )
+def _recorded(summary: Summary, content: dict[str, Any]) -> Iterator[None]:
+    "Record the state in the folder, running, then finished, stopped or failed; and the tables."
+    began, state = time.monotonic(), "running"
 
-    def record(state: str) -> None:
-        summary.frames, summary.detections = len(writer.done), sum(writer.done.values())
+    def record() -> None:
+        _write_tables(summary)
         summary.seconds = round(time.monotonic() - began, 3)
         counts = {**vars(summary), "folder": summary.folder.name}
         write_json(summary.folder / SUMMARY, {"state": state, **content, **counts})
 
-    record("running")
+    record()
     try:
         yield
+        state = "finished"
     except BaseException as error:
-        record("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
+        state = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
         raise
-    record("finished")
+    finally:
+        record()
 
 
 def _batches(
@@ -977,8 +944,8 @@ def _batches(
     def kind(frame: Frame) -> tuple[Any, ...]:
         if frame.error:
             return (0,)
-        if options.base_size:
-            return 1, options.base_size, frame.pixels.ndim
+        if options.side:
+            return 1, options.side, frame.pixels.ndim
         tiling = Tiling(frame.pixels.shape, options.tile)
         return len(tiling.tiles), tiling.padded, frame.pixels.ndim
 
@@ -992,34 +959,31 @@ def _predict_into(
     detector: Callable[..., Tensor],
     batches: Iterable[tuple[list[Frame], int]],
     options: Options,
-    total: int,  # frames, as far as known: one for each file
 ) -> None:
     "Predict frames, write the results and show progress; Stopped after a request to stop."
 
     def predicted() -> Iterator[tuple[Frame, np.ndarray, int]]:
         for batch, tiles in batches:
-            pixels = [frame.pixels for frame in batch]
-            if tiles:
-                maps = predict_frames(detector, pixels, options.tile, options.base_size, check)
-            else:  # files that cannot be read
-                maps = pixels
+            maps = pixels = [frame.pixels for frame in batch]
+            if tiles:  # else files that cannot be read
+                maps = predict_frames(detector, pixels, options.tile, options.side, check)
             yield from zip(batch, maps, itertools.repeat(tiles))
 
     def check() -> None:
         if stop.reason:
             raise Stopped(stop.reason, stop.number)
 
-    meter: Any = bar(predicted(), total, "predict", "frames")
-    found, last = sum(writer.done.values()), None
+    # the total begins with one frame for each file
+    meter: Any = bar(predicted(), len(writer.left), "predict", "frames")
+    found = skipped = 0
     with Stop() as stop:
         for frame, prob, tiles in meter:
-            if frame.error:
-                writer.skip(frame)
-            else:
-                found += writer.write(frame, prob, tiles)
-            if frame.file != last:  # the total began with one frame for each file
-                last, more = frame.file, frame.count - frame.number - 1
-                meter.total += max(more, 0)
+            if not frame.number:
+                meter.total += max(frame.count - 1, 0)
+            found += writer.write(frame, prob, tiles)
+            skipped += bool(frame.error)
+            if frame.error and skipped <= _MOST_WARNINGS:
+                warnings.warn(f"{_spelled(frame.file)}: {frame.error}; skipped", stacklevel=2)
             meter.set_postfix_str(counted(found, "detection"), refresh=False)
 
 
@@ -1035,53 +999,36 @@ def predict_files(
     save: str = "masks,overlays,videos",  # what to write: some of KINDS, or none
     batch_size: int = 4,  # frames of one size that are predicted together; no result depends on it
     num_workers: int = -1,  # 0: no reading ahead; -1: by the device
-    base_size: int = 0,  # side of the square that frames are resized to; 0: they keep their size
+    base_size: int | str = "native",  # side of the square that frames are resized to, if any
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection
     recursive: bool = False,  # also the folders below an input
 ) -> Summary:
-    "Predict files, and write masks, tables and overlays; an interrupted prediction is resumed."
+    "Predict files, and write masks, tables and overlays; files finished before are skipped."
     options = Options(tile, base_size, threshold, min_area)
-    kinds, path = _kinds_to_save(save), _existing(weights)
-    found = find_files(inputs, recursive)  # a mistyped input is reported first
-    asked = _asked(path, found, options, precision, recursive)
+    kinds = _kinds_to_save(save)
+    files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
+    detector, path = open_weights(weights, device, precision), _file_of(weights)
+    asked = _asked(path, inputs, **vars(options), precision=precision, save=kinds)
     folder = _output_folder(path, output_dir, asked)
-    detector = open_weights(path, device, precision)
     least = detector.threshold if threshold is None else threshold
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
     with alone(folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
-        record = {"asked": asked, "save": kinds, "sha256": digest(path)}
-        summary = Summary(folder, len(found.files), others=dict(found.others))
-        summary.seconds = _begin(folder, kinds, record)
-        record["protocol"] = _protocol(detector, options, least)
-        writer = Writer(folder, kinds, found.files, least, min_area)
-        with _recorded(summary, writer, record), writer:
-            left = writer.left(found.files)
-            frames = filter(writer.lacks, read_frames(left, workers))
-            batches = _batches(frames, options, batch_size)
-            _predict_into(writer, detector, batches, options, len(left))
-            _finish(folder, kinds, found.files)
+        summary = Summary(folder, len(files))
+        record = {"asked": asked, "protocol": _protocol(detector, options, least)}
+        with Writer(folder, kinds, files, least, min_area) as writer, _recorded(summary, record):
+            if summary.frames:
+                print(f"resume  {folder}: {counted(summary.frames, 'frame')} done", file=sys.stderr)
+            batches = _batches(read_frames(writer.left, workers), options, batch_size)
+            _predict_into(writer, detector, batches, options)
     return summary
 
 
-def _asked(
-    weights: Path, inputs: Inputs, options: Options, precision: str, recursive: bool
-) -> dict[str, Any]:
-    "What makes two predictions the same: weights, inputs, and settings other than the defaults."
-    settings = {**vars(options), "precision": precision, "recursive": recursive}
-    defaults = {**vars(Options()), "precision": "auto", "recursive": False}
-    places = [os.path.abspath(os.path.expanduser(text)) for text in inputs.named]
-    changed = {name: value for name, value in settings.items() if value != defaults[name]}
-    return {"weights": os.path.abspath(weights), "inputs": places, **changed}
-
-
-def _protocol(
-    detector: Detector | OnnxDetector, options: Options, threshold: float
-) -> dict[str, Any]:
+def _protocol(detector: Detector, options: Options, threshold: float) -> dict[str, Any]:
     "The protocol of the detections, for summary.json."
     size = "each frame at its own, padded by its mirror image to multiples of 16"
-    if side := options.base_size:
+    if side := options.side:
         size = f"each frame resized to {side}x{side}, probabilities resized back"
     return {
         "weights": detector.name,

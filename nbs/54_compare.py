@@ -1,7 +1,7 @@
 # %% [markdown]
 # # compare
 #
-# > Several runs in one table and one picture: whether they are comparable, which is better at what, and why the worst images are bad.
+# > Several runs in one table and one picture: whether they are comparable, which is better at what, and what goes wrong.
 
 # %%
 #| default_exp compare
@@ -10,11 +10,10 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
-import json
 import math
 import os
 import textwrap
@@ -22,41 +21,35 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pydantic import model_validator
-from scipy.stats import binomtest
-from scipy.stats import t as student
 
-from mshnet.core import Config, UserError, one_line, quoted, settings_from
-from mshnet.data import splits
+from mshnet.core import UserError, one_line, quoted, settings_from
 from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import fraction
-from mshnet.run import Folder
 from mshnet.show import (
     MONOSPACE,
     Details,
-    ImageRecord,
     Record,
     TargetRecord,
-    draw_images,
-    draw_line,
     draw_trade_off,
-    predict_some,
     read_details,
     read_scores_file,
     save_picture,
+    shortened,
     style,
 )
+from mshnet.task import wilson
 from mshnet.weights import settings_of_weights, weights_file
 
 # %% [markdown]
-# Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, dim ones, true probabilities?
+# Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, or outlines?
 #
-# A run stores its scores, their protocol, and a record of every image and every target. This page reads these files for one run or several. First it checks whether the scores are comparable. Then it counts targets by size and contrast, measures the calibration, and finds the cause of each wrong pixel. Tables, a picture and files come last.
+# A run stores its scores, their protocol, and a record of every image and every target. This page reads these files for one run or several. First it checks whether the scores are comparable. Then it counts the found targets by size, and finds the cause of each wrong pixel. Tables and a picture come last.
 #
 # ## What is compared
 #
@@ -65,6 +58,7 @@ from mshnet.weights import settings_of_weights, weights_file
 # %%
 #| export
 SCORES = {"iou": "IoU", "niou": "nIoU", "f1": "F1", "pd": "Pd", "fa": "Fa"}
+UNKNOWN = "not known"
 
 
 class _ScoresFile(Record):
@@ -99,24 +93,37 @@ class Scored:
         return str(self.protocol.get("task", "detect"))
 
     @property
-    def weights(self) -> Path:
-        "The weights that were scored."
-        own = self.folder / "best.pt"
-        named = str(self.details.settings.get("weight_path", ""))
-        return own if os.path.exists(own) or not named else weights_file(named, self.task)
+    def how(self) -> dict[str, str]:
+        "The protocol as text, with the kind of choice of the epoch."
+        known = {k: one_line(str(v)) for k, v in self.protocol.items() if v is not None}
+        plain = {"mirrored": "False"} if self.task == "detect" else {}  # as before it was recorded
+        return plain | known | {"choice": choice(known.get("chosen", ""))}
 
     @property
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result of the training; empty if they are not known."
-        known = settings_of_weights(str(self.weights))
+        weights, named = self.folder / "best.pt", str(self.details.settings.get("weight_path", ""))
+        if named and not os.path.exists(weights):
+            weights = weights_file(named, self.task)
+        known = settings_of_weights(str(weights))
         if not known:
             return {}
         config = settings_from(known)
         return {k: getattr(config, k) for k in [*config.recipe_names(), "weight_path"]}
 
 
+def choice(
+    chosen: str,  # the protocol's text
+) -> str:
+    "Whether the epoch was chosen on the test list."
+    if "TEST list" in chosen:
+        return "on the test list"
+    honest = chosen.endswith(", the last") or "held-out" in chosen
+    return "without the test list" if honest else UNKNOWN
+
+
 # %% [markdown]
-# Each mistake has an error of its own. A command in it can be copied, so a path with a space is quoted.
+# Each mistake has an error with its remedy. A command in it can be copied, so a path with a space is quoted.
 
 # %%
 #| export
@@ -129,14 +136,10 @@ def read_scored(
         what = "a file; name its folder" if os.path.exists(place) else "there is no such folder"
         raise UserError(f"{folder}: {what} (a run, such as runs/NAME, or a folder of scores)")
     if not os.path.exists(place / "scores.json"):
+        remedy = "train it first, or name another folder"
         if os.path.exists(place / "best.pt"):
-            command = _scoring(place / "best.pt", place)
-            raise UserError(
-                f"{folder}: a run without scores; score it: {command}, and name that folder"
-            )
-        if os.path.exists(place / "config.json"):
-            raise UserError(f"{folder}: a run without scores or weights; train it first")
-        raise UserError(f"{folder}: not a run (it has neither scores.json nor config.json)")
+            remedy = f"score it: {_scoring(place / 'best.pt', place)}, and name that folder"
+        raise UserError(f"{folder}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
     scores = {k: v for k in names if not isinstance(v := file.scores[k], str)}
@@ -153,6 +156,7 @@ def _scoring(weights: Path, folder: Path) -> str:
 
 # %%
 #| output: false
+from mshnet.core import Config
 from mshnet.train import train
 
 place = tempfile.TemporaryDirectory()
@@ -173,7 +177,7 @@ run.task, run.name, run.scores
 #
 # A score measures one test set by one rule. Two scores are comparable if both agree:
 #
-# - the pixels of the test set and their number (`split_hash` stands for the pixels, so the *name* of the data set may differ);
+# - the pixels of the test set and their number. A data set is known by its content, for which `split_hash` stands, so the *name* of the data set may differ;
 # - the size and the way of the resize, the threshold, and the matching rule;
 # - whether the epoch was chosen on the test list. Such a choice makes a score better than it should be. The last epoch, and one chosen on a held-out part, are both honest.
 #
@@ -183,19 +187,11 @@ run.task, run.name, run.scores
 
 # %%
 #| export
-MUST = ("split_hash", "images", "targets", "size", "resize", "threshold", "rule", "choice")
+MUST: tuple[str, ...] = (
+    *("split_hash", "images", "targets", "size", "resize", "mirrored", "threshold", "rule"),
+    "choice",  # of the epoch
+)
 MAY = ("data", "split", "chosen", "seed", "trained_on", "precision", "device", "mshnet", "torch")
-UNKNOWN = "not known"
-
-
-def choice(
-    chosen: str,  # the protocol's text
-) -> str:
-    "Whether the epoch was chosen on the test list."
-    if "TEST list" in chosen:
-        return "on the test list"
-    honest = chosen.endswith(", the last") or "held-out" in chosen
-    return "without the test list" if honest else UNKNOWN
 
 
 def _must(runs: Sequence[Scored]) -> tuple[str, ...]:
@@ -206,18 +202,11 @@ def _must(runs: Sequence[Scored]) -> tuple[str, ...]:
     return (*(n for n in names if n not in (*MAY, "trained_on_scored_images")), "choice")
 
 
-def _protocol(run: Scored, must: Sequence[str]) -> dict[str, str]:
-    "A run's protocol as text, with the kind of choice of its epoch."
-    known = {k: one_line(str(v)) for k, v in run.protocol.items() if v is not None}
-    known["choice"] = choice(known.get("chosen", ""))
-    return {name: known.get(name, UNKNOWN) for name in (*must, *MAY)}
-
-
 def _differing(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, list[str]]:  # of each name: the value of each run
     "The fields in which runs differ."
-    values = {name: [one_line(str(row[name])) for row in rows] for name in names}
+    values = {name: [one_line(str(row.get(name, UNKNOWN))) for row in rows] for name in names}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
 
 
@@ -246,12 +235,13 @@ class Comparison:
         return f"NOT COMPARABLE, shown anyway; different or not known: {names}" if names else ""
 
     def __str__(self) -> str:
-        "All tables, for the terminal."
-        return as_text(self)
+        "All tables, as Markdown."
+        warning = [f"**{self.warning}**"] if self.warning else []
+        return "\n\n".join(["# Comparison", *warning, *tables(self)])
 
     def _repr_markdown_(self) -> str:
-        "All tables, in a notebook."
-        return as_markdown(self)
+        "The same in a notebook."
+        return str(self)
 
 
 def compare(
@@ -262,17 +252,18 @@ def compare(
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = _distinct([read_scored(folder) for folder in folders])
-    must = _must(runs)
-    rows = [_protocol(run, must) for run in runs]
+    must, rows = _must(runs), [run.how for run in runs]
     forbids = _differing(rows, must)
     if len(runs) > 1:
-        unknown = [name for name in must if name != "choice" and rows[0][name] == UNKNOWN]
-        forbids |= {name: [row[name] for row in rows] for name in unknown}
+        unknown = [name for name in must if name != "choice" and name not in rows[0]]
+        forbids |= {name: [row.get(name, UNKNOWN) for row in rows] for name in unknown}
     recipes = [run.recipe for run in runs]
     shared = set.intersection(*map(set, recipes)) - {*MUST, *MAY, "base_size"}
     trained = [name for name in recipes[0] if name in shared]
     if forbids and not anyway:
-        values = [f"{k} {' | '.join(_short(v) for v in found)}" for k, found in forbids.items()]
+        values = [
+            f"{k} {' | '.join(shortened(v, 30) for v in found)}" for k, found in forbids.items()
+        ]
         raise UserError(
             f"these scores cannot be compared: {'; '.join(values)} "
             f"({' | '.join(run.name for run in runs)}); score them alike, or write --anyway"
@@ -289,11 +280,6 @@ def _distinct(runs: Sequence[Scored]) -> list[Scored]:
     return [r if names[r.name] == 1 else replace(r, name=str(r.folder)) for r in runs]
 
 
-def _short(text: str, most: int = 30) -> str:
-    "A text cut to what fits into a line."
-    return text if len(text) <= most else text[: most - 2] + ".."
-
-
 # %%
 test_eq(choice("epoch 29, the last"), "without the test list")
 test_eq(choice("epoch 21, by iou on the TEST list itself"), "on the test list")
@@ -303,123 +289,44 @@ with expect_fail(UserError, contains="named 2 times"):
     compare([f"{place.name}/seed0", f"{place.name}/seed1/../seed0"])
 both.differs
 
-
 # %% [markdown]
-# ## Small bins need intervals
+# ## Small counts need intervals
 #
-# One rate hides the weak side of a detector. So we count targets by their area in pixels and by their signal-to-clutter ratio (see `analyse` for the formula). Below 2 a target hardly differs from its surroundings; above 8 a person sees it at once.
-#
-# But if nine of ten tiny targets were found, is that 90%? An interval holds the rates that are compatible with the count. Wilson's is right for small numbers, where the usual interval would reach beyond 1, or have no width if every target was found. For the mean IoU of the found targets we use Student's. Both assume independent targets. The targets of one image are not quite independent, so the true intervals are wider.
+# One rate hides the weak side of a detector, so we count targets by their area in pixels. But if nine of ten tiny targets were found, is that 90%? Wilson's interval (see `task`) holds the rates that are compatible with the count. It assumes independent targets. The targets of one image are not quite independent, so the true intervals are wider.
 
 # %%
 #| export
-def wilson(
-    found: int,
-    targets: int,
-) -> tuple[float, float, float]:  # NaN without targets
-    "A detection rate with its 95% interval."
-    if not targets:
-        return math.nan, math.nan, math.nan
-    interval = binomtest(found, targets).proportion_ci(method="wilson")
-    return found / targets, float(interval.low), float(interval.high)
+SIZES = {"1-9": (1, 9), "10-25": (10, 25), "26-64": (26, 64), "65+": (65, math.inf)}  # pixels
+SIZES["all"] = (0, math.inf)
 
 
-def mean_interval(
-    values: Sequence[float],  # each 0..1
-) -> tuple[float, float, float]:  # NaN where there are too few
-    "A mean with its 95% interval."
-    mean, n = fraction(float(np.sum(values)), len(values)), len(values)
-    if n < 2:
-        return mean, math.nan, math.nan
-    half = float(student.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
-    return mean, max(mean - half, 0.0), min(mean + half, 1.0)
+class SizeRate(NamedTuple):
+    "The targets of one size, and how many of them were found."
 
-
-AREAS = (1, 10, 26, 65)  # the least area of each bin, in pixels
-CONTRASTS = (0, 2, 4, 8)  # the least signal-to-clutter ratio of each bin
-
-
-@dataclass(frozen=True)
-class Bin:
-    "The targets of one size or one contrast."
-
-    name: str
+    name: str  # of SIZES
     targets: int
     found: int
-    rate: tuple[float, float, float]  # fraction found, with its interval
-    iou: tuple[float, float, float]  # mean of the found targets, with its interval
+    pd: float  # NaN without targets
+    interval: tuple[float, float]  # of Pd, 95%
 
 
-def by_bins(
-    targets: Sequence[TargetRecord],
-    of: str,  # "area" or "scr"
-) -> list[Bin]:
-    "Detection rate, and overlap of the found targets, by size or by contrast."
-    starts: Sequence[int] = AREAS if of == "area" else CONTRASTS
-    bins = []
-    for low, high in zip(starts, (*starts[1:], math.inf), strict=True):
-        last = high - 1 if of == "area" else high
-        name = f"{low}+" if high == math.inf else f"{low}-{last}"
-        known = [t for t in targets if getattr(t, of) is not None]
-        here = [t for t in known if low <= getattr(t, of) < high]
-        found = sum(target.matched for target in here)
-        ious = [target.iou for target in here if target.iou is not None]
-        bins.append(Bin(name, len(here), found, wilson(found, len(here)), mean_interval(ious)))
-    return bins
+def by_size(targets: Sequence[TargetRecord]) -> list[SizeRate]:
+    "Detection rate by the area of a target."
+    rates = []
+    for name, (least, most) in SIZES.items():
+        here = [target.matched for target in targets if least <= target.area <= most]
+        found, count = sum(here), len(here)
+        rates.append(SizeRate(name, count, found, fraction(found, count), wilson(found, count)))
+    return rates
 
 
 # %%
-test_close(wilson(9, 10), (0.9, 0.5958, 0.9821), eps=1e-4)
-test_close(mean_interval([0.4, 0.5, 0.6]), (0.5, 0.2516, 0.7484), eps=1e-4)
-areas: list[Bin] = by_bins(run.details.targets, "area")
-test_eq([b.name for b in areas], ["1-9", "10-25", "26-64", "65+"])
-test_eq([b.name for b in by_bins([], "scr")], ["0-2", "2-4", "4-8", "8+"])
-areas[1]
-
+rates: list[SizeRate] = by_size(run.details.targets)
+test_eq(sum(rate.targets for rate in rates[:-1]), rates[-1].targets)
+rates[1]
 
 # %% [markdown]
-# ## Calibration
-#
-# Of the pixels with a probability of about 0.7, seven in ten should belong to a target. The *expected calibration error* is the mean gap between probability and truth, over ten steps of probability, each weighted by its pixels (Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017).
-#
-# Nearly all pixels are background and predicted as such: 99.9% of them lie in the lowest step, where the gap is tiny. The error over all pixels is therefore tiny for any detector, even for one that finds nothing. We add two numbers. The error over the pixels of probability 0.1 and more measures the probabilities that draw attention. The sum of the probabilities, divided by the number of target pixels, is below 1 if the network predicts too little on the whole. There is no interval, because the pixels of one target are right or wrong together.
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Calibration:
-    "How well probabilities agree with the truth."
-
-    all_pixels: float  # expected calibration error
-    upper: float  # the same over pixels of probability 0.1 and more; NaN without any
-    predicted: float  # sum of the probabilities per target pixel; NaN without any
-
-
-def calibration(
-    curve: Mapping[str, np.ndarray],  # pixels, target pixels, mean: in ten steps of probability
-) -> Calibration:
-    "The calibration of a scoring. Source: Guo et al., ICML 2017."
-    pixels, target, mean = (np.nan_to_num(curve[k]) for k in ("pixels", "target", "mean"))
-    gap = np.abs(target - pixels * mean)
-    return Calibration(
-        fraction(float(gap.sum()), float(pixels.sum())),
-        fraction(float(gap[1:].sum()), float(pixels[1:].sum())),
-        fraction(float((pixels * mean).sum()), float(target.sum())),
-    )
-
-
-# %% [markdown]
-# A detector that calls everything background is well calibrated by the first number; the others expose it:
-
-# %%
-tenths = np.zeros((3, 10))
-tenths[:, 0] = 10**6, 100, 0
-blind: Calibration = calibration(dict(zip(("pixels", "target", "mean"), tenths, strict=True)))
-test_eq((blind.all_pixels, blind.predicted), (1e-4, 0))
-calibration(run.details.curve("calibration"))
-
-# %% [markdown]
-# ## Why an image is bad
+# ## What goes wrong
 #
 # Every wrong pixel has an owner, a target or the clutter (see `analyse`). The record of the target gives the cause:
 #
@@ -435,11 +342,11 @@ calibration(run.details.curve("calibration"))
 # | clutter | a prediction that touches no target |
 # | outline | found by a prediction that is too large, too small or shifted |
 #
-# These are rules about the picture, not about the network: a missed target that is dim may be missed for a different reason. The main cause of an image is the one with the most wrong pixels. Outlines come last, because they are wrong everywhere by a pixel or two, and would hide a missing target.
+# These are rules about the picture, not about the network: a missed target that is dim may be missed for a different reason.
 
 # %%
 #| export
-_SMALL, _DIM = AREAS[1] - 1, CONTRASTS[1]  # pixels at most; ratio below
+_SMALL, _DIM = 9, 2  # pixels at most; signal-to-clutter ratio below
 CAUSES = (
     *("missed: small", "missed: dim", "missed: small and dim", "missed: other"),
     *("merged", "fragmented", "off centre", "clutter", "outline"),
@@ -461,60 +368,25 @@ def cause_of(target: TargetRecord) -> str:
     return f"missed: {' and '.join(kinds) or 'other'}"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    "The causes of an image's wrong pixels."
-
-    image: ImageRecord
-    pixels: Counter[str]  # wrong pixels by cause
-    times: Counter[str]  # targets, or predictions in the clutter, by cause
-
-    @property
-    def causes(self) -> list[str]:
-        "The causes, the main one first; outline only if it is the only one."
-        graver = sorted((-n, k) for k, n in self.pixels.items() if k != "outline")
-        return [k for _, k in graver] or (["outline"] if self.pixels else ["nothing wrong"])
-
-
-def verdicts(
-    details: Details,  # with records of its targets
-) -> list[Verdict]:  # from the worst IoU to the best
-    "The causes of each image's wrong pixels."
-    of_image = defaultdict(list)
+def causes(details: Details) -> list[tuple[str, int, int]]:  # cause, times, wrong pixels
+    "The causes of all wrong pixels, in the order of CAUSES; times counts targets or predictions."
+    times, pixels = Counter[str](), Counter[str]()
     for target in details.targets or []:
-        of_image[target.name].append(target)
-    found = []
-    for image in details.images:
-        pixels, times = Counter[str](), Counter[str]()
-        for target in of_image[image.name]:
-            wrong = target.area - target.covered + target.extra
-            if wrong or not target.matched:
-                pixels[cause_of(target)] += wrong
-                times[cause_of(target)] += 1
-        if image.clutter:
-            pixels["clutter"], times["clutter"] = image.clutter_pixels, image.clutter
-        found.append(Verdict(image, pixels, times))
-    return sorted(found, key=lambda verdict: (verdict.image.iou, -verdict.image.wrong))
-
-
-def causes(
-    found: Sequence[Verdict],
-) -> list[tuple[str, int, int, int]]:  # cause, times, wrong pixels, images whose main cause it is
-    "The causes of all images, in the order of their definition."
-    main = Counter(verdict.causes[0] for verdict in found)
-    times = sum((verdict.times for verdict in found), Counter[str]())
-    pixels = sum((verdict.pixels for verdict in found), Counter[str]())
-    return [(k, times[k], pixels[k], main[k]) for k in CAUSES if times[k]]
+        wrong = target.area - target.covered + target.extra
+        if wrong or not target.matched:
+            times[cause_of(target)] += 1
+            pixels[cause_of(target)] += wrong
+    times["clutter"] = sum(image.clutter for image in details.images)
+    pixels["clutter"] = sum(image.clutter_pixels for image in details.images)
+    return [(cause, times[cause], pixels[cause]) for cause in CAUSES if times[cause]]
 
 
 # %%
-found: list[Verdict] = verdicts(run.details)
-test_eq([v.pixels.total() for v in found], [v.image.wrong for v in found])
-test_eq([v.image.iou for v in found], sorted(v.image.iou for v in found))
+found = causes(run.details)
+test_eq(sum(pixels for _, _, pixels in found), sum(image.wrong for image in run.details.images))
 missed = {"matched": False, "parts": 0, "area": 9, "scr": 1}
 test_eq(cause_of(run.details.targets[0].model_copy(update=missed)), "missed: small and dim")
-causes(found)
-
+found
 
 # %% [markdown]
 # ## Runs that differ in their seed alone
@@ -523,16 +395,20 @@ causes(found)
 
 # %%
 #| export
+_NAMED = ("seed", "train_list", "test_list")  # the protocol has the content of the lists
+
+
 def seed_groups(
     runs: Sequence[Scored],
 ) -> list[list[Scored]]:  # each of two runs or more
     "Groups of runs that differ in their seed alone."
     groups, must = defaultdict(list), _must(runs)
     for run in runs:
-        how, recipe = _protocol(run, must), run.recipe
-        same = [how[k] for k in (*must, "data", "trained_on", "precision", "mshnet", "torch")]
-        if recipe and UNKNOWN not in (how["seed"], how["trained_on"]):
-            groups[str([same, *(v for k, v in recipe.items() if k != "seed")])].append(run)
+        how, recipe = run.how, run.recipe
+        same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch")]
+        if recipe and {"seed", "trained_on"} <= set(how):
+            other = [v for k, v in recipe.items() if k not in _NAMED]
+            groups[str([same, other])].append(run)
     many = [group for group in groups.values() if len(group) > 1]
     return [g for g in many if len({run.protocol["seed"] for run in g}) == len(g)]
 
@@ -547,31 +423,22 @@ f"IoU {np.mean(ious):.3f} \u00b1 {np.std(ious, ddof=1):.3f} (n = {len(group)})"
 # %% [markdown]
 # ## The tables
 #
-# A `Table` prints itself for the terminal, for a document and for a program. An undefined number is a dash.
+# A table is Markdown whose columns are aligned. It reads the same in a terminal, in a document and below the picture. An undefined number is a dash.
+#
+# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs, with a `!` if it makes the scores incomparable; one line holds the fields that agree. Detections have two more, rates by size and causes.
 
 # %%
 #| export
-@dataclass(frozen=True)
-class Table:
-    "A table with a title and a note."
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-    note: str = ""
-
-    def __str__(self) -> str:
-        "For the terminal."
-        lines = [self.head, *self.rows] if self.rows else []
-        wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, wide, strict=True)) for line in lines]
-        return "\n".join(x for x in (self.title, *map(str.rstrip, text), self.note) if x)
-
-    def markdown(self) -> str:
-        "For a document."
-        rows = [self.head, ["---"] * len(self.head), *self.rows] if self.rows else []
-        lines = ["| " + " | ".join(c.replace("|", "/") for c in row) + " |" for row in rows]
-        return "\n\n".join(x for x in (f"## {self.title}", "\n".join(lines), self.note) if x)
+def _table(title: str, head: list[str], rows: list[list[str]], note: str = "") -> str:
+    "A table as Markdown; empty without rows and note."
+    lines = [[cell.replace("|", "/") for cell in row] for row in (head, *rows)]
+    wide = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in wide])
+    text = [" | ".join(c.ljust(w) for c, w in zip(row, wide, strict=True)) for row in lines]
+    shown = "\n".join(f"| {line} |" for line in text) if rows else ""
+    return (
+        "\n\n".join(part for part in (f"## {title}", shown, note) if part) if shown or note else ""
+    )
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -579,18 +446,7 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _with_interval(found: tuple[float, float, float]) -> tuple[str, str]:
-    "A value and its interval, as shown."
-    value, low, high = found
-    return _number(value), "-" if math.isnan(low) else f"{_number(low)}-{_number(high)}"
-
-
-# %% [markdown]
-# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs, with a `!` if it makes the scores incomparable; one line holds the fields that agree. The other tables are for detections: rates by size and by contrast, calibration, causes.
-
-# %%
-#| export
-def score_table(comparison: Comparison) -> Table:
+def score_table(comparison: Comparison) -> str:
     "The scores of each run, and the means over seeds."
     runs, names, digits = comparison.runs, SCORES, {"fa": 1}
     if not comparison.detected:
@@ -608,198 +464,109 @@ def score_table(comparison: Comparison) -> Table:
             cells.append(f"{_number(mean, some)} \u00b1 {_number(deviation, some)}")
         rows.append([f"mean of n = {len(group)} seeds like {group[0].name}", *cells])
     note = "\u00b1: standard deviation of a sample" if len(rows) > len(runs) else ""
-    return Table("Scores", ["run", *names.values()], rows, note)
+    return _table("Scores", ["run", *names.values()], rows, note)
 
 
-def protocol_table(comparison: Comparison) -> Table:
+def protocol_table(comparison: Comparison) -> str:
     "The protocols: fields that differ, and fields that agree."
     runs = comparison.runs
-    how = _protocol(runs[0], _must(runs))
     columns = {f"{k} !": v for k, v in comparison.forbids.items()} | comparison.differs
-    rows = [[r.name, *(_short(v[i], 44) for v in columns.values())] for i, r in enumerate(runs)]
+    rows = [[r.name, *(shortened(v[i], 44) for v in columns.values())] for i, r in enumerate(runs)]
     shown = {"choice", *comparison.forbids, *comparison.differs}
-    same = "; ".join(f"{name} {value}" for name, value in how.items() if name not in shown)
+    names = [name for name in (*_must(runs), *MAY) if name not in shown]
+    same = "; ".join(f"{name} {runs[0].how.get(name, UNKNOWN)}" for name in names)
     note = f"{'the same in all' if len(runs) > 1 else 'protocol'}: {same}"
-    return Table("Protocol", ["run", *columns], rows if columns else [], note)
+    return _table("Protocol", ["run", *columns], rows if columns else [], note)
 
 
-def _bin_table(comparison: Comparison, of: str) -> Table:
-    "Detection by size or contrast."
+def _size_table(runs: Sequence[Scored]) -> str:
+    "Detection by size."
     rows = []
-    for run in comparison.runs:
-        for b in by_bins(run.details.targets, of) if run.details.targets else []:
-            cells = [b.name, str(b.targets), str(b.found)]
-            rows.append([run.name, *cells, *_with_interval(b.rate), *_with_interval(b.iou)])
-    title, what = {"area": ("By area", "area, pixels"), "scr": ("By contrast", "contrast, SCR")}[of]
-    head = ["run", what, "targets", "found", "Pd", "95%", "IoU of the found", "95%"]
-    return Table(title, head, rows)
+    for run in (run for run in runs if run.details.targets):
+        for name, targets, found, pd, interval in by_size(run.details.targets or []):
+            shown = "-" if math.isnan(pd) else "-".join(map(_number, interval))
+            rows.append([run.name, name, str(targets), str(found), _number(pd), shown])
+    without = [run.name for run in runs if run.details.targets is None]
+    note = f"without records of targets; score again by mshnet test: {', '.join(without)}"
+    head = ["run", "area, pixels", "targets", "found", "Pd", "95%"]
+    return _table("By size", head, rows, note if without else "")
 
 
-def _calibration_table(comparison: Comparison) -> Table:
-    "The calibration of each run."
-    rows = []
-    for run in comparison.runs:
-        if curve := run.details.curve("calibration"):
-            t = calibration(curve)
-            rows.append(
-                [run.name, f"{t.all_pixels:.5f}", _number(t.upper, 3), _number(t.predicted)]
-            )
-    head = ["run", "error, all pixels", "error, probability 0.1 and more", "predicted / true"]
-    note = "Nearly all pixels are background, which makes the first error small for any detector."
-    return Table("Calibration", head, rows, note if rows else "")
-
-
-def _cause_table(comparison: Comparison) -> Table:
+def _cause_table(runs: Sequence[Scored]) -> str:
     "The causes of the wrong pixels of each run."
     rows = []
-    for run in comparison.runs:
-        found = causes(verdicts(run.details)) if run.details.targets is not None else []
-        total = sum(pixels for _, _, pixels, _ in found)
-        for cause, times, pixels, images in found:
+    for run in runs:
+        found = causes(run.details) if run.details.targets is not None else []
+        total = sum(pixels for _, _, pixels in found)
+        for cause, times, pixels in found:
             share = f"{_number(100 * fraction(pixels, total), 0)}%"
-            rows.append([run.name, cause, str(times), str(pixels), share, str(images)])
-    head = ["run", "cause", "times", "wrong pixels", "share", "main cause of images"]
-    return Table("What went wrong", head, rows)
+            rows.append([run.name, cause, str(times), str(pixels), share])
+    return _table("What went wrong", ["run", "cause", "times", "wrong pixels", "share"], rows)
 
 
-def tables(comparison: Comparison) -> list[Table]:
+def tables(comparison: Comparison) -> list[str]:
     "All tables that are not empty."
     found = [score_table(comparison), protocol_table(comparison)]
     if comparison.detected:
-        found += [_bin_table(comparison, of) for of in ("area", "scr")]
-        found += [_calibration_table(comparison), _cause_table(comparison)]
-    return [table for table in found if table.rows or table.note]
-
-
-# %% [markdown]
-# The whole comparison comes as text, as Markdown and as JSON. A scoring from before targets were recorded has scores and curves only, and a line with the remedy.
-
-# %%
-#| export
-def remarks(comparison: Comparison) -> list[str]:
-    "Missing records, each with its remedy."
-    found = []
-    for run in comparison.runs:
-        if run.details.targets is None and run.task == "detect":
-            again = f"train it again: its weights are not at {run.weights}"
-            if os.path.exists(run.weights):
-                again = f"score it again: {_scoring(run.weights, run.folder)}"
-            found.append(f"{run.name}: scored before targets were recorded one by one; {again}")
-    return found
-
-
-def as_text(comparison: Comparison) -> str:
-    "A comparison as text, for the terminal."
-    parts = [comparison.warning, *map(str, tables(comparison)), "\n".join(remarks(comparison))]
-    return "\n\n".join(part for part in parts if part)
-
-
-def as_markdown(comparison: Comparison) -> str:
-    "A comparison as Markdown."
-    warning = f"**{comparison.warning}**" if comparison.warning else ""
-    shown = [table.markdown() for table in tables(comparison)]
-    parts = ["# Comparison", warning, *shown, *remarks(comparison)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def as_json(comparison: Comparison) -> str:
-    "A comparison as JSON: the same tables, with all scores and protocols."
-    runs = [
-        {"name": run.name, "scores": run.scores, "protocol": run.protocol}
-        for run in comparison.runs
-    ]
-    shown = {
-        table.title: [dict(zip(table.head, row, strict=True)) for row in table.rows]
-        for table in tables(comparison)
-    }
-    content = {"comparable": not comparison.forbids, "forbids": comparison.forbids}
-    content |= {"differs": comparison.differs, "runs": runs, "tables": shown}
-    return json.dumps({**content, "remarks": remarks(comparison)}, indent=1) + "\n"
+        found += [_size_table(comparison.runs), _cause_table(comparison.runs)]
+    return list(filter(None, found))
 
 
 # %%
-old = replace(run, details=Details(images=run.details.images, curves=run.details.curves))
-alone = Comparison([old], {}, {})
-assert "score it again: mshnet test" in as_text(alone) and remarks(both) == []
-assert "By area" not in [table.title for table in tables(alone)]
 warned = replace(both, forbids={"size": ["64", "32"]})
-assert "**NOT COMPARABLE" in as_markdown(warned) and "size !" in str(protocol_table(warned))
-test_eq(json.loads(as_json(warned))["comparable"], False)
-test_eq(Table("", ["a|b"], [["1"]]).markdown().splitlines()[2:], ["| a/b |", "| --- |", "| 1 |"])
+assert "**NOT COMPARABLE" in str(warned) and "size !" in protocol_table(warned)
+old = Comparison([replace(run, details=Details())], {}, {})
+test_eq(len(tables(old)), 3)
 print(score_table(both))
 both
 
 # %% [markdown]
 # ## The picture
 #
-# The picture has the trade-offs of `show`, one line for each run. Rates by size or contrast stand side by side with their intervals, and each bin has its number of targets if all runs agree on it. The reliability diagram has two parts: above, how often a pixel of each probability belongs to a target; below, on a logarithmic scale, the number of these pixels. Scores and protocols are below, for a picture that can be passed on alone.
+# The picture has the trade-offs of `show`, one line for each run, and the detection rates by size with their intervals. Each size has its number of targets if all runs agree on it. Scores and protocols are below, for a picture that can be passed on alone.
 
 # %%
 #| export
 _WIDE = 180  # characters in a line below the picture
 
 
-def _draw_bins(
-    axes: Axes,
-    runs: Sequence[Scored],
-    of: str,  # "area" or "scr"
-    what: str = "rate",  # or "iou": the overlap of the found ones
-) -> None:
-    "Detection rate, or overlap, by size or contrast."
-    known = [(i, by_bins(r.details.targets, of)) for i, r in enumerate(runs) if r.details.targets]
-    for turn, (place, bins) in enumerate(known):
+def _draw_sizes(axes: Axes, runs: Sequence[Scored]) -> None:
+    "Detection rate by size."
+    known = [(i, by_size(r.details.targets)) for i, r in enumerate(runs) if r.details.targets]
+    for turn, (place, rates) in enumerate(known):
         shift = (turn - (len(known) - 1) / 2) * min(0.16, 0.7 / len(known))
-        mean, low, high = np.array([getattr(b, what) for b in bins]).T
-        reach = np.nan_to_num(np.stack([mean - low, high - mean]).clip(0))
+        pd = np.array([rate.pd for rate in rates])
+        low, high = np.array([rate.interval for rate in rates]).T
+        reach = np.nan_to_num(np.stack([pd - low, high - pd]).clip(0))
         look = {**style(place), "linestyle": "", "capsize": 3, "markersize": 6}
-        axes.errorbar(np.arange(len(bins)) + shift, mean, reach, **look)
+        axes.errorbar(np.arange(len(rates)) + shift, pd, reach, **look)
     if known:
-        counts = [[b.targets for b in bins] for _, bins in known]
+        counts = [[rate.targets for rate in rates] for _, rates in known]
         same = all(count == counts[0] for count in counts)
-        names = [b.name + (f"\nn = {b.targets}" if same else "") for b in known[0][1]]
+        names = [r.name + (f"\nn = {r.targets}" if same else "") for r in known[0][1]]
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
     else:
         axes.text(0.5, 0.5, "no records of targets", ha="center", transform=axes.transAxes)
-    axes.set(ylim=(-0.03, 1.03), ylabel="Pd" if what == "rate" else "mean IoU of the found")
-    axes.set_xlabel("area of the target, pixels" if of == "area" else "signal-to-clutter ratio")
+    axes.set(ylim=(-0.03, 1.03), xlabel="area of the target, pixels", ylabel="Pd")
     axes.grid(alpha=0.3, axis="y")
 
 
-def _draw_calibration(above: Axes, below: Axes, runs: Sequence[Scored]) -> None:
-    "The fraction of pixels that belong to a target, and their number, by probability."
-    above.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    for place, run in enumerate(runs):
-        if curve := run.details.curve("calibration"):
-            pixels = np.where(curve["pixels"] > 0, curve["pixels"], math.nan)
-            draw_line(above, curve["mean"], curve["target"] / pixels, place, at=slice(None))
-            draw_line(below, np.arange(10) / 10 + 0.05, pixels, place, at=slice(None))
-    above.set(ylim=(-0.03, 1.03), ylabel="fraction of target pixels")
-    below.set(xlabel="probability of a pixel", ylabel="pixels", xlim=(-0.03, 1.03), yscale="log")
-    below.set_ylim(bottom=0.5)
-    above.tick_params(labelbottom=False)
-    for axes in (above, below):
-        axes.grid(alpha=0.3)
-
-
 def draw(comparison: Comparison) -> Figure:
-    "Curves, rates by size and contrast, calibration, scores and protocols."
+    "Curves, rates by size, scores and protocols."
     runs = comparison.runs
-    text = "\n\n".join(str(make(comparison)) for make in (score_table, protocol_table))
-    rows = [[row] if "  " in row else textwrap.wrap(row, _WIDE) for row in text.splitlines()]
+    text = f"{score_table(comparison)}\n\n{protocol_table(comparison)}"
+    rows = [[row] if row[:1] == "|" else textwrap.wrap(row, _WIDE) for row in text.splitlines()]
     lines = [line for row in rows for line in row or [""]]
-    figure = Figure(figsize=(13, 8.6 + 0.15 * len(lines)), layout="constrained")
-    halves: Any = figure.subfigures(2, 1, height_ratios=[8.2, 0.4 + 0.15 * len(lines)])
+    high = 0.4 + 0.15 * len(lines)
+    figure = Figure(figsize=(13, 4.5 + high), layout="constrained")
+    halves: Any = figure.subfigures(2, 1, height_ratios=[4.5, high])
     pictures, words = halves
-    grid = pictures.add_gridspec(2, 3)
-    for i, of in enumerate(("objects", "pixels")):
-        draw_trade_off(pictures.add_subplot(grid[0, i]), [run.details for run in runs], of)
-    storeys = grid[0, 2].subgridspec(2, 1, height_ratios=[3, 1])
-    above = pictures.add_subplot(storeys[0])
-    _draw_calibration(above, pictures.add_subplot(storeys[1], sharex=above), runs)
-    for i, (of, what) in enumerate((("area", "rate"), ("scr", "rate"), ("area", "iou"))):
-        _draw_bins(pictures.add_subplot(grid[1, i]), runs, of, what)
-    marks = [above.plot([], [], **style(i), label=run.name)[0] for i, run in enumerate(runs)]
+    curves, pixels, sizes = pictures.subplots(1, 3)
+    draw_trade_off(curves, [run.details for run in runs], "objects")
+    draw_trade_off(pixels, [run.details for run in runs], "pixels")
+    _draw_sizes(sizes, runs)
+    marks = [curves.plot([], [], **style(i), label=run.name)[0] for i, run in enumerate(runs)]
     pictures.legend(handles=marks, loc="outside upper center", ncols=min(len(runs), 4))
     if comparison.warning:
         figure.suptitle(comparison.warning, color="#D55E00", weight="bold")
@@ -814,94 +581,41 @@ draw(both)
 
 
 # %% [markdown]
-# ## The worst images
-#
-# The worst images are shown by IoU, each with its cause: the image, the probability, and its hits, misses and false alarms. The weights predict these few images again on the CPU, where a pixel near the threshold may differ from the scoring.
-
-# %%
-#| export
-def worst(
-    run: Scored,
-    count: int = 6,
-) -> Figure:
-    "The worst images of a run, with causes; UserError without target records or test images."
-    if run.details.targets is None:
-        raise UserError(remarks(Comparison([run], {}, {}))[0])
-    found = verdicts(run.details)[:count]
-    settings = run.details.settings or Folder(run.folder).read_json("config.json")
-    config: Config = settings_from(settings)
-    split, names = splits(config, ["test"])["test"], [verdict.image.name for verdict in found]
-    if split.hash != run.protocol.get("split_hash") or not {*names} <= {*split.names}:
-        raise UserError(f"{run.name}: the test images are no longer those that were scored")
-    titles = [f"{_short(v.image.name, 26)}\nIoU {v.image.iou:.2f}" for v in found]
-    counts = [f"{v.image.matched} of {v.image.targets} found" for v in found]
-    words = ["\n".join([n, *v.causes[:2]]) for n, v in zip(counts, found, strict=True)]
-    seen = predict_some(run.weights, split, names, config.base_size)
-    return draw_images(*seen, titles, words, config.rule)
-
-
-# %%
-worst(run, 4)
-
-# %% [markdown]
 # ## Files
 #
-# The suffix of the output's name selects a picture, a document or data. A name without a suffix is a folder. It gets all three, and the worst images of each run. Those need weights and data; if they are missing, a line reports it and the rest is still written.
+# The suffix of the output's name selects a picture or a document. The name is checked before any work. A run's own worst images are in its gallery.
 
 # %%
 #| export
-_FORMATS = {".md": as_markdown, ".json": as_json}
-_RUN_FILES = ("scores.json", "details.json", "config.json", "env.json", "status.json")
-
-
-def output_place(
-    output: str,  # FILE.png, FILE.md, FILE.json, or a folder
+def output_file(
+    output: str,  # FILE.png or FILE.md
 ) -> Path:
-    "The place for a comparison; UserError for a name that cannot be one."
+    "The file for a comparison; UserError for a name that cannot be one."
     path = Path(os.path.expanduser(output))
-    if os.path.isdir(path) or not path.suffix:
-        return path
-    if path.suffix not in (".png", *_FORMATS):
-        raise UserError(
-            f"output={output!r}: write a name ending in .png, .md or .json, or a folder"
-        )
-    if path.name in _RUN_FILES:
-        raise UserError(f"output={output!r}: a run has a file of that name; write another")
+    if path.suffix not in (".md", ".png") or os.path.isdir(path):
+        raise UserError(f"output={output!r} is not possible: write FILE.md or FILE.png")
     return path
 
 
-def keep_comparison(
+def write_comparison(
     comparison: Comparison,
-    place: Path,  # from `output_place`
-    count: int = 6,  # of the worst images
-) -> list[str]:  # a line for each file, written or not
+    file: Path,  # from `output_file`
+) -> None:
     "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
-    if place.suffix in (".png", *_FORMATS) and not os.path.isdir(place):
-        if place.suffix == ".png" and not comparison.detected:
-            raise UserError(f"output={str(place)!r}: only detections are drawn; write FILE.md")
-        if place.suffix == ".png":
-            return [str(save_picture(draw(comparison), place).path)]
-        make_folder(place.parent)
-        write_atomic(place, _FORMATS[place.suffix](comparison))
-        return [str(place)]
-    written = []
-    for ending in (".md", ".json", ".png") if comparison.detected else _FORMATS:
-        written += keep_comparison(comparison, place / f"compare{ending}")
-    for i, run in enumerate(comparison.runs if comparison.detected else ()):
-        path = place / f"worst-{i + 1}-{run.folder.resolve().name}.png"
-        try:
-            written.append(str(save_picture(worst(run, count), path).path))
-        except UserError as error:
-            why = str(error).removeprefix(f"{run.name}: ")
-            written.append(f"no picture of the worst images of {run.name}: {why}")
-    return written
+    if file.suffix == ".md":
+        make_folder(file.parent)
+        write_atomic(file, f"{comparison}\n")
+        return
+    if not comparison.detected:
+        raise UserError(f"output={str(file)!r}: only detections are drawn; write FILE.md")
+    save_picture(draw(comparison), file)
 
 
 # %%
-kept = keep_comparison(both, output_place(f"{place.name}/compared"), 2)
-names = ["compare.md", "compare.json", "compare.png", "worst-1-seed0.png"]
-test_eq([Path(line).name for line in kept][:4], names)
-for name in ("table.pdf", "scores.json"):
-    with expect_fail(UserError, contains="write"):
-        output_place(name)
+file = output_file(f"{place.name}/compared/both.md")
+write_comparison(both, file)
+test_eq(file.read_text(), f"{both}\n")
+for name in ("x.json", "x.pdf", place.name):
+    with expect_fail(UserError, contains="write FILE.md or FILE.png"):
+        output_file(name)
 place.cleanup()

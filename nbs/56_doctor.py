@@ -295,7 +295,7 @@ def _versions(checkup: _Checkup) -> _Finding:
 _OPTIONAL = {  # packages by what they are for
     "videos": ("av",),
     "ONNX files": ("onnx", "onnxruntime", "onnxscript"),
-    "widgets of explore and watch": ("ipywidgets",),
+    "widgets of explore": ("ipywidgets",),
     "notebooks without a browser": ("papermill", "ipykernel"),
     "TensorBoard": ("tensorboard",),
 }

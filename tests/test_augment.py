@@ -1,339 +1,262 @@
-"Batches transformed on the device equal those of Pillow, whatever is drawn and whoever is beside."
+"Crops of the scored size, and images that are scored at their own size."
 
 import json
-import warnings
-from functools import cache
+import os
 
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
-from PIL import Image, ImageFilter
-from torch.utils._python_dispatch import TorchDispatchMode
+from conftest import in_two_processes, train_and_kill
+from PIL import Image
+from scipy.ndimage import center_of_mass, label
 
-from mshnet.augment import (
-    AugmentParams,
-    DeviceImages,
-    augment,
-    augment_batch,
-    box_blur,
-    box_weights,
-    collate,
-    nearest,
-    pixel_bytes,
-    resize_square,
-    sample_clutter,
-    sample_params,
-    scoring_numbers,
-    store_pixels,
-    training_numbers,
-)
+from mshnet.augment import augment as augmented
+from mshnet.augment import native_plan, pad_native, resize_square, sample_params, scoring_batch
+from mshnet.cli import main
+from mshnet.compare import compare
 from mshnet.core import Config, UserError
-from mshnet.data import Split, read_image, read_mask, splits
+from mshnet.data import Split, splits
+from mshnet.detection import Detection, normalise
+from mshnet.evaluate import evaluate
+from mshnet.metrics import in_turns
+from mshnet.run import load
+from mshnet.train import train
 
-STILL = AugmentParams(mirror=False, long_side=96, top=0, left=0, blur=0)
-SIZES = [(96, 96), (61, 97), (131, 40), (33, 128), (96, 95), (1, 50), (128, 128)]
-
-
-def noise(sizes=SIZES, colour=(), seed=0):
-    "A split of noise, the hardest of images: every pixel differs from its neighbours."
-    rng = np.random.default_rng(seed)
-    shapes = [(*s, 3) if i in colour else s for i, s in enumerate(sizes)]
-    images = tuple(rng.integers(0, 256, s, dtype=np.uint8) for s in shapes)
-    masks = tuple((rng.random(s) < 0.2).astype(np.uint8) for s in sizes)
-    pairs = tuple(zip(images, masks, strict=True))
-    return Split("train", tuple(map(str, range(len(sizes)))), pairs, "noise")
+SIZES = [(40, 52), (64, 64), (33, 47), (16, 90), (48, 48)]  # height and width
+TINY = {"base_size": "native", "crop_size": 32, "batch_size": 2, "epochs": 2, "device": "cpu"}
+TINY |= {"precision": "fp32", "schedule": "constant", "deterministic": True, "lr": 1e-5}
+TINY |= {"weight_path": "pretrained"}  # which find something
 
 
-def by_pillow(split, draws, size):
-    "The batch that the reference makes."
-    pairs = [augment(*pair, d, size) for pair, d in zip(split.pairs, draws, strict=True)]
-    return collate(pairs, [True] * len(split))
+def scene(size, rng):
+    "Noise with two bright targets."
+    image, mask = rng.integers(20, 60, size, dtype=np.uint8), np.zeros(size, np.uint8)
+    for row, col in ((3, 4), (size[0] - 8, size[1] - 9)):
+        image[row : row + 4, col : col + 3] = 220
+        mask[row : row + 4, col : col + 3] = 255
+    return image, mask
 
 
-def by_products(split, draws, size):
-    "The batch that the products make."
-    store = store_pixels(split)
-    return augment_batch(store, training_numbers(store, range(len(split)), draws, size))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    "A data set whose images have five sizes."
+    top, rng = tmp_path_factory.mktemp("sizes") / "data", np.random.default_rng(0)
+    for part in ("images", "masks"):
+        (top / part).mkdir(parents=True)
+    for part, count in (("trainval", 4), ("test", 5)):
+        names = [f"{part}{i}" for i in range(count)]
+        (top / f"{part}.txt").write_text("\n".join(names))
+        for name, size in zip(names, SIZES, strict=False):
+            for kind, pixels in zip(("images", "masks"), scene(size, rng), strict=True):
+                Image.fromarray(pixels).save(top / kind / f"{name}.png")
+    return top
 
 
-def check(have, want, differ=0.5, far=1e-4):
-    """Masks are equal; images are two grey levels apart at most, one on most pixels that differ.
-
-    `differ` is the share of pixels that may differ at all, `far` by more than one level. Noise has
-    many sums that lie exactly between two levels, where the last digit decides; pictures have few.
-    """
-    assert torch.equal(have.mask, want.mask)
-    assert have.image.dtype == have.mask.dtype == torch.uint8
-    assert have.image.shape == want.image.shape
-    apart = (have.image.int() - want.image.int()).abs()
-    assert apart.max() <= 2
-    assert (apart > 1).float().mean() <= far
-    assert (apart > 0).float().mean() <= differ
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    "A run whose scores are of native size."
+    place = tmp_path_factory.mktemp("native") / "run"
+    return train(Config(**TINY, dataset_dir=str(folder), output_dir=str(place)))
 
 
-KINDS = {
-    "as it is": {},
-    "mirror": {"mirror": True},
-    "up": {"long_side": 192, "top": 0.3, "left": 0.99},
-    "up, mirror": {"long_side": 151, "top": 0.5, "left": 0.4, "mirror": True},
-    "down": {"long_side": 48},
-    "down, odd, mirror": {"long_side": 61, "mirror": True},
-    "far down": {"long_side": 13},
-    "blur": {"blur": 0.999},
-    "hardly blur": {"blur": 0.02},
-    "crop, then blur": {"long_side": 180, "top": 0.999, "left": 0.5, "blur": 0.7},
-    "pad, then blur": {"long_side": 50, "blur": 0.7, "mirror": True},
-    "upside down": {"flip": True, "long_side": 151, "top": 0.5},
-    "turned": {"turn": True, "mirror": True, "blur": 0.5},
-    "native": {"long_side": 0, "top": 0.4, "left": 0.9},
-    "native, stretched": {"long_side": 0, "scale": (0.7, 1.4), "flip": True},
-    "a target": {"long_side": 300, "target": 0.6, "mirror": True, "flip": True},
-    "clutter": {"long_side": 0, "clutter": sample_clutter(np.random.default_rng(3))},
-    "up, turned, clutter, then blur": {
-        **{"long_side": 192, "turn": True, "blur": 0.7},
-        "clutter": sample_clutter(np.random.default_rng(4)),
-    },
-}
-SCALED = Config(base_size=96, augment="flips", clutter_share=0.5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_draw_is_what_pillow_does(kind):
-    "Square, tall, wide, odd, one pixel high: each thing that can be drawn, on each of them."
-    split, draws = noise(), [STILL._replace(**KINDS[kind])] * len(SIZES)
-    check(by_products(split, draws, 96), by_pillow(split, draws, 96))
-
-
-@pytest.mark.parametrize("colour", [(), (0,), (1, 2, 5), range(7)])
-def test_grey_and_colour_images_share_a_batch(colour):
-    "A split of grey images multiplies one plane, a mixed one three; the result is the same."
-    split = noise(colour=colour)
-    draws = [sample_params(SCALED, 0, i) for i in range(len(split))]
-    assert any(drawn.clutter for drawn in draws)
-    assert store_pixels(split).channels == (3 if colour else 1)
-    check(by_products(split, draws, 96), by_pillow(split, draws, 96))
-
-
-@pytest.mark.parametrize("size", [32, 96, 160])
-def test_scoring_squashes_as_pillow_does_and_marks_filler(size):
-    "Filler is a copy of the first image that is not counted."
-    split = noise(colour=(3,))
-    store = store_pixels(split)
-    indices = [*range(len(split)), -1]
-    pairs = [resize_square(*split.pairs[max(i, 0)], size) for i in indices]
-    have = augment_batch(store, scoring_numbers(store, indices, size))
-    check(have, collate(pairs, [True] * len(pairs)))
-    assert have.real.tolist() == [True] * len(split) + [False]
-
-
-@pytest.mark.parametrize("old", [1, 2, 77, 90, 300, 417])
-def test_the_nearest_pixel_is_the_one_that_pillow_takes(old):
-    "Ties are decided by the last digit of a sum in double precision; 90 to 11 has one."
-    image = np.arange(old, dtype=np.int32)[None]
-    for new in (1, 11, 25, 33, old, 128, 200, 301, 512):
-        drawn = AugmentParams(mirror=False, long_side=new, top=0, left=0, blur=0)
-        want = augment(np.zeros_like(image, np.uint8), image, drawn, new)[1][0]
-        assert nearest((old, new, 0, 0), new).tolist() == want.tolist()
-        turned = augment(np.zeros_like(image, np.uint8), image[:, ::-1].copy(), drawn, new)[1][0]
-        assert nearest((old, new, 0, 1), new).tolist() == turned.tolist()
-
-
-def test_what_lies_beyond_an_image_is_never_read():
-    "The store pads small images up to the largest; garbage there must not change a pixel."
-    split = noise(colour=(2,))
-    store = store_pixels(split)
-    planes, masks = store.planes.clone(), store.masks.clone()
-    for (h, w), first, mask in zip(store.sizes, store.first, masks, strict=True):
-        for lies in [mask, *(planes[i] for i in first)]:
-            lies[h:], lies[:, w:] = 255, 255
-    dirty = DeviceImages(planes, masks, store.first, store.truth)
-    assert not torch.equal(dirty.planes, store.planes)
-    for numbers in both_numbers(store):
-        pairs = zip(augment_batch(dirty, numbers), augment_batch(store, numbers), strict=True)
-        assert all(torch.equal(have, want) for have, want in pairs)
-
-
-def both_numbers(store, epoch=0):
-    "The numbers of a training and of a scoring batch of all images of a store."
-    every = range(len(store.sizes))
-    draws = [sample_params(SCALED, epoch, i) for i in every]
-    return training_numbers(store, every, draws, 96), scoring_numbers(store, every, 96)
-
-
-def test_an_image_is_the_same_alone_in_company_and_in_another_place():
-    "Another batch size or number of devices augments each image as before."
-    store = store_pixels(noise(colour=(1, 4)))
-    for numbers in both_numbers(store):
-        together, turned = augment_batch(store, numbers), augment_batch(store, numbers.flip(0))
-        for i in range(len(numbers)):
-            alone = augment_batch(store, numbers[i : i + 1])
-            for a, b, c in zip(alone, together, turned, strict=True):
-                assert torch.equal(a[0], b[i])
-                assert torch.equal(c[-1 - i], b[i])
-
-
-class Recorder(TorchDispatchMode):
-    "Writes down each operation with the shapes and types of its tensors and its plain arguments."
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        told = torch.utils._pytree.tree_map_only(
-            torch.Tensor, lambda t: (tuple(t.shape), t.dtype), (args, kwargs, result)
+def by_hand(folder, weights, mirrored=False):
+    "IoU, Pd and Fa at native size, counted image by image without any code of the library's."
+    model = Detection(Config()).model().eval()
+    model.load_state_dict(load(weights)["model"])
+    inter = union = found = targets = false = pixels = 0
+    for name in (folder / "test.txt").read_text().split():
+        image, mask = (
+            np.array(Image.open(folder / k / f"{name}.png")) for k in ("images", "masks")
         )
-        self.seen.append((str(func), repr(told)))
-        return result
+        height, width = mask.shape
+        padded = np.pad(image, [(0, -height % 16), (0, -width % 16)], mode="reflect")
+        rows = torch.from_numpy(padded)[None, None].expand(1, 3, -1, -1)
+        turns = [(), (3,), (2,), (2, 3)] if mirrored else [()]
+        with torch.no_grad():
+            each = [torch.sigmoid(model(normalise(rows.flip(t)))[1]).flip(t) for t in turns]
+        pred = torch.stack(each).mean(0)[0, 0, :height, :width].numpy() > 0.5
+        truth = mask > 127
+        inter, union = inter + (pred & truth).sum(), union + (pred | truth).sum()
+        pixels += truth.size
+        (a, n), (b, m) = (label(x, np.ones((3, 3))) for x in (truth, pred))
+        places = [center_of_mass(truth, a, i + 1) for i in range(n)]
+        free = {j + 1: center_of_mass(pred, b, j + 1) for j in range(m)}
+        targets += n
+        for place in places:
+            near = [j for j, at in free.items() if np.hypot(*np.subtract(place, at)) < 3]
+            if near:
+                found += 1
+                del free[near[0]]
+        false += sum((b == j).sum() for j in free)
+    return inter / union, found / targets, 1e6 * false / pixels
 
 
-def recorded(store, numbers):
-    "What a batch does, operation by operation."
-    with Recorder() as recorder:
-        augment_batch(store, numbers)
-    return recorder.seen
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_native_scores_are_those_counted_by_hand(folder, run, mirrored, tmp_path):
+    "By `train` at its end, by `evaluate` and by `mshnet test`: the same numbers."
+    assert run.scores["protocol"]["size"] == "native"
+    assert run.scores["protocol"]["resize"].startswith("none")
+    result = evaluate(run, mirrored=mirrored)
+    assert result.protocol["mirrored"] == mirrored
+    want = by_hand(folder, run.folder / "best.pt", mirrored)
+    assert want[0] > 0.1 and want[1] > 0.3  # it finds some
+    scores = result.scores
+    assert (scores.iou, scores.pd, scores.fa) == pytest.approx(want, rel=1e-12)
+    if not mirrored:
+        assert run.scores["scores"] == scores.as_dict()
+    words = ["--weight-path", str(run.folder), "--output-dir", str(tmp_path / "scores")]
+    assert main(["test", *words, f"--mirrored={str(mirrored).lower()}"]) == 0
+    kept = json.loads((tmp_path / "scores/scores.json").read_text())
+    assert kept["scores"] == scores.as_dict()
 
 
-def test_every_batch_is_the_same_operations_on_the_same_shapes():
-    "A compiler has one program for all batches of a size: nothing that is drawn decides anything."
-    store = store_pixels(noise(colour=(1,)))
-    programs = [
-        recorded(store, numbers) for epoch in range(3) for numbers in both_numbers(store, epoch)
+def test_no_native_score_depends_on_the_batch(run):
+    "Images of several sizes lie in batches of their own."
+    want = evaluate(run).scores
+    for size in (1, 3, 8):
+        assert evaluate(run, batch_size=size).scores == want
+
+
+def test_scores_of_different_sizes_are_not_compared(run, tmp_path):
+    "256x256 and native are two protocols."
+    place = {}
+    for size in ("native", 64):
+        place[size] = tmp_path / str(size)
+        place[size].mkdir()
+        evaluate(run, base_size=size).save(place[size])
+    with pytest.raises(UserError, match="size"):
+        compare(list(map(str, place.values())))
+
+
+def test_a_native_run_resumes_to_the_bit(folder, run, tmp_path):
+    "The plan of a scoring is not part of the state."
+    config = run.config.model_copy(update={"output_dir": str(tmp_path / "run")})
+    train_and_kill(config, 3)
+    again = train(config)
+    assert again.scores["scores"] == run.scores["scores"]
+    have, want = (load(x.folder / "last.pt")["model"] for x in (again, run))
+    assert all(torch.equal(have[k], v) for k, v in want.items())
+
+
+def test_two_processes_score_at_native_size(folder, run, tmp_path):
+    "Each image is predicted once, and the records stay in the order of the list."
+    script = """
+import sys
+from pathlib import Path
+from mshnet.evaluate import evaluate
+from mshnet.places import first_process
+found = evaluate(sys.argv[1], batch_size=4)
+if first_process():
+    found.save(Path(sys.argv[2]))
+"""
+    (tmp_path / "two").mkdir()
+    done = in_two_processes(tmp_path, script, run.folder, tmp_path / "two")
+    assert done.returncode == 0, done.stderr[-2000:]
+    evaluate(run).save(tmp_path)
+    for file in ("scores.json", "details.json"):
+        one, two = (json.loads((p / file).read_text()) for p in (tmp_path, tmp_path / "two"))
+        for name in ("device", "batch_size"):
+            for part in (one, two):
+                part.get("protocol", part.get("settings", {})).pop(name, None)
+        assert one == two
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_the_shares_of_processes_are_in_list_order(world):
+    "Each takes its slots of every batch, and their lists join as those of equal images do."
+    pairs = tuple((np.zeros((16 + 16 * (i % 3), 32), np.uint8),) * 2 for i in range(11))
+    split = Split("test", tuple(map(str, range(11))), pairs, "sizes")
+    plan, share = native_plan(split, 4), 4 // world
+    each = [[r for rows in plan for r in rows[k : k + share] if r >= 0] for k in range(0, 4, share)]
+    assert in_turns(each, share) == list(range(11))
+    assert max(map(len, each)) <= min(map(len, each)) + share
+
+
+def test_images_of_one_size_share_batches():
+    "As at 256x256: the same plan, and one program for a compiler."
+    config = Config(scenes=24, base_size="native")
+    task = Detection(config)
+    test = task.splits(["test"])["test"]
+    assert task.plan(test, None) == Detection(Config(scenes=24)).plan(test, None)
+    assert scoring_batch(test, [0, 1], config).image.shape == (2, 3, 256, 256)
+
+
+def test_padding_is_the_mirror_image_at_the_right_and_below():
+    "As `predict` pads, so that its detections are those that are scored."
+    from mshnet.predict import Tiling
+
+    for size in SIZES:
+        image = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+        assert np.array_equal(pad_native(image), Tiling(size).pad(image))
+
+
+BAD = {
+    "small": ((12, 40), "with a side below 16"),
+    "large": ((2048, 2064), "more than 4,194,304 pixels"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_an_image_that_cannot_be_scored_natively_is_named(folder, tmp_path, kind, capsys):
+    "Before training, in one line, with nothing written; at 256x256 it can be scored."
+    size, why = BAD[kind]
+    data = tmp_path / "data"
+    data.mkdir()
+    for part in ("images", "masks"):
+        (data / part).mkdir()
+        for file in (folder / part).iterdir():
+            os.link(file, data / part / file.name)
+        (data / part / "test1.png").unlink()
+        Image.fromarray(np.zeros(size, np.uint8)).save(data / part / "test1.png")
+    for name in ("trainval.txt", "test.txt"):
+        os.link(folder / name, data / name)
+    out = tmp_path / "run"
+    words = ["train", "--dataset-dir", str(data), "--base-size", "native", "--batch-size", "2"]
+    assert main([*words, "--output-dir", str(out), "--device", "cpu"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert why in error and "test1" in error and "--base-size 256" in error
+    assert not out.exists()
+    assert len(splits(Config(dataset_dir=str(data), base_size=64, batch_size=2))["test"]) == 5
+
+
+def test_base_size_is_a_number_or_native():
+    "Anything else is one line with the range."
+    for value in ("natve", 100, 16, 8192, True, 0.5):
+        with pytest.raises(UserError) as wrong:
+            Config(base_size=value)
+        text = str(wrong.value)
+        assert text.count("base_size=") == 1 and "a multiple of 16, or native" in text, text
+    assert Config(base_size="256").base_size == 256
+
+
+@pytest.mark.parametrize("augment", ["turns", "flips", "robust"])
+def test_scored_crops_have_the_scale_of_the_scored_image(augment):
+    "A crop as large as the scored image is the scored image, mirrored and turned."
+    image, mask = scene((300, 420), np.random.default_rng(1))
+    config = Config(crop="scored", base_size=128, crop_size=128, augment=augment, clutter_share=0)
+    drawn = sample_params(config, 0, 3)
+    assert drawn.square == 128
+    if augment == "turns":
+        drawn = drawn._replace(blur=0)
+        have, want = (
+            augmented(image, mask // 255, drawn, 128),
+            resize_square(image, mask // 255, 128),
+        )
+        for got, whole in zip(have, want, strict=True):
+            turns = [np.rot90(x, k) for x in (whole, whole.T) for k in range(4)]
+            assert any(np.abs(got.astype(int) - t).max() <= 1 for t in turns)
+
+
+def test_scored_crops_of_native_scoring_are_native_crops():
+    "One rule: a crop is cut from the image as it is scored."
+    for size, same in (("native", True), (256, False)):
+        scored, native = (
+            sample_params(Config(crop=crop, base_size=size), 1, 2) for crop in ("scored", "native")
+        )
+        assert (scored == native) == same
+    at256 = scene((256, 256), np.random.default_rng(2))  # such as those of NUDT-SIRST
+    pairs = [
+        augmented(*at256, sample_params(Config(crop=crop, preset="steady"), 0, 5), 128)
+        for crop in ("scored", "native")
     ]
-    assert len(programs[0]) > 20
-    assert all(program == programs[0] for program in programs)
-    calls = {name for name, _ in programs[0]}
-    assert not any(word in name for name in calls for word in ("_local_scalar", "nonzero", "item"))
-
-
-def test_nothing_is_computed_in_double_precision_or_half():
-    "A TPU emulates doubles; a half has too few digits; autocast must not turn one into the other."
-    store = store_pixels(noise())
-    numbers = both_numbers(store)[0]
-    program = recorded(store, numbers)
-    assert any("float32" in told for _, told in program)
-    for _, told in program:
-        assert not any(kind in told for kind in ("float64", "float16", "bfloat16", "complex"))
-    with torch.autocast("cpu", torch.bfloat16):
-        inside = augment_batch(store, numbers)
-    assert torch.equal(inside.image, augment_batch(store, numbers).image)
-
-
-def test_it_is_captured_as_one_graph():
-    "torch.compile need not break or read anything: the step around it can be one program."
-    store = store_pixels(noise(colour=(1,)))
-    graphs = []
-
-    def keep(module, _):
-        graphs.append(module)
-        return module.forward
-
-    step = torch.compile(
-        lambda planes, masks, numbers: augment_batch(
-            DeviceImages(planes, masks, store.first, store.truth), numbers
-        ),
-        backend=keep,
-        fullgraph=True,
-    )
-    for epoch in range(3):
-        numbers = both_numbers(store, epoch)[0]
-        have, want = step(store.planes, store.masks, numbers), augment_batch(store, numbers)
-        assert torch.equal(have.image, want.image)
-        assert torch.equal(have.mask, want.mask)
-    assert len(graphs) == 1
-
-
-def test_the_size_of_a_store_is_known_before_it_is_made():
-    "Where the pixels go is decided by it, before memory is taken."
-    split = noise(colour=(0, 6))
-    store = store_pixels(split)
-    assert pixel_bytes(split) == store.planes.nbytes + store.masks.nbytes
-    assert store.planes.dtype == store.masks.dtype == torch.uint8
-    assert store.planes.shape == (7 + 2 * 2, 131, 128)
-    assert store.through(torch.clone).sizes == store.sizes == list(SIZES)
-
-
-@pytest.mark.parametrize("blur", [0, 0.01, 0.25, 0.5, 0.9, 0.999, 1, 1.41])
-def test_the_blur_is_pillows_to_the_last_grey_level(blur):
-    "Black, white and noise: whole numbers neither round nor overflow, and no device differs."
-    rng = np.random.default_rng(0)
-    image = rng.integers(0, 256, (64, 81), dtype=np.uint8)
-    image[:20], image[20:40] = image[:20] // 128 * 255, rng.integers(250, 256, (20, 81))
-    want = np.asarray(Image.fromarray(image).filter(ImageFilter.GaussianBlur(blur)))
-    have = box_blur(torch.tensor(image)[None, None].int(), torch.tensor([box_weights(blur)]))
-    np.testing.assert_array_equal(have[0, 0].numpy(), want)
-
-
-def test_a_blur_that_reaches_further_than_a_neighbour_is_refused():
-    "Three passes over the neighbours would quietly blur too little."
-    split = noise(SIZES[:1])
-    for blur in (1.42, -0.1, float("nan")):
-        with pytest.raises(UserError, match="radius is at least 0 and below"):
-            by_products(split, [STILL._replace(blur=blur)], 96)
-    draws = [STILL._replace(blur=1.41)]
-    check(by_products(split, draws, 96), by_pillow(split, draws, 96))
-
-
-# Real images
-
-
-@cache
-def real(sirst):
-    "Forty real images, some colour, of forty sizes."
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        train = splits(Config(dataset_dir=str(sirst), choose="last"))["train"]
-    return train.part("train", range(0, 200, 5))
-
-
-@pytest.mark.parametrize(("crop", "differ"), [("resize", 2e-3), ("native", 1e-2)])
-def test_real_images_for_training(sirst, crop, differ):
-    "The draws of a real epoch: a few pixels in a thousand are one grey level off."
-    split, config = real(sirst), Config(dataset_dir=str(sirst), crop=crop)
-    for epoch in range(2):
-        draws = [sample_params(config, epoch, i) for i in range(len(split))]
-        check(by_products(split, draws, 256), by_pillow(split, draws, 256), differ, 1e-5)
-
-
-def test_real_images_for_scoring(sirst):
-    "Scores of a device are those of the host."
-    split = real(sirst)
-    store = store_pixels(split)
-    have = augment_batch(store, scoring_numbers(store, range(len(split)), 256))
-    pairs = [resize_square(*pair, 256) for pair in split.pairs]
-    check(have, collate(pairs, [True] * len(pairs)), 2e-3, 1e-5)
-
-
-TRANSFORMS = SHARED / "golden" / "transforms.npz"
-
-
-@pytest.mark.skipif(
-    not TRANSFORMS.exists(), reason="needs pictures of the data set (MSHNET_SHARED)"
-)
-def test_transforms_of_the_official_code(sirst):
-    "Not only equal to our reference but to what that one stands for, for the official draws."
-    want, rows = np.load(TRANSFORMS), json.loads(TRANSFORMS.with_suffix(".json").read_text())
-    names = [row["name"] for row in rows]
-    images = [read_image(sirst / "images" / f"{name}.png")[0] for name in names]
-    sizes = [image.shape[:2] for image in images]
-    masks = [
-        read_mask(sirst / "masks" / f"{n}.png", s)[0] for n, s in zip(names, sizes, strict=True)
-    ]
-    pairs = tuple(zip(images, masks, strict=True))
-    store = store_pixels(Split("train", tuple(names), pairs, "golden"))
-    draws = []
-    for row in rows:
-        spare = [max(side - 256, 0) for side in row["resized"]]
-        place = [(row[k] + 0.5) / (s + 1) for k, s in zip(("y1", "x1"), spare, strict=True)]
-        draws.append(AugmentParams(row["flip"], row["long_size"], *place, row["blur_radius"] or 0))
-    every = range(len(rows))
-    trained = augment_batch(store, training_numbers(store, every, draws, 256))
-    scored = augment_batch(store, scoring_numbers(store, every, 256))
-    for have, keys in (
-        (trained, [(f"{row['key']}_image", f"{row['key']}_mask") for row in rows]),
-        (scored, [(f"val_image_{name}", f"val_mask_{name}") for name in names]),
-    ):
-        pairs = [(want[image], (want[mask] > 127).astype(np.uint8)) for image, mask in keys]
-        check(have, collate(pairs, [True] * len(pairs)), 2e-3, 1e-5)
+    assert all(map(np.array_equal, *pairs))

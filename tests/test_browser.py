@@ -1,4 +1,4 @@
-"""The widgets in a real browser: a page that Voila serves, and a notebook in JupyterLab.
+"""The widget in a real browser: a page that Voila serves, and a notebook in JupyterLab.
 
 The slider is moved by its keys, and the picture on the page must become the one that a process
 without widgets draws for that threshold. Screenshots go to the folder MSHNET_ARTIFACTS, if it is
@@ -24,8 +24,6 @@ import numpy as np
 import pytest
 from conftest import make_run
 from PIL import Image
-
-from mshnet.run import Folder, say_status, write_log
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for path in map(shutil.which, BROWSERS) if path), None)
@@ -125,7 +123,7 @@ def wait_for(address, server, log):
 
 def still(folder, call):
     "The pixels of the picture that a call draws in a process without widgets."
-    code = f"from mshnet.explore import explore, watch\nprint({call}.path)"
+    code = f"from mshnet.explore import explore\nprint({call}.path)"
     line = [sys.executable, "-c", code]
     done = subprocess.run(line, env=alike(folder), capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -138,16 +136,16 @@ def pixels(content):
         return np.asarray(file.convert("RGB"))
 
 
-def shown(page, number=0):
-    "The pixels of a picture on the page."
-    source = page.locator("img.widget-image").nth(number).get_attribute("src")
+def shown(page):
+    "The pixels of the picture on the page."
+    source = page.locator("img.widget-image").get_attribute("src")
     return pixels(base64.b64decode(page.evaluate(FETCH, source)))
 
 
-def until(page, want, number=0):
+def until(page, want):
     "Wait until the page shows this picture, to the last pixel."
     for _ in range(PATIENCE // 500):
-        if np.array_equal(shown(page, number), want):
+        if np.array_equal(shown(page), want):
             return
         page.wait_for_timeout(500)
     raise AssertionError("the picture on the page is another one")
@@ -169,33 +167,16 @@ def move_slider(page, folder, run, steps):
     until(page, want)
 
 
-def test_in_voila_the_slider_moves_the_picture_and_a_run_is_followed(
-    page, run, artifacts, tmp_path
-):
-    "Both widgets on a page without code, as a visitor sees them."
-    begun = Folder(tmp_path / "begun")
-    begun.path.mkdir()
-    shutil.copy(run / "config.json", begun.path)
-    say_status(begun, "running", -1)
+def test_in_voila_the_slider_moves_the_picture(page, run, artifacts, tmp_path):
+    "On a page without code, as a visitor sees it."
     write_notebook(
-        tmp_path / "page.ipynb",
-        f"from mshnet.explore import explore, watch\nexplore({str(run)!r})",
-        f"watch({str(begun.path)!r}, seconds=1)",
+        tmp_path / "page.ipynb", f"from mshnet.explore import explore\nexplore({str(run)!r})"
     )
     with served(tmp_path, "voila", "page.ipynb", "--no-browser", "--port=PORT") as address:
-        page.set_viewport_size({"width": 1280, "height": 1560})
         page.goto(address)
         move_slider(page, tmp_path, run, steps=31)
-        page.screenshot(path=artifacts / "voila_explore.png")
         page.get_by_role("button", name="next").click()
         until(page, still(tmp_path, f"explore({str(run)!r}, threshold=0.19, place=1)"))
-        until(page, still(tmp_path, f"watch({str(begun.path)!r})"), 1)
-        for entry in Folder(run).history():
-            write_log(begun, entry)
-        shutil.copy(run / "last.pt", begun.path)
-        say_status(begun, "finished", 1, "all epochs done")
-        until(page, still(tmp_path, f"watch({str(begun.path)!r})"), 1)
-        page.get_by_text("finished: 2 of 2 epochs, all epochs done; seen at").wait_for()
         page.screenshot(path=artifacts / "voila.png")
 
 

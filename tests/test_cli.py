@@ -420,7 +420,7 @@ def test_the_largest_batch_is_printed_with_what_to_write(capsys):
     status, out, _ = call(capsys, f"bench --largest-batch {small}")
     assert status == 0
     assert [line.split(":")[0] for line in out.splitlines()[:2]] == ["batch     4", "batch     8"]
-    assert "write --batch-size 8; with --lr-rule sqrt" in out
+    assert "write --batch-size 8" in out
 
 
 def test_aliases_and_merging(tmp_path):

@@ -1,19 +1,15 @@
-"Walking through images and watching a run: what the pictures say, with and without widgets."
+"Walking through images: what the pictures say, with and without widgets."
 
-import asyncio
 import io
 import json
-import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import make_dataset, make_run
+from conftest import make_run
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -21,9 +17,9 @@ from mshnet import explore as exploring
 from mshnet import show
 from mshnet.core import Config, UserError
 from mshnet.detection import Detection
-from mshnet.explore import View, Watch, Watcher, explore, explored, watch
-from mshnet.run import Folder, say_status, write_log
-from mshnet.show import Picture
+from mshnet.evaluate import Detector
+from mshnet.explore import Views, describe, explore, explored, spots
+from mshnet.show import Picture, View
 
 SMALL = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
 
@@ -41,13 +37,19 @@ def by_hand(monkeypatch):
     monkeypatch.setattr(exploring, "movable", lambda: True)
 
 
-def example(mask=True):
+def example():
     "A view with a hit, a miss and two false alarms at 0.5, one of which is gone at 0.7."
     truth, prob = np.zeros((64, 64), bool), np.zeros((64, 64), np.float32)
     truth[10:13, 10:13] = truth[40:42, 50:52] = True
     prob[10:13, 10:13], prob[30, 30], prob[62, 1] = 0.9, 0.6, 0.8
-    image = np.full((64, 64, 3), 90, np.uint8)
-    return View("example", image, prob, truth if mask else None)
+    return View("example", np.full((64, 64, 3), 90, np.uint8), prob, truth)
+
+
+def views_of(run, images="test"):
+    "The images of a run."
+    weights, config = run / "best.pt", show.run_config(run)
+    split = exploring.open_split(weights, images, config)
+    return Views(split, Detector(weights, "cpu"), config)
 
 
 def widgets(box, kind):
@@ -63,16 +65,15 @@ def rgb(kind):
     return tuple(int(kind["edgecolors"][i : i + 2], 16) for i in (1, 3, 5))
 
 
-def test_a_verdict_counts_what_the_threshold_finds():
+def test_a_description_counts_what_the_threshold_finds():
     "Its numbers are those that were put into the view."
-    found = [example().verdict(t).splitlines()[0] for t in (0.5, 0.7, 0.95)]
+    found = [describe(example(), t).splitlines()[0] for t in (0.5, 0.7, 0.95)]
     assert found == [
         "1 of 2 targets found, false alarms: 2",
         "1 of 2 targets found, false alarms: 1",
         "0 of 2 targets found, false alarms: 0",
     ]
-    assert "IoU 0.64" in example().verdict(0.7)  # 9 pixels of 13 and a false one
-    assert example(mask=False).verdict(0.7) == "2 detections of 10 pixels"
+    assert "IoU 0.64" in describe(example(), 0.7)  # 9 pixels of 13 and a false one
 
 
 def test_signs_have_the_colours_of_what_happened(tmp_path):
@@ -91,8 +92,7 @@ def test_signs_have_the_colours_of_what_happened(tmp_path):
 
 def test_a_view_offers_each_target_and_the_strongest_elsewhere():
     "What is looked at from near is where it says it is."
-    assert list(example().spots.values()) == [(11, 11), (40, 50), (62, 1)]
-    assert list(example(mask=False).spots.values()) == [(10, 10)]
+    assert list(spots(example()).values()) == [(11, 11), (40, 50), (62, 1)]
     assert [explored(example(), spot=i)[:4] for i in range(3)] == [b"\x89PNG"] * 3
 
 
@@ -111,17 +111,13 @@ def test_without_widgets_it_is_a_picture_of_the_worst_image(run):
     unions = [(r["pred"] + r["mask"] - r["inter"], r) for r in rows]
     worst = min(unions, key=lambda u: (u[1]["inter"] / u[0], u[1]["name"]))[1]["name"]
     split = Detection(Config(**SMALL)).splits()["test"]
-    views = exploring.open_views(run / "best.pt", "test", show.run_config(run), "cpu")
-    view = views.view(split.names.index(worst))
+    view = views_of(run).view(split.names.index(worst))
     assert picture.path.read_bytes() == explored(view)
 
 
 def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monkeypatch):
     "To the byte, for each image, spot and threshold that is chosen."
-    box, views = (
-        explore(run),
-        exploring.open_views(run / "best.pt", "test", show.run_config(run), "cpu"),
-    )
+    box, views = explore(run), views_of(run)
     slider = widgets(box, "FloatSlider")["threshold"]
     lists, [picture] = widgets(box, "Dropdown"), find_images(box)
     buttons = widgets(box, "Button")
@@ -158,47 +154,18 @@ def test_the_list_ends_at_both_ends(run, by_hand):
 
 def test_images_are_in_the_order_of_their_error(run):
     "The list of a run's own scoring, and that of predicting everything, agree and ascend."
-    config = show.run_config(run)
-    views = exploring.open_views(run / "best.pt", "test", config, "cpu")
+    views = views_of(run)
     lines = exploring.worst_first(views)
-    grades = [views.view(i).grade for _, i in lines]
+    grades = [exploring.iou_of(views.view(i)) for _, i in lines]
     assert grades == sorted(grades) and len(lines) == 3
     known = {image.name: image.iou for image in show.read_details(run).images}
     assert [i for _, i in exploring.worst_first(views, known)] == [i for _, i in lines]
 
 
-def test_a_folder_with_masks_is_judged_and_one_without_is_not(run, tmp_path):
-    "Any folder of images will do."
-    folder = make_dataset(tmp_path / "set", train=2, test=1)
-    assert exploring.worst_first(exploring.open_views(run / "best.pt", folder, Config(), "cpu"))[0][
-        0
-    ].count("IoU")
-    picture = explore(run, folder)
-    assert isinstance(picture, Picture)
-    bare = tmp_path / "bare"
-    (folder / "images").rename(bare)
-    views = exploring.open_views(run / "best.pt", bare, Config(**SMALL), "cpu")
-    assert views.view(0).mask is None
-    tops = [views.view(i).prob.max() for _, i in exploring.worst_first(views)]
-    assert tops == sorted(tops, reverse=True)
-
-
-def test_an_unreadable_image_among_others_is_left_out_and_counted(run, tmp_path):
-    "The rest can be looked at."
-    folder = make_dataset(tmp_path / "set", train=2, test=1) / "images"
-    (folder / "broken.png").write_text("no image")
-    with pytest.warns(UserWarning, match=r"left out: unreadable image: 1 \(broken.png\)"):
-        explore(run, folder)
-    for file in folder.iterdir():
-        file.write_text("no image")
-    with pytest.warns(UserWarning), pytest.raises(UserError, match="none of the 4 images"):
-        explore(run, folder)
-
-
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"images": "no/such/folder"}, "name a folder"),
+        ({"images": "no/such/folder"}, "write train, val, test, or a split"),
         ({"images": "val"}, "write train or test"),
         ({"place": 3}, "write 0 to 2"),
         ({"spot": 99}, "write 0 to"),
@@ -212,151 +179,38 @@ def test_what_is_not_there_is_one_line(run, more, line):
     assert "\n" not in str(error.value)
 
 
-def test_weights_outside_a_run_need_a_folder_of_images(run, tmp_path, monkeypatch):
+def test_weights_outside_a_run_need_a_split(run, tmp_path, monkeypatch):
     "Their data is not known; their size is, and their picture goes where it is wanted."
     loose = tmp_path / "loose.pt"
     content = torch.load(run / "best.pt", weights_only=True)
     best = {"epoch": 1, "name": "iou", "score": 0.1}
     record = {"config": Config(**SMALL).model_dump(), "best": best, "phase": "full", "epoch": 1}
     torch.save(content | record, loose)
-    with pytest.raises(UserError, match="name a folder of images"):
+    with pytest.raises(UserError, match="is not in the folder of a run; pass images=a split"):
         explore(loose)
-    folder = make_dataset(tmp_path / "set", train=2, test=1)
-    sizes = []
-    open_views = exploring.open_views
+    split = Detection(Config(**SMALL)).splits()["train"].part("some", [0, 1])
+    sizes, view_image = [], exploring.view_image
     monkeypatch.setattr(
-        exploring, "open_views", lambda *a: sizes.append(a[2].base_size) or open_views(*a)
+        exploring, "view_image", lambda *a: sizes.append(a[1].base_size) or view_image(*a)
     )
-    picture = explore(loose, folder, output=tmp_path / "out")
+    picture = explore(loose, split, output=tmp_path / "out")
     assert picture.path == tmp_path / "out" / "figures" / "explore.png"
     monkeypatch.chdir(tmp_path)
-    assert explore("pretrained", folder).path == Path("figures/explore.png")
-    assert sizes == [64, 256]
+    assert explore("pretrained", split).path == Path("figures/explore.png")
+    assert set(sizes[:2]) == {64} and sizes[-1] == 256
     with pytest.raises(UserError, match="no such file"):
-        explore(tmp_path / "none.pt", folder)
+        explore(tmp_path / "none.pt", split)
     (tmp_path / "config.json").write_text("half a {")
     with pytest.raises(UserError, match="not a readable JSON file"):
-        explore(loose, folder)
+        explore(loose, split)
 
 
-def begun(folder, epochs=4):
-    "The folder of a run that has only begun."
-    folder.mkdir(parents=True)
-    settings = Config(**SMALL, epochs=epochs).model_dump()
-    (folder / "config.json").write_text(json.dumps(settings))
-    say_status(Folder(folder), "running", -1)
-    return Folder(folder)
-
-
-def epoch(number, seconds=10.0):
-    "An epoch's line in the log."
-    return {"epoch": number, "phase": "full", "loss": 1.0 / (number + 1), "seconds": seconds}
-
-
-def test_time_left_and_state_are_read_from_the_folder(tmp_path):
-    "From begun to finished, by the run's own records."
-    files = begun(tmp_path / "run")
-    assert exploring.how_far(files.path) == "running: 0 of 4 epochs"
-    for number, seconds in enumerate((50.0, 70.0)):
-        write_log(files, epoch(number, seconds))
-    assert exploring.how_far(files.path) == "running: 2 of 4 epochs, 2 min 00 s left"
-    say_status(files, "stopped", 1, "SIGTERM")
-    assert exploring.how_far(files.path) == "stopped: 2 of 4 epochs, SIGTERM"
-
-
-def test_a_long_silence_is_told(tmp_path):
-    "A process that was killed leaves the state it had."
-    files = begun(tmp_path / "run")
-    write_log(files, epoch(0))
-    now = files.file("log.jsonl").stat().st_mtime
-    assert exploring.silence(files.path, now + 100) == ""
-    assert exploring.silence(files.path, now + 7200) == (
-        "nothing was written for 2 h 00 min: it may have been killed"
-    )
-    say_status(files, "failed", 0, "disk full")
-    assert exploring.silence(files.path, now + 7200) == ""
-
-
-def test_a_run_without_a_checkpoint_or_data_is_watched_all_the_same(tmp_path):
-    "The picture says what is missing."
-    files = begun(tmp_path / "run")
-    watching = Watch(files.path)
-    first = watching.png()
-    assert watching.png() == first and not watching.ended
-    with pytest.raises(UserError, match="no checkpoint yet"):
-        watching.predictions()
-    settings = Config(**SMALL, dataset_dir="no/such/set").model_dump()
-    files.file("config.json").write_text(json.dumps(settings))
-    files.file("last.pt").write_text("half a checkpoint")
-    assert watching.png() != first
-    with pytest.raises(UserError, match="no/such/set"):
-        watching.predictions()
-
-
-def test_the_widget_follows_a_run_to_its_end(tmp_path, by_hand):
-    "It looks by itself, and stops when there is nothing more to see."
-    files = begun(tmp_path / "run", epochs=2)
-
-    async def work():
-        "Watch while another thread writes, as a process would."
-        box = watch(files.path, seconds=0.02)
-        [picture] = find_images(box)
-        first = picture.value
-
-        def write():
-            for number in range(2):
-                write_log(files, epoch(number))
-                time.sleep(0.1)
-            say_status(files, "finished", 1, "all epochs done")
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        await asyncio.wait_for(box.task, 60)
-        writer.join()
-        return box, first, picture.value
-
-    box, first, last = asyncio.run(work())
-    assert first != last == Watch(files.path).png()
-    assert "finished: 2 of 2 epochs" in widgets(box, "HTML")[""].value
-    assert widgets(box, "Checkbox")["every 0.02 s"].disabled
-
-
-def test_a_closed_widget_looks_no_more(tmp_path, by_hand):
-    "Else a notebook that is long open would draw for nobody."
-    files = begun(tmp_path / "run")
-
-    async def work():
-        box = watch(files.path, seconds=0.01)
-        box.close()
-        await asyncio.wait_for(box.task, 30)
-
-    asyncio.run(work())
-
-
-def test_a_look_that_fails_is_told_and_the_next_one_goes_on(tmp_path, by_hand, monkeypatch):
-    "A disk that is away for a moment."
-    files = begun(tmp_path / "run")
-    watcher = Watcher(Watch(files.path))
-    monkeypatch.setattr(Watch, "png", lambda self: (_ for _ in ()).throw(OSError("<disk> is away")))
-    watcher.look()
-    assert "&lt;disk&gt; is away" in watcher.line.value
-    monkeypatch.undo()
-    watcher.look()
-    assert watcher.picture.value == Watch(files.path).png()
-
-
-@pytest.mark.parametrize("of", ["watch", "explore"])
-def test_a_marker_at_an_edge_of_an_image_is_whole(run, monkeypatch, of):
+def test_a_marker_at_an_edge_of_an_image_is_whole():
     "Misses and false alarms in the corners; the outermost pixels of the picture stay white."
     truth, prob = np.zeros((2, 64, 64))
     truth[[0, 0, 63, 63], [0, 63, 0, 63]], prob[[20, 40], [0, 63]] = 1, 0.9
     image = np.full((64, 64, 3), 90, np.uint8)
-    drawn = explored(View("edges", image, prob, truth > 0))
-    if of == "watch":
-        three = [np.stack([x] * 3) for x in (image, prob, truth > 0)]
-        monkeypatch.setattr(Watch, "predictions", lambda self: (["a"] * 3, three, "exact"))
-        drawn = Watch(run).png()
-    with Image.open(io.BytesIO(drawn)) as file:
+    with Image.open(io.BytesIO(explored(View("edges", image, prob, truth > 0)))) as file:
         pixels = np.asarray(file.convert("RGB"))
     colour = np.array(rgb(show.FALSE_ALARM), int)
     assert (np.abs(pixels.astype(int) - colour).sum(-1) < 9).any()  # they are there
@@ -378,40 +232,35 @@ def test_epochs_on_the_axis_are_whole(count):
     assert bool(markers) == (count < 200)
 
 
-def test_without_widgets_watching_is_a_picture(run):
-    "Of the run as it is."
-    picture = watch(run)
-    assert picture.path == run / "figures" / "watch.png"
-    assert picture.path.read_bytes() == Watch(run).png()
-
-
-def test_a_run_in_another_process_is_watched(tmp_path):
-    "Nothing is shared but the disk, and the run is not disturbed."
-    folder = tmp_path / "run"
-    words = "--epochs 2 --warm-epoch -1 --scenes 8 --base-size 32 --crop-size 32 --device cpu"
-    line = [sys.executable, "-m", "mshnet", "train", *words.split(), "--choose", "last"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    line += ["--output-dir", str(folder)]
-    process = subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, cwd=tmp_path)
-    seen = set()
-    try:
-        ends = time.monotonic() + 300
-        while process.poll() is None and time.monotonic() < ends:
-            if (folder / "status.json").exists():
-                seen.add(watch(folder).path.read_bytes())
-    finally:
-        process.kill()
-    assert process.returncode == 0
-    seen.add(watch(folder).path.read_bytes())
-    assert len(seen) > 1 and exploring.how_far(folder).startswith("finished: 2 of 2 epochs")
-
-
 def test_ipywidgets_is_not_needed(run, tmp_path):
     "A process that cannot import it draws still pictures."
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"
-        "from mshnet.explore import explore, watch\n"
-        f"print(explore({str(run)!r}).path.name, watch({str(run)!r}).path.name)"
+        "from mshnet.explore import explore\n"
+        f"print(explore({str(run)!r}).path.name)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["explore.png", "watch.png"], done.stderr
+    assert done.stdout.split() == ["explore.png"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("watch", "learning_curves"), ("tensorboard", "tensorboard --logdir")]
+)
+def test_a_retired_name_is_one_line(name, instead):
+    "It names what to use today; any other name is missing as usual."
+    with pytest.raises(ImportError, match=f"explore.{name} is retired: .*{instead}") as error:
+        exec(f"from mshnet.explore import {name}")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ImportError, match="cannot import name"):
+        exec("from mshnet.explore import nothing")
+    assert not hasattr(exploring, "nothing")
+
+
+def test_a_run_of_another_task_has_a_line(tmp_path):
+    "It has no picture of ours; its settings name the task."
+    (tmp_path / "config.json").write_text('{"task": "events", "seed": 0, "choose": "val", "lr": 1}')
+    (tmp_path / "best.pt").touch()
+    for draw in (explore, show.trade_offs):
+        assert draw(tmp_path).endswith(
+            "is for task detect; the gallery shows the pictures of events"
+        )

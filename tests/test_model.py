@@ -88,6 +88,31 @@ def test_published_forms_of_weights_predict_the_same(model, fresh, tmp_path, for
     assert torch.equal(predict(fresh), predict(model))
 
 
+WRAPPED = {
+    "torch.compile": lambda own: {f"_orig_mod.{k}": v for k, v in own.items()},
+    "Lightning": lambda own: {"state_dict": {f"model.{k}": v for k, v in own.items()}},
+    "both, on GPUs": lambda own: {f"module._orig_mod.model.{k}": v for k, v in own.items()},
+    "thop": lambda own: {**own, "total_ops": torch.zeros(1), "stem.total_params": torch.ones(1)},
+    "arrays beside": lambda own: {"net": own, "iou": np.ones(3), "names": ["a"]},
+}
+
+
+@pytest.mark.parametrize("tool", WRAPPED)
+def test_weights_load_as_tools_leave_them(model, fresh, tmp_path, tool):
+    "Prefixes, counters of operations, and arrays of scores are not the user's doing."
+    torch.save(WRAPPED[tool](model.state_dict()), tmp_path / "weights.pt")
+    spoil(fresh)
+    load_weights(fresh, tmp_path / "weights.pt")
+    assert torch.equal(predict(fresh), predict(model))
+
+
+def test_a_whole_model_is_refused_with_the_lines_that_mend_it(model, tmp_path):
+    "A pickle of the class would run code."
+    torch.save(model, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"torch.save\(model.state_dict\(\), 'weights.pt'\)"):
+        load_weights(model, tmp_path / "model.pt")
+
+
 class Evil:
     "A pickle of this makes a folder when it is loaded."
 

@@ -74,7 +74,7 @@ def test_the_file_is_small_and_describes_itself():
 
 def test_the_file_and_its_card_are_those_of_the_results():
     "The scores of the card belong to the file that ships."
-    files = sorted((TOP / "results").glob("pretrained-seed*/pretrained.json"))
+    files = sorted((TOP / "results").glob("pretrained/seed*/pretrained.json"))
     kept = [json.loads(file.read_text()) for file in files]
     found = kept[0]
     assert found["sha256"] == hashlib.sha256(FILE.read_bytes()).hexdigest()

@@ -53,7 +53,7 @@ def same(a, b):
         ("schedule", "linear", "write one of cosine, constant"),
         ("loss", "dice", "write one of soft_iou+bce, soft_iou, bce, sls"),
         ("fusion_start", "zero", "write one of full_size, random"),
-        ("crop", "square", "write one of native, resize"),
+        ("crop", "square", "write one of scored, native, resize"),
         ("augment", "none", "write one of flips, paper, robust, turns"),
         ("ema", 1, "at least 0, below 1"),
         ("ema", -0.1, "at least 0, below 1"),

@@ -24,8 +24,8 @@ def put(folder, seed, iou, epochs=3, done=3):
 def test_seeds_of_one_recipe_are_a_row(tmp_path):
     "Mean, least, most and the dead; a run that was stopped early does not count."
     for seed, iou in ((0, 0.7), (1, 0.02), (2, 0.6)):
-        put(tmp_path / f"steady-seed{seed}", seed, iou)
-    put(tmp_path / "steady-seed3", 3, 0.9, done=2)
+        put(tmp_path / f"steady/seed{seed}", seed, iou)
+    put(tmp_path / "steady/seed3", 3, 0.9, done=2)
     put(tmp_path / "selected", 6, 0.9)
     assert [run["seed"] for run in groups(tmp_path)["steady"]] == [0, 1, 2]
     text = page(tmp_path)
@@ -37,8 +37,8 @@ def test_seeds_of_one_recipe_are_a_row(tmp_path):
 def test_other_tasks_have_their_own_scores(tmp_path):
     "A section for each recipe, with the mean of every score; no row among detection's."
     for seed, accuracy in ((0, 0.9), (1, 0.95)):
-        folder = tmp_path / f"digits-seed{seed}"
-        folder.mkdir()
+        folder = tmp_path / f"digits/seed{seed}"
+        folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps({"task": "events", "seed": seed}))
         scores = {"scores": {"accuracy": accuracy, "spikes": 4000.5}}
         (folder / "scores.json").write_text(json.dumps(scores))
@@ -74,7 +74,7 @@ def test_readme_quotes_the_means_without_twins(name):
     "Of NUDT-SIRST, by the default recipe and by the paper's."
     means = []
     for recipe in ("steady", "paper-60"):
-        files = TOP.glob(f"results/nudt-sirst-{recipe}-seed?/scores-without-twins.json")
+        files = TOP.glob(f"results/nudt-sirst-{recipe}/seed?/scores-without-twins.json")
         ious = [json.loads(file.read_text())["scores"]["iou"] for file in files]
         assert len(ious) == 3
         means.append(f"{mean(ious):.3f}")

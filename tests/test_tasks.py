@@ -23,7 +23,7 @@ from mshnet.loss import mshnet_loss
 from mshnet.model import MSHNet
 from mshnet.predict import predict
 from mshnet.run import Folder, load
-from mshnet.show import beside_top_hat, draw_run, samples
+from mshnet.show import draw_run, samples
 from mshnet.task import make_task, score_split, train_batches, trained_model
 from mshnet.train import average, train
 
@@ -454,7 +454,6 @@ def test_a_data_set_is_read_once(tmp_path, monkeypatch):
     samples(config, tmp_path / "run")
     run = train(config)
     draw_run(run.folder)
-    beside_top_hat(run.folder)
     evaluate(config.model_copy(update={"weight_path": str(run.folder)}))
     assert make_task(config).describe_data()[1]
     assert sorted(read) == ["test", "train"]

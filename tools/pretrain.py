@@ -7,7 +7,7 @@ DATA holds nuaa-sirst/, nudt-sirst/ and clutter/images/. FOLDER (runs/pretrained
 set, the run, and at the end pretrained.safetensors and pretrained.json. Run it again to resume,
 also after status 75: the time was over. Test lists are never trained on; they are scored once, at
 the end. `card` writes mshnet/pretrained.md from tools/pretrained.md and
-results/pretrained-seed*/pretrained.json; the file that ships is that of seed 0.
+results/pretrained/seed*/pretrained.json; the file that ships is that of seed 0.
 
 Training set: both training lists, the frames without a target, and synthetic scenes, half of them
 without a target. An epoch sees one crop of an image, so images larger than 640 pixels are cut into
@@ -35,7 +35,6 @@ from PIL import Image
 from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
 
-from mshnet.analyse import calibration_curve, decile_sums
 from mshnet.core import Config, UserError, configure
 from mshnet.data import read_dataset, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
@@ -175,7 +174,7 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
     "IoU, Pd and Fa at many thresholds on held-out frames at their own size; how often 0.7 is 0.7."
     split = splits(Config(dataset_dir=str(folder)))["test"]
     thresholds = [round(0.05 * i, 2) for i in range(1, 20)]
-    total, histogram, sums = [Found(0, 0, 0)] * len(thresholds), Histogram(), []
+    total, histogram = [Found(0, 0, 0)] * len(thresholds), Histogram()
     alarms = {kind: np.zeros(len(thresholds)) for kind in (ALARMS, REAL)}
     pixels, empty = 0, Counter[str]()
     for i in range(len(split)):
@@ -189,19 +188,24 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
                 alarms[kind] += [len(objects(prob > t)) for t in thresholds]
                 empty[kind] += 1
         histogram.add(prob, mask > 0)
-        sums.append(decile_sums(prob))
     rows = [
         {"threshold": t, "pd": f.matched / f.targets, "fa": f.false_pixels * 1e6 / pixels}
         | {"iou": iou_from(histogram, t)}
         | {kind: float(alarms[kind][i] / max(empty[kind], 1)) for kind in alarms}
         for i, (t, f) in enumerate(zip(thresholds, total, strict=True))
     ]
-    curve = calibration_curve(histogram, sums)
-    calibration = [
-        {"said": round(mean or 0.0, 4), "true": round(right / max(n, 1), 4), "pixels": n}
-        for mean, right, n in zip(curve["mean"], curve["target"], curve["pixels"], strict=True)
+    return {"thresholds": rows, "calibration": calibration(histogram)}
+
+
+def calibration(histogram: Histogram) -> list[dict[str, Any]]:
+    "Mean probability, share of target pixels and number of pixels in ten steps of probability."
+    middle = (np.arange(BINS) + 0.5) / BINS  # of each bin
+    target, pixels = histogram.target, histogram.target + histogram.background
+    tenths = (x.reshape(10, -1).sum(1).tolist() for x in (pixels * middle, target, pixels))
+    return [
+        {"said": round(total / max(n, 1), 4), "true": round(right / max(n, 1), 4), "pixels": n}
+        for total, right, n in zip(*tenths, strict=True)
     ]
-    return {"thresholds": rows, "calibration": calibration}
 
 
 def choose_threshold(rows: list[dict[str, float]]) -> float:
@@ -261,7 +265,7 @@ def card(found: list[dict[str, Any]]) -> str:
 
 def write_card() -> int:
     "Write the card from the results of all seeds."
-    files = sorted((TOP / "results").glob("pretrained-seed*/pretrained.json"))
+    files = sorted((TOP / "results").glob("pretrained/seed*/pretrained.json"))
     text = card([json.loads(file.read_text()) for file in files])
     (TOP / "mshnet" / "pretrained.md").write_text(text)
     return 0

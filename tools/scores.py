@@ -2,7 +2,7 @@
 
     python tools/scores.py
 
-Writes results/SCORES.md from the folders `NAME-seedN` (config.json, log.jsonl, scores.json). Runs
+Writes results/SCORES.md from the folders `NAME/seedN` (config.json, log.jsonl, scores.json). Runs
 of one NAME differ in their seed alone, so a mean over them means something.
 """
 
@@ -60,13 +60,17 @@ def task_of(config: Path) -> str:
     return str(json.loads(config.read_text()).get("task", "detect"))
 
 
+def name_of(config: Path, results: Path) -> str:
+    "The name that the seeds of a recipe share."
+    return config.parent.parent.relative_to(results).as_posix()
+
+
 def groups(results: Path) -> dict[str, list[dict[str, Any]]]:
     "Finished runs by the name that they share, in the order of their seeds."
     found = defaultdict(list)
-    for config in sorted(results.glob("**/*-seed*/config.json")):
+    for config in sorted(results.glob("**/seed*/config.json")):
         if task_of(config) == "detect" and (run := read_run(config.parent)):
-            name = config.parent.relative_to(results).as_posix().rsplit("-seed", 1)[0]
-            found[name].append(run)
+            found[name_of(config, results)].append(run)
     return {name: sorted(runs, key=lambda run: run["seed"]) for name, runs in found.items()}
 
 
@@ -87,10 +91,10 @@ def others(results: Path) -> list[str]:
     Its scores seed by seed, their means, and yardsticks (a folder *-yardsticks has NAME.json).
     """
     found = defaultdict(list)
-    for config in sorted(results.glob("**/*-seed*/config.json")):
+    for config in sorted(results.glob("**/seed*/config.json")):
         if task_of(config) == "detect":
             continue
-        name = config.parent.relative_to(results).as_posix().rsplit("-seed", 1)[0]
+        name = name_of(config, results)
         seed = json.loads(config.read_text())["seed"]
         for file in sorted(config.parent.glob("scores*.json")):
             title = f"{name}{file.stem.removeprefix('scores').replace('-', ': ', 1)}"

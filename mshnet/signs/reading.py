@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FRAMES', 'place_glosses', 'SignSummary', 'read_files', 'first_frames', 'draw_clip', 'draw_confusions', 'draw_lengths',
-           'draw_run']
+           'draw_sentences']
 
 # %% ../../nbs/signs/06_reading.ipynb #c-import-itertools
 import itertools
@@ -71,7 +71,7 @@ class SignSummary:
 
 def _clips_of(path: Path, video: bool) -> list[Clip]:
     "The clips in a file, or in a folder of pictures."
-    if path.suffix == ".csv" and not video:
+    if path.suffix.lower() == ".csv" and not video:
         tracks = read_tracks(path)
         names = {k: k if len(tracks) > 1 else path.stem for k in tracks}
         return [Clip(names[k], (), len(x), array=x) for k, x in tracks.items()]
@@ -82,17 +82,11 @@ def _find_clips(
     inputs: Sequence[str], video: bool, size: int
 ) -> tuple[Clips, int]:  # and how many files cannot be read
     "The clips of files, folders and globs; UserError if there are none."
-    what = "video or folder of jpg" if video else "table of hand tracks (csv)"
-
-    def fits(path: Path) -> bool:
-        if video:
-            return path.suffix.lower() in VIDEOS or (path.is_dir() and count_frames(path) > 0)
-        of_data_set = (path.parent / TRACKS).is_file() and path.name != TRACKS  # such as its words
-        return path.suffix.lower() == ".csv" and not of_data_set
-
-    files = find_inputs(inputs, fits, what)
-    if wrong := [file for file in files if not fits(file)]:
-        raise UserError(f"{wrong[0]}: these weights read a {what}, and there is none")
+    if video:
+        files = find_inputs(inputs, VIDEOS, whole=lambda folder: count_frames(folder) > 0)
+    else:
+        tables = find_inputs(inputs, (".csv",))  # in a data set only the one of the tracks
+        files = [p for p in tables if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
     clips, skipped, names = list[Clip](), 0, Counter[str]()
     for file in files:
         try:
@@ -257,7 +251,7 @@ def draw_lengths(pairs: Sequence[tuple[list[str], list[str]]]) -> Figure:
     return figure
 
 
-def draw_run(
+def draw_sentences(
     weights: str | Path,  # the folder of a run that is finished
     folder: Path,  # in which the pictures are written
     config: Any,

@@ -409,8 +409,7 @@ def predict_tanks(
     sampling_steps: int = 0,  # from noise to a picture; 0: as the weights were scored
 ) -> EitSummary:
     "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
-    what = "file of 208 voltages (npz, csv or txt)"
-    files = find_inputs(inputs, lambda path: path.suffix.lower() in _SUFFIXES, what)
+    files = find_inputs(inputs, _SUFFIXES)
     read = [read_measurements(file) for file in files]
     drawn_as = {"samples": samples, "sampling_steps": sampling_steps}
     changed = {name: value for name, value in drawn_as.items() if value}

@@ -242,7 +242,7 @@ IPython.display.Image(data=film, format="png")
 
 # %%
 #| export
-def draw_run(
+def draw_answers(
     weights: str | Path,  # a file, or the folder of a run
     folder: Path,  # in which the pictures are written
     config: EventsConfig,  # names the recordings: its data set and dataset_dir

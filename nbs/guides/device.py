@@ -67,10 +67,10 @@ Markdown(page.partition("## 400 epochs")[2] or "The tables are in the repository
 # %% [markdown]
 # ## Which precision, which batch?
 #
-# Leave `precision` at `auto`: bf16 where the chip computes it itself, fp16 with a scaled loss on a T4 or V100, float32 elsewhere. Leave `batch_size` at 4 for the paper's recipe. A larger batch uses a fast device better and is another recipe: with `--lr-rule sqrt` the rate grows with its root.
+# Leave `precision` at `auto`: bf16 where the chip computes it itself, fp16 with a scaled loss on a T4 or V100, float32 elsewhere. Leave `batch_size` at 4 for the paper's recipe. A larger batch uses a fast device better and is another recipe: four times the batch takes twice the learning rate.
 #
 # ```bash
-# mshnet train --dataset-dir data/NUAA-SIRST --batch-size 16 --lr-rule sqrt
+# mshnet train --dataset-dir data/NUAA-SIRST --batch-size 16 --lr 0.002
 # ```
 #
 # ## Which memory?

@@ -67,10 +67,10 @@ Markdown(page.partition("## 400 epochs")[2] or "The tables are in the repository
 # %% [markdown]
 # ## 用什么精度，多大的批？
 #
-# `precision` 保持 `auto`：芯片自身支持 bf16 时用 bf16，在 T4 或 V100 上用带损失缩放的 fp16，其他情况用 float32。要按论文的设置训练，`batch_size` 保持 4。更大的批能更好地利用快的设备，但那是另一种训练设置：使用 `--lr-rule sqrt` 时学习率按批大小的平方根增大。
+# `precision` 保持 `auto`：芯片自身支持 bf16 时用 bf16，在 T4 或 V100 上用带损失缩放的 fp16，其他情况用 float32。要按论文的设置训练，`batch_size` 保持 4。更大的批能更好地利用快的设备，但那是另一种训练设置：批大小为四倍时，学习率取两倍。
 #
 # ```bash
-# mshnet train --dataset-dir data/NUAA-SIRST --batch-size 16 --lr-rule sqrt
+# mshnet train --dataset-dir data/NUAA-SIRST --batch-size 16 --lr 0.002
 # ```
 #
 # ## 需要多少显存？

@@ -24,12 +24,6 @@
 #
 # ![A widget: lists of images and targets, a threshold slider, and the image, its truth, the probability, hits, misses and false alarms, all of it and from near](../images/explore.png)
 #
-# ## Beside a classical filter
-#
-# `beside_top_hat`: the same images, with the top-hat filter at its best window and threshold.
-#
-# ![Detections of MSHNet and of the top-hat filter](../../results/scenes-quick/figures/top_hat.png)
-#
 # ## How it learned
 #
 # `learning_curves`, for nine epochs on synthetic scenes:
@@ -64,19 +58,9 @@
 #
 # ## Runs side by side
 #
-# `mshnet compare RUN RUN --output DIR`: the demo beside [the same recipe of five epochs](../../results/scenes-five-epochs). Trade-offs, calibration, detection by size and contrast with 95% intervals, and what the scores rest on:
+# `mshnet compare RUN RUN --output FILE.png`: the demo beside [the same recipe of five epochs](../../results/scenes-five-epochs). Trade-offs, detection by size with 95% intervals, and what the scores rest on:
 #
-# ![Two runs compared: Pd against Fa, precision against recall, calibration, Pd by area and contrast, IoU by area, scores and protocol](../../results/scenes-five-epochs/figures/compare.png)
-#
-# and for each run the worst images with the main cause of their error:
-#
-# ![The six worst images, their probability, and what was hit, missed and falsely found](../../results/scenes-five-epochs/figures/worst.png)
-#
-# ## A run while it trains
-#
-# `watch`: where it stands, its curves, and the same three images after each epoch. Here at the end:
-#
-# ![Training loss, scores by epoch, and three images with hits and misses](../../results/scenes-quick/figures/watch.png)
+# ![Two runs compared: Pd against Fa, precision against recall, Pd by area, scores and protocol](../../results/scenes-five-epochs/figures/compare.png)
 
 # %% [markdown]
 # A picture is made from a run's folder by a function of [show](../50_show.ipynb), in a notebook or from a script:

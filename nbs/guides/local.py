@@ -55,7 +55,7 @@
 # mshnet train --preset quick
 # ```
 #
-# If PowerShell refuses to run `activate`, take the Command Prompt. Give the `activate` line again in every new terminal. pip's torch for Windows is the CPU build. For an NVIDIA GPU install the build for CUDA that pytorch.org names for your system first; the doctor's line `build` reports a torch that does not see the GPU. There is no `make` on Windows: `mshnet` and the notebooks do not need it. Windows has no SIGHUP and no alarm signals; Ctrl-C ends a run as it does elsewhere. Windows refuses to replace a file that another program has open: if a mirror or `watch` reads a checkpoint at the wrong moment, the run ends with one line, and the same command resumes it. `torch.compile` needs a compiler there; without one, training warns and does not compile.
+# If PowerShell refuses to run `activate`, take the Command Prompt. Give the `activate` line again in every new terminal. pip's torch for Windows is the CPU build. For an NVIDIA GPU install the build for CUDA that pytorch.org names for your system first; the doctor's line `build` reports a torch that does not see the GPU. There is no `make` on Windows: `mshnet` and the notebooks do not need it. Windows has no SIGHUP and no alarm signals; Ctrl-C ends a run as it does elsewhere. Windows refuses to replace a file that another program has open: if a mirror or another notebook reads a checkpoint at the wrong moment, the run ends with one line, and the same command resumes it. `torch.compile` needs a compiler there; without one, training warns and does not compile.
 #
 # ## MacBook
 #

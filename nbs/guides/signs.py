@@ -11,7 +11,7 @@
 # mshnet train --task signs --preset quick
 # ```
 #
-# Six epochs take a minute and a half of one CPU core. Read from folders of jpg pictures, 80 simulated test sentences then have a word error rate of 0.014, 0.021 and 0.046 (seeds [0](../../results/signs-simulated-seed0), [1](../../results/signs-simulated-seed1) and [2](../../results/signs-simulated-seed2)).
+# Six epochs take a minute and a half of one CPU core. Read from folders of jpg pictures, 80 simulated test sentences then have a word error rate of 0.014, 0.021 and 0.046 (seeds [0](../../results/signs-simulated/seed0), [1](../../results/signs-simulated/seed1) and [2](../../results/signs-simulated/seed2)).
 #
 # **Not verified:** the videos of CE-CSL were not available, and no real GPU or TPU was. The published word error rate of TFNet on CE-CSL, 41.9%, is a target that we could not check. What was checked: the network is the published one number by number (outputs, losses, gradients), its labels are the published ones, and it was trained on 201 real sentences of American Sign Language.
 #

@@ -11,7 +11,7 @@
 # mshnet train --task signs --preset quick
 # ```
 #
-# 六个 epoch 用一个 CPU 核心计算约一分半钟。从 jpg 图片文件夹读取时，80 句模拟测试句的词错误率为 0.014、0.021 和 0.046（种子 [0](../../results/signs-simulated-seed0)、[1](../../results/signs-simulated-seed1) 和 [2](../../results/signs-simulated-seed2)）。
+# 六个 epoch 用一个 CPU 核心计算约一分半钟。从 jpg 图片文件夹读取时，80 句模拟测试句的词错误率为 0.014、0.021 和 0.046（种子 [0](../../results/signs-simulated/seed0)、[1](../../results/signs-simulated/seed1) 和 [2](../../results/signs-simulated/seed2)）。
 #
 # **没有验证什么：** 没有 CE-CSL 的视频，也没有真实的 GPU 或 TPU 可用。TFNet 在 CE-CSL 上公布的词错误率 41.9% 是我们无法检验的目标。检验过的是：网络与公布的网络逐个数值相同（输出、损失、梯度），标签与公布的相同，并且用 201 句真实的美国手语训练过。
 #

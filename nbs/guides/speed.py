@@ -64,7 +64,7 @@ Markdown(section.get("400 epochs", away))
 # | `--compile` | `torch.compile` for the training step. `auto`: on one NVIDIA GPU of generation 7 or later. **Not measured on a GPU.** On a CPU it took minutes and was no faster | `off` if the first step takes too long for a short run, or the compiler fails |
 # | `--num-workers` | threads that prepare batches; by default none on a CPU, whose cores all compute, elsewhere by the number of cores, at most 8 | if `mshnet bench` shows that data take a large part of a step |
 # | `--deterministic` | only operations that repeat to the last bit on one type of machine, with one version of torch and one number of threads (`OMP_NUM_THREADS`) | to compare two changes, to hunt a fault |
-# | `--batch-size`, `--lr-rule sqrt` | a larger batch uses a fast device better. The rule raises the rate with the root of the batch, during the warm-up: four times the batch, twice the rate | `mshnet bench --largest-batch` tries what fits. A larger batch is another recipe, and its scores are other scores |
+# | `--batch-size`, `--lr` | a larger batch uses a fast device better. Four times the batch takes twice the learning rate | `mshnet bench --largest-batch` tries what fits. A larger batch is another recipe, and its scores are other scores |
 # | `--profile DIR` | a trace of three steps for ui.perfetto.dev, and a table of the operations that took longest | to see where the time goes |
 #
 # A checkpoint is copied on the device and written by a thread while the next epoch trains; nothing needs to be set for it.

@@ -123,16 +123,13 @@
 #
 # | message | what to do |
 # |---|---|
-# | `...: no image and no video (...)` | the list names the file types; of a folder the images in it count, with `--recursive` also those below it |
-# | `...: no input but the results of an earlier prediction; name other images` | masks and overlays that `mshnet predict` wrote are never predicted again: name the images themselves |
+# | `...: name files that end in ..., or their folders` | none of the inputs is of these types; of a folder the files in it count, with `--recursive` also those below it, and results of an earlier prediction never |
 # | `output_dir=...: holds another prediction; write another --output-dir` | other images or settings: another folder, or leave `--output-dir` out, and the results go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: write a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
-# | `explore` or `watch` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
+# | `explore` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | they could not be read: `skipped.csv` names each with its reason, the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or write `--anyway`, and the table names the difference |
-# | `...: ... is not beside it (an older mshnet or another program wrote none); ...` | an ONNX file and its `.json` belong together: copy both, or export the weights again |
 # | `--... means nothing to task ...` | an option of detection, such as `--tile`, with weights of another task |
-# | `...: does not compute its own example, so this onnxruntime or file is wrong` | try another version of onnxruntime; export again |
 #
 # ## Tomography
 #
@@ -166,7 +163,6 @@
 # | `...: ... of ... cannot be used: ...; repair them, or write --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` all of them are counted and left out |
 # | `... holds ..., network=... does not: write ...` | hand tracks and videos need different networks; the line names the flag |
 # | `the weights have the vocabulary of another set: ...` | weights and data have no gloss in common: name the data set that the weights were trained on |
-# | `...: these weights read ..., and there is none` | a table of hand tracks for weights of tracks, a video for the others |
 # | `crop=...: frames have a side of ...; write less` | `--crop` is at most `--frame-size` |
 
 # %% [markdown]

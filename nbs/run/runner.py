@@ -130,7 +130,7 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 6. Train / 训练
 #
-# Training prints one line per epoch. To see curves and predictions meanwhile, run `from mshnet.explore import watch` and `watch("FOLDER")` in another notebook on the same machine (Colab and Kaggle give each notebook its own). If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
+# Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (Colab and Kaggle give each notebook its own). If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
 # **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (about a minute is usual; not measured here). A run compiles twice, for training and for scoring. All chips share each batch; the result does not depend on their number.
@@ -162,8 +162,8 @@ run
 # How it learned:
 
 # %%
-from mshnet.explore import explore, watch
-from mshnet.show import beside_top_hat, gallery, learning_curves, trade_offs
+from mshnet.explore import explore
+from mshnet.show import gallery, learning_curves, trade_offs
 
 learning_curves(run.folder)
 
@@ -186,24 +186,7 @@ gallery(run.folder)
 explore(run.folder)
 
 # %% [markdown]
-# The classical top-hat filter, with its best window and threshold, beside it. A network that does not beat it has learned nothing new:
-
-# %%
-beside_top_hat(run.folder)
-
-# %% [markdown]
-# The run as `watch` shows it, here after its end:
-
-# %%
-watch(run.folder)
-
-# %% [markdown]
-# The same curves in TensorBoard, where it is installed:
-
-# %%
-from mshnet.explore import tensorboard
-
-print(tensorboard(run.folder))
+# Where TensorBoard was installed before the training, `tensorboard --logdir runs` shows the same curves; in a notebook `%load_ext tensorboard`, then `%tensorboard --logdir runs`.
 
 # %% [markdown]
 # ## 9. Your own picture, with the new weights / 用新权重找目标

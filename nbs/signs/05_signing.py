@@ -44,7 +44,7 @@ from mshnet.signs.ctc import Bigram, beam_search, greedy, signing_loss
 from mshnet.signs.glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, load_imagenet, out_lengths
 from mshnet.signs.signs_config import SignsConfig
-from mshnet.task import Evaluation, Origin, Program, Task, Values, protocol, score_split
+from mshnet.task import Evaluation, Origin, Task, Values, protocol, score_split
 from mshnet.weights import find_weights, read_file, weights_file
 
 # %% [markdown]
@@ -459,24 +459,6 @@ def _write_data(task: "Signs", folder: Path) -> str:
     return f"{folder}: {written} files written"
 
 
-def _program(task: "Signs", model: Any) -> Program:
-    "The network as an ONNX file has it: log probabilities of one length of clips."
-    c, count = task.config, padded(task.config.max_frames)
-    noise = torch.Generator().manual_seed(0)
-    clip = torch.randn(2, count, NUMBERS, generator=noise)
-    if c.network != "tracks":
-        clip = torch.randint(0, 256, (2, count, 3, c.crop, c.crop), generator=noise).byte()
-    vocabulary = model.words()[0]
-    note = {
-        "clip": f"{LEFT} copies of the first frame, the frames, copies of the last frame",
-        "frames": f"of the clip, rounded up to a multiple of 4, and {MORE} more",
-        "log_probs": "of every fourth frame, of the blank and of the classes",
-        "classes": vocabulary.words if vocabulary else [],
-    }
-    frames = torch.tensor([count, count // 8 * 4])
-    return Program({"clip": clip, "frames": frames}, ["log_probs"], note, _Final(model))
-
-
 # %% [markdown]
 # ## The task
 #
@@ -490,7 +472,7 @@ class Signs(Task):
     better = ("wer", -1)
     plan, batch, batches, take_words = _plan, _batch, _batches, _take_words
     evaluate, protocol, about, advice = _evaluate, _protocol, _about, _advice
-    memory, describe_data, write_data, program = _memory, _describe_data, _write_data, _program
+    memory, describe_data, write_data = _memory, _describe_data, _write_data
 
     def __init__(self, config: SignsConfig) -> None:
         super().__init__(config)
@@ -576,7 +558,7 @@ class Signs(Task):
 
     def report(self, folder: Path) -> None:
         "Draw some clips of the test part with what was read, the confusions, WER by length."
-        resolve("mshnet.signs.reading:draw_run")(folder, folder / "figures", self.config)
+        resolve("mshnet.signs.reading:draw_sentences")(folder, folder / "figures", self.config)
 
 
 # %% [markdown]
@@ -604,19 +586,6 @@ def make_network(config: SignsConfig, classes: int, start: bool = True) -> Any:
     if c.network == "vac":
         return OneBranch(frames, classes, c.hidden, 2, scale=c.scale)
     return TwoBranch(frames, classes, c.hidden, 2, 0.0, c.scale, c.frequency_axis)
-
-
-class _Final(nn.Module):
-    "The output of a network that is read."
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, clip: Tensor, frames: Tensor) -> Tensor:
-        "Log probabilities [B,T',C]."
-        logits: Tensor = self.network(clip, frames)["final"]
-        return logits.float().log_softmax(-1)
 
 
 def _seen(

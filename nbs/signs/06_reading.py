@@ -99,7 +99,7 @@ class SignSummary:
 
 def _clips_of(path: Path, video: bool) -> list[Clip]:
     "The clips in a file, or in a folder of pictures."
-    if path.suffix == ".csv" and not video:
+    if path.suffix.lower() == ".csv" and not video:
         tracks = read_tracks(path)
         names = {k: k if len(tracks) > 1 else path.stem for k in tracks}
         return [Clip(names[k], (), len(x), array=x) for k, x in tracks.items()]
@@ -110,17 +110,11 @@ def _find_clips(
     inputs: Sequence[str], video: bool, size: int
 ) -> tuple[Clips, int]:  # and how many files cannot be read
     "The clips of files, folders and globs; UserError if there are none."
-    what = "video or folder of jpg" if video else "table of hand tracks (csv)"
-
-    def fits(path: Path) -> bool:
-        if video:
-            return path.suffix.lower() in VIDEOS or (path.is_dir() and count_frames(path) > 0)
-        of_data_set = (path.parent / TRACKS).is_file() and path.name != TRACKS  # such as its words
-        return path.suffix.lower() == ".csv" and not of_data_set
-
-    files = find_inputs(inputs, fits, what)
-    if wrong := [file for file in files if not fits(file)]:
-        raise UserError(f"{wrong[0]}: these weights read a {what}, and there is none")
+    if video:
+        files = find_inputs(inputs, VIDEOS, whole=lambda folder: count_frames(folder) > 0)
+    else:
+        tables = find_inputs(inputs, (".csv",))  # in a data set only the one of the tracks
+        files = [p for p in tables if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
     clips, skipped, names = list[Clip](), 0, Counter[str]()
     for file in files:
         try:
@@ -310,7 +304,7 @@ def draw_lengths(pairs: Sequence[tuple[list[str], list[str]]]) -> Figure:
     return figure
 
 
-def draw_run(
+def draw_sentences(
     weights: str | Path,  # the folder of a run that is finished
     folder: Path,  # in which the pictures are written
     config: Any,
@@ -358,7 +352,7 @@ with tempfile.TemporaryDirectory() as tmp:
     summary: SignSummary = read_files(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
     test_eq(list(summary.sentences), ["one"])
     print(sorted(file.name for file in summary.folder.iterdir()))
-    with expect_fail(UserError, contains="these weights read a table of hand tracks (csv)"):
+    with expect_fail(UserError, contains="name files that end in .csv"):
         _find_clips([f"{tmp}/mine.pt"], video=False, size=0)
     task, model = _open_weights(f"{tmp}/mine.pt", decoder="greedy")
     task.take_words(model, parts["test"])
@@ -389,5 +383,5 @@ three.append((["JOHN", "BUY", "CAR"], ["JOHN", "CAR"]))
 draw_lengths(three)
 
 # %%
-draw_run("runs/none", config=config, folder=None)  # a run without sentences has no pictures
+draw_sentences("runs/none", config=config, folder=None)  # a run without sentences has no pictures
 draw_confusions(three)

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from mshnet.events.events_config import EventsConfig
-from mshnet.events.recognition import Events, load_recordings, wilson
+from mshnet.events.recognition import Events, load_recordings
 from mshnet.events.recordings import Frames
+from mshnet.task import wilson
 from mshnet.train import train
 
 FILE = Path(__file__).with_name("folds.json")

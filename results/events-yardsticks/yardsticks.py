@@ -16,7 +16,8 @@ import torch
 from torch.nn import functional as F
 
 from mshnet.events.events_config import EventsConfig
-from mshnet.events.recognition import load_recordings, wilson
+from mshnet.events.recognition import load_recordings
+from mshnet.task import wilson
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)
 FORMS = {"counts": lambda x: x, "roots": np.sqrt}

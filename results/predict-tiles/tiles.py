@@ -15,7 +15,7 @@ from PIL import Image
 
 from mshnet.core import Config
 from mshnet.data import read_dataset
-from mshnet.export import open_detector
+from mshnet.evaluate import Detector
 from mshnet.metrics import match_exact
 from mshnet.predict import detections, predict_frame
 from mshnet.run import environment
@@ -66,7 +66,7 @@ def against_one_pass(detector, pixels: np.ndarray, tile: int) -> dict[str, float
 SETS = {"nuaa-sirst": (test_list, (512, 256)), "scenes": (four_parts, (1024, 512))}
 name, weights, source = sys.argv[1:]
 read, tiles = SETS[name]
-frames, detector = read(source), open_detector(weights)
+frames, detector = read(source), Detector(weights)
 found = {"environment": environment(detector.why)}
 for tile in tiles:
     larger = [frame for frame in frames if max(frame.shape[:2]) > tile] or frames

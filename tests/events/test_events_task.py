@@ -15,11 +15,11 @@ from conftest import SHARED, train_and_kill, train_in_two_processes
 from mshnet.cli import main
 from mshnet.core import configure
 from mshnet.events.events_config import EventsConfig
-from mshnet.events.recognition import Events, load_recordings, wilson
+from mshnet.events.recognition import Events, load_recordings
 from mshnet.events.recordings import Frames, bin_bytes
 from mshnet.events.simulator import Camera, simulate
 from mshnet.run import load
-from mshnet.task import make_task, trained_task
+from mshnet.task import make_task, trained_task, wilson
 from mshnet.train import train
 
 TINY = {"recordings": 40, "dt": "30ms", "width": 4, "features": 4, "d_model": 8, "layers": 1}
@@ -286,7 +286,7 @@ def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     assert "2 recordings, 1 skipped" in said.out and "1.bin: not a readable recording" in said.err
     assert main([*words, str(files / "1.bin")]) == 2
     assert "none of the 1 file can be read" in capsys.readouterr().err
-    refused([*words, str(tmp_path / "nothing")], "no recording", capsys)
+    refused([*words, str(tmp_path / "nothing")], "there is no such file", capsys)
     refused([*words, "--tile", "64", str(files)], "--tile means nothing to task events", capsys)
 
 

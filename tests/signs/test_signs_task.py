@@ -291,7 +291,7 @@ def test_a_gloss_has_one_movement_in_all_parts():
 def test_a_bad_video_is_one_line_of_predict(run, tmp_path):
     "Weights of tracks read no video."
     (tmp_path / "clip.mp4").write_bytes(b"no video")
-    with pytest.raises(UserError, match="these weights read a table of hand tracks"):
+    with pytest.raises(UserError, match=r"name files that end in .csv"):
         read_files(run.folder, [str(tmp_path / "clip.mp4")], tmp_path / "out", "cpu")
 
 

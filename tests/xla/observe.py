@@ -11,10 +11,12 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
 from mshnet.core import Config
+from mshnet.data import Split
 from mshnet.detection import Detection
 from mshnet.device import Adagrad, open_device, update
 from mshnet.run import Folder, State, each_tensor, load
@@ -86,6 +88,22 @@ def look(device):
     return {"programs": xla_counts()["programs"], "host": sorted(host_operations())}
 
 
+def native(device):
+    "Images of three sizes, two when padded, scored at their own size twice; as on the CPU."
+    rng, sizes = np.random.default_rng(0), ((40, 52), (64, 64), (33, 60))
+    pairs = [[rng.integers(0, n, size, dtype=np.uint8) for n in (256, 2)] for size in sizes]
+    split = Split("test", ("a", "b", "c"), tuple(map(tuple, pairs)), "sizes")
+    task = Detection(Config(**SIZE).model_copy(update={"base_size": "native"}))
+    model, seen = device.to_device(task.model()), []
+    for _ in range(2):
+        before = xla_counts()["programs"]
+        score_split(task, model, split, device, "full")
+        seen.append(xla_counts()["programs"] - before)
+    cpu = score_split(task, task.model(), split, open_device("cpu", "fp32"), "full")
+    xla_ = score_split(task, model, split, device, "full")
+    return {"programs": seen, "scores": xla_.as_dict(), "on the CPU": cpu.as_dict()}
+
+
 def shards(device):
     "Where a batch and a weight lie: a description, and the rows that each device holds."
     from torch_xla.distributed.spmd import XLAShardedTensor
@@ -152,6 +170,7 @@ if __name__ == "__main__":
     found = {"why": device.why, "shards": shards(device), "xla": ten_steps(device)}
     found["facts"] = device.facts()["xla"]
     found["detector"] = detector(device)
+    found["native"] = native(device)
     if device.world == 1:  # steps on eight devices take four times as long here
         with tempfile.TemporaryDirectory() as tmp:
             found["travel"] = travel(Path(tmp) / "run")

@@ -63,6 +63,12 @@ def test_a_phase_is_one_program(seen):
         assert scored == first + scoring  # three batches, the last one half filled
 
 
+def test_native_scoring_has_one_program_for_each_padded_size(seen):
+    "Images of one padded size share it, in later scorings too, and the scores are the CPU's."
+    assert seen["native"]["programs"] == [2, 0]
+    assert seen["native"]["scores"] == seen["native"]["on the CPU"]
+
+
 def test_no_operation_leaves_the_device(seen):
     "Over full training steps and full scorings of both phases, reads included."
     rows = [row for phase in ("warm-up", "full") for row in seen["xla"][phase]]
