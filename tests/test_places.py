@@ -28,7 +28,7 @@ from PIL import Image
 from mshnet import fetch, places
 from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.data import FOLDERS, read_dataset
+from mshnet.data import FOLDERS, find_file, read_dataset
 from mshnet.fetch import (
     KNOWN,
     Published,
@@ -328,6 +328,7 @@ def test_names_of_other_systems_are_read(here, tmp_path, monkeypatch, encoding, 
         box.writestr(Unflagged("set/test.txt"), "a")
     found = unpack(tmp_path / "set.zip", here.local)
     assert set(tree(found)) == {f"images/{read}.png", "test.txt"}
+    assert find_file(found / "images", name if encoding == "utf-8" else read)
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
