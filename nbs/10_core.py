@@ -1110,8 +1110,7 @@ def read_text(
             "save it as UTF-8"
         ) from None
     except (OSError, ValueError) as error:
-        todo = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
-        raise UserError(f"{path}: not a readable {what} ({error}){todo}") from None
+        raise UserError(f"{path}: not a readable {what} ({error})") from None
 
 
 def read_json(path: str | Path) -> Any:
