@@ -9,7 +9,6 @@ __all__ = ['JITTER', 'WIDE_JITTER', 'UNIT', 'AugmentParams', 'sample_params', 'P
 
 # %% ../nbs/22_augment.ipynb #c-import-math
 import math
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .core import Config
-from .data import BadImage, Pair, Split, scored_mask
+from .data import Pair, Split, scored_mask
 
 # %% ../nbs/22_augment.ipynb #AugmentParams
 class AugmentParams(NamedTuple):
@@ -308,7 +307,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     "Read and augment the images of one training batch."
     pairs = [
         augment(
-            *_read_or_next(split, i, config.on_bad_image),
+            *split.pairs[i],
             sample_params(config, epoch, i),
             config.crop_size,
         )
@@ -316,23 +315,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     ]
     return collate(pairs, [True] * len(pairs))
 
-# %% ../nbs/22_augment.ipynb #_read_or_next
-def _read_or_next(split: Split, index: int, on_bad_image: str) -> Pair:
-    "An image with its mask; the next one's if it cannot be read and may be skipped."
-    for i in (j % len(split) for j in range(index, index + len(split))):
-        try:
-            return split.pairs[i]
-        except BadImage as error:
-            if on_bad_image == "stop":
-                raise
-            seen = split.stores.setdefault("replaced", set())
-            if split.names[i] not in seen:
-                seen.add(split.names[i])
-                text = str(error).split(";")[0]
-                warnings.warn(f"{text}: training uses the next image in its place", stacklevel=2)
-    raise BadImage(f"{split.source}: none of its {len(split)} images can be read any more")
-
-
+# %% ../nbs/22_augment.ipynb #scoring_batch
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
     "Read the images of one scoring batch, resized or padded; index -1 is a copy of another."
     filler = max(max(indices), 0)

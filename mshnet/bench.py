@@ -32,7 +32,7 @@ from .places import run_folder
 from .run import State, environment
 from .session import working
 from .show import even_steps
-from .task import score_split, trained_model
+from .task import Trained, score_split, trained_model
 from .train import train_epoch
 from .weights import PRETRAINED
 
@@ -121,14 +121,12 @@ def _ways(
     config: Config,
     data: Split,  # to train with
     test: Split,  # to score
+    trained: Trained,  # to score with
     device: Device,
 ) -> dict[str, Callable[[int], Any]]:
     "What is measured: each is called with the number of its turn."
-    task, trained = Detection(config), trained_model(config.weight_path or PRETRAINED, config)
-    if trained.task != "detect":
-        raise UserError(f"weight_path={config.weight_path!r}: weights of task {trained.task}")
+    task, first = Detection(config), config.warm_epoch + 1
     state, model = fresh_state(task, device), device.to_device(trained.model)
-    first = config.warm_epoch + 1
 
     def train(turn: int) -> None:
         train_epoch(task, state, data, device, first + turn)
@@ -147,12 +145,13 @@ def measure(
     config: Config,
     options: Options,
     parts: dict[str, Split],
+    trained: Trained,  # weights to score with
     device: Device,
 ) -> list[dict[str, Any]]:
     "Seconds of training, of its data alone, and of scoring: a row each, with every turn."
     batch, rows = config.batch_size, []
     data, test = some(parts["train"], options.images, batch), some(parts["test"], options.images)
-    times = take_turns(_ways(config, data, test, device), options.repeats, device)
+    times = take_turns(_ways(config, data, test, trained, device), options.repeats, device)
     for what, found in times.items():
         images = len(test if what == "score" else data)
         row = {"what": what, "batch": batch, "images": images, "raw_seconds": found}
@@ -250,6 +249,9 @@ def bench(
     sizes = options.sizes(config.batch_size, len(parts["train"]))
     for size in sizes:
         check_batch(device, size)
+    trained = trained_model(config.weight_path or PRETRAINED, config)
+    if trained.task != "detect":
+        raise UserError(f"weight_path={config.weight_path!r}: weights of task {trained.task}")
     each = [config.model_copy(update={"batch_size": size}) for size in sizes]
     memory, rows = [], []
     for one in each if device.kind != "xla" else []:
@@ -257,7 +259,7 @@ def bench(
             memory.append(measure_memory(one))
     for one in each:
         with working(f"time, batch {one.batch_size}"):
-            rows += measure(one, options, parts, device)
+            rows += measure(one, options, parts, trained, device)
     names = ("dataset_dir", "weight_path", "output_dir")
     counts = ", ".join(f"{len(parts[name])} {name}" for name in ("train", "test"))
     content = {

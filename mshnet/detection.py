@@ -8,7 +8,6 @@ __all__ = ['MEAN', 'STD', 'NETWORKS', 'RESIZE', 'NATIVE', 'MIRRORS', 'normalise'
 
 # %% ../nbs/41_detection.ipynb #c-import-copy
 import copy
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from .augment import Batch, native_plan, scoring_batch, training_batch, unpadded
 from .core import Config, UserError, did_you_mean, resolve, shown
 from .cpu import use_cpu_passes
-from mshnet.data import (
-    Split,
-    complete,
-    hash_of_all,
-    image_digests,
-    listed_names,
-    report,
-    splits,
-)
+from .data import Split, hash_of_all, image_digests, outside_of_data, report, splits
 from .device import Device, OneProcess, make_optimizer
 from .loss import mshnet_loss
 from .metrics import Scores, Tally
@@ -122,6 +113,7 @@ class Detection(Task):
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
         "The data: train, test, and val if the epoch is chosen on a held-out part."
+        outside_of_data(self.config.output_dir)
         return splits(self.config, names)
 
     def batch(self, data: Split, rows: list[int], epoch: int | None) -> Batch:
@@ -233,23 +225,13 @@ class Detection(Task):
         "The data report."
         return report(self.config)
 
-    def facts(self, data: Split) -> dict[str, Any]:
-        "Unreadable images, which other images replaced."
-        replaced = sorted(data.stores.get("replaced", ()))
-        return {"replaced": replaced} if replaced else {}
-
 # %% ../nbs/41_detection.ipynb #_pixel_identity
 def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
-    "Digests of the pixels of each split, and of its list of names."
-    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
+    "Digests of the names and pixels of each split."
     trained = [parts[name] for name in ("train", "val") if name in parts]
-    if all(map(complete, trained)):
-        same["training list"] = hash_of_all(trained)  # the same with every seed
-        same["training images"] = " ".join(sorted(image_digests(trained)))
-    for name, split in parts.items():
-        listed = "\n".join(listed_names(split))
-        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
-    return same
+    same = {f"{name} data": split.hash for name, split in parts.items()}
+    same["training list"] = hash_of_all(trained)  # the same with every seed
+    return same | {"training images": " ".join(sorted(image_digests(trained)))}
 
 # %% ../nbs/41_detection.ipynb #_state
 _FLOODED, _STRAY = 20_000, 1_000  # false pixels per million: more is a flood, fewer are strays

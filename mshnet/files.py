@@ -219,8 +219,13 @@ def copy_file(
                 os.truncate(previous, 0)  # Google Drive's trash keeps replaced files, and counts
     return before
 
-# %% ../nbs/11_files.ipynb #_below
+# %% ../nbs/11_files.ipynb #_holds_results
 SUMMARY = "summary.json"  # in a folder of results
+
+
+def _holds_results(folder: Path) -> bool:
+    "Whether a folder was written by `mshnet predict`."
+    return all((folder / name).is_file() for name in (SUMMARY, "frames.csv"))
 
 
 def _below(
@@ -228,7 +233,7 @@ def _below(
 ) -> Iterator[Path]:
     "What a folder holds, sorted: files, and folders that are one input; no folder twice."
     real = os.path.realpath(folder)
-    if real in seen or all((folder / name).is_file() for name in (SUMMARY, "frames.csv")):
+    if real in seen or _holds_results(folder):
         return
     seen.add(real)
     for path in sorted(folder.iterdir()):
@@ -255,9 +260,12 @@ def _named(text: str) -> list[Path]:
     except ValueError as error:  # such as a**b
         raise UserError(f"{shown(text)}: is no pattern ({error})") from None
     found = [parts for parts in found if not any(part.startswith(".") for part in parts)]
-    if not found:
+    paths = [top.joinpath(*parts) for parts in sorted(found)]
+    results = set(filter(_holds_results, {near for path in paths for near in path.parents[:2]}))
+    paths = [path for path in paths if results.isdisjoint(path.parents[:2])]
+    if not paths:
         raise UserError(f"{shown(text)}: nothing fits this pattern")
-    return [top.joinpath(*parts) for parts in sorted(found)]
+    return paths
 
 
 def find_inputs(

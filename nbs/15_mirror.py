@@ -26,17 +26,29 @@ from mshnet.core import Config, run_name
 #| export
 import contextlib
 import glob
+import math
 import os
 import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from mshnet.core import PlaceFields, Settings, read_record
 from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, reason, stamp
-from mshnet.places import Place, has_checkpoint, megabytes, mirror_folder, run_folder, where
+from mshnet.places import (
+    Place,
+    ask_for_drive,
+    has_checkpoint,
+    megabytes,
+    mirror_folder,
+    program_folder,
+    run_folder,
+    session_hours,
+    session_seconds,
+    where,
+)
 
 # %% [markdown]
 # ## Which files, and over which
@@ -362,3 +374,43 @@ with tempfile.TemporaryDirectory() as tmp:
     took = bring_back(folder, copies)
     assert "version-3" in str(took)
     test_eq(bring_back(folder, copies), None)  # the folder has it now
+
+
+# %% [markdown]
+# ## The site of a run
+#
+# Where a run lies, where it is copied to and how long it may take follow from the settings and the place. We work it out once, when a command begins, and hand it down. In Colab this is also the moment to ask for the Drive.
+
+# %%
+#| export
+class Site(NamedTuple):
+    "Where a run lies, where it is copied to, and how long it may take here."
+
+    folder: Path
+    mirror: Path | None  # None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it
+    programs: Path  # folder of programs compiled for a TPU
+    seconds: float  # that are left for it; infinite where sessions do not end
+    hours: float  # that will be over then
+    note: str = ""  # why there is no mirror, although one is wanted
+
+
+def site_of(config: Settings, mount: bool = True) -> Site:
+    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
+    if mount:
+        ask_for_drive(config)
+    notes: list[str] = []
+    mirror = mirror_folder(config, say=notes.append)
+    copies = [] if config.resume else copies_of(config)
+    usual = session_hours(config.model_copy(update={"max_hours": 0.0}))
+    session = max(usual, config.max_hours)  # who writes more knows of a longer session
+    own = (3600 * config.max_hours or math.inf, config.max_hours)
+    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    folder, programs = run_folder(config), program_folder(config)
+    return Site(folder, mirror, copies, programs, seconds, hours, " ".join(notes))
+
+
+# %%
+site: Site = site_of(Config(output_dir="runs/mine", max_hours=2))
+test_eq((site.folder, site.mirror, site.seconds), (Path("runs/mine"), None, 7200))
+site

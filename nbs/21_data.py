@@ -327,12 +327,13 @@ mode, changes
 #| export
 FOLDERS = [("images", "masks"), ("IRSTD1k_Img", "IRSTD1k_Label")]
 LISTS = [("trainval.txt", "test.txt"), ("train.txt", "test.txt"), ("train.txt", "val.txt")]
+MASK_ENDINGS = ("", "_pixels0")  # of a mask's name; the second in the first release of SIRST
 SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".gif")
 
 
 @dataclass(frozen=True)
-class Layout:
-    "Where the parts of a data set lie."
+class Source:
+    "Where the parts of a data set lie: found once, and handed down."
 
     root: Path
     images: Path
@@ -341,12 +342,14 @@ class Layout:
     scale: MaskScale | None = None  # of all masks; None: not decided yet
 
 
-def find_layout(
-    root: Path,
+def find_source(
     config: Config,
     parts: Sequence[str] = ("train", "test"),  # whose lists are needed
-) -> Layout:
-    "Recognise the layout of a data set's folder; UserError if it is unknown."
+) -> Source | None:  # None: synthetic scenes
+    "The data set of a run; UserError if there is none, or its layout is unknown."
+    root = find_dataset(config.dataset_dir)
+    if root is None:
+        return None
     pairs = [(root / i, root / m) for i, m in FOLDERS]
     pair = next(((i, m) for i, m in pairs if i.is_dir() and m.is_dir()), None)
     if not pair:
@@ -357,7 +360,6 @@ def find_layout(
                 near.append(root.parent)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
-    outside_of_data(config.output_dir)
     lists, wrong = {}, []
     for name in parts:
         try:
@@ -367,7 +369,7 @@ def find_layout(
     if wrong:
         both = "" if _lists_in(root) else "; `mshnet data DIR --split 0.5` writes both"
         raise UserError("; ".join(wrong) + both)
-    return Layout(root, *pair, lists)
+    return Source(root, *pair, lists)
 
 
 def _lists_in(root: Path) -> list[str]:
@@ -435,11 +437,10 @@ with tempfile.TemporaryDirectory() as tmp:
     for name in ("train_A", "test_A", "test_B"):
         (root / "img_idx" / f"{name}.txt").write_text("one\n")
     test_eq(_find_list(root, "train", "").name, "train_A.txt")
-    layout = find_layout(root, Config(test_list="img_idx/test_B.txt"))
-    assert isinstance(layout, Layout)
-    test_eq(layout.lists["test"].name, "test_B.txt")
+    source: Source = find_source(Config(dataset_dir=tmp, test_list="img_idx/test_B.txt"))
+    test_eq(source.lists["test"].name, "test_B.txt")
     with expect_fail(UserError, contains="several lists"):
-        find_layout(root, Config())
+        find_source(Config(dataset_dir=tmp))
     with expect_fail(UserError, contains="is in the data set"):
         outside_of_data(root / "masks" / "run")
 
@@ -508,7 +509,6 @@ class Split:
     names: tuple[str, ...]
     pairs: Sequence[Pair]  # a tuple in memory, or `InFiles`
     source: str  # data set's name
-    listed: tuple[str, ...] = ()  # all names of the list, unreadable ones included; empty: names
     made_by: str = ""  # the command of ours that made its list; empty: the list came with the data
     stores: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
 
@@ -764,11 +764,11 @@ class Reading(NamedTuple):
 
 
 def _read_pair(
-    layout: Layout,
+    source: Source,
     name: str,
 ) -> Reading:
     "Read one image and its mask; problems are returned, not raised."
-    paths = find_file(layout.images, name), find_file(layout.masks, name, ("", "_pixels0"))
+    paths = find_file(source.images, name), find_file(source.masks, name, MASK_ENDINGS)
     missing = [k for k, p in zip(("an image", "a mask"), paths, strict=True) if not p]
     if missing:
         return Reading(None, errors=frozenset({f"name without {' and '.join(missing)}"}))
@@ -778,11 +778,11 @@ def _read_pair(
         image, mode, pages = _read_pages(image_path)
         shape = image.shape[:2]
     except Exception as error:  # Pillow raises many kinds for bytes that make no sense
-        errors.add(f"{trouble(error, 'image')} in {layout.images.name}/")
+        errors.add(f"{trouble(error, 'image')} in {source.images.name}/")
     try:
-        mask, notes = read_mask(mask_path, shape, layout.scale)
+        mask, notes = read_mask(mask_path, shape, source.scale)
     except Exception as error:
-        errors.add(f"{trouble(error, 'mask')} in {layout.masks.name}/")
+        errors.add(f"{trouble(error, 'mask')} in {source.masks.name}/")
     if errors:
         return Reading(None, errors=frozenset(errors))
     if mode.startswith(DEEP):
@@ -793,12 +793,12 @@ def _read_pair(
 
 
 def _check_pair(
-    layout: Layout,
+    source: Source,
     size: int | str,  # side of the scored images, or "native"
     name: str,
 ) -> Reading:
     "Read one image and its mask, count its targets, and note what cannot be right."
-    reading = _read_pair(layout, name)
+    reading = _read_pair(source, name)
     if not reading.pair:
         return reading
     _, mask = reading.pair
@@ -847,7 +847,7 @@ class BadImage(UserError):
 class InFiles(Sequence[Pair]):
     "Images with their masks that are read from their files each time."
 
-    layout: Layout
+    source: Source
     names: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -856,11 +856,11 @@ class InFiles(Sequence[Pair]):
 
     def __getitem__(self, index: Any) -> Any:
         "Read one pair; BadImage if a file has changed and cannot be read any more."
-        reading = _read_pair(self.layout, self.names[index])
+        reading = _read_pair(self.source, self.names[index])
         if not reading.pair:
             raise BadImage(
                 f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same "
-                "again, or train with --on-bad-image skip"
+                "again, or write --on-bad-image skip"
             )
         return reading.pair
 
@@ -871,7 +871,7 @@ class InFiles(Sequence[Pair]):
 # %%
 #| export
 def read_split(
-    layout: Layout,
+    source: Source,
     part: str,  # "train" or "test"
     names: list[str],
     findings: Findings,
@@ -882,7 +882,7 @@ def read_split(
     kept: list[Pair] = []
     good, used, hasher, targets = [], 0, _Hasher(), 0
     lost: Counter[str] = Counter()
-    read = prefetch(partial(_check_pair, layout, size), names, 4)
+    read = prefetch(partial(_check_pair, source, size), names, 4)
     for name, reading in zip(names, read, strict=True):
         targets += reading.targets
         lost[name] += reading.lost
@@ -909,26 +909,26 @@ def read_split(
     if fewer := [name for name in names if lost[name]]:
         kind = f"{lost.total()} of {targets} targets vanish or merge at {size}x{size} ({part})"
         findings.warnings[kind] += fewer
-    pairs = tuple(kept) if used <= room else InFiles(layout, tuple(good))
-    split = Split(part, tuple(good), pairs, layout.root.resolve().name, tuple(names))
+    pairs = tuple(kept) if used <= room else InFiles(source, tuple(good))
+    split = Split(part, tuple(good), pairs, source.root.resolve().name)
     vars(split)["hashes"] = hasher.hashes()
     return split
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    layout = Layout(Path(tmp), Path(tmp) / "images", Path(tmp) / "masks", {})
-    for folder, names in ((layout.images, "ab"), (layout.masks, "ac")):
+    source = Source(Path(tmp), Path(tmp) / "images", Path(tmp) / "masks", {})
+    for folder, names in ((source.images, "ab"), (source.masks, "ac")):
         folder.mkdir()
         for name in names:
             Image.new("L", (4, 4)).save(folder / f"{name}.png")
-    (layout.images / "c.png").write_text("no image")
-    test_eq(_read_pair(layout, "b"), Reading(None, errors=frozenset({"name without a mask"})))
+    (source.images / "c.png").write_text("no image")
+    test_eq(_read_pair(source, "b"), Reading(None, errors=frozenset({"name without a mask"})))
     findings = Findings()
-    kept = read_split(layout, "train", ["a", "b", "c"], findings)
-    streamed = read_split(layout, "train", ["a"], findings, room=0)
+    kept = read_split(source, "train", ["a", "b", "c"], findings)
+    streamed = read_split(source, "train", ["a"], findings, room=0)
     assert kept.in_memory and isinstance(streamed.pairs, InFiles)
-    test_eq((kept.names, kept.listed), (("a",), ("a", "b", "c")))
+    test_eq(kept.names, ("a",))
     test_eq(streamed.hash, kept.hash)
     assert "hashes" in vars(streamed)  # of the one reading
 dict(findings.errors)
@@ -959,21 +959,21 @@ def _scale_of_folder(masks: Path) -> MaskScale:
 
 def read_dataset(
     config: Config,
+    source: Source | None,  # None: synthetic scenes
     parts: Sequence[str] = ("train", "test"),  # to read
 ) -> tuple[dict[str, Split], Findings]:  # the parts and their problems
     "Read the data set of a run, or make its synthetic scenes."
-    root, findings = find_dataset(config.dataset_dir), Findings()
-    if root is None:
+    findings = Findings()
+    if source is None:
         count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
         side = 256 if config.base_size == "native" else config.base_size
         return {name: scenes(name, count[name], side) for name in parts}, findings
-    layout = find_layout(root, config, parts)
-    layout = replace(layout, scale=_scale_of_folder(layout.masks))
-    names = {part: _read_names(file, findings) for part, file in layout.lists.items()}
+    source = replace(source, scale=_scale_of_folder(source.masks))
+    names = {part: _read_names(file, findings) for part, file in source.lists.items()}
     both = set.intersection(*map(set, names.values())) if len(names) > 1 else set()
     for name in [name for name in names.get("train", []) if name in both]:
         findings.errors["name in both lists, remove it from one"].append(name)
-    for folder in (layout.images, layout.masks):
+    for folder in (source.images, source.masks):
         count = Counter(path.stem for path in visible(folder) if path.suffix.lower() in SUFFIXES)
         twice = [name for listed in names.values() for name in listed if count[name] > 1]
         if twice:
@@ -983,8 +983,8 @@ def read_dataset(
     for part in names:  # each part leaves less memory for the next
         kept = (pairs_of(split) for split in read.values() if split.in_memory)
         left = room - sum(image.nbytes + mask.nbytes for pairs in kept for image, mask in pairs)
-        split = read_split(layout, part, names[part], findings, left, config.base_size)
-        made_by = _made_by(layout.lists[part], names[part])
+        split = read_split(source, part, names[part], findings, left, config.base_size)
+        made_by = _made_by(source.lists[part], names[part])
         read[part] = replace(split, made_by=made_by).known_by(split)
     return read, findings
 
@@ -998,22 +998,15 @@ Loaded = tuple[dict[str, Split], Findings]
 LOADED: dict[Any, Loaded] = {}  # of one data set at most
 
 
-def _state_of(
-    root: Path | None,  # of the data set; None: synthetic scenes
-    config: Config,
-    names: Sequence[str],  # of the parts
-) -> tuple[Any, ...]:
+def _state_of(source: Source) -> Any:
     "Name, size and time of every file of a data set, which change with the data."
-    if root is None:
-        return ()
-    layout = find_layout(root, config, names)
-    files, found = [], list[Any]()
-    for top in (layout.images, layout.masks):
+    files, found = [str(path) for path in source.lists.values()], list[Any]()
+    for top in (source.images, source.masks):
         for folder, below, inside in os.walk(top):
             files += [os.path.join(folder, name) for name in inside]
             if any(os.path.islink(os.path.join(folder, name)) for name in below):
-                return (object(),)  # files behind a link are not watched: equal to no other state
-    for path in (*files, *map(str, layout.lists.values())):
+                return object()  # files behind a link are not watched: equal to no other state
+    for path in files:
         with contextlib.suppress(OSError):  # such as a broken link
             seen = os.stat(path)
             found.append((path, seen.st_size, seen.st_mtime_ns))
@@ -1025,23 +1018,26 @@ def load(
     names: Sequence[str] = ("train", "test"),
 ) -> Loaded:
     "As `read_dataset`, but a data set is read only once."
-    root = find_dataset(config.dataset_dir)
+    source = find_source(config, names)
+    wanted = [(source, tuple(names))]
+    if tuple(names) != ("train", "test"):  # both may be in memory
+        with contextlib.suppress(UserError):  # a missing list
+            wanted.insert(0, (find_source(config), ("train", "test")))
+    own = ("scenes", "base_size", "cache")
     key: Any = None
-    own = ("scenes", "base_size", "train_list", "test_list", "cache")
-    settings = root, tuple(getattr(config, name) for name in own)
-    for wanted in dict.fromkeys((("train", "test"), tuple(names))):  # both may be in memory
-        with contextlib.suppress(UserError):  # a missing list; `read_dataset` reports it
-            key = settings, wanted, _state_of(root, config, wanted)
-            found = LOADED.get(key)
-            if found and (wanted == tuple(names) or not found[1].errors):
-                return found
+    for some, parts in wanted:
+        where = some and (some.images, some.masks, tuple(some.lists.items()), _state_of(some))
+        key = where, parts, tuple(getattr(config, name) for name in own)
+        found = LOADED.get(key)
+        if found and (parts == tuple(names) or not found[1].errors):
+            return found
     LOADED.clear()  # before the memory is filled again
-    read = LOADED[key] = read_dataset(config, names)
+    read = LOADED[key] = read_dataset(config, source, names)
     return read
 
 
 # %% [markdown]
-# At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step.
+# At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step. The user may allow a run to leave out unreadable images; the protocol's hash and image count show it.
 
 # %%
 #| export
@@ -1052,12 +1048,19 @@ def splits(
     "The splits of a run; UserError if the data cannot be used as configured."
     parts, findings = load(config, names)
     findings.settle(config.on_bad_image)
-    if "train" not in names:  # with new stores in each call
-        return {name: replace(split).known_by(split) for name, split in parts.items()}
-    count = len(listed_names(parts["train"]))
-    if config.choose == "val" and count < 2:
-        raise UserError("choose='val': one training image cannot be split; write last instead")
-    made = _splits_of(parts, config)
+    if empty := [name for name, split in parts.items() if not len(split)]:
+        raise UserError(f"{parts[empty[0]].source}: no {empty[0]} image can be read")
+    made = {name: replace(split).known_by(split) for name, split in parts.items()}  # new stores
+    if "train" not in names:
+        return made
+    train = parts["train"]
+    if config.choose == "val":
+        if len(train) < 2:
+            raise UserError("choose='val': one training image cannot be split; write last instead")
+        order = np.random.default_rng(config.seed).permutation(len(train)).tolist()
+        held = min(max(1, round(config.val_fraction * len(train))), len(train) - 1)
+        made["val"] = train.part("val", sorted(order[:held]))
+        made["train"] = train.part("train", sorted(order[held:]))
     if len(made["train"]) < config.batch_size:
         raise UserError(
             f"batch_size={config.batch_size}: there are only {len(made['train'])} training images; "
@@ -1066,67 +1069,7 @@ def splits(
     return made
 
 
-def _splits_of(
-    parts: dict[str, Split],  # as read
-    config: Config,
-) -> dict[str, Split]:
-    "The splits of a run, with stand-ins for training images that cannot be read."
-    places: Sequence[int] = range(len(listed_names(parts["train"])))
-    made = {
-        k: _places_of(v, k, range(len(listed_names(v)))) for k, v in parts.items() if k == "test"
-    }
-    if config.choose == "val":
-        order = np.random.default_rng(config.seed).permutation(len(places)).tolist()
-        held = min(max(1, round(config.val_fraction * len(places))), len(places) - 1)
-        made["val"] = _places_of(parts["train"], "val", sorted(order[:held]))
-        places = sorted(order[held:])
-    return made | {"train": _places_of(parts["train"], "train", places, stand_in=True)}
-
-
-# %% [markdown]
-# The user may allow a run to skip unreadable images. In training the next image of the part replaces an unreadable one. All others keep their places in the list, the split and the sampled parameters, and an interrupted run whose image was damaged resumes unchanged. In scoring nothing is replaced: one image fewer is scored, and the protocol's hash and image count show it.
-
 # %%
-#| export
-def listed_names(split: Split) -> tuple[str, ...]:
-    "All names of a split's list, those of unreadable images included."
-    return split.listed or split.names
-
-
-def complete(split: Split) -> bool:
-    "Whether every listed image was read."
-    return listed_names(split) == split.names
-
-
-def _places_of(
-    split: Split,  # as read, with gaps for unreadable images
-    name: str,
-    places: Sequence[int],  # in the list
-    stand_in: bool = False,  # replace unreadable images; False: leave them out
-) -> Split:
-    "The images at these places of the list, as a split."
-    there, listed = set(split.names), listed_names(split)
-    index = {p: i for i, p in enumerate(p for p, n in enumerate(listed) if n in there)}
-    if not index.keys() & set(places):
-        raise UserError(f"{split.source}: no {name} image can be read")
-    rows = []
-    for k, place in enumerate(places):
-        if place in index:
-            rows.append(index[place])
-        elif stand_in:
-            rows.append(next(index[p] for p in (*places[k:], *places[:k]) if p in index))
-    own = split.part(name, rows)
-    part = replace(own, listed=tuple(listed[p] for p in places)).known_by(own)
-    if missing := set(part.listed) - set(part.names):
-        part.stores["replaced"] = missing
-    return part
-
-
-# %%
-gap = replace(dots, listed=("a", "x", "b"))
-test_eq(_places_of(gap, "train", [0, 1, 2], stand_in=True).names, ("a", "b", "b"))
-test_eq(_places_of(gap, "val", [0, 1, 2]).names, ("a", "b"))
-assert complete(dots) and not complete(_places_of(gap, "val", [1, 2]))
 parts = splits(Config(scenes=20, base_size=64, choose="val"))
 test_eq({k: len(v) for k, v in parts.items()}, {"train": 16, "test": 5, "val": 4})
 again = splits(Config(scenes=20, base_size=64, choose="val", seed=1))
@@ -1135,13 +1078,13 @@ with expect_fail(UserError, contains="write --batch-size 20 or less"):
     splits(Config(scenes=20, base_size=64, batch_size=32))
 small = Config(scenes=4, base_size=32)
 assert load(small) is load(small, ["test"])
-test_eq(read_dataset(small)[1].errors, {})
+test_eq(read_dataset(small, None)[1].errors, {})
 
 
 # %% [markdown]
 # ## Lists for a data set that has none
 #
-# Your own images have no lists yet. `mshnet data DIR --split 0.5` writes `train.txt` and `test.txt`. The seed shuffles the images, then they are sorted by their number of targets. We take every second one (for 0.5), and both lists get the same share of images with no target, with one, and so on. The split is by image: list the frames of a video yourself, because neighbours are almost equal and a test on them is not independent.
+# Your own images have no lists yet. `mshnet data DIR --split 0.5` writes `train.txt` and `test.txt`: the seed shuffles the images that have a mask, and the first half is for training. The split is by image: list the frames of a video yourself, because neighbours are almost equal and a test on them is not independent.
 #
 # The first line of each file is a comment with the command and twelve digits of the names. The protocol of every score on such a list repeats the command. If the digits do not fit the names any more, it adds that the list was edited.
 
@@ -1151,7 +1094,7 @@ def write_lists(
     config: Config,  # its dataset_dir and its seed
     fraction: float,  # of the images in the training list, between 0 and 1
 ) -> str:  # one line
-    """Write train.txt and test.txt by image, stratified by the number of targets.
+    """Write train.txt and test.txt by image, shuffled by the seed.
 
     Into the data set; where that is read-only, into this folder, as NAME-train.txt and so on.
 
@@ -1161,54 +1104,40 @@ def write_lists(
     what = f"split={fraction:g}"
     if not 0 < fraction < 1:
         raise UserError(f"{what} is not possible: write a number between 0 and 1, such as 0.5")
-    root = find_dataset(config.dataset_dir)
-    if not root:
+    source = find_source(config, ())
+    if not source:
         raise UserError(f"{what}: synthetic scenes need no lists; name a folder: mshnet data DIR")
-    if there := _lists_in(root):
-        raise UserError(f"{what}: {root} has lists ({', '.join(there)}); leave out --split")
-    places, name_them = _places_of_lists(root, what)
-    targets = _count_targets(find_layout(root, config, ()), config.base_size)
-    if len(targets) < 2:
+    if there := _lists_in(source.root):
+        raise UserError(f"{what}: {source.root} has lists ({', '.join(there)}); leave out --split")
+    names, (train, test) = _names_with_masks(source), _places_of_lists(source.root, what)
+    if len(names) < 2:
         raise UserError(
-            f"{what}: {root} has {counted(len(targets), 'image')} with a mask, two are needed; a "
-            "mask has the name of its image"
+            f"{what}: {source.root} has {counted(len(names), 'image')} with a mask, two are "
+            "needed; a mask has the name of its image"
         )
-    _refuse_unwritable(targets)
-    chosen = _stratified(targets, fraction, config.seed)
-    parts = dict(zip(places, (sorted(chosen), sorted(targets.keys() - chosen)), strict=True))
+    shuffled = np.random.default_rng(config.seed).permutation(names).tolist()
+    first = min(max(1, round(fraction * len(names))), len(names) - 1)
+    command = f"mshnet data --split {fraction} --seed {config.seed}"
+    parts = {train: sorted(shuffled[:first]), test: sorted(shuffled[first:])}
     try:
-        for file, names in parts.items():
-            command = f"mshnet data --split {fraction} --seed {config.seed}"
-            write_atomic(file, "\n".join([_MADE_BY.format(command, _digits(names)), *names, ""]))
+        for file, chosen in parts.items():
+            head = _MADE_BY.format(command, _digits(chosen))
+            write_atomic(file, "\n".join([head, *chosen, ""]))
     except UserError:  # both, or none
-        places[0].unlink(missing_ok=True)
+        train.unlink(missing_ok=True)
         raise
-    folder, counts = places[0].parent, [f"{k.name} ({len(v)})" for k, v in parts.items()]
-    said = f"lists written to {folder}: {', '.join(counts)}"
-    return said if folder == root else f"{said}; {root} is read-only: {name_them}"
+    counts = ", ".join(f"{file.name} ({len(chosen)})" for file, chosen in parts.items())
+    use = f"; use them by --train-list {quoted(train)} --test-list {quoted(test)}"
+    return f"lists written to {train.parent}: {counts}{'' if train.parent == source.root else use}"
 
 
-def _stratified(targets: dict[str, int], fraction: float, seed: int) -> set[str]:
-    "This share of the names, and of those with no target, with one, and so on."
-    shuffled = np.random.default_rng(seed).permutation(sorted(targets)).tolist()
-    ordered, count = sorted(shuffled, key=lambda name: targets[name]), len(targets)
-    first = min(max(1, round(fraction * count)), count - 1)
-    return {n for i, n in enumerate(ordered) if (i + 1) * first // count > i * first // count}
-
-
-def _places_of_lists(root: Path, what: str) -> tuple[tuple[Path, Path], str]:
-    "Where the lists of a data set are written, and what to write if that is not in its folder."
-    train, test = root / "train.txt", root / "test.txt"
-    if not os.access(root, os.W_OK):  # such as what Kaggle attaches
-        train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))
-    name_them = f"write --train-list {quoted(train)} --test-list {quoted(test)}"
-    for there in filter(Path.exists, (train, test)):
-        raise UserError(f"{what}: {there} exists; {name_them}, or delete both to split again")
-    return (train, test), name_them
-
-
-def _refuse_unwritable(names: Iterable[str]) -> None:
-    "UserError for a name that would not be read back from a list as it is."
+def _names_with_masks(source: Source) -> list[str]:
+    "The names of images with a mask, sorted; UserError for one that a list cannot hold."
+    names = set()
+    for path in source.images.rglob("[!.]*"):
+        name = path.relative_to(source.images).with_suffix("").as_posix()
+        if path.suffix.lower() in SUFFIXES and find_file(source.masks, name, MASK_ENDINGS):
+            names.add(name)
     for name in names:
         kept = name.encode(errors="ignore").decode().splitlines()  # as it would be written
         if name.startswith("#") or kept != [name] or _bare_name(name.strip()) != name:
@@ -1216,34 +1145,31 @@ def _refuse_unwritable(names: Iterable[str]) -> None:
                 f"a list cannot hold the name {shown(name)} (a # at its start, spaces around it, "
                 "two suffixes, a line break, or not UTF-8); rename this image and its mask"
             )
+    return sorted(names)
 
 
-def _count_targets(layout: Layout, size: int | str) -> dict[str, int]:
-    "The number of targets of each image with a mask; a warning for those that cannot be read."
-    layout = replace(layout, scale=_scale_of_folder(layout.masks))
-    files = [p for p in sorted(layout.images.rglob("*")) if p.suffix.lower() in SUFFIXES]
-    paths = [p.relative_to(layout.images) for p in files if p.name[0] != "."]
-    names = list(dict.fromkeys(p.with_suffix("").as_posix() for p in paths))
-    findings, read = Findings(), prefetch(partial(_check_pair, layout, size), names, 4)
-    readings = dict(zip(names, read, strict=True))
-    for name, reading in readings.items():
-        for kind in reading.errors:
-            findings.errors[kind].append(name)
-    findings.settle("skip")
-    return {name: reading.targets for name, reading in readings.items() if reading.pair}
+def _places_of_lists(root: Path, what: str) -> tuple[Path, Path]:
+    "Where the lists of a data set are written; UserError if one is there."
+    train, test = root / "train.txt", root / "test.txt"
+    if not os.access(root, os.W_OK):  # such as what Kaggle attaches
+        train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))
+    for there in filter(Path.exists, (train, test)):
+        raise UserError(
+            f"{what}: {there} exists; write --train-list {quoted(train)} --test-list "
+            f"{quoted(test)}, or delete both to split again"
+        )
+    return train, test
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    for folder, names in (("images", "abcd"), ("masks", "abcd")):
+    for folder in ("images", "masks"):
         (Path(tmp) / folder).mkdir()
-        for k, name in enumerate(names):
-            pixels = np.zeros((16, 16), np.uint8)
-            pixels[4, 4] = 255 * (k > 1)  # no target in a and b
-            Image.fromarray(pixels).save(Path(tmp) / folder / f"{name}.png")
+        for name in "abcd":
+            Image.new("L", (16, 16), 255).save(Path(tmp) / folder / f"{name}.png")
     print(write_lists(Config(dataset_dir=tmp), 0.5).split(": ")[1])
-    parts, _ = read_dataset(Config(dataset_dir=tmp))
-    test_eq([sum(mask.any() for _, mask in part.pairs) for part in parts.values()], [1, 1])
+    parts, _ = load(Config(dataset_dir=tmp))
+    test_eq([len(part) for part in parts.values()], [2, 2])
     test_eq(parts["test"].made_by, "mshnet data --split 0.5 --seed 0")
     with expect_fail(UserError, contains="has lists"):
         write_lists(Config(dataset_dir=tmp), 0.5)

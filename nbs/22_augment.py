@@ -9,14 +9,13 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import test_eq
 
 from mshnet.data import scenes
 
 # %%
 #| export
 import math
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mshnet.core import Config
-from mshnet.data import BadImage, Pair, Split, scored_mask
+from mshnet.data import Pair, Split, scored_mask
 
 
 # %% [markdown]
@@ -436,7 +435,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     "Read and augment the images of one training batch."
     pairs = [
         augment(
-            *_read_or_next(split, i, config.on_bad_image),
+            *split.pairs[i],
             sample_params(config, epoch, i),
             config.crop_size,
         )
@@ -446,26 +445,10 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
 
 
 # %% [markdown]
-# A file may be damaged in the middle of a run. The setting `on_bad_image` decides: stop and name the file, or train on the next image in its place, with the parameters of that place. The shapes stay the same and the run can be repeated. Scoring always stops, because a score over different images cannot be compared.
+# A scoring batch has no chance in it, and copies of an image fill it up.
 
 # %%
 #| export
-def _read_or_next(split: Split, index: int, on_bad_image: str) -> Pair:
-    "An image with its mask; the next one's if it cannot be read and may be skipped."
-    for i in (j % len(split) for j in range(index, index + len(split))):
-        try:
-            return split.pairs[i]
-        except BadImage as error:
-            if on_bad_image == "stop":
-                raise
-            seen = split.stores.setdefault("replaced", set())
-            if split.names[i] not in seen:
-                seen.add(split.names[i])
-                text = str(error).split(";")[0]
-                warnings.warn(f"{text}: training uses the next image in its place", stacklevel=2)
-    raise BadImage(f"{split.source}: none of its {len(split)} images can be read any more")
-
-
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
     "Read the images of one scoring batch, resized or padded; index -1 is a copy of another."
     filler = max(max(indices), 0)
@@ -509,9 +492,6 @@ batch = scoring_batch(made, [3, -1], config)
 assert isinstance(batch, Batch)
 test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True, False]))
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
-with expect_fail(BadImage, contains="none of its 0 images"):
-    _read_or_next(made.part("none", []), 0, "skip")
-assert _read_or_next(made, 0, "stop") is made.pairs[0]
 assert _resized_once(made, 3, 64) is _resized_once(made, 3, 64)
 test_eq(collate([resize_square(*made.pairs[3], 64)], [True]).image[0], batch.image[0])
 test_eq(native_plan(made, 2), None)

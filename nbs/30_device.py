@@ -20,10 +20,10 @@ from mshnet.core import Config
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import platform
 import random
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,12 +31,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor, nn, optim
 
 from mshnet.core import Settings, UserError, counted, first_line, resolve
 from mshnet.files import free_memory
-from mshnet.places import installed, program_folder
+from mshnet.places import installed
 
 # %% [markdown]
 # The training loop should read the same on every chip, and on many chips as on one. The differences between chips are in one place, `Device`. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make the loop fast on all of them:
@@ -102,9 +103,9 @@ class Device:
         self.reads = 0
         self.micro = 0  # images computed at once; 0: the whole batch
         self.compile = "off"  # for training; "on", or "auto": where it is likely to gain time
-        self.compiled: _Compiled | None = None
+        self.compiled: Any = None  # the model as torch.compile returned it
+        self.busy, self.looked, self.news = 0.0, -math.inf, ""  # see `share_cores`
         self.set_precision(self.fastest() if precision == "auto" else precision)
-        self.cores: Cores | None = None  # of a CPU that `open_device` has opened
 
     @property
     def why(self) -> str:
@@ -113,7 +114,7 @@ class Device:
 
     def chip(self) -> str:
         "The chip's name as people write it."
-        return f"{_cpu_name()}, {counted(torch.get_num_threads(), 'thread')}"
+        return f"{cpu_name()}, {counted(torch.get_num_threads(), 'thread')}"
 
     def has_bf16(self) -> bool:
         "Whether bfloat16 convolutions have instructions of their own."
@@ -198,7 +199,8 @@ class Device:
 
     def facts(self) -> dict[str, Any]:
         "Facts of the device's work for an epoch's log line."
-        return self.cores.facts() if self.cores else {}
+        busy = {"threads": torch.get_num_threads(), "busy_cores": round(self.busy, 1)}
+        return busy if self.kind == "cpu" else {}
 
     def report(self) -> str:
         "A line to print at the end of a run; may be empty."
@@ -298,8 +300,6 @@ def update(
 
 def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
     "The result of a forward pass without gradients."
-    if device.cores:
-        device.cores.adapt()
     with torch.no_grad(), device.autocast():
         result = device.read(forward())
     if device.precision == "fp16" and has_nan_or_inf(result):
@@ -403,32 +403,15 @@ plt.show()
 # %% [markdown]
 # ## GPU
 #
-# A torch for CUDA holds programs for some generations of GPUs ("compute capabilities"). A program for 8.0 also runs on 8.6, but not on 9.0, except in the portable form that the driver translates (`compute_80`). Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs before 7.0, and later those before 7.5. torch finds such a GPU all the same and fails in the first operation, so we ask before.
+# A torch for CUDA holds programs for some generations of GPUs. Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs before 7.0. torch finds such a GPU all the same and fails in the first operation, so we try one when the GPU is opened. torch's own warning, which the doctor repeats, names the build to install.
 #
 # CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 by default and keeps the usual memory layout, because channels-last has been a source of errors there.
 
 # %%
 #| export
-def _runs_on(capability: tuple[int, int], builds: list[str]) -> bool:
-    "Whether a torch built for these (sm_80, compute_90) has a program for this GPU."
-    for form, major, minor in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(builds)):
-        built = (int(major), int(minor))
-        if built <= capability and (form == "compute" or built[0] == capability[0]):
-            return True
-    return False
-
-
-def _why_no_programs(index: int) -> str:  # empty: there are some
-    "The remedy for a GPU that this torch has no programs for."
-    capability, builds = torch.cuda.get_device_capability(index), torch.cuda.get_arch_list()
-    if not torch.version.cuda or not builds or _runs_on(capability, builds):
-        return ""
-    older = "one for CUDA 12.6, which has older GPUs" if capability < (7, 5) else "a newer one"
-    return (
-        f"{torch.cuda.get_device_name(index)} has compute capability "
-        f"{capability[0]}.{capability[1]}, and torch {torch.__version__} is built for "
-        f"{' '.join(builds)}; install {older}, choose another GPU, or write --device cpu"
-    )
+def _try_gpu(index: int) -> None:
+    "RuntimeError if this torch has no programs for a GPU that it finds."
+    torch.ones(1, device=f"cuda:{index}").add_(1)
 
 
 class Cuda(Device):
@@ -446,8 +429,11 @@ class Cuda(Device):
         if index is not None and index >= count:
             there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
-        if reason := _why_no_programs(index or 0):
-            raise UserError(f"device=cuda: {reason}")
+        try:
+            _try_gpu(index or 0)
+        except RuntimeError as error:
+            todo = "`mshnet doctor` has the remedy, or write --device cpu"
+            raise UserError(f"device=cuda: {first_line(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:
@@ -498,12 +484,6 @@ class Mps(Device):
     def has_bf16(self) -> bool:
         "False: MPS computes in float32 here."
         return False
-
-
-# %%
-builds = ["sm_75", "sm_80", "sm_90", "sm_120", "compute_120"]
-test_eq([_runs_on(c, builds) for c in ((7, 5), (8, 6), (9, 0), (12, 1))], [True] * 4)
-test_eq([_runs_on(c, builds) for c in ((6, 0), (7, 0), (10, 0), (11, 0))], [False] * 4)
 
 
 # %% [markdown]
@@ -572,7 +552,7 @@ results
 # %% [markdown]
 # ## The device of a run
 #
-# `auto` takes the best device of the machine. Under torchrun each process opens one device, a GPU or the CPU, and shares each batch with the others. Programs that XLA compiles are kept beside the run's folder.
+# `auto` takes the best device of the machine. Under torchrun each process opens one device, a GPU or the CPU, and shares each batch with the others.
 
 # %%
 #| export
@@ -605,7 +585,6 @@ def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
     precision: str = "auto",  # auto, bf16, fp16 or fp32
     num_devices: int = 0,  # of xla: chips that share a batch; 0: all
-    debug: str = "",  # of xla: folder for experts
 ) -> Device:
     "The device of a run; UserError with what to write instead if this machine has none."
     kind, _, index = (best_device() if name == "auto" else str(name)).partition(":")
@@ -615,9 +594,9 @@ def open_device(
     if kind == "xla" and several > 1:
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
-        return resolve(DEVICES[kind])(precision, num_devices, debug)  # type: ignore[no-any-return]
+        return resolve(DEVICES[kind])(precision, num_devices)  # type: ignore[no-any-return]
     if not several:
-        return _share_cores(resolve(DEVICES[kind])(precision, int(index) if index else None))
+        return _tuned(resolve(DEVICES[kind])(precision, int(index) if index else None))
     if num_devices not in (0, several):
         raise UserError(
             f"num_devices={num_devices}: torchrun started {several} processes; leave it out"
@@ -627,7 +606,7 @@ def open_device(
         raise UserError(f"this machine has {there} GPUs; write torchrun --nproc-per-node={there}")
     if kind == "mps" or index:
         raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
-    device = _share_cores(resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None))
+    device = _tuned(resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None))
     device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
     return device
 
@@ -650,9 +629,8 @@ def device_for(config: Settings) -> Device:
         torch.use_deterministic_algorithms(True, warn_only=True)  # of one without a substitute
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
-    device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
+    device = open_device(config.device, config.precision, config.num_devices)
     check_batch(device, config.batch_size)
-    device.keep(program_folder(config))
     if config.compile == "on" and (device.compiles or device.ranks.count > 1):
         why = "XLA compiles by itself" if device.compiles else "not with several processes"
         raise UserError(f"compile=on: {why}; leave it out")
@@ -665,7 +643,7 @@ def device_for(config: Settings) -> Device:
 # %% [markdown]
 # ## Out of memory
 #
-# Two of torch's errors in a step have a known cause. The first is out of memory: the error names the setting to lower, or the run computes smaller parts of a batch if `on_out_of_memory` is halve. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
+# Three of torch's errors in a step have a known cause. The first is out of memory: the error names the setting to lower, or the run computes smaller parts of a batch if `on_out_of_memory` is halve. The second is a model that does not compile. The third concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
 
 # %%
 #| export
@@ -692,6 +670,9 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
                 "device=xla: this process has trained on another device before XLA was "
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
+        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            line = f"compile=on: {first_line(error)}; write --compile off"
+            raise UserError(line) from None
         if not is_out_of_memory(error):
             raise
         raise TooLarge(_smaller(device, config)) from None
@@ -772,41 +753,17 @@ test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
 # %% [markdown]
 # ## The compiler
 #
-# Compiling begins with the first call, and needs a compiler that not every machine has. With `compile = auto`, a model that does not compile is called as it is. With `compile = on` that is an error, and torch records the model's kernels as a CUDA graph too, which saves the time to start them. No GPU was available to see either at work. On a CPU compiling took minutes and was no faster, so `auto` compiles on a GPU alone.
+# Compiling begins with the first call, and needs a compiler that not every machine has. With `compile = auto`, torch calls a model that does not compile as it is, and logs why. With `compile = on` that is an error. On a CPU compiling took minutes and was no faster, so `auto` compiles on a GPU alone.
 
 # %%
 #| export
-class _Compiled:
-    "A model, compiled when it is first called, with the model's attributes."
-
-    def __init__(self, model: nn.Module, must: bool) -> None:
-        self.model, self.must = model, must  # must: or else an error
-        self.call: Any = torch.compile(model, mode="reduce-overhead" if must else None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["model"], name)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        torch.compiler.cudagraph_mark_step_begin()  # the last output is not needed any more
-        try:
-            return self.call(*args, **options)
-        except Exception as error:  # the compilers raise many kinds, all from their own modules
-            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                raise
-            line = first_line(error)
-            if self.must:
-                raise UserError(f"compile=on: {line}; write --compile off") from None
-            warnings.warn(f"torch.compile cannot compile here ({line}): done without", stacklevel=2)
-            self.call = self.model
-            return self.call(*args, **options)
-
-
 def _compiled(device: Device, model: nn.Module) -> Any:
     "The model as the `compile` setting wants it; compiled once for all phases."
     if device.compile == "off" or (device.compile == "auto" and not _may_compile(device)):
         return model
-    if device.compiled is None or device.compiled.model is not model:
-        device.compiled = _Compiled(model, must=device.compile == "on")
+    if device.compiled is None or device.compiled._orig_mod is not model:
+        torch._dynamo.config.suppress_errors = device.compile == "auto"
+        device.compiled = torch.compile(model)
     return device.compiled
 
 
@@ -822,87 +779,59 @@ def _may_compile(device: Device) -> bool:
 #
 # torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 s ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.15 s and 1.7 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is no more threads than there are free cores: 58 ms and 0.25 s.
 #
-# So on Linux we count how much time other programs get on our cores, and use as many threads as they leave. We look when a device is opened, and then before a step or a pass, every three seconds. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then a run can only report that its steps may stall.
+# So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then a run can only report that its steps may stall.
 
 # %%
 #| export
 USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
-
-
-LOOK_EVERY = 3.0  # seconds
 FIX_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables by which a user sets their number
+LOOK_EVERY = 3.0  # seconds at least between two looks
+_CHOSEN = {"threads": USUAL_THREADS}  # by `share_cores`, for the whole process
 
 
-class Cores:
-    "How much other programs use the cores of this process (on Linux; elsewhere 0)."
-
-    threads = USUAL_THREADS  # chosen by this class, for the whole process
-
-    def __init__(self) -> None:
-        self.count = len(self.own()) or os.cpu_count() or 1
-        self.before = self.read()
-        self.taken = 0.0  # cores that other programs kept busy when we last looked
-        self.news = ""  # a line that is not printed yet
-        self.warned = False  # that steps may stall
-
-    def own(self) -> set[int]:
-        "Numbers of the cores that this process may use."
-        return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-
-    def read(self) -> tuple[float, float, float]:  # seconds: now, busy on our cores, our own
-        "The counters of the system."
-        busy, own = 0.0, self.own()
-        with contextlib.suppress(OSError, ValueError), open("/proc/stat", encoding="ascii") as file:
-            for name, *ticks in (line.split() for line in file if re.match(r"cpu\d", line)):
-                if int(name[3:]) in own:  # user nice system idle iowait irq softirq steal
-                    used = sum(map(int, ticks[:8])) - int(ticks[3]) - int(ticks[4])
-                    busy += used / os.sysconf("SC_CLK_TCK")
-        return time.monotonic(), busy, time.process_time()
-
-    def others(self, least: float = 0.0) -> float:  # 0 to the number of cores
-        "Cores that other programs kept busy since the last call; waits for `least` seconds."
-        time.sleep(max(0.0, least - (time.monotonic() - self.before[0])))
-        before, self.before = self.before, self.read()
-        wall, busy, own = (new - old for new, old in zip(self.before, before, strict=True))
-        return min(max((busy - own) / max(wall, 1e-3), 0.0), float(self.count))
-
-    def free(self, taken: float) -> int:  # may be 0
-        "Cores that are left if other programs keep so many busy."
-        return self.count - round(taken)
-
-    def adapt(self, least: float = LOOK_EVERY) -> None:
-        """Use as many threads as other programs leave cores, unless the user has set the number.
-
-        `news` gets a line on what changed, or once that steps may stall. Does nothing if the last
-        look is less than `least` seconds ago.
-        """
-        if time.monotonic() - self.before[0] < least:
-            return
-        self.taken, now = self.others(), torch.get_num_threads()
-        best = min(USUAL_THREADS, max(1, self.free(self.taken)))
-        fixed = now not in (USUAL_THREADS, Cores.threads)  # by the user, in Python
-        fixed = fixed or torch.are_deterministic_algorithms_enabled()
-        fixed = fixed or any(name in os.environ for name in FIX_THREADS)
-        busy = f"other programs keep {self.taken:.1f} of {counted(self.count, 'core')} busy"
-        if best != now and not fixed:
-            torch.set_num_threads(best)
-            Cores.threads = best
-            self.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
-        elif best < now and not self.warned:
-            self.warned = True
-            self.news = f"{busy}: steps may take several times as long"
-
-    def facts(self) -> dict[str, Any]:
-        "Threads, and cores that other programs keep busy, for an epoch's log line."
-        return {"threads": torch.get_num_threads(), "busy_cores": round(self.taken, 1)}
-
-    def take_news(self) -> str:  # empty: nothing new
-        "The line to print, once."
-        news, self.news = self.news, ""
-        return news
+def own_cores() -> list[int]:
+    "The cores that this process may use."
+    process = psutil.Process()
+    return (
+        process.cpu_affinity()
+        if hasattr(process, "cpu_affinity")
+        else [*range(os.cpu_count() or 1)]
+    )
 
 
-def _cpu_name() -> str:
+def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
+    "How many of our cores other programs keep busy, seen for some time."
+    start, used = time.monotonic(), time.process_time()
+    percent = dict(enumerate(psutil.cpu_percent(seconds, percpu=True)))
+    own = (time.process_time() - used) / (time.monotonic() - start)
+    cores = own_cores()
+    return min(max(sum(percent.get(n, 0.0) for n in cores) / 100 - own, 0.0), len(cores))
+
+
+def share_cores(device: Device, every: float = LOOK_EVERY) -> None:
+    """Use as many threads as other programs leave cores, unless the user has set the number.
+
+    `device.news` gets a line on what changed, or that steps may stall. Does nothing if the device
+    is no CPU, or looked less than `every` seconds ago.
+    """
+    if device.kind != "cpu" or time.monotonic() - device.looked < every:
+        return
+    before, count, now = device.busy, len(own_cores()), torch.get_num_threads()
+    device.busy, device.looked = busy_cores(), time.monotonic()
+    best = min(USUAL_THREADS, max(1, count - round(device.busy)))
+    fixed = now not in (USUAL_THREADS, _CHOSEN["threads"])  # by the user, in Python
+    fixed = fixed or torch.are_deterministic_algorithms_enabled()
+    fixed = fixed or any(name in os.environ for name in FIX_THREADS)
+    busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"
+    if best != now and not fixed:
+        torch.set_num_threads(best)
+        _CHOSEN["threads"] = best
+        device.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
+    elif best < now and round(before) < round(device.busy):
+        device.news = f"{busy}: steps may take several times as long"
+
+
+def cpu_name() -> str:
     "The processor's name, as its maker writes it."
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -936,21 +865,20 @@ def hold_memory(
     return bool(largest and tune(TRIM, 2**31 - 1))
 
 
-def _share_cores(device: Device) -> Device:
+def _tuned(device: Device) -> Device:
     "The device; if it is a CPU, with its memory and its number of threads tuned."
     if device.kind == "cpu":
-        device.cores = Cores()
         hold_memory()
-        time.sleep(0.1)
-        device.cores.adapt(least=0)
+        share_cores(device)
     return device
 
 
 # %%
 device = open_device("cpu")
-print(f"{device.cores.count} cores, {device.cores.others(least=0.1):.2f} busy with other programs")
-device.cores.adapt(least=0)
-print(device.why, device.facts(), device.cores.take_news() or "nothing to change")
+print(f"{counted(len(own_cores()), 'core')}, {busy_cores():.2f} busy with other programs")
+share_cores(device, every=0)
+print(device.news or "nothing to change")
+print(device.why, device.facts(), cpu_name())
 test_eq(hold_memory(False), hold_memory())
 print(open_device(best_device()).why)
 

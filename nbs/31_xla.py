@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from mshnet.core import UserError, first_line
-from mshnet.device import Device, T, _cpu_name, each_tensor
+from mshnet.device import Device, T, cpu_name, each_tensor
 from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 
 # %% [markdown]
@@ -159,7 +159,7 @@ _runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. N
 
 # %%
 #| export
-def _start_xla(num_devices: int, debug: str) -> Any:
+def _start_xla(num_devices: int) -> Any:
     "Start the runtime and return the mesh of its chips; UserError with the reason if it fails."
     forget_stale_tpu()
     chips = len(
@@ -169,15 +169,6 @@ def _start_xla(num_devices: int, debug: str) -> Any:
         raise UserError(f"device=xla: {reason}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
-    folder = str(Path(debug).expanduser().resolve())
-    if debug and " " in folder:
-        raise UserError(
-            f"debug_xla={folder!r}: XLA writes to no folder with a space; write another"
-        )
-    dump = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
-    flags = os.environ.get("XLA_FLAGS", "")
-    if debug and dump not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {dump}".strip()
     try:
         runtime, sharding = xla("runtime"), xla("distributed.spmd")
         if not runtime.is_spmd():
@@ -272,7 +263,7 @@ class _Programs:
             return f"the batch was {' or '.join(seen)} and is {self.fed}"
         if host:
             return f"{', '.join(sorted(host))} ran on the host"
-        return "the step recorded other operations; --debug-xla DIR keeps every program"
+        return "the step recorded other operations; XLA_FLAGS=--xla_dump_to=DIR keeps every program"
 
 
 # %% [markdown]
@@ -300,9 +291,9 @@ class Xla(Device):
     compiles = True
     precisions = ("bf16", "fp32")
 
-    def __init__(self, precision: str = "auto", num_devices: int = 0, debug: str = "") -> None:
-        self.mesh = _start_xla(num_devices, debug)
-        self.world, self.debug, self.programs = self.mesh.mesh_shape[0], debug, _Programs()
+    def __init__(self, precision: str = "auto", num_devices: int = 0) -> None:
+        self.mesh = _start_xla(num_devices)
+        self.world, self.programs = self.mesh.mesh_shape[0], _Programs()
         super().__init__(precision)
 
     def chip(self) -> str:
@@ -404,8 +395,13 @@ class Xla(Device):
         return {"xla": xla_counts() | {"first_step_seconds": round(self.programs.first_step, 1)}}
 
     def report(self) -> str:
-        "Programs, time and cache in one line; metrics go to the folder for experts."
-        return _xla_report(self.debug)
+        "Programs, time and cache in one line."
+        counts, kept = xla_counts(), os.environ.get("XLA_PERSISTENT_CACHE_PATH", "none")
+        return (
+            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
+            f"cache {kept}: {counts['cache_hits']:.0f} found, "
+            f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
+        )
 
 
 # %%
@@ -425,7 +421,7 @@ def _chips(world: int, copies: int) -> str:
     unused = f" of {world * copies}" if copies > 1 else ""
     if xla("runtime").device_type() == "CPU":
         devices = "device" if world == 1 and not unused else "devices"
-        return f"{world}{unused} virtual {devices} on the CPU ({_cpu_name()})"
+        return f"{world}{unused} virtual {devices} on the CPU ({cpu_name()})"
     generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
     return f"{world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
@@ -441,21 +437,6 @@ def _keep_programs(folder: Path) -> None:
         warnings.warn(f"compiled programs are not kept in {folder}: {error.strerror}", stacklevel=2)
     else:
         xla("runtime").initialize_cache(str(folder))
-
-
-def _xla_report(debug: str) -> str:
-    "Programs, time and cache in one line; metrics go to the folder for experts."
-    counts = xla_counts()
-    if debug:
-        folder = Path(debug).expanduser()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "metrics.txt").write_text(xla("debug.metrics").metrics_report())
-    kept = os.environ.get("XLA_PERSISTENT_CACHE_PATH", "none")
-    return (
-        f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
-        f"cache {kept}: {counts['cache_hits']:.0f} found, "
-        f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
-    )
 
 
 # %% [markdown]

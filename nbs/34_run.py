@@ -373,6 +373,23 @@ def good(
         raise error from None
 
 
+def best_or_last(
+    folder: Folder,
+    is_scored: Callable[[dict[str, Any]], bool] = lambda last: False,  # whether the kept epoch is
+) -> dict[str, Any]:
+    "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
+    try:
+        return load(folder.file("best.pt"))
+    except UserError as error:
+        _, last = good(folder.file("last.pt"))
+        if last["best"] and is_scored(last):
+            warnings.warn(f"{error}: its scores are kept, its weights are not", stacklevel=2)
+        elif not last["best"] or last["best"]["epoch"] != last["epoch"]:
+            warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
+            last["best"] = {"epoch": last["epoch"], "name": None}
+        return last
+
+
 def _resume_file(config: Settings) -> Path:
     "The checkpoint that `resume` names: a file, or the last one of a folder."
     asked = Path(config.resume).expanduser()

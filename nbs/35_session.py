@@ -1,7 +1,7 @@
 # %% [markdown]
 # # session
 #
-# > The services around a run: a lock on its folder, a log, TensorBoard, a profile, a progress bar, and the run as one file.
+# > The services around a run: a lock on its folder, a log, TensorBoard, a progress bar, and the run as one file.
 
 # %%
 #| default_exp session
@@ -23,23 +23,13 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-import torch
-
 from mshnet.core import UserError, did_you_mean, quoted, shown
-from mshnet.files import (
-    as_user_error,
-    cannot_be_written,
-    copy_file,
-    locked,
-    make_folder,
-    names_beside,
-)
+from mshnet.files import as_user_error, cannot_be_written, copy_file, locked, names_beside
 from mshnet.places import (
     Place,
     first_process,
@@ -53,7 +43,7 @@ from mshnet.run import Folder, load, write_checkpoint
 
 
 # %% [markdown]
-# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, numbers for TensorBoard, a profile of a few steps, a progress bar, and at the end one file to take along. None of them changes a weight.
+# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, numbers for TensorBoard, a progress bar, and at the end one file to take along. None of them changes a weight.
 #
 # ## One run, one process
 #
@@ -96,7 +86,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# ## Log, TensorBoard, profile, progress
+# ## Log, TensorBoard, progress
 #
 # A closed terminal takes its lines with it, and a closed notebook shows none. So `train.log` in the run's folder has all of them, to follow with `tail -f`, and a run continues without its terminal.
 
@@ -176,47 +166,6 @@ with tempfile.TemporaryDirectory() as tmp:
     written = [p.name[:6] for p in Path(tmp).rglob("events*")]
 written
 
-
-# %% [markdown]
-# The setting `profile` names a folder. torch's profiler watches the third to the fifth step of the first epoch and writes two files there: `trace.json`, for chrome://tracing or ui.perfetto.dev, and `operations.txt`, the operations that took longest. A resumed run is not profiled again.
-
-# %%
-#| export
-@contextlib.contextmanager
-def profiled(
-    folder: str,  # empty: not profiled
-) -> Iterator[Callable[[], None]]:  # to be called after each step
-    "Profile a few steps."
-    path = Path(folder).expanduser()
-    if not folder or (path / "trace.json").exists() or not first_process():
-        yield lambda: None
-        return
-    make_folder(path)  # an error now, not in the fifth step
-
-    def write(found: torch.profiler.profile) -> None:
-        found.export_chrome_trace(str(path / "trace.json"))
-        on_gpu = any(event.self_device_time_total for event in found.key_averages())
-        order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
-        text = found.key_averages(group_by_input_shape=True).table(sort_by=order, row_limit=60)
-        (path / "operations.txt").write_text(text)
-
-    steps = torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)
-    with torch.profiler.profile(
-        schedule=steps, on_trace_ready=write, record_shapes=True
-    ) as watching:
-        yield watching.step
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    for _ in range(2):
-        with profiled(tmp) as step:
-            for _ in range(6):
-                torch.ones(8, 8) @ torch.ones(8, 8)
-                step()
-    assert "aten::mm" in (Path(tmp) / "operations.txt").read_text()
-    test_eq(len(list(Path(tmp).iterdir())), 2)
-
 # %% [markdown]
 # A terminal or a notebook gets a bar with the rate and the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns: a training has lines of its own, and other long loops ask for one every few seconds. Work that cannot be counted shows how long it has taken.
 
@@ -241,25 +190,13 @@ def _report(text: str) -> None:
             print(f"  {text}", file=sys.stderr, flush=True)
 
 
-class _Lines:
-    "Items whose progress is printed as a line every few seconds; used like tqdm's bar."
+class _Lines(io.TextIOBase):
+    "A file in which tqdm writes each state of a bar as a line of its own."
 
-    def __init__(self, items: Iterable[Any], total: int, desc: str, unit: str) -> None:
-        self.items, self.total, self.desc, self.unit, self.postfix = items, total, desc, unit, ""
-
-    def __iter__(self) -> Iterator[Any]:
-        began = last = time.monotonic()
-        for count, item in enumerate(self.items, 1):
-            yield item
-            now = time.monotonic()
-            if now - last < _EVERY:
-                continue
-            last, left = now, (now - began) / count * max(self.total - count, 0)
-            done = f"{count} of {self.total} {self.unit}{self.postfix}"
-            _report(f"{self.desc}: {done}, {duration(left)} left")
-
-    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
-        self.postfix = f", {text}"
+    def write(self, text: str) -> int:
+        if text.strip():
+            _report(text.strip())
+        return len(text)
 
 
 def bar(
@@ -269,11 +206,16 @@ def bar(
     unit: str = "",  # such as "frames"; with it, lines are printed where no bar is visible
 ) -> Iterable[Any]:
     "The items, with a progress bar, its rate and the time left where it is visible."
+    how: dict[str, Any] = {"total": total, "desc": text, "unit": unit or "it", "leave": False}
     if not watched():
-        return _Lines(items, total, text, unit) if unit else items
+        from tqdm import tqdm as lines
+
+        how |= {"file": _Lines(), "mininterval": _EVERY, "delay": _EVERY}
+        how["bar_format"] = "{desc}: {n_fmt} of {total_fmt} {unit}{postfix}, {remaining} left"
+        return lines(items, **how) if unit else items
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
-    shown = tqdm(items, total=total, desc=text, unit=f" {unit or 'it'}", leave=False)
+    shown = tqdm(items, **how)
     if shown.ncols in (-1, 0):  # a terminal that does not report its size
         shown.ncols, shown.nrows = 80, 24
         shown.refresh()
@@ -332,30 +274,25 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 #
 # `weights_only` is for passing a run on: the settings, the log, the scores, the figures, and a `best.pt` without the optimizer's state, a quarter of its size. It can be scored, compared and started from, but not resumed.
 #
-# The ending of the output decides the format, and nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That needs the notebook's process: `!mshnet pack` only writes the file and prints its name.
+# Nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That needs the notebook's process: `!mshnet pack` only writes the file and prints its name.
 
 # %%
 #| export
-ENDINGS = {"": (".tar.gz", ".tgz", ".zip"), "tar.gz": (".tar.gz", ".tgz"), "zip": (".zip",)}
+ENDINGS = (".tar.gz", ".tgz")
 PASSING = shutil.ignore_patterns(".*.tmp", "lock", "*.lock", "tensorboard")
-OLDEST = 400_000_000  # seconds; zip cannot store a time before 1980
 
 
 def pack(
     folder: str | Path,  # of a run
-    format: str = "",  # zip or tar.gz; empty: as the output is called, or else tar.gz
     output: str | Path = "",  # file to write; empty: beside the run, named after it
     place: Place | None = None,
     weights_only: bool = False,  # without what only resuming needs
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if there is no run, or the file cannot be written."
-    if format not in ENDINGS:
-        raise UserError(f"format={format!r}: write zip or tar.gz (mshnet export: the weights)")
     run = _run_named(folder)
     name = run.resolve().name
-    path = _output_file(run, output, format, f"{name}-weights" if weights_only else name)
+    path = _output_file(run, output, f"{name}-weights" if weights_only else name)
     weights = _weights_alone(run) if weights_only else {}
-    kind = "zip" if path.name.lower().endswith(".zip") else "gztar"
     with (
         as_user_error(f"{path}: cannot be written"),
         tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
@@ -366,10 +303,7 @@ def pack(
             for file in Path(tmp, name).glob("*.pt"):
                 file.unlink()
             write_checkpoint(weights, Path(tmp, name, "best.pt"))
-        for copied in Path(tmp).rglob("*"):
-            if copied.stat().st_mtime < OLDEST:
-                os.utime(copied)
-        made = shutil.make_archive(f"{tmp}/run", kind, tmp, name, owner="root", group="root")
+        made = shutil.make_archive(f"{tmp}/run", "gztar", tmp, name, owner="root", group="root")
         copy_file(Path(made), path)
     offer_download(path, place)
     return path
@@ -420,16 +354,16 @@ def _weights_alone(run: Path) -> dict[str, Any]:
     return {k: v for k, v in load(run / "best.pt").items() if k not in for_resuming}
 
 
-def _output_file(run: Path, output: str | Path, format: str, name: str) -> Path:
+def _output_file(run: Path, output: str | Path, name: str) -> Path:
     "The file that a run is packed into; UserError if it must not be written."
-    run, endings = run.resolve(), ENDINGS[format]
+    run = run.resolve()
     if not output:
-        return run.with_name(name + endings[0])
+        return run.with_name(name + ENDINGS[0])
     what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
     if os.path.isdir(path):
         raise UserError(f"{what}: is a folder, write the name of a file in it")
-    if not path.name.lower().endswith(endings):
-        raise UserError(f"{what}: write a name that ends in {' or '.join(endings)}")
+    if not path.name.lower().endswith(ENDINGS):
+        raise UserError(f"{what}: write a name that ends in {' or '.join(ENDINGS)}")
     if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(run):
         raise UserError(f"{what}: is a file of the run itself, write another name")
     if not os.path.isdir(path.parent):
@@ -446,7 +380,7 @@ with tempfile.TemporaryDirectory() as tmp:
     packed = pack(run)
     with tarfile.open(packed) as tar:
         test_eq(sorted(tar.getnames())[1:], [f"{run.name}/config.json", f"{run.name}/last.pt"])
-    test_eq((pack(run, "zip").name, offer_download(packed, HERE)), (f"{run.name}.zip", False))
+    test_eq((packed.name, offer_download(packed, HERE)), (f"{run.name}.tar.gz", False))
     with expect_fail(UserError, contains="is no run"):
         pack(tmp)
 
@@ -467,7 +401,7 @@ def take_along(
     run = _run_named(folder).resolve()
     with as_user_error(f"{place.runs}: cannot be written"):
         place.runs.mkdir(parents=True, exist_ok=True)
-    path = pack(run, output=place.runs / f"{run.name}.zip", place=place)
+    path = pack(run, output=place.runs / f"{run.name}{ENDINGS[0]}", place=place)
     return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"
 
 

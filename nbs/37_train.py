@@ -17,19 +17,18 @@ from mshnet.core import Config
 #| export
 import contextlib
 import copy
-import html
 import json
 import math
 import os
-import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
@@ -40,6 +39,7 @@ import torch
 from mshnet.core import (
     OF_ITS_MACHINE,
     STOPPED,
+    TIME_OVER,
     Settings,
     UserError,
     as_user_error,
@@ -57,20 +57,13 @@ from mshnet.device import (
     random_states,
     release,
     set_random_states,
+    share_cores,
     started_processes,
     update,
 )
 from mshnet.files import digest, write_json
-from mshnet.mirror import Mirror, bring_back, copies_of
-from mshnet.places import (
-    ask_for_drive,
-    first_process,
-    megabytes,
-    mirror_folder,
-    run_folder,
-    session_hours,
-    session_seconds,
-)
+from mshnet.mirror import Mirror, Site, bring_back, site_of
+from mshnet.places import first_process, megabytes
 from mshnet.run import (
     Background,
     Folder,
@@ -78,26 +71,17 @@ from mshnet.run import (
     State,
     Stop,
     Stopped,
+    best_or_last,
     find_checkpoint,
-    good,
     keep,
-    load,
     prepare,
     restore,
     say_status,
     snapshot,
     write_checkpoint,
 )
-from mshnet.session import alone, bar, duration, note, profiled, tensorboard, written_down
-from mshnet.task import (
-    Task,
-    chosen_by,
-    count_seen,
-    make_task,
-    origin_of,
-    score_split,
-    with_seen,
-)
+from mshnet.session import alone, bar, duration, note, tensorboard, written_down
+from mshnet.task import Task, count_seen, make_task, origin_of, score_split, with_seen
 from mshnet.weights import load_weights, weights_file
 
 # %% [markdown]
@@ -176,27 +160,6 @@ class Run:
         lines = [f"{megabytes(p.stat().st_size):>8}  {p.relative_to(self.folder)}" for p in files]
         return "\n".join([str(self.folder), *lines])
 
-    def _repr_html_(self) -> str:
-        "Tables for the notebook: scores, how they were made, and apart the long digests."
-        scores, protocol = (self.scores.get(part, {}) for part in ("scores", "protocol"))
-        digests = {k: v for k, v in protocol.items() if re.fullmatch("[0-9a-f]{12,}", str(v))}
-        rest = {k: v for k, v in protocol.items() if k not in {**scores, **digests}}
-        how = {**rest, "folder": self.folder, "ended": self.ended}
-        apart = f"<details><summary>digests</summary>{_html_table(digests)}</details>"
-        return _html_table(scores) + _html_table(how) + (apart if digests else "")
-
-
-def _html_table(rows: dict[str, Any]) -> str:
-    "Names and values; fractions with three digits, larger numbers with one."
-
-    def text(value: Any) -> str:
-        if isinstance(value, float):
-            return f"{value:.3f}" if abs(value) <= 1 else f"{value:,.1f}"
-        return "-" if value is None else html.escape(str(value))
-
-    lines = [f"<tr><th>{k}</th><td>{text(v)}</td></tr>" for k, v in rows.items()]
-    return f"<table>{''.join(lines)}</table>"
-
 
 @dataclass
 class Job:
@@ -205,7 +168,7 @@ class Job:
     task: Task
     parts: dict[str, Any]  # splits by name
     device: Device
-    folder: Folder
+    folder: Folder = field(default_factory=lambda: Folder(Path(os.devnull)))  # nothing is written
     stop: Stop = field(default_factory=Stop)  # whether the run is to stop
     record: dict[str, str] = field(default_factory=dict)  # of data and start, for checkpoints
     mirror: Mirror = field(init=False)  # copies the folder to where it is safe
@@ -238,16 +201,19 @@ def train(config: Settings, task: Task | None = None) -> Run:
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)
-    folder, once = Folder(run_folder(config)), device.ranks.rank_zero
+    once = device.ranks.rank_zero
+    site = once(lambda: site_of(config))
+    folder = Folder(site.folder)
+    device.keep(site.programs)
     with contextlib.ExitStack() as held:
         once(lambda: held.enter_context(alone(folder.path)))
-        once(lambda: _look_back(folder, config))
+        once(lambda: _look_back(site))
         job = Job(task, task.splits(), device, folder)
         _check_data(job)
         state = beginning(job)
         unfinished = not _all_done(config, state)
         once(lambda: prepare(folder, config, device.why, unfinished))
-        _begin_session(job, state, config, held)
+        _begin_session(job, state, site, held)
         with _failure_recorded(job):
             _announce(job, state)
             stopped = fit(job, state)
@@ -291,7 +257,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             epoch, start, failed = state.epoch + 1, time.monotonic(), False
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
-                losses = train_epoch(task, state, job.parts["train"], device, epoch, job.stop)
+                losses = train_epoch(job, state, epoch)
                 trained = time.monotonic() - start
                 scores = _score_epoch(job, state, epoch)
             except Stopped as stopped:  # within the epoch
@@ -392,57 +358,54 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 
 # %%
 #| export
+Compute = Callable[[Any], "torch.Tensor | dict[str, torch.Tensor]"]  # of a batch on the device
+
+
 def train_epoch(
-    task: Task,
+    job: Job,
     state: State,
-    split: Any,  # the training data
-    device: Device,
     epoch: int,
-    stop: Stop | None = None,  # None: it is not asked to stop
 ) -> tuple[float, dict[str, float]]:  # mean loss of the epoch, and of its named parts
-    "Train for one epoch, or for the rest of it; Stopped if it is asked to stop."
-    model, config, phase = _begin_epoch(task, state, device, epoch), task.config, task.phase(epoch)
-    plan = device.ranks.shard(task.plan(split, epoch))
+    "Train for one epoch, or for the rest of it; Stopped if the run is asked to stop."
+    task, device, config, data = job.task, job.device, job.config, job.parts["train"]
+    compute = _begin_epoch(job, state, epoch)
+    plan = device.ranks.shard(task.plan(data, epoch))
     losses = Losses(device, _own_total(state, device), state.step)
-    batches = task.batches(device, split, plan[state.step :], epoch)
+    batches = task.batches(device, data, plan[state.step :], epoch)
     steps = bar(batches, len(plan) - state.step, f"epoch {epoch}/{config.epochs - 1}")
     try:
-        with profiled(config.profile) as watch, explained(device, config):
+        with explained(device, config):
             for batch in steps:
-                _adapt(device)
-                prepare_step(task, state, device, epoch * len(plan) + losses.step, len(plan))
-                train_step(task, model, batch, phase, state.optimizer, device, losses)
-                watch()
+                prepare_step(job, state, epoch * len(plan) + losses.step, len(plan))
+                train_step(job, state, compute, batch, losses)
                 if losses.step == len(plan):
                     break
                 if pause := losses.step % config.log_every == 0:
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
-                if stop and (reason := device.ranks.any_rank(stop.reason, pause)):
+                if reason := device.ranks.any_rank(job.stop.reason, pause):
                     _leave_place(state, losses)
-                    raise Stopped(reason, stop.number)
+                    raise Stopped(reason, job.stop.number)
         sums = _part_sums(losses, state)
         return losses.mean(), {name: value / losses.step for name, value in sums.items()}
     except ArithmeticError as error:
-        raise _not_finite(task, state, split, epoch, error.args[0], device.precision) from None
+        raise _not_finite(job, state, epoch, error.args[0]) from None
 
 
-def _begin_epoch(task: Task, state: State, device: Device, epoch: int) -> Any:
-    "Prepare an epoch, or the rest of one; the model as a step calls it."
-    device.seed(task.config.seed, epoch)
+def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
+    "Prepare an epoch, or the rest of one; the loss of a batch, as a step computes it."
+    device, phase = job.device, job.task.phase(epoch)
+    share_cores(device)
+    if device.news:
+        print(f"  {device.news}", flush=True)
+        device.news = ""
+    device.seed(job.config.seed, epoch)
     if state.step and len(state.random) == device.ranks.count:
         set_random_states(device, state.random[device.ranks.rank])
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
-    return device.begin(task.phase(epoch), state.model, state.optimizer)
-
-
-def _adapt(device: Device) -> None:
-    "Let a CPU use the cores that other programs leave; print what changes."
-    if device.cores:
-        device.cores.adapt()
-        if news := device.cores.take_news():
-            print(f"  {news}", flush=True)
+    model = device.begin(phase, state.model, state.optimizer)
+    return lambda batch: job.task.loss(model, batch, phase)
 
 
 class Losses:
@@ -508,38 +471,35 @@ with expect_fail(ArithmeticError, contains="2"):
 # %%
 #| export
 def train_step(
-    task: Task,
-    model: Any,  # as `device.begin` gave it
+    job: Job,
+    state: State,
+    compute: Compute,  # the task's loss, by the model as `device.begin` gave it
     batch: Any,  # on the device
-    phase: str,
-    optimizer: torch.optim.Optimizer,
-    device: Device,
     losses: Losses,  # to which the batch's mean loss is added
 ) -> None:
     "One update of the weights."
+    device = job.device
     *others, last = parts_of(device, batch)
     counted: dict[str, torch.Tensor] = {}  # the loss and its named parts
     for part in (*others, last):
-        loss, named = _loss_of(task, model, part, phase, device, len(part[0]) / len(batch[0]))
+        loss, named = _loss_of(device, compute, part, len(part[0]) / len(batch[0]))
         counted = {k: counted[k] + v for k, v in named.items()} if counted else named
         if part is not last:
             device.scaler.scale(loss).backward()
-            device.end_part(model)
+            device.end_part(state.model)
     losses.add(counted.pop(""), counted)
-    update(device, loss, optimizer, task.config.clip_grad)
+    update(device, loss, state.optimizer, job.config.clip_grad)
 
 
 def _loss_of(
-    task: Task,
-    model: Any,
-    batch: Any,
-    phase: str,
     device: Device,
+    compute: Compute,
+    batch: Any,
     share: float,  # of the whole batch
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:  # to be trained; to be counted, the sum as ""
     "The loss of a batch or of a part of one, and its named parts."
     with device.autocast():
-        found = task.loss(model, batch, phase)
+        found = compute(batch)
         parts = found if isinstance(found, dict) else {}
         loss = reduce(torch.add, parts.values()) if isinstance(found, dict) else found
         if share < 1:
@@ -576,16 +536,16 @@ def average(
 
 
 def prepare_step(
-    task: Task,
+    job: Job,
     state: State,
-    device: Device,
     step: int,  # of the run, from 0
     per_epoch: int,
 ) -> None:
     "Average the weights before a step, and set the step's learning rate in every group."
+    task, device = job.task, job.device
     if state.ema is not None:
         average(state.ema, state.model, device.number(1 - task.decay(step)))
-    factor = task.rate(step, per_epoch) / task.config.lr
+    factor = task.rate(step, per_epoch) / job.config.lr
     for group in state.optimizer.param_groups:
         group["lr"] = device.number(group.setdefault("initial_lr", group["lr"]) * factor)
 
@@ -597,19 +557,20 @@ def prepare_step(
 small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "warm_epoch": 0}
 config = Config(scenes=8, epochs=3, **small)
 task, device = make_task(config), open_device("cpu")
-parts, model = task.splits(), device.to_device(task.model())
+job = Job(task, task.splits(), device)
+model = device.to_device(task.model())
 state = State(model, task.optimizer(model))
-first = [train_epoch(task, state, parts["train"], device, 0)[0] for _ in range(2)]
+first = [train_epoch(job, state, 0)[0] for _ in range(2)]
 test_eq(device.reads, 2)
 test_eq(state.optimizer.param_groups[0]["lr"], task.rate(1, per_epoch=2))
 
 ema = task.model()
 average(ema, model, 0.25)
 test_close(ema.final.bias.item(), 0.25 * model.final.bias.item())
-prepare_step(task, State(model, state.optimizer, ema=ema), device, 1, 2)
+prepare_step(job, State(model, state.optimizer, ema=ema), 1, 2)
 test_close(ema.final.bias.item(), model.final.bias.item() * (1 - 0.75 * 2 / 11))
-batch, summed = task.batch(parts["train"], [0, 1], 0), Losses(device)
-train_step(task, model, batch, "full", state.optimizer, device, summed)
+batch, summed = task.batch(job.parts["train"], [0, 1], 0), Losses(device)
+train_step(job, state, lambda batch: task.loss(model, batch, "full"), batch, summed)
 first, summed.mean()
 
 
@@ -659,7 +620,7 @@ def finish(job: Job) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
     scores = job.once(lambda: job.folder.read_json("scores.json"))
     scored = scores.get("protocol", {}).get("chosen")
-    best = job.once(lambda: _best_or_last(job.folder, scored))
+    best = job.once(lambda: best_or_last(job.folder, lambda x: origin_of(x).chosen == scored))
     origin = origin_of(best)
     if scored != origin.chosen:
         origin = with_seen(origin, job.task, job.parts["test"], best["data"])
@@ -674,23 +635,6 @@ def finish(job: Job) -> None:
     rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
     print(f"test    {origin.chosen}{rule}")
     print(scores["line"])
-
-
-def _best_or_last(
-    folder: Folder,
-    scored: str | None = None,  # what scores.json has of the epoch that was kept
-) -> dict[str, Any]:
-    "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
-    try:
-        return load(folder.file("best.pt"))
-    except UserError as error:
-        _, last = good(folder.file("last.pt"))
-        if last["best"] and scored == chosen_by(last["config"], last["best"]):
-            warnings.warn(f"{error}: its scores are kept, its weights are not", stacklevel=2)
-        elif not last["best"] or last["best"]["epoch"] != last["epoch"]:
-            warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
-            last["best"] = {"epoch": last["epoch"], "name": None}
-        return last
 
 
 # %% [markdown]
@@ -733,7 +677,7 @@ def beginning(job: Job) -> State:
     config, device, start = job.config, job.device, job.task.model()
     ema = device.to_device(copy.deepcopy(start)) if config.ema else None
     model = device.to_device(start)
-    same = identity(job.task, job.parts, device)
+    same = identity(job)
     old = job.once(lambda: find_checkpoint(job.folder, config, same))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
         if computed not in device.precisions:
@@ -789,13 +733,13 @@ def _with_earlier_images(
     return record | {"training images": " ".join(sorted(set(" ".join(known).split())))}
 
 
-def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str]:
+def identity(job: Job) -> dict[str, str]:
     "Facts that a resumed run must repeat besides its recipe: data, starting weights, precision."
-    same = task.identity(parts)
-    start = weights_file(task.config.weight_path, task.config.task)
-    if task.config.weight_path and start.is_file():
+    same = job.task.identity(job.parts)
+    start = weights_file(job.config.weight_path, job.config.task)
+    if job.config.weight_path and start.is_file():
         same["starting weights"] = digest(start)[:12]
-    return same | {"precision": device.precision}
+    return same | {"precision": job.device.precision}
 
 
 # %% [markdown]
@@ -805,29 +749,23 @@ def identity(task: Task, parts: dict[str, Any], device: Device) -> dict[str, str
 
 # %%
 #| export
-def _look_back(folder: Folder, config: Settings) -> None:
+def _look_back(site: Site) -> None:
     "Bring a run back that is missing here, if there is a copy."
-    ask_for_drive(config)
-    if not config.resume and (took := bring_back(folder.path, copies_of(config))):
+    if took := bring_back(site.folder, site.copies):
         print(f"mirror  brought back from {took}")
 
 
-def _time_left(config: Settings) -> tuple[float, float]:  # seconds; the hours that will be over
-    "How long a run that begins now may take: its `max_hours`, or what is left of the session."
-    usual = session_hours(config.model_copy(update={"max_hours": 0.0}))
-    session = max(usual, config.max_hours)  # who writes more knows of a longer session
-    own = (3600 * config.max_hours or math.inf, config.max_hours)
-    return min(own, (3600 * session - session_seconds(), session))
-
-
-def _begin_session(job: Job, state: State, config: Settings, held: contextlib.ExitStack) -> None:
+def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStack) -> None:
     "Start what accompanies a run until the stack is left."
-    (left, hours), first = _time_left(config), first_process()
+    first = first_process()
     if first:
         held.enter_context(written_down(job.folder))
-    target = mirror_folder(config) if first else None
-    job.stop = held.enter_context(Stop(left, f"the session's {hours:.4g} hours are over"))
+        if site.note:
+            print(site.note)
+    over = f"the session's {site.hours:.4g} hours are over"
+    job.stop = held.enter_context(Stop(site.seconds, over))
     job.once(lambda: say_status(job.folder, "running", state.epoch))  # the mirror reads it
+    target = site.mirror if first else None
     job.mirror = held.enter_context(Mirror(job.folder.path, target))
 
 
@@ -855,8 +793,6 @@ def _failure_recorded(job: Job) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        with contextlib.suppress(OSError):  # the disk may be full
-            job.device.report()  # for --debug-xla it writes a file
         if first_process():
             _ended(job.folder, error)
             if isinstance(error, NotFinite):
@@ -897,7 +833,7 @@ def _resume_command(folder: Folder, config: Settings) -> str:
     for name, setting in type(config).model_fields.items():
         value = getattr(config, name)
         left = name == "max_hours" and started_processes()  # what is left of this session's
-        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume", "profile"}
+        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume"}
         if value != setting.default and of_place and not left:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return " ".join(map(quoted, words))
@@ -916,8 +852,7 @@ with tempfile.TemporaryDirectory() as tmp:
     again = train(config)  # a finished run is only reported
     history = run.history
     test_eq((again.ended, str(again)), (run.ended, str(run)))
-    page = run._repr_html_()
-    assert "nIoU" in str(run) and "<summary>digests</summary>" in page
+    assert "nIoU" in str(run)
     test_eq((Path(run), repr(run)), (run.folder, f"<Run {run.folder}: {run}>"))
     with expect_fail(UserError, contains="settings of type dict are not possible"):
         train({"epochs": 3})
@@ -954,14 +889,13 @@ class NotFinite(UserError):
 
 
 def _not_finite(
-    task: Task,
+    job: Job,
     state: State,
-    split: Any,  # the training data
     epoch: int,
     step: int,  # the first whose loss is not finite, from 0
-    precision: str,
 ) -> NotFinite:
     "The error of a NaN or infinite loss."
+    task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
     batch = task.batch(split, plan[step], epoch)
@@ -974,7 +908,7 @@ def _not_finite(
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
-    tries += ["--precision fp32"] * (precision != "fp32")
+    tries += ["--precision fp32"] * (job.device.precision != "fp32")
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
         f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}",
@@ -986,7 +920,7 @@ def _not_finite(
 broken = State(task.model(), state.optimizer)
 broken.model.final.bias.data.fill_(torch.nan)
 with expect_fail(NotFinite, contains="epoch 1, step 0: the loss is NaN or infinite"):
-    train_epoch(task, broken, parts["train"], device, 1)
+    train_epoch(job, broken, 1)
 
 
 # %% [markdown]
@@ -1028,10 +962,12 @@ def _leave_place(state: State, losses: Losses) -> None:
 # An epoch that is asked to stop after its first step resumes with its second:
 
 # %%
+job.stop = Stop(seconds=-1, why="time is over")
 with expect_fail(Stopped, contains="over"):
-    train_epoch(task, state, parts["train"], device, 1, Stop(seconds=-1, why="time is over"))
+    train_epoch(job, state, 1)
 test_eq(state.step, 1)
-train_epoch(task, state, parts["train"], device, 1)[0]
+job.stop = Stop()
+train_epoch(job, state, 1)[0]
 
 
 # %% [markdown]
@@ -1043,8 +979,9 @@ train_epoch(task, state, parts["train"], device, 1)[0]
 #| export
 def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
     "Copy files to the mirror that were written after the training, such as pictures."
-    target = mirror_folder(config, say=lambda _: None) if first_process() else None
-    with Mirror(run_folder(config), target) as mirror:
+    site = site_of(config)
+    target = site.mirror if first_process() else None
+    with Mirror(site.folder, target) as mirror:
         return mirror.flush(600)
 
 
@@ -1052,20 +989,22 @@ def keep_copies(config: Settings) -> str:  # which files are where; empty: there
 # The parts of `train` can be called by hand, to look at them one by one:
 
 # %%
-print(identity(task, parts, device))
+print(identity(job))
 with tempfile.TemporaryDirectory() as tmp:
-    job = Job(task, parts, device, Folder(Path(tmp)))
+    job = Job(task, job.parts, device, Folder(Path(tmp)))
     state = beginning(job)
     test_eq(fit(job, state), None)
     finish(job)
-    test_eq((state.epoch, _best_or_last(job.folder)["epoch"]), (2, 2))
+    test_eq((state.epoch, best_or_last(job.folder)["epoch"]), (2, 2))
     test_eq(keep_copies(task.config), "")
 
 
 # %% [markdown]
 # ## On several GPUs
 #
-# Several GPUs need several processes, and `torchrun` starts them. From a terminal that is `torchrun --nproc-per-node=2 -m mshnet train ...`; a notebook cell, or `mshnet train --num-devices 2`, has it started here. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
+# Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them; a notebook cell, or `mshnet train --num-devices 2`, has them started here, with the same variables. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
+#
+# What they print is printed here, so that a cell shows the epochs. A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. If one process fails, the others lose their connection to it and end too; one that still hangs after two minutes is killed. A user's mistake is one line, raised as an error of this process.
 
 # %%
 #| export
@@ -1083,122 +1022,84 @@ def _importable(config: Settings) -> bool:
     return all(type(x).__module__.startswith("mshnet.") for x in (task, task.model()))
 
 
+class _Processes(Stop):
+    "The processes of a run, started as torchrun does; a signal is passed on to them."
+
+    def __init__(self, config: Settings, settings: Path) -> None:
+        super().__init__()
+        count, (read, write) = config.num_devices, os.pipe()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
+        own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        words = [sys.executable, "-u", "-m", "mshnet", "train", "--config", str(settings)]
+        how: Any = {"stdout": write, "stderr": subprocess.STDOUT}
+        how["start_new_session"] = True  # a terminal's Ctrl-C comes from here, and once
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+        self.started = [subprocess.Popen(words, env=own | rank, **how) for rank in ranks]
+        os.close(write)
+        self.read, self.ends = read, list[str]()  # the last words of each process
+
+    def hear(self, number: int, frame: Any) -> None:
+        "Note a signal, and pass it on."
+        for process in self.started:
+            process.send_signal(signal.SIGTERM if os.name == "nt" else number)
+        super().hear(number, frame)
+
+    def show(self) -> None:
+        "Print the lines of all processes but their last words."
+        with os.fdopen(self.read, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("mshnet"):
+                    self.ends.append(line.partition(": ")[2].strip())
+                else:
+                    print(line, end="", flush=True)
+
+    def wait(self, patience: float = 120.0) -> list[int]:  # the statuses of failed processes
+        "Print until all have ended; kill what still hangs so many seconds after a failure."
+        shown = threading.Thread(target=self.show, daemon=True)
+        shown.start()
+        while shown.is_alive():
+            shown.join(0.2)
+            failed = [s for p in self.started if (s := p.poll()) not in (None, 0, TIME_OVER)]
+            patience -= 0.2 if failed and not self.number else 0.0
+            for process in self.started if patience < 0 else ():
+                process.kill()
+        return [s for p in self.started if (s := p.wait()) not in (0, TIME_OVER)]
+
+
 def _launch(config: Settings, task: Task | None) -> Run:
     "Train in several processes of this machine; UserError with the line of a user's mistake."
     if task or not _importable(config):
         raise UserError(
             "a task or a network of your own on several devices: start your script by torchrun"
         )
-    processes, run = config.num_devices, Folder(run_folder(config))
+    count, site = config.num_devices, site_of(config)
+    if count > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
+        raise UserError(f"num_devices={count}: this machine has {there} GPUs; write {there}")
+    run = Folder(site.folder)
     before = run.read_json("status.json")
-    if processes > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
-        raise UserError(f"num_devices={processes}: this machine has {there} GPUs; write {there}")
-    threads = str(max(1, (os.cpu_count() or 1) // processes))
     with tempfile.TemporaryDirectory() as folder:
-        settings = Path(folder) / "config.json"
-        left = max(_time_left(config)[0] / 3600, 1e-6)
+        settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        started = subprocess.Popen(
-            [
-                *(sys.executable, "-u", "-m", "torch.distributed.run", "--standalone"),
-                *(f"--nproc-per-node={processes}", "-m", "mshnet", "train", "--config", settings),
-            ],
-            env={"OMP_NUM_THREADS": threads, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "900", **os.environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,  # a terminal's Ctrl-C comes from here, and once
-        )
-        mistakes, asked = _accompany(started, run)
-    if asked.number:
-        raise Interrupted(asked.reason, asked.number)
-    reason = _reason(run, before, mistakes, started.wait())
-    if (
-        run.read_json("status.json").get("state") == "stopped"
-        and not run.file("scores.json").exists()
-    ):
-        raise Stopped(reason)
-    return Run(run.path, config, reason)
-
-
-def _reason(run: Folder, before: dict[str, Any], mistakes: list[str], failed: int) -> str:
-    "Why launched processes ended; UserError for a mistake, RuntimeError for another failure."
+        with _Processes(config, settings) as processes:
+            failed = processes.wait()
     last = run.read_json("status.json")
-    began = bool(last) and last != before  # else the record is of an earlier session
-    if mistakes:
-        if began and mistakes[0] not in last["reason"]:  # the first process failed after another
+    if processes.number:
+        raise Interrupted(processes.reason, processes.number)
+    if mistakes := [line for line in processes.ends if line != STOPPED]:
+        if last != before and mistakes[0] not in last["reason"]:  # of another than the first
             say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistakes[0]}")
         raise UserError(mistakes[0])
-    if failed and not (began and last["state"] == "stopped"):  # the time is over: a status too
-        raise RuntimeError(f"a process ended with an error (status {failed}): see the lines above")
-    return str(last["reason"])
-
-
-# %% [markdown]
-# A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. After the first signal we still print the lines of the processes until they have ended, so that a cell shows the epochs. After a second signal we raise at once and print nothing more; the processes end after their step.
-#
-# A user's mistake is one line, raised as an error of this process. torchrun's own pages about a process that failed, and its traceback when it is asked to stop, are left out.
-
-# %%
-#| export
-class _StopAll(Stop):
-    "A Stop that passes a signal on to other processes."
-
-    def __init__(self, started: subprocess.Popen[str]) -> None:
-        super().__init__()
-        self.started = started
-
-    def hear(self, number: int, frame: Any) -> None:
-        "Note a signal, and pass it on."
-        if self.number:
-            self.started.kill()
-        else:
-            self.started.send_signal(signal.SIGTERM if os.name == "nt" else number)
-        super().hear(number, frame)
-
-
-def _accompany(started: subprocess.Popen[str], run: Folder) -> tuple[list[str], _StopAll]:
-    "Print the lines of torchrun's processes until they end; their mistakes, and the Stop."
-    asked = _StopAll(started)
-    with asked:
-        try:
-            mistakes = _pass_on(_without_its_signal(started.stdout or ()), asked)
-        except BaseException:
-            started.terminate()  # its processes end after their step
-            _ended(run, KeyboardInterrupt())
-            raise
-        started.wait()
-        if asked.number:
-            _ended(run, Interrupted(asked.reason))
-    return mistakes, asked
-
-
-def _without_its_signal(lines: Iterable[str]) -> Iterator[str]:
-    "The lines without the traceback that torchrun makes of a signal."
-    block: list[str] = []
-    for line in lines:
-        if not block and not line.startswith("Traceback (most recent call last)"):
-            yield line
-            continue
-        block.append(line)
-        if len(block) > 1 and not line.startswith((" ", "\n")):  # the exception itself
-            yield from block if "SignalException" not in line else ()
-            block = []
-    yield from block
-
-
-def _pass_on(lines: Iterable[str], asked: Stop) -> list[str]:  # the mistakes, which are not printed
-    "Print lines as they come from the processes, up to torchrun's own report of a failure."
-    mistakes, over = [], False
-    for line in lines:
-        report = re.match(r"[EWI]\d+ .*elastic.*(failed \(exitcode|Sending process|signal)", line)
-        over = over or bool(report and not asked.number)
-        if found := re.match(r"mshnet(, process \d+)?: (.*)", line):
-            mistakes += [found[2]] if found[2] != STOPPED else []
-        elif not over and not report:
-            print(line, end="", flush=True)
-    return mistakes
+    if failed:
+        raise RuntimeError(
+            f"a process ended with an error (status {failed[0]}): see the lines above"
+        )
+    if last["state"] == "stopped" and not run.file("scores.json").exists():
+        raise Stopped(last["reason"])
+    return Run(run.path, config, last["reason"])
 
 
 # %%

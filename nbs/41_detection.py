@@ -16,7 +16,6 @@ from mshnet.task import Data, count_predictions, digits, make_task, protocol, sc
 # %%
 #| export
 import copy
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,15 +27,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from mshnet.augment import Batch, native_plan, scoring_batch, training_batch, unpadded
 from mshnet.core import Config, UserError, did_you_mean, resolve, shown
 from mshnet.cpu import use_cpu_passes
-from mshnet.data import (
-    Split,
-    complete,
-    hash_of_all,
-    image_digests,
-    listed_names,
-    report,
-    splits,
-)
+from mshnet.data import Split, hash_of_all, image_digests, outside_of_data, report, splits
 from mshnet.device import Device, OneProcess, make_optimizer
 from mshnet.loss import mshnet_loss
 from mshnet.metrics import Scores, Tally
@@ -179,6 +170,7 @@ class Detection(Task):
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
         "The data: train, test, and val if the epoch is chosen on a held-out part."
+        outside_of_data(self.config.output_dir)
         return splits(self.config, names)
 
     def batch(self, data: Split, rows: list[int], epoch: int | None) -> Batch:
@@ -290,11 +282,6 @@ class Detection(Task):
         "The data report."
         return report(self.config)
 
-    def facts(self, data: Split) -> dict[str, Any]:
-        "Unreadable images, which other images replaced."
-        replaced = sorted(data.stores.get("replaced", ()))
-        return {"replaced": replaced} if replaced else {}
-
 
 # %% [markdown]
 # We take one step by hand: the data, a batch, and the loss of the full phase.
@@ -333,21 +320,16 @@ print(scores)
 # %% [markdown]
 # ## What a resumed run must share
 #
-# A resumed run must have the same pixels and the same lists. If a split has an unreadable image, its digest differs from that of the whole split. Then only its list must agree, and a run with a damaged image can be resumed (with `on_bad_image = skip`). The digests come from the pass that looks for damaged images; nothing is read twice.
+# A resumed run must have the same images, with the same masks under the same names, in each of its splits. The digests come from the pass that looks for damaged images; nothing is read twice.
 
 # %%
 #| export
 def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
-    "Digests of the pixels of each split, and of its list of names."
-    same = {f"{name} data": split.hash for name, split in parts.items() if complete(split)}
+    "Digests of the names and pixels of each split."
     trained = [parts[name] for name in ("train", "val") if name in parts]
-    if all(map(complete, trained)):
-        same["training list"] = hash_of_all(trained)  # the same with every seed
-        same["training images"] = " ".join(sorted(image_digests(trained)))
-    for name, split in parts.items():
-        listed = "\n".join(listed_names(split))
-        same[f"{name} list"] = hashlib.sha256(listed.encode()).hexdigest()[:12]
-    return same
+    same = {f"{name} data": split.hash for name, split in parts.items()}
+    same["training list"] = hash_of_all(trained)  # the same with every seed
+    return same | {"training images": " ".join(sorted(image_digests(trained)))}
 
 
 # %% [markdown]

@@ -76,7 +76,7 @@ def evaluate(
             f"task={config.task}: these weights are of task {trained.task}; "
             f"write --task {trained.task}"
         )
-    device = open_device(config.device, config.precision, config.num_devices, config.debug_xla)
+    device = open_device(config.device, config.precision, config.num_devices)
     if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes, start them by torchrun"
         warnings.warn(text, stacklevel=2)

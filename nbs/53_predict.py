@@ -15,6 +15,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import contextlib
+import csv
 import functools
 import io
 import itertools
@@ -49,7 +50,6 @@ from mshnet.files import (
     replacing,
     write_atomic,
     write_json,
-    write_table,
 )
 from mshnet.frames import READABLE, VIDEOS, Frame, frames_of, read_frames
 from mshnet.metrics import Objects, crop
@@ -605,13 +605,6 @@ def _spelled(name: str | Path) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _encoded(picture: Image.Image) -> bytes:
-    "A picture as a PNG file."
-    content = io.BytesIO()
-    picture.save(content, "PNG", compress_level=3)
-    return content.getvalue()
-
-
 def _levels(prob: np.ndarray) -> Image.Image:
     "Probabilities as 16-bit grey."
     return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
@@ -647,31 +640,32 @@ def _film(path: Path, source: Path) -> Iterator[Callable[[Image.Image], None]]:
 # %% [markdown]
 # ### Finished files
 #
-# A prediction of thousands of files may be interrupted. When the last frame of a file is done, the file gets its line in `finished.jsonl`, from which all tables are made. The same command skips the files that have a line and predicts the others. A file that was replaced is predicted anew, because the line has its size and its time of change.
+# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`, from which all tables are made. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change.
 
 # %%
 #| export
-FINISHED = "finished.jsonl"
+_LINES = "frames.jsonl"
 
 
-def _stamp(file: Path) -> list[Any]:
+def _stamp(file: Path) -> tuple[Any, ...]:
     "Name, size and time of change of an input."
     with contextlib.suppress(OSError):  # reading it will report why
         found = os.stat(file)
-        return [_spelled(file), found.st_size, found.st_mtime_ns]
-    return [_spelled(file), None, None]
+        return _spelled(file), found.st_size, found.st_mtime_ns
+    return (_spelled(file),)
 
 
 def _lines(folder: Path) -> Iterator[dict[str, Any]]:
-    "What is recorded of each finished file; half a line, of a process that was killed, is not."
-    path = folder / FINISHED
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        with contextlib.suppress(ValueError):
-            yield json.loads(line)
+    "The frames that are recorded in a folder; half a line, of a process that was killed, is not."
+    if (folder / _LINES).exists():
+        with open(folder / _LINES, "rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError):
+                    yield json.loads(line)
 
 
 class Writer:
-    "Writes the results of frames into a folder: pictures at once, a file's line at its end."
+    "Writes the pictures and the line of each frame into a folder."
 
     def __init__(
         self,
@@ -685,29 +679,27 @@ class Writer:
         self.threshold, self.min_area = threshold, min_area
         self.stems = Counter(file.stem.casefold() for file in files)
         self.stamps = {file: _stamp(file) for file in files}
-        known = list(self.stamps.values())
-        lines = (line for line in _lines(folder) if not line["error"])  # others are tried again
-        self.kept = [line for line in lines if line["stamp"] in known]
-        self.left = [
-            file for file in files if self.stamps[file] not in [x["stamp"] for x in self.kept]
-        ]
-        self.frames: list[dict[str, Any]] = []  # of the file at hand
+        last = (line for line in _lines(folder) if line["last"] and not line["error"])
+        self.done = {tuple(line["stamp"]) for line in last} & set(self.stamps.values())
+        self.left = [file for file in files if self.stamps[file] not in self.done]
         self.film = contextlib.ExitStack()  # the video of the file at hand
 
     def __enter__(self) -> "Writer":
-        names = {frame["name"] for line in self.kept for frame in line["frames"]}
-        self.taken = {name.casefold() for name in names}
-        names |= {name.removesuffix("_00000") for name in names}  # of videos
+        names = set[str]()
         with cannot_be_written(self.folder):
+            with replacing(self.folder / _LINES) as file:
+                for line in _lines(self.folder):
+                    if tuple(line["stamp"]) in self.done:
+                        file.write(f"{json.dumps(line)}\n".encode())
+                        names |= {line["name"], line["name"].removesuffix("_00000")}  # of a video
             for kind in self.kinds:
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
                 for path in sorted((self.folder / kind).iterdir()):
                     own = path.suffix in (KINDS[kind], ".tmp")
                     if own and _spelled(path.stem) not in names:  # of a file that is not finished
                         path.unlink()
-            path = self.folder / FINISHED
-            write_atomic(path, "".join(f"{json.dumps(line)}\n" for line in self.kept))
-            self.file = open(path, "a", encoding="utf-8")
+            self.file = open(self.folder / _LINES, "a", encoding="utf-8")
+        self.taken = {name.casefold() for name in names}
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -719,7 +711,8 @@ class Writer:
         stem = frame.file.stem
         if self.stems[stem.casefold()] > 1:
             stem = f"{frame.file.absolute().parent.name}_{stem}"
-        stem = os.fsdecode(os.fsencode(stem)[:_LONGEST])
+        while len(os.fsencode(stem)) > _LONGEST:
+            stem = stem[:-1]
         base = stem if frame.single else f"{stem}_{frame.number:05d}"
         tries = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2)))
         name = next(name for name in tries if _spelled(name).casefold() not in self.taken)
@@ -727,45 +720,50 @@ class Writer:
         return name
 
     def write(self, frame: Frame, prob: np.ndarray, tiles: int) -> int:
-        "Write a frame's pictures, and after the last frame the line; number of detections."
-        count = 0
+        "Write a frame's pictures, then its line; return the number of detections."
+        stamp, objects = self.stamps[frame.file], list[dict[str, Any]]()
+        line = {"stamp": stamp, "frame": frame.number, "last": frame.last, "error": frame.error}
         if not frame.error:
             name, found = self.name(frame), detections(prob, self.threshold, self.min_area)
             self._draw(frame, name, prob, found)
-            pairs, count = zip(found.rows(), found.runs(prob.shape), strict=True), len(found)
-            facts = {"frame": frame.number, "name": _spelled(name), "size": prob.shape}
+            pairs = zip(found.rows(), found.runs(prob.shape), strict=True)
             objects = [{**row, "runs": runs} for row, runs in pairs]
-            self.frames.append({**facts, "tiles": tiles, "objects": objects})
+            line |= {"name": _spelled(name), "size": prob.shape, "tiles": tiles}
         if frame.last:
             self.film.close()
-            line = {"stamp": self.stamps[frame.file], "error": frame.error, "frames": self.frames}
-            with cannot_be_written(self.folder):
-                self.file.write(f"{json.dumps(line)}\n")
-                self.file.flush()
-            self.frames = []
-        return count
+        with cannot_be_written(self.folder):
+            self.file.write(f"{json.dumps({**line, 'objects': objects})}\n")
+            self.file.flush()
+        return len(objects)
 
     def _draw(self, frame: Frame, name: str, prob: np.ndarray, found: Detections) -> None:
         "Write the pictures of a frame."
-        mask = np.zeros(prob.shape, np.uint8)
-        mask[found.pixels] = 255
-        made = {"masks": lambda: Image.fromarray(mask), "probabilities": lambda: _levels(prob)}
-        made["overlays"] = lambda: overlay(frame.pixels, found)
-        for kind in (kind for kind in self.kinds if kind in made):
+        film = "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS
+        pictures = {"probabilities": _levels(prob)} if "probabilities" in self.kinds else {}
+        if "masks" in self.kinds:
+            mask = np.zeros(prob.shape, np.uint8)
+            mask[found.pixels] = 255
+            pictures["masks"] = Image.fromarray(mask)
+        marked = overlay(frame.pixels, found) if film or "overlays" in self.kinds else None
+        if marked and "overlays" in self.kinds:
+            pictures["overlays"] = marked
+        for kind, picture in pictures.items():
+            content = io.BytesIO()
+            picture.save(content, "PNG", compress_level=3)
             path = self.folder / kind / f"{name}.png"
-            write_atomic(path, _encoded(made[kind]()), durable=False)
-        if "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS:
-            if not self.frames:
+            write_atomic(path, content.getvalue(), durable=False)
+        if marked and film:
+            if not frame.number:
                 path = self.folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
                 self.add = self.film.enter_context(_film(path, frame.file))
-            self.add(made["overlays"]())
+            self.add(marked)
 
 
 # %%
 frame = Frame(here / "one" / "0.png", 0, True, image)
 with Writer(here / "run", [], [frame.file]) as writer:
     writer.write(frame, prob, 1)
-print((here / "run" / FINISHED).read_text()[-300:])
+print((here / "run" / _LINES).read_text()[-300:])
 with Writer(here / "run", [], [frame.file, here / "one" / "1.png"]) as writer:
     test_eq([file.name for file in writer.left], ["1.png"])
 
@@ -774,7 +772,11 @@ with Writer(here / "run", [], [frame.file, here / "one" / "1.png"]) as writer:
 
 # %%
 #| export
-_DETECTIONS = "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean"
+_TABLES = {
+    "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean",
+    "frames.csv": "file,frame,name,height,width,tiles,detections",
+    "skipped.csv": "file,frame,error",
+}
 
 
 def _target(image: int, size: Sequence[int], row: dict[str, Any]) -> dict[str, Any]:
@@ -788,34 +790,34 @@ def _target(image: int, size: Sequence[int], row: dict[str, Any]) -> dict[str, A
 
 
 def _write_tables(summary: "Summary") -> None:
-    "Write the tables and coco.json of all finished files, and count."
-    found, frames, skipped = [_DETECTIONS.split(",")], [], []
-    images, targets = list[str](), list[str]()
+    "Write the tables and coco.json of all frames that are done, and count."
+    texts = {name: io.StringIO(f"{head}\n") for name, head in _TABLES.items()}
+    for text in texts.values():
+        text.seek(0, io.SEEK_END)
+    found, frames, skipped = (csv.writer(t, lineterminator="\n") for t in texts.values())
+    images, targets, summary.skipped = list[str](), list[str](), {}
     for line in _lines(summary.folder):
-        file = line["stamp"][0]
+        file, number = line["stamp"][0], line["frame"]
         if line["error"]:
-            skipped.append([file, len(line["frames"]), line["error"]])
-        for frame in line["frames"]:
-            head, size = [file, frame["frame"], frame["name"]], frame["size"]
-            frames.append([*head, *size, frame["tiles"], len(frame["objects"])])
-            number = len(images) + 1
-            image = {"id": number, "file_name": file, "frame": frame["frame"]}
-            images.append(json.dumps(image | dict(zip(("height", "width"), size, strict=True))))
-            for row in frame["objects"]:
-                place = [row["object"], *row["centroid"], *row["box"]]
-                found.append([*head, *place, row["area"], row["peak"], row["mean"]])
-                target = {"id": len(targets) + 1, **_target(number, size, row)}
-                targets.append(json.dumps(target))
-    write_table(summary.folder / "detections.csv", found)
-    names = ["file", "frame", "name", "height", "width", "tiles", "detections"]
-    write_table(summary.folder / "frames.csv", [names, *frames])
-    write_table(summary.folder / "skipped.csv", [["file", "frame", "error"], *skipped])
+            summary.skipped[file] = line["error"]
+            skipped.writerow([file, number, line["error"]])
+            continue
+        head, size = [file, number, line["name"]], line["size"]
+        frames.writerow([*head, *size, line["tiles"], len(line["objects"])])
+        image = {"id": len(images) + 1, "file_name": file, "frame": number}
+        images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
+        for row in line["objects"]:
+            place = [row["object"], *row["centroid"], *row["box"]]
+            found.writerow([*head, *place, row["area"], row["peak"], row["mean"]])
+            target = {"id": len(targets) + 1, **_target(len(images), size, row)}
+            targets.append(json.dumps(target))
+    for name, text in texts.items():
+        write_atomic(summary.folder / name, text.getvalue())
     parts = {"images": ",\n".join(images), "annotations": ",\n".join(targets)}
-    lists = "".join(f', "{part}": [\n{lines}]' for part, lines in parts.items())
-    text = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
-    write_atomic(summary.folder / "coco.json", text)
-    summary.frames, summary.detections = len(frames), len(targets)
-    summary.skipped = {file: error for file, _, error in skipped}
+    lists = "".join(f', "{part}": [\n{items}]' for part, items in parts.items())
+    coco = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
+    write_atomic(summary.folder / "coco.json", coco)
+    summary.frames, summary.detections = len(images), len(targets)
 
 
 # %% [markdown]
@@ -827,9 +829,7 @@ def _write_tables(summary: "Summary") -> None:
 #| export
 def _kinds_to_save(save: str) -> list[str]:
     "The kinds of results to write, from a list with commas; UserError for an unknown kind."
-    words = [word.strip() for word in save.split(",")]
-    if words in (["none"], [""]):
-        return []
+    words = [word.strip() for word in save.split(",") if save not in ("", "none")]
     if "yolo" in words:
         raise UserError("save=yolo is retired: coco.json has the boxes")
     for word in words:
@@ -882,7 +882,7 @@ with expect_fail(UserError, contains="holds something else"):
 # %% [markdown]
 # ## All of it
 #
-# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. Frames of one size that fit into one piece are predicted together, and a larger one alone. After a request to stop, the run ends before the next pass of the network, and the file in progress leaves no line.
+# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. Frames of one size that fit into one piece are predicted together, and a larger one alone. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
 
 # %%
 #| export
@@ -1017,9 +1017,10 @@ def predict_files(
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         summary = Summary(folder, len(files))
         record = {"asked": asked, "protocol": _protocol(detector, options, least)}
-        with Writer(folder, kinds, files, least, min_area) as writer, _recorded(summary, record):
-            if summary.frames:
-                print(f"resume  {folder}: {counted(summary.frames, 'frame')} done", file=sys.stderr)
+        writer = Writer(folder, kinds, files, least, min_area)
+        if writer.done:
+            print(f"resume  {folder}: {counted(len(writer.done), 'file')} done", file=sys.stderr)
+        with _recorded(summary, record), writer:
             batches = _batches(read_frames(writer.left, workers), options, batch_size)
             _predict_into(writer, detector, batches, options)
     return summary

@@ -39,8 +39,8 @@ from mshnet.places import run_folder
 from mshnet.run import State, environment
 from mshnet.session import working
 from mshnet.show import even_steps
-from mshnet.task import score_split, trained_model
-from mshnet.train import train_epoch
+from mshnet.task import Trained, score_split, trained_model
+from mshnet.train import Job, train_epoch
 from mshnet.weights import PRETRAINED
 
 
@@ -178,17 +178,15 @@ def _ways(
     config: Config,
     data: Split,  # to train with
     test: Split,  # to score
+    trained: Trained,  # to score with
     device: Device,
 ) -> dict[str, Callable[[int], Any]]:
     "What is measured: each is called with the number of its turn."
-    task, trained = Detection(config), trained_model(config.weight_path or PRETRAINED, config)
-    if trained.task != "detect":
-        raise UserError(f"weight_path={config.weight_path!r}: weights of task {trained.task}")
+    task, first = Detection(config), config.warm_epoch + 1
     state, model = fresh_state(task, device), device.to_device(trained.model)
-    first = config.warm_epoch + 1
 
     def train(turn: int) -> None:
-        train_epoch(task, state, data, device, first + turn)
+        train_epoch(Job(task, {"train": data}, device), state, first + turn)
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
@@ -204,12 +202,13 @@ def measure(
     config: Config,
     options: Options,
     parts: dict[str, Split],
+    trained: Trained,  # weights to score with
     device: Device,
 ) -> list[dict[str, Any]]:
     "Seconds of training, of its data alone, and of scoring: a row each, with every turn."
     batch, rows = config.batch_size, []
     data, test = some(parts["train"], options.images, batch), some(parts["test"], options.images)
-    times = take_turns(_ways(config, data, test, device), options.repeats, device)
+    times = take_turns(_ways(config, data, test, trained, device), options.repeats, device)
     for what, found in times.items():
         images = len(test if what == "score" else data)
         row = {"what": what, "batch": batch, "images": images, "raw_seconds": found}
@@ -220,7 +219,8 @@ def measure(
 # %%
 parts = Detection(config).splits()
 test_eq([len(some(parts["train"], images, 4)) for images in (1, 4, 7, 99)], [4, 4, 4, 8])
-rows = measure(config, Options(repeats=2, images=4), parts, cpu)
+trained = trained_model(PRETRAINED)
+rows = measure(config, Options(repeats=2, images=4), parts, trained, cpu)
 assert all(min(row["raw_seconds"]) > 0 for row in rows)
 {row["what"]: row["images"] for row in rows}
 
@@ -253,7 +253,7 @@ def train_two_steps(config: Config) -> dict[str, int]:  # bytes: before the step
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
     state, before = fresh_state(task, device), _peak(device)
-    train_epoch(task, state, data, device, config.warm_epoch + 1)
+    train_epoch(Job(task, {"train": data}, device), state, config.warm_epoch + 1)
     _synchronize(device)
     return {"before": before, "peak": _peak(device)}
 
@@ -348,6 +348,9 @@ def bench(
     sizes = options.sizes(config.batch_size, len(parts["train"]))
     for size in sizes:
         check_batch(device, size)
+    trained = trained_model(config.weight_path or PRETRAINED, config)
+    if trained.task != "detect":
+        raise UserError(f"weight_path={config.weight_path!r}: weights of task {trained.task}")
     each = [config.model_copy(update={"batch_size": size}) for size in sizes]
     memory, rows = [], []
     for one in each if device.kind != "xla" else []:
@@ -355,7 +358,7 @@ def bench(
             memory.append(measure_memory(one))
     for one in each:
         with working(f"time, batch {one.batch_size}"):
-            rows += measure(one, options, parts, device)
+            rows += measure(one, options, parts, trained, device)
     names = ("dataset_dir", "weight_path", "output_dir")
     counts = ", ".join(f"{len(parts[name])} {name}" for name in ("train", "test"))
     content = {

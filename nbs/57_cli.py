@@ -21,10 +21,11 @@ import glob
 import os
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, get_args
 
 from mshnet import __version__
 from mshnet.core import (
@@ -32,14 +33,13 @@ from mshnet.core import (
     STOPPED,
     SWITCHES,
     TASKS,
+    TIME_OVER,
     AugmentFields,
     Config,
     OptimizerFields,
-    PlaceFields,
     Settings,
     UserError,
     configure,
-    expects,
     newest,
     read_settings,
     settings_class,
@@ -68,7 +68,7 @@ _LOOKED_AT = [
     *("output_dir", "resume", "mirror_dir", "max_hours"),
 ]
 _NOT_BENCHED = [
-    *("epochs", "patience", "resume", "num_devices", "log_every", "debug_xla", "profile"),
+    *("epochs", "patience", "resume", "num_devices", "log_every"),
     *("max_hours", "mirror_dir", "micro_batch", "on_out_of_memory"),
     *OptimizerFields.model_fields,
     *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch"),
@@ -111,11 +111,12 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
 }
 
 # %% [markdown]
-# Four commands take their main argument without a flag. Some flags are not settings: what a bench measures, the format of an export. No run records them. They are options of argparse that belong to one command.
+# Five commands take their main argument without a flag. Some flags are not settings: what a bench measures, the format of an export. No run records them. They are options of argparse that belong to one command.
 
 # %%
 #| export
 _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
+    "train": ("folder", "DIR", "?", "the data set: the same as --dataset-dir DIR"),
     "data": ("folder", "DIR", "?", "folder or archive of the data set, or a name"),
     "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
     "pack": ("run", "RUN", None, "folder of the run"),
@@ -143,12 +144,6 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "folder to write a simulated data set to, in the layout that is read (tasks "
             "eit, events and signs)"
         },
-    },
-    "doctor": {
-        "json": {
-            "help": "print one JSON object with the worst level and all lines, and nothing else",
-            **_SWITCH,
-        }
     },
     "bench": {
         "repeats": {
@@ -178,8 +173,7 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "pack": {
-        "format": {"help": "zip or tar.gz (default)"},
-        "output": {"help": "file to write (default: beside the run, named after it)"},
+        "output": {"help": "file to write, .tar.gz (default: beside the run, named after it)"},
         "weights_only": {
             "help": "leave out what only resuming needs: the last checkpoints, and the "
             "optimizer's state in best.pt (default file: RUN-weights.tar.gz)",
@@ -211,50 +205,82 @@ _OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 _EPILOGS = {  # printed below the flags of a command
-    "train": "status: 0 all epochs are done; 75 the time (--max-hours) was over before, the same "
-    "command resumes; 2 a mistake or an error; 128 and the number of a signal after a signal",
-    "doctor": "status: 0 all is well; 1 a warning; 2 an error, or a mistake in the flags",
     "predict": "results: predictions/NAME (NAME-2 if it holds another prediction), or "
     "--output-dir; no result depends on --batch-size; the same command again skips what "
-    "is finished; status: 0 all files are predicted; 1 an unreadable file was skipped; 2 a mistake",
+    "is finished",
 }
+_EXAMPLES = """\
+examples:
+  mshnet train --epochs 3                  a first look, at synthetic scenes
+  mshnet train DIR                         train on your data; again: resume
+  mshnet test --weight-path runs/NAME      score a run
+  mshnet predict image.png                 find targets with the weights that come along
+  mshnet train --task eit --help           another task ({tasks})
 
+status:
+  0  done        1  done, with a warning or a skipped file        2  a mistake or an error
+  75 the time (--max-hours) was over: run it again to resume      128+N  stopped by signal N
+"""
 
 # %% [markdown]
 # ## The parser
 #
-# argparse accepts abbreviations, which are a trap: `--warm` works until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake. The help of a command has two groups of flags: settings that change the result, and settings of the machine.
+# argparse accepts abbreviations, which are a trap: `--warm` works until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake.
+#
+# A run has fifty settings, and most people set five of them. So the help has two levels. `--help` explains the flags of daily use and lists the others; `--help-all` explains all of them. The values of a flag come from its setting. Names of older guides are accepted and not listed.
 
 # %%
 #| export
+_DAILY = [
+    *("preset", "task", "dataset_dir", "weight_path", "output_dir", "resume"),
+    *("epochs", "batch_size", "lr", "choose", "seed"),
+    *("device", "num_devices", "max_hours", "mirror_dir"),
+]
+_METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
+_METAVARS |= {"baseline": "FILE", "batch_sizes": "N,N", "save": "NAMES", "format": "FORMAT"}
+_PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
+_TEXTS = {  # of settings that each command uses in its own way
+    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
+    "weight_path test": "weights to score: a file or a run folder (default: pretrained)",
+    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
+    "weight_path export": "weights to write: a file, a run folder, or pretrained",
+    "output_dir train": "run folder (default: named after the settings, in runs/)",
+    "output_dir test": "folder of the scores (default: none are written)",
+    "output_dir predict": "folder of the results (default: predictions/NAME)",
+    "output_dir bench": "folder of the measurements (default: runs/bench)",
+}
+
+
 class _Parser(argparse.ArgumentParser):
     "argparse without abbreviations, whose errors are one line."
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, **options)
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, formatter_class=form, **options)
 
     def error(self, message: str) -> NoReturn:
         "Raise UserError for a mistake in the flags."
         raise UserError(f"{message}; see {self.prog} --help")
 
 
-def _add_setting(parser: argparse._ActionsContainer, name: str, settings: type[Settings]) -> None:
-    "Add the flag of a setting of a task, with its aliases."
-    field = settings.model_fields[name]
-    flags = [name, *(alias for alias, target in ALIASES.items() if target == name)]
-    default = "" if field.default == "" else f", default {field.default}"
-    wanted = "" if field.annotation is str else f" ({expects(name, settings)}{default})"
+def _metavar(name: str, kind: Any) -> str:
+    "What a flag expects, in capitals or as a list of its values."
+    if values := ("true", "false") if kind is bool else get_args(kind):
+        return "{" + ",".join(values) + "}"
+    path = {"dir": "DIR", "list": "FILE", "path": "FILE"}.get(name.rpartition("_")[2], "NAME")
+    return _METAVARS.get(name) or {int: "N", float: "NUMBER"}.get(kind, path)
+
+
+def _text_of(name: str, command: str, settings: type[Settings]) -> str:
+    "The help of a setting."
+    task, default = settings.model_fields["task"].default, settings.model_fields[name].default
     if name == "task":
-        wanted = f" (one of {', '.join(TASKS)}; default: that of the run or of the weights)"
-    truth = field.annotation is bool
-    switch: dict[str, Any] = {"nargs": "?", "const": "true"} if truth else {}
-    parser.add_argument(
-        *(f"--{flag.replace('_', '-')}" for flag in flags),
-        dest=name,
-        metavar="X",
-        help=f"{field.description}{wanted}".replace("%", "%%"),
-        **switch,
-    )
+        return f"what is trained: {', '.join(TASKS)} (default: that of the run or the weights)"
+    if name == "dataset_dir" and task != "detect":
+        return f"folder of the data set (default: {settings.synthetic_name} data)"
+    text = settings.model_fields[name].description or ""
+    text = _TEXTS.get(f"{name} {command}", text).replace("%", "%%")
+    return text if default == "" else f"{text} (default {default})"
 
 
 def flags_of(command: str, settings: type[Settings]) -> list[str]:
@@ -267,95 +293,129 @@ def flags_of(command: str, settings: type[Settings]) -> list[str]:
 
 def make_parser(
     settings: type[Settings] = Config,  # of the task
+    whole: bool = True,  # explain every flag, and not only those of daily use
 ) -> argparse.ArgumentParser:
     "The parser of all commands."
-    about = "MSHNet: infrared small target detection. Train, score, look."
-    parser = _Parser(prog="mshnet", description=about)
+    about = "Train, score and use MSHNet (infrared small target detection), and other tasks."
+    more = _EXAMPLES.format(tasks=", ".join(TASKS))
+    parser = _Parser(prog="mshnet", description=about, epilog=more)
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command, (text, _) in COMMANDS.items():
-        names = flags_of(command, settings)
-        sub = commands.add_parser(command, help=text, description=text)
-        if command in _ARGUMENTS:
-            placed, sign, count, hint = _ARGUMENTS[command]
+        placed, sign, count, hint = _ARGUMENTS.get(command, ("", "", None, ""))
+        usage = " ".join(
+            filter(
+                None,
+                ["mshnet", command, f"[{sign}]" if count == "?" else sign, "[--FLAG VALUE ...]"],
+            )
+        )
+        sub = commands.add_parser(command, help=text, description=text, usage=usage)
+        if placed:
             sub.add_argument(placed, metavar=sign, nargs=count, help=hint)
-        if names:
-            sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
         for name, how in _OPTIONS.get(command, {}).items():
-            shown: dict[str, Any] = {} if "action" in how else {"metavar": "X"}
+            shown = {} if "action" in how else {"metavar": _metavar(name, how.get("type", str))}
             sub.add_argument(f"--{name.replace('_', '-')}", **shown, **how)
-        recipe = sub.add_argument_group("settings that change the result")
-        where = sub.add_argument_group("settings of this machine")
-        for name in names:
-            _add_setting(where if name in PlaceFields.model_fields else recipe, name, settings)
-        for switch, (name, value) in SWITCHES.items():
-            if name in names:
-                where.add_argument(
-                    f"--{switch.replace('_', '-')}",
-                    nargs="?",
-                    const="true",
-                    metavar="X",
-                    help=f"the same as --{name} {value}",
-                )
-        presets = f"presets: {', '.join(settings.presets)}" if "preset" in names else ""
-        sub.epilog = "; ".join(filter(None, [presets, _EPILOGS.get(command)]))
+        if names := flags_of(command, settings):
+            sub.add_argument("--help-all", action="help", help="explain every flag")
+            sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
+            _add_settings(sub, command, settings, whole)
+        sub.epilog = "\n\n".join(filter(None, [_presets(names, settings), _EPILOGS.get(command)]))
     return parser
+
+
+def _add_settings(
+    parser: argparse.ArgumentParser, command: str, settings: type[Settings], whole: bool
+) -> None:
+    "Add the flags of settings: those of daily use, those of the task, the others."
+    names = flags_of(command, settings)
+    daily = [name for name in _DAILY if name in names]
+    own = [name for name in names if name not in {*Settings.model_fields, *daily}]
+    rest = [name for name in names if name not in {*own, *daily}]
+    task = f"settings of task {settings.model_fields['task'].default}"
+    more = "" if whole else " (--help-all explains them)"
+    for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in some)
+        listed, explained = textwrap.fill(flags, 76, break_on_hyphens=False), whole or some is daily
+        title, text = (title, None) if explained else (title + more, listed)
+        group = parser.add_argument_group(title, text)
+        for name in some:
+            kind = settings.model_fields[name].annotation
+            how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
+            how |= {"dest": name, "metavar": "NAME" if name == "task" else _metavar(name, kind)}
+            hint = _text_of(name, command, settings) if explained else argparse.SUPPRESS
+            group.add_argument(f"--{name.replace('_', '-')}", help=hint, **how)
+            for alias in (alias for alias, target in ALIASES.items() if target == name):
+                how["help"] = argparse.SUPPRESS
+                group.add_argument(f"--{alias.replace('_', '-')}", **how)
+    for switch in (switch for switch, (name, _) in SWITCHES.items() if name in names):
+        flag = f"--{switch.replace('_', '-')}"
+        parser.add_argument(flag, nargs="?", const="true", help=argparse.SUPPRESS)
+
+
+def _presets(names: list[str], settings: type[Settings]) -> str:
+    "The presets of a task, each with what it changes; empty without any."
+    lines = ["presets:"]
+    for name, values in settings.presets.items():
+        differs = ", ".join(f"{key} {value}" for key, value in values.items())
+        usual = _PRESETS.get(name, "" if differs else "the default recipe")
+        text = ": ".join(filter(None, [usual, differs]))
+        lines.append(f"  {name:10} {textwrap.shorten(text, 66, placeholder=' ...')}")
+    return "\n".join(lines) if "preset" in names and lines[1:] else ""
 
 
 # %%
 with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
-    make_parser().parse_args(["test", "--help"])
+    make_parser(whole=False).parse_args(["train", "--help"])
 assert "rule" in flags_of("test", Config) and "epochs" not in flags_of("test", Config)
-print(shown.getvalue()[:900])
+print(shown.getvalue())
 
 
 # %% [markdown]
 # The flags depend on the task. We look for the task first: in the words, in the file of settings, in the run that is resumed, in the weights that are scored or predict.
 #
-# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, and for a retired flag its replacement. A flag of a different command has an error of its own. `data` takes its folder without a flag, and `train` does not: for a folder or weights without a flag the error has the flag.
+# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own.
 
 # %%
 #| export
-def _settings_of_words(words: Sequence[str]) -> type[Settings]:
-    "The settings of the task that a command line is about."
+class Words(NamedTuple):
+    "A command line."
+
+    command: str
+    written: dict[str, Any]  # settings and options that were written
+    file: str  # of settings
+    trained: dict[str, Any]  # the settings of the weights that are scored
+
+
+def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
+    "The settings of the task that a command line is about, and those of its weights."
     parser = _Parser(prog="mshnet", add_help=False)
     for flag in ("--task", "--config", "--resume", "--weight-path"):
         parser.add_argument(flag, nargs="?", const="", default="")
     asked = parser.parse_known_args(words)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
     weights = asked.weight_path or str(written.get("weight_path", ""))
-    of_run = _trained_with(words[:1], weights) or settings_of(newest(asked.resume))
-    return settings_class(task_of(written, of_run))
+    trained: dict[str, Any] = {}
+    if weights and list(words[:1]) in (["test"], ["predict"]):
+        from mshnet.weights import settings_of_weights
 
-
-def _trained_with(command: Sequence[str], weights: str) -> dict[str, Any]:
-    "The settings that the weights of a scoring or prediction were trained with; empty: not known."
-    if not weights or command[:1] not in (["test"], ["predict"]):
-        return {}
-    from mshnet.weights import settings_of_weights
-
-    return settings_of_weights(weights)
-
-
-def _one_too_many(word: str, command: str, written: dict[str, Any]) -> str:
-    "The error of a word without a flag; a data set and weights get theirs."
-    weights = word.endswith(".pt") or os.path.exists(os.path.join(word, "config.json"))
-    name = "weight_path" if weights else "dataset_dir"
-    flags = flags_of(command, Config) if command not in _ARGUMENTS else []
-    fits = name in flags and name not in written and os.path.exists(word)
-    remedy = f"write --{name.replace('_', '-')} {word}" if fits else f"see mshnet {command} --help"
-    return f"{word!r} is one word too many; {remedy}"
+        trained = settings_of_weights(weights)
+    task = task_of(written, trained or settings_of(newest(asked.resume)))
+    return settings_class(task), trained
 
 
 def parse(
     words: Sequence[str],  # as on the command line, without the program's name
-) -> tuple[str, dict[str, Any], str]:  # command, settings that were written, config file
+) -> Words:
     "Read the command line; UserError for a mistake."
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
     if words[:1] == ["predict"]:  # a file's name may begin with a dash
         words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
-    settings = _settings_of_words(words)
-    parsed, rest = make_parser(settings).parse_known_args(words)
+    settings, trained = _task_of_words(words)
+    for word in words:
+        if re.match("-[a-z]", word) and _name_of(word) in settings.model_fields:
+            raise UserError(f"{word}: a flag begins with two dashes; write -{word}")
+    whole = "--help-all" in words
+    parsed, rest = make_parser(settings, whole).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
     if command == "predict" and settings is not Config:
@@ -364,23 +424,47 @@ def parse(
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
     if rest:
-        flag, name = rest[0], rest[0].lstrip("-").split("=")[0].replace("-", "_")
-        if not flag.startswith("-"):
-            raise UserError(_one_too_many(flag, command, written))
-        if name in settings.model_fields:
-            raise UserError(f"{flag} means nothing to `mshnet {command}`; leave it out")
-        known = [*_OPTIONS.get(command, {}), *flags_of(command, settings)]
-        raise UserError(unknown(name, known, f"; see mshnet {command} --help"))
+        raise UserError(_misfit(rest[0], command, settings))
     if folder := written.pop("folder", ""):
-        written["dataset_dir"] = folder
-    return command, written, file
+        written["dataset_dir"] = _data_folder(command, folder, written)
+    return Words(command, written, file, trained if command == "test" else {})
+
+
+def _name_of(flag: str) -> str:
+    "The setting that a flag names."
+    return flag.lstrip("-").split("=")[0].replace("-", "_")
+
+
+def _misfit(word: str, command: str, settings: type[Settings]) -> str:
+    "The error of a word that a command does not have."
+    if not word.startswith("-"):
+        return f"{word!r} is one word too many; see mshnet {command} --help"
+    if _name_of(word) in settings.model_fields:
+        return f"{word} means nothing to `mshnet {command}`; leave it out"
+    known = [*_OPTIONS.get(command, {}), *flags_of(command, settings)]
+    return unknown(_name_of(word), known, f"; see mshnet {command} --help")
+
+
+def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
+    "The data set that is named without a flag; UserError for a run, weights or a second data set."
+    if written.get("dataset_dir", folder) != folder:
+        other = written["dataset_dir"]
+        raise UserError(f"{folder}: --dataset-dir {other} is written as well; write one of them")
+    of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
+    if command == "train" and of_run:
+        todo = f"write --resume {folder}, or --weight-path {folder} to start from its weights"
+        raise UserError(f"{folder} is no data set; {todo}")
+    return folder
 
 
 # %%
 for line in ("train --epochz 3", "train --mode train", "test --epochs 3", "trian", "data a b"):
     with expect_fail(UserError):
         parse(line.split())
-parse(["data", "sirst"]), parse(["train", "--lr", "0.1", "--ema=0.99"])
+with expect_fail(UserError, contains="write --epochs"):
+    parse(["train", "-epochs", "3"])
+train: Words = parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
+parse(["data", "sirst"]), train
 
 
 # %% [markdown]
@@ -429,9 +513,6 @@ def _result_folder(name: str) -> Path:
 
 # %%
 #| export
-_TIME_OVER = 75  # the status that sysexits.h names for "try again later"
-
-
 def _train(config: Settings) -> int:
     "Train, with pictures at the end; status 75 if the time was over before the last epoch."
     from mshnet.data import outside_of_data
@@ -448,7 +529,7 @@ def _train(config: Settings) -> int:
             _note(f"figures {run.folder / 'figures'}")
         if line := keep_copies(config):
             _note(line)
-    return 0 if run.finished else _TIME_OVER
+    return 0 if run.finished else TIME_OVER
 
 
 def _test(config: Settings) -> int:
@@ -510,13 +591,13 @@ def _data(config: Any, split: float | None = None, write: str = "") -> int:
     return 0 if usable else 2
 
 
-def _doctor(config: Config, json: bool = False) -> int:
+def _doctor(config: Config) -> int:
     "Print the report on the machine; status 1 for a warning, 2 for an error."
     from mshnet.doctor import doctor
 
     with contextlib.redirect_stdout(sys.stderr):  # such as notes on an archive
         found = doctor(config)
-    print(found.to_json() if json else found)
+    print(found)
     return found.status
 
 
@@ -639,11 +720,9 @@ def main(
         warnings.showwarning = _warnings_once()
         command = ""
         try:
-            command, written, file = parse(sys.argv[1:] if words is None else words)
+            command, written, file, trained = parse(sys.argv[1:] if words is None else words)
             names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
-            wanted = read_settings(file) | written if command == "test" else {}
-            trained = _trained_with([command], str(wanted.get("weight_path", "")))
             status = _RUN[command](configure(written, file, trained), **own)
             sys.stdout.flush()
             return status
@@ -657,7 +736,7 @@ def main(
             number = getattr(stopped, "number", 2)  # 0: the time is over
             if number:
                 return 128 + number
-            return _TIME_OVER if first_process() else 0  # torchrun ends all for the status of one
+            return TIME_OVER if first_process() else 0  # torchrun ends all for the status of one
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.ENOSPC):
                 raise

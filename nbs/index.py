@@ -57,7 +57,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
 # mshnet compare runs/NUAA-SIRST-*                         # runs side by side
 # mshnet pack runs/NUAA-SIRST-*                            # a run in one file
-# mshnet bench --baseline --dataset-dir data/NUAA-SIRST    # speed, in a clone
+# mshnet bench --dataset-dir data/NUAA-SIRST               # speed and memory
 # ```
 #
 # `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` with the lists of most papers ([notebook](13_fetch.ipynb); the addresses were not tried).

@@ -16,7 +16,7 @@ from mshnet.detection import Detection
 from mshnet.device import open_device
 from mshnet.run import State
 from mshnet.task import Origin, score_split
-from mshnet.train import Losses, train, train_epoch, train_step
+from mshnet.train import Job, Losses, train, train_epoch, train_step
 
 CONFIG = Config(
     scenes=28, base_size=32, crop_size=32, batch_size=4, choose="last", warm_epoch=0, epochs=2
@@ -67,7 +67,8 @@ def compare_parts(device):
         [rows] = where.ranks.shard([[7, 3, 11, 0]])
         batch = where.transfer_batch(task.batch(split, rows, 0))
         step = where.begin("parts", model, optimizer)
-        train_step(task, step, batch, phase, optimizer, where, Losses(where))
+        job, state = Job(task, {"train": split}, where), State(model, optimizer)
+        train_step(job, state, lambda x, step=step: task.loss(step, x, phase), batch, Losses(where))
         models.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
         where.micro = 0
     return (models[0] - models[1]).abs().max().item()
@@ -135,7 +136,7 @@ def main(out, fail=""):
     task = Detection(CONFIG)
     model = device.to_device(task.model())
     state = State(model, task.optimizer(model), ema=device.to_device(task.model()))
-    seen["loss"], _ = train_epoch(task, state, task.splits()["train"], device, 0)
+    seen["loss"], _ = train_epoch(Job(task, task.splits(), device), state, 0)
     device.ranks.assert_in_sync(model)
     device.ranks.assert_in_sync(state.ema)
     with torch.no_grad():

@@ -16,11 +16,13 @@ from mshnet import session
 from mshnet.cli import _RUN, main, parse
 from mshnet.core import (
     PRESETS,
+    TASKS,
     Config,
     UserError,
     configure,
     from_notebook,
     run_name,
+    settings_class,
     settings_from,
 )
 from mshnet.evaluate import evaluate
@@ -77,7 +79,14 @@ def refused(capsys, line):
         ("trian", "invalid choice"),
         ("data no/such/folder", "there is no such folder"),
         ("data a b", "one word too many; see mshnet data --help"),
-        ("train nowhere", "one word too many; see mshnet train --help"),
+        ("train nowhere", "there is no such folder"),
+        ("train a b", "one word too many; see mshnet train --help"),
+        ("train a --dataset-dir b", "--dataset-dir b is written as well; write one of them"),
+        ("train runs/best.pt", "is no data set; write --resume runs/best.pt, or --weight-path"),
+        ("train -epochs 3", "-epochs: a flag begins with two dashes; write --epochs"),
+        ("test --profile x", "profile is retired: write `with torch.profiler.profile():`"),
+        ("doctor --json", "json is retired: in Python, mshnet.doctor.doctor(config).lines"),
+        ("pack runs/x --format zip", "format is retired: `mshnet pack` writes tar.gz"),
         ("train --config nothing.json", "not a readable JSON file"),
     ],
 )
@@ -86,18 +95,14 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, line, said):
     assert said in refused(capsys, line)
 
 
-def test_a_folder_or_weights_without_a_flag_get_theirs(capsys, tmp_path):
-    "As `mshnet data DIR` takes them; not where the flag is written, and a pattern fits two."
-    data, run, file = tmp_path / "set", tmp_path / "run", tmp_path / "best.pt"
-    for folder in (data, run):
-        folder.mkdir()
+def test_a_folder_of_data_needs_no_flag(capsys, tmp_path):
+    "In train as in data; a run there is no data set."
+    folder, run = make_dataset(tmp_path / "set"), tmp_path / "run"
+    run.mkdir()
     (run / "config.json").touch()
-    file.touch()
-    assert refused(capsys, f"train {data}").endswith(f"write --dataset-dir {data}")
-    assert refused(capsys, f"test {run}").endswith(f"write --weight-path {run}")
-    assert refused(capsys, f"export {file}").endswith(f"write --weight-path {file}")
-    two = refused(capsys, f"export --weight-path {run} {file}")
-    assert two.endswith("see mshnet export --help")
+    for line in (f"train {folder} --lr 1", f"data {folder}"):
+        assert parse(line.split()).written["dataset_dir"] == str(folder)
+    assert f"write --resume {run}, or --weight-path {run}" in refused(capsys, f"train {run}")
 
 
 def test_a_warning_is_printed_once(capsys, monkeypatch):
@@ -254,16 +259,16 @@ def test_long_commands_show_that_they_work(capsys, finished, tmp_path, monkeypat
     monkeypatch.setattr(session, "_EVERY", 0.0001)
     line = f"export --weight-path {weights} --output {tmp_path}/a.safetensors"
     _, _, scored = call(capsys, f"test --weight-path {weights}")
-    assert re.search(r"(?m)^  score test: \d+ of \d+ batches, \d+ s left$", scored)
+    assert re.search(r"(?m)^  score test: \d+ of \d+ batches, [\d:?]+ left$", scored)
     _, _, exported = call(capsys, line)
-    assert re.search(r"(?m)^  compare safetensors with PyTorch: 0 s so far$", exported)
-    _, _, packed = call(capsys, f"pack {finished / 'run'} --output {tmp_path}/run.zip")
-    assert re.search(r"(?m)^  pack run: 0 s so far$", packed)
+    assert re.search(r"(?m)^  compare safetensors with PyTorch: \d+ s so far$", exported)
+    _, _, packed = call(capsys, f"pack {finished / 'run'} --output {tmp_path}/run.tgz")
+    assert re.search(r"(?m)^  pack run: \d+ s so far$", packed)
     monkeypatch.setattr(session, "watched", lambda: True)
     _, _, scored = call(capsys, f"test --weight-path {weights}")
     assert re.search(r"\rscore test: +\d+%\|", scored)
     _, _, exported = call(capsys, line)
-    assert "\rwrite safetensors: 00:00" in exported
+    assert "\rwrite safetensors: 00:" in exported
 
 
 def test_a_config_file_of_a_run_repeats_it(capsys, finished, tmp_path):
@@ -410,7 +415,7 @@ def test_a_truth_value_is_a_flag_or_a_word():
 
 def test_flags_may_stand_between_inputs():
     "As people type them."
-    _, written, _ = parse(["predict", "a.png", "--tile", "512", "b.png", "--save", "none"])
+    _, written, *_ = parse(["predict", "a.png", "--tile", "512", "b.png", "--save", "none"])
     assert written == {"inputs": ["a.png", "b.png"], "tile": 512, "save": "none"}
 
 
@@ -420,7 +425,7 @@ def test_the_largest_batch_is_printed_with_what_to_write(capsys):
     status, out, _ = call(capsys, f"bench --largest-batch {small}")
     assert status == 0
     assert [line.split(":")[0] for line in out.splitlines()[:2]] == ["batch     4", "batch     8"]
-    assert "write --batch-size 8" in out
+    assert out.endswith("write --batch-size 8\n")
 
 
 def test_aliases_and_merging(tmp_path):
@@ -518,8 +523,33 @@ def test_training_imports_no_tool_it_does_not_need():
 def test_every_setting_is_a_flag_with_its_help(capsys):
     "The flags are made from the settings: none is missing, none is without a word."
     with pytest.raises(SystemExit):
-        main(["train", "--help"])
+        main(["train", "--help-all"])
     text = capsys.readouterr().out
     for name, field in Config.model_fields.items():
-        value = "[X]" if field.annotation is bool else "X"
-        assert f"--{name.replace('_', '-')} {value}" in text
+        kinds = {int: "N", float: "NUMBER", bool: "[{true,false}]"}
+        assert f"--{name.replace('_', '-')} {kinds.get(field.annotation, '')}" in text
+    assert " X" not in text and "--data-path" not in text and "--help-all explains" not in text
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_help_explains_a_dozen_flags_and_lists_the_others(capsys, task):
+    "Those of the task and no other's; each preset with what it changes."
+    with pytest.raises(SystemExit):
+        main(["train", "--task", task, "--help"])
+    text, settings = capsys.readouterr().out, settings_class(task)
+    assert f"settings of task {task} (--help-all explains them):" in text
+    assert text.count("(default ") < 20 and len(text.splitlines()) < 90
+    assert "  --epochs N  " in text and "--clip-grad, " in text
+    assert ("NUAA-SIRST" in text) == ("--crop-size" in text) == (task == "detect")
+    for name in settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in text
+    for name in settings.presets:
+        assert f"\n  {name} " in text
+
+
+def test_the_first_help_has_examples_and_statuses(capsys):
+    "Of a first run, one's own data, another task."
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert "mshnet train DIR" in text and "--task eit" in text and "128+N" in text

@@ -100,8 +100,8 @@ def fault(line):
     if words[0] == "papermill":
         return papermill_fault(words)
     try:
-        if not {"--help", "--version"} & set(words):
-            _, written, file = parse(words[1:])
+        if not {"--help", "--help-all", "--version"} & set(words):
+            _, written, file, _ = parse(words[1:])
             fields = settings_class(written.get("task") or "detect").model_fields
             own = {k: v for k, v in written.items() if k in fields}
             configure(own, file)
@@ -151,14 +151,15 @@ def numbers(folder, pattern):
 
 def measured():
     "Numbers in the tables of results/, scores as they are rounded, memory, a checkpoint's size."
-    found = numbers("results", "*.md")
-    for path in (ROOT / "results").glob("*/scores*.json"):
+    found = numbers("results", "*.md") | numbers("results", "history.csv")
+    for path in (ROOT / "results").rglob("scores*.json"):
         for value in json.loads(path.read_text())["scores"].values():
             if isinstance(value, int | float):
                 found |= {str(value), f"{value:.1f}", f"{value:.2f}", f"{value:.3f}"}
     for path in (ROOT / "results").glob("*/bench.json"):
-        starts = json.loads(path.read_text())["starts"]
-        found |= {f"{round(row['ours']['before'] / 2**20, -2):.0f}" for row in starts}  # MiB, some
+        rows = json.loads(path.read_text())["memory"]  # in MiB; before the first step some
+        found |= {f"{row['peak'] / 2**20:.0f}" for row in rows}
+        found |= {f"{round(row['before'] / 2**20, -2):.0f}" for row in rows}
     size = sum(p.numel() for p in MSHNet().parameters())
     words = (8, 16)  # bytes a weight: itself and Adagrad's sum; itself, AdamW's two and its average
     return found | {f"{n * size / 1e6:.0f}" for n in words}  # MB

@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from mshnet import export as exporting
 from mshnet.cli import main
 from mshnet.core import Config, UserError
 from mshnet.evaluate import Detector, evaluate
-from mshnet.export import TOLERANCE, OnnxDetector, export, open_detector
+from mshnet.export import TOLERANCE, export
 from mshnet.model import MSHNet
 from mshnet.predict import Tiling
 from mshnet.task import Origin, Trained, trained_model
@@ -42,14 +40,6 @@ def onnx_file(run):
     return export(run.folder / "best.pt").path
 
 
-@pytest.fixture
-def copy(onnx_file, tmp_path):
-    "A copy to damage, with its note."
-    for file in (onnx_file, exporting._note_path(onnx_file)):
-        shutil.copy(file, tmp_path)
-    return tmp_path / onnx_file.name
-
-
 def read_note(path):
     "What it states."
     return json.loads(exporting._note_path(path).read_text())
@@ -61,40 +51,14 @@ def error_line(capsys):
     return line
 
 
-def refusal(path, *how):
-    "Why a file is not opened, in one line."
-    with pytest.raises(UserError) as error:
-        open_detector(path, *how)
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 @pytest.mark.parametrize("size", [(1, 16, 16), (1, 32, 64), (3, 80, 48), (2, 16, 160)])
 def test_onnx_agrees_with_the_network_at_any_size(run, onnx_file, size):
     "One image or several, sides of 16 pixels and more, in float32 on the CPU."
     images = torch.randint(0, 256, (size[0], 3, *size[1:]), dtype=torch.uint8)
     want = Detector(run.folder / "best.pt", "cpu", "fp32")(images)
-    found = open_detector(onnx_file, "cpu")(images)
+    found, _ = exporting._run_onnx(onnx_file, images)
     assert (found.dtype, found.shape) == (torch.float32, want.shape)
     assert (found - want).abs().max() < TOLERANCE
-
-
-def test_the_detector_is_called_as_the_other_is(run, onnx_file):
-    "Name, device in words, batch size, and the same mistakes in the same words."
-    detector = open_detector(str(onnx_file), "cpu")
-    other = open_detector(run.folder / "best.pt", "cpu", "fp32")
-    assert isinstance(detector, OnnxDetector) and isinstance(other, Detector)
-    assert (detector.name, detector.why) == ("best.onnx", "cpu, fp32: onnxruntime")
-    images = torch.randint(0, 256, (3, 3, 32, 48), dtype=torch.uint8)
-    for size in (1, 2, 8):
-        assert torch.allclose(detector(images, batch_size=size), detector(images), atol=1e-4)
-    for wrong in (images.float(), images[0], images[:, :1], images[..., :40]):
-        said = []
-        for one in (detector, other):
-            with pytest.raises(UserError, match=r"not uint8|multiples of 16") as error:
-                one(wrong)
-            said.append(str(error.value).split(": ", 1)[1])
-        assert said[0] == said[1]
 
 
 def test_a_reader_without_this_library_finds_all_it_needs(run, onnx_file):
@@ -180,12 +144,12 @@ def test_a_file_that_disagrees_is_not_kept(run, onnx_file, monkeypatch, tmp_path
     target = tmp_path / f"x.{format}"
     target.write_text("the one before")
     other = exporting.safetensors_bytes(Trained(MSHNet(), "full", Origin("x")))
-    real = OnnxDetector.run
+    real = exporting._run_onnx
 
-    def off(self, output, images):
-        return real(self, output, images) + 0.01 * (len(images) > 1)
+    def off(path, images):
+        return [values + 0.01 * (len(images) > 1) for values in real(path, images)]
 
-    monkeypatch.setattr(OnnxDetector, "run", off)
+    monkeypatch.setattr(exporting, "_run_onnx", off)
     monkeypatch.setattr(exporting, "_onnx_bytes", lambda trained: onnx_file.read_bytes())
     monkeypatch.setattr(exporting, "safetensors_bytes", lambda trained: other)
     line = ["export", "--weight-path", str(run.folder / "best.pt"), "--output", str(target)]
@@ -196,58 +160,19 @@ def test_a_file_that_disagrees_is_not_kept(run, onnx_file, monkeypatch, tmp_path
     assert target.read_text() == "the one before"
 
 
-def test_what_is_not_what_was_written_is_found(run, copy, tmp_path):
-    "A flipped bit anywhere; a file that was cut off; an example that does not come out."
-    tensors = export(run.folder / "best.pt", output=tmp_path / "w.safetensors").path
-    for path, said in ((copy, "damaged, or changed"), (tensors, "or a damaged one")):
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        for wrong in (data, b"", data[:1000]):
-            path.write_bytes(wrong)
-            assert said in refusal(path, "cpu")
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-        open_detector(path, "cpu")
-    note = read_note(copy)
-    note["example"]["logits every 8 pixels"][5] *= 1.01
-    exporting._note_path(copy).write_text(json.dumps(note))
-    assert "does not compute its own example" in refusal(copy, "cpu")
-
-
-def test_onnx_files_of_something_else_are_refused(copy):
-    "Without a note, with one of something else, from the future, and with a damaged one."
-    note, data = read_note(copy), b"no ONNX file"
-    copy.write_bytes(data)
-    ours = note | {"sha256": hashlib.sha256(data).hexdigest()}
-    for wrong, said in [
-        (ours, "cannot read or run"),
-        (ours | {"threshold": "high"}, "best.onnx.json: damaged; export the weights again"),
-        (ours | {"example": {"logits every 8 pixels": [1]}}, "best.onnx.json: damaged"),
-        (ours | {"version": 99}, "written by a newer mshnet (99)"),
-        (ours | {"version": "a\nb"}, "damaged, it has no version"),
-        (ours | {"kind": "other"}, "not a note of `mshnet export`"),
-        ([note], "not a note of `mshnet export`"),
-    ]:
-        exporting._note_path(copy).write_text(json.dumps(wrong))
-        assert said in refusal(copy, "cpu")
-    exporting._note_path(copy).write_text("{")
-    assert "not a readable JSON file" in refusal(copy, "cpu")
-    exporting._note_path(copy).unlink()
-    assert "best.onnx.json is not beside it" in refusal(copy, "cpu")
-
-
-def test_what_an_onnx_file_cannot_do_is_reported(onnx_file, monkeypatch):
-    "It has a precision, and two kinds of devices."
-    import onnxruntime
-
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    for how, said in (
-        (("mps",), "runs on cpu or cuda"),
-        (("cuda:x",), "runs on cpu or cuda"),
-        (("cuda",), "onnxruntime is for the CPU"),
-        (("cpu", "bf16"), "computes in fp32"),
-    ):
-        assert said in refusal(onnx_file, *how)
+@pytest.mark.parametrize("where", [0.5, 0.99])
+def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
+    "A flipped bit of a safetensors file by its checksum; of an ONNX file by the note's digest."
+    path = export(run.folder / "best.pt", output=tmp_path / "w.safetensors").path
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * where)] ^= 1
+    for wrong in (data, b"", data[:1000]):
+        path.write_bytes(wrong)
+        with pytest.raises(UserError, match="or a damaged one"):
+            trained_model(path)
+    onnx_file.with_name("cut.onnx").write_bytes(onnx_file.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"cut.onnx: onnxruntime cannot read or run it"):
+        exporting._run_onnx(onnx_file.with_name("cut.onnx"), torch.zeros(1, 3, 16, 16).byte())
 
 
 @pytest.mark.parametrize(
@@ -257,7 +182,8 @@ def test_what_an_onnx_file_cannot_do_is_reported(onnx_file, monkeypatch):
         ("export --weight-path none.pt", "there is no such file"),
         ("export --weight-path .", "is a folder"),
         ("export --weight-path bad.pt", "not a torch file of weights"),
-        ("export --weight-path old.onnx", "`mshnet predict` takes ONNX files"),
+        ("export --weight-path old.onnx", "use onnxruntime, old.onnx.json beside it has the lines"),
+        ("predict --weight-path old.onnx w.png", "old.onnx.json beside it has the lines"),
         ("export --weight-path other.pt", "weights of another model"),
         ("export --weight-path w.pt --output a.pt2", "a file of format onnx ends in .onnx"),
         ("export --weight-path w.pt --format tflite", "write onnx, safetensors"),
@@ -296,7 +222,6 @@ def test_a_missing_package_is_named_with_its_remedy(run, onnx_file, monkeypatch,
     assert main(["export", "--weight-path", weights]) == 2
     line = error_line(capsys)
     assert "needs onnxruntime (" in line and "run: pip install --upgrade onnx onnxruntime" in line
-    assert "pip install --upgrade onnxruntime" in refusal(onnx_file, "cpu")
 
 
 def test_a_full_disk_keeps_what_was_there(run, tmp_path, monkeypatch, capsys):
@@ -318,32 +243,6 @@ def test_a_full_disk_keeps_what_was_there(run, tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert out.startswith(f"{target}  16 MB  safetensors, differs from PyTorch by 0.0e+00 at most")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.safetensors", "a.safetensors.json"]
-
-
-def test_mshnet_predict_takes_the_onnx_file(run, onnx_file, tmp_path):
-    "With the detections of the weights it was made from."
-    noise = np.random.default_rng(0).integers(0, 256, (50, 70), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "in.png")
-    masks = []
-    for weights in (run.folder / "best.pt", onnx_file):
-        out = tmp_path / weights.suffix
-        words = [f"--weight-path={weights}", f"--output-dir={out}", "--device=cpu"]
-        assert main(["predict", *words, "--precision=fp32", str(tmp_path / "in.png")]) == 0
-        masks.append(np.asarray(Image.open(next((out / "masks").iterdir()))))
-    assert (masks[0] != masks[1]).mean() < 1e-3  # a logit of 0 to rounding may be either
-
-
-def test_a_runtime_that_fails_is_one_line(onnx_file):
-    "Want of memory is a kind of its own, so that predict can name the setting."
-    detector = OnnxDetector(onnx_file, "cpu")
-    images = torch.zeros(1, 3, 16, 16, dtype=torch.uint8)
-    for text, kind, said in (
-        ("Failed to allocate memory for requested buffer of size 9", MemoryError, "allocate"),
-        ("it broke\nin many lines", UserError, r"onnxruntime cannot read or run it .it broke."),
-    ):
-        detector.session = Mock(run=Mock(side_effect=RuntimeError(text)))
-        with pytest.raises(kind, match=said):
-            detector(images)
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (50, 70)])

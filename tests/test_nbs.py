@@ -1,11 +1,9 @@
 """The tool that turns text into notebooks, library and README, on small projects of its own."""
 
 import re
-import shutil
 
 import nbformat
 import pytest
-from conftest import TOP
 
 import nbs
 
@@ -353,26 +351,6 @@ def test_check_finds_unformatted_text_lint_and_types(project, capsys):
     assert "mshnet/core.py:" in reported  # and so does mypy
     assert "tests/test_a.py" in reported
     assert nbs.hand_written(project, mend=True) == []
-
-
-def test_the_tables_follow_the_benches(project, capsys):
-    "A changed bench makes them stale; one that cannot be used is one line."
-    assert nbs.tables(project) == {}
-    found = project / "results/mine/bench.json"
-    found.parent.mkdir(parents=True)
-    shutil.copy(TOP / "results/bench-cpu/bench.json", found)
-    assert nbs.main(["format"], project) == 0
-    assert "| `mine` | train, batch 4 | 104.4 |" in (project / nbs.TABLES).read_text()
-    assert nbs.main(["check"], project) == 0
-    found.write_text(found.read_text().replace("EPYC", "Zen"))
-    capsys.readouterr()
-    assert nbs.main(["check"], project) == 1
-    [line] = capsys.readouterr().out.splitlines()
-    assert line.startswith("results/SPEED.md: stale: run `make build`")
-    found.write_text("{}")
-    assert nbs.main(["build"], project) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("nbs.py: results/SPEED.md: a bench.json in results/ cannot be used")
 
 
 # Formatting and pulling

@@ -22,9 +22,9 @@ import mshnet
 import mshnet.weights
 from mshnet.cli import main
 from mshnet.core import Config, UserError
-from mshnet.data import image_digests, read_dataset
+from mshnet.data import image_digests, load
 from mshnet.evaluate import Detector, evaluate
-from mshnet.export import export, open_detector, safetensors_bytes
+from mshnet.export import export, safetensors_bytes
 from mshnet.predict import predict_frame
 from mshnet.scenes import scene
 from mshnet.task import trained_model
@@ -105,8 +105,9 @@ def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
     [mask] = (out / "masks").iterdir()
     assert (np.asarray(Image.open(mask)) > 0).sum() == (prob > 0.95).sum()
     for format in ("onnx", "safetensors"):
-        file = export("pretrained", format, tmp_path / f"out.{format}").path
-        assert open_detector(file, "cpu").threshold == 0.95
+        done = export("pretrained", format, tmp_path / f"out.{format}")
+        assert json.loads(done.note.read_text())["threshold"] == 0.95
+    assert Detector(done.path, "cpu").threshold == 0.95
 
 
 def test_the_network_and_the_detector_are_the_same(picture):
@@ -327,7 +328,7 @@ def test_no_test_image_was_trained_on(name):
     if not folder.is_dir():
         pytest.skip(f"needs {name}; set MSHNET_SHARED to the folder that holds data/")
     known = set(trained_model("pretrained").record["data"]["training images"].split())
-    parts, _ = read_dataset(Config(dataset_dir=str(folder)), ["train", "test"])
+    parts, _ = load(Config(dataset_dir=str(folder)), ["train", "test"])
     assert len(known & image_digests([parts["train"]])) > 0.85 * len(parts["train"])
     assert not known & image_digests([parts["test"]])
 

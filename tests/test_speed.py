@@ -1,40 +1,39 @@
 "What makes it fast changes nothing else: cache, precision, compiler, threads, order of writing."
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
-import time
 import tracemalloc
+from types import SimpleNamespace
 
+import plain
 import pytest
 import torch
 from conftest import TOP, make_dataset
 from torch import nn
 
 from mshnet import run as run_module
-from mshnet.bench import largest_batch, load_yardstick
 from mshnet.core import Config, UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
-from mshnet.data import InFiles, read_dataset
+from mshnet.data import InFiles, find_source, read_dataset
 from mshnet.detection import Detection, fuse_bn
 from mshnet.device import (
     FIX_THREADS,
     PRECISIONS,
-    Cores,
     Device,
+    busy_cores,
     device_for,
-    infer,
     open_device,
+    share_cores,
     update,
 )
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.run import State, load
 from mshnet.task import score_split
-from mshnet.train import train, train_epoch
+from mshnet.train import Job, train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 2, "warm_epoch": 0}
@@ -56,35 +55,33 @@ def threads(monkeypatch):
     for name in FIX_THREADS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("mshnet.device.USUAL_THREADS", 4)
-    monkeypatch.setattr(Cores, "threads", 4)
+    monkeypatch.setattr("mshnet.device._CHOSEN", {"threads": 4})
+    monkeypatch.setattr("mshnet.device.own_cores", lambda: [0, 1, 2, 3])
     torch.set_num_threads(4)
-    yield
+    yield lambda busy: monkeypatch.setattr("mshnet.device.busy_cores", lambda: busy)
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("taken", "count"), [(0.3, 4), (1.2, 3), (2.6, 1), (4.0, 1)])
-def test_threads_make_room_for_other_programs(threads, monkeypatch, taken, count):
+@pytest.mark.parametrize(("busy", "count"), [(0.3, 4), (1.2, 3), (2.6, 1), (4.0, 1)])
+def test_threads_make_room_for_other_programs(threads, busy, count):
     "As many as others leave cores, at least one; and back again when they end."
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: taken)
-    monkeypatch.setattr(Cores, "own", lambda self: {0, 1, 2, 3})
+    threads(busy)
     device = open_device("cpu", "fp32")
     assert torch.get_num_threads() == device.facts()["threads"] == count
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 0.0)
-    assert bool(device.cores.take_news()) == (count != 4)
-    device.cores.adapt(least=0)
-    said = device.cores.take_news()
-    assert torch.get_num_threads() == 4 and not device.cores.take_news()
-    assert bool(said) == (count != 4) and (not said or f"4 threads from here on, {count}" in said)
-    device.cores.before = (device.cores.before[0] - 10, *device.cores.before[1:])
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: taken)
-    infer(device, lambda: torch.ones(1))  # a pass of a scoring or a prediction looks too
-    assert torch.get_num_threads() == count
+    assert bool(device.news) == (count != 4)
+    threads(0.0)
+    device.news = ""
+    share_cores(device)  # too soon
+    assert torch.get_num_threads() == count and not device.news
+    share_cores(device, every=0)
+    assert torch.get_num_threads() == 4
+    assert count == 4 or f"4 threads from here on, {count}" in device.news
 
 
 @pytest.mark.parametrize("how", [*FIX_THREADS, "torch", "deterministic"])
 def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
     "And then a run reports that its steps may stall, once."
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 3.0)
+    threads(3.0)
     was = torch.are_deterministic_algorithms_enabled()
     if how in FIX_THREADS:
         monkeypatch.setenv(how, "4")
@@ -94,35 +91,31 @@ def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
         same = how == "deterministic"
         device = device_for(Config(device="cpu", precision="fp32", deterministic=same))
         assert device.facts() == {"threads": 2 if how == "torch" else 4, "busy_cores": 3.0}
-        assert "steps may take several times as long" in device.cores.take_news()
-        device.cores.adapt(least=0)
-        assert not device.cores.take_news()
+        assert "steps may take several times as long" in device.news
+        device.news = ""
+        share_cores(device, every=0)
+        assert not device.news
     finally:
         torch.use_deterministic_algorithms(was)
 
 
-def test_a_run_reports_a_busy_machine(threads, monkeypatch, tmp_path, capsys):
+def test_a_run_reports_a_busy_machine(threads, tmp_path, capsys):
     "In its lines, and in its log."
-    monkeypatch.setattr(Cores, "others", lambda self, least=0.0: 2.6)
+    threads(2.6)
     run = train(tiny(tmp_path, epochs=1, warm_epoch=-1))
     assert "other programs keep 2.6 of " in capsys.readouterr().out
     assert run.history[0]["busy_cores"] == 2.6
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc/stat")
-def test_a_busy_program_is_noticed(monkeypatch):
-    "The time that a child computes counts, and this process's own does not."
-    cores, used = Cores(), time.process_time()
-    line = "import time\nwhile time.process_time() < 0.5: pass"
-    subprocess.run([sys.executable, "-c", line], check=True)
-    while time.process_time() < used + 0.5:
-        pass
-    wall, busy, own = (b - a for a, b in zip(cores.before, cores.read(), strict=True))
-    assert busy - own > 0.4 and own >= 0.5 and wall > 0.5  # seconds; a tick is 0.01
-    moments = iter([(0.0, 5.0, 1.0), (2.0, 8.5, 2.0), (3.0, 99.0, 2.0)])  # the same three
-    monkeypatch.setattr(Cores, "read", lambda self: next(moments))
-    cores = Cores()
-    assert [cores.others(), cores.others()] == [min(1.25, cores.count), cores.count]
+def test_a_busy_program_is_counted_and_this_process_is_not(monkeypatch):
+    "All that our cores do, without what we do ourselves; a core of other programs alone is none."
+    monkeypatch.setattr("mshnet.device.own_cores", lambda: [0, 2])
+    monkeypatch.setattr("psutil.cpu_percent", lambda seconds, percpu: [100.0, 100.0, 75.0])
+    moments, used = iter([0.0, 1.0, 10.0, 12.0]), iter([5.0, 5.5, 7.0, 7.0])
+    clock = {"monotonic": lambda: next(moments), "process_time": lambda: next(used)}
+    monkeypatch.setattr("mshnet.device.time", SimpleNamespace(**clock))
+    assert busy_cores() == pytest.approx(1.25)  # 1.75 busy, half a core of them our own
+    assert busy_cores() == pytest.approx(1.75)
 
 
 def test_waiting_threads_sleep_soon_unless_the_user_has_set_how():
@@ -161,7 +154,7 @@ def gradients(model, image, dtype=torch.float32):
 
 def plain_copy(model):
     "The same weights in the plain script's network, written without a line of ours."
-    network = load_yardstick().MSHNet(model.conv_init.in_channels)
+    network = plain.MSHNet(model.conv_init.in_channels)
     network.load_state_dict(model.state_dict())
     return network.to(model.conv_init.weight.dtype)
 
@@ -289,8 +282,8 @@ def test_a_compiled_step_is_the_same_step():
         device.compile = way
         model = device.to_device(task.model())
         state = State(model, task.optimizer(model), ema=task.model())
-        split = task.splits()["train"]
-        losses[way] = [train_epoch(task, state, split, device, epoch)[0] for epoch in (0, 1)]
+        job = Job(task, task.splits(), device)
+        losses[way] = [train_epoch(job, state, epoch)[0] for epoch in (0, 1)]
         assert (device.compiled is not None) == (way == "on")
         averages[way] = state.ema.state_dict()
     assert averages["on"]["0.running_mean"].any()  # buffers are averaged, too
@@ -378,7 +371,7 @@ def test_streaming_takes_bounded_memory(tmp_path):
     folder = make_dataset(tmp_path / "data", train=120, test=2, size=1024)
     config = tiny(dataset_dir=str(folder), cache="stream", num_workers=1)
     tracemalloc.start()
-    parts, findings = read_dataset(config)
+    parts, findings = read_dataset(config, find_source(config))
     assert isinstance(parts["train"].pairs, InFiles) and not findings.errors
     task, device = Detection(config), open_device("cpu")
     digest = parts["train"].hash
@@ -387,7 +380,8 @@ def test_streaming_takes_bounded_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 120 * 2 * 1024**2 / 2  # bytes; what four readers hold has come to 64 MB
-    kept = read_dataset(config.model_copy(update={"cache": "host"}))[0]["train"]
+    host = config.model_copy(update={"cache": "host"})
+    kept = read_dataset(host, find_source(host))[0]["train"]
     assert kept.in_memory and kept.hash == digest
 
 
@@ -397,55 +391,20 @@ def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
     config = tiny(dataset_dir=str(folder))
     for free, kept in ((2 * 6 * 2 * 1024, True), (2 * 6 * 2 * 1024 - 4, False)):
         monkeypatch.setattr("mshnet.data.free_memory", lambda free=free: free)
-        assert read_dataset(config)[0]["train"].in_memory is kept
+        assert read_dataset(config, find_source(config))[0]["train"].in_memory is kept
 
 
 def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
     "A file that was there when the run began."
     folder = make_dataset(tmp_path / "data")
-    split = read_dataset(tiny(dataset_dir=str(folder), cache="stream"))[0]["train"]
+    streamed = tiny(dataset_dir=str(folder), cache="stream")
+    split = read_dataset(streamed, find_source(streamed))[0]["train"]
     (folder / "images" / "train_3.png").unlink()
     with pytest.raises(UserError, match="train_3: name without an image"):
         split.pairs[3]
 
 
-# Batch and learning rate
-
-
-def test_the_largest_batch_is_found_by_trying(monkeypatch):
-    "Doubling until one fails, or until the host has no room for the next; the data are the limit."
-    answers = {4: {"peak": 10, "before": 5}, 8: {"peak": 15, "before": 5}, 16: {"error": "no"}}
-
-    def ask(request):
-        return {"seconds": 1.0} | answers[request["config"]["batch_size"]]
-
-    monkeypatch.setattr("mshnet.bench.ask_child", ask)
-    monkeypatch.setattr(Device, "free", lambda self: 1000.0)
-    config = tiny(scenes=16)
-    assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]
-    assert "error" in largest_batch(config)[-1]
-    assert [row["batch"] for row in largest_batch(tiny(scenes=8))] == [4, 8]
-    monkeypatch.setattr(Device, "free", lambda self: 17.0)
-    assert largest_batch(config)[-1]["error"] == "would not fit into the free memory"
-    assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]  # 16 was not tried
-    answers[4] = {"error": "out of memory"}
-    with pytest.raises(UserError, match="batch_size=4 does not run: out of memory"):
-        largest_batch(config)
-
-
 # Looking
-
-
-def test_a_profile_of_a_few_steps(tmp_path):
-    "One trace and one table, of the first epoch alone."
-    config = tiny(tmp_path / "run", scenes=24, profile=str(tmp_path / "profile"))
-    run = train(config)
-    files = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "profile").iterdir()}
-    assert set(files) == {"trace.json", "operations.txt"}
-    assert "aten::convolution_backward" in (tmp_path / "profile" / "operations.txt").read_text()
-    assert json.loads((tmp_path / "profile" / "trace.json").read_text())["traceEvents"]
-    train(run.config.model_copy(update={"epochs": 3}))
-    assert files == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "profile").iterdir()}
 
 
 def test_scores_do_not_depend_on_the_fold_in_float32():

@@ -22,7 +22,7 @@ from mshnet.device import open_device
 from mshnet.evaluate import evaluate
 from mshnet.run import State, load, snapshot, write_checkpoint
 from mshnet.task import count_predictions, predictions, score_split
-from mshnet.train import is_best, train, train_epoch
+from mshnet.train import Job, is_best, train, train_epoch
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
@@ -401,7 +401,7 @@ def test_the_device_is_read_at_log_lines_and_at_the_end_only():
     config = Config(**{**TINY, "scenes": 40, "log_every": 4, "num_workers": 0})
     task, device = Detection(config), open_device("cpu", "fp32")
     model = device.to_device(task.model())
-    train_epoch(task, State(model, task.optimizer(model)), task.splits()["train"], device, 0)
+    train_epoch(Job(task, task.splits(), device), State(model, task.optimizer(model)), 0)
     assert device.reads == 2 + 1  # ten steps: after 4 and 8, and the epoch's mean
 
 
@@ -462,7 +462,7 @@ def test_no_float64_in_a_step_or_a_scoring(precision):
     state = State(model, task.optimizer(model))
     with NoDoubles():
         for epoch in (0, 1):  # the warm-up and the full phase
-            train_epoch(task, state, parts["train"], device, epoch)
+            train_epoch(Job(task, parts, device), state, epoch)
         score_split(task, model, parts["test"], device, "full")
 
 

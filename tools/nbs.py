@@ -2,7 +2,7 @@
 
 The .py files under nbs/ are what people edit (jupytext percent format). From them are made the
 .ipynb beside them, one runner notebook per entry of nbs/run/variants.toml, mshnet/*.py and
-README.md, and by speed.py the tables of results/. The same text always gives the same bytes.
+README.md. The same text always gives the same bytes.
 """
 
 import argparse
@@ -48,7 +48,6 @@ UNPUBLISHED = {  # prose that would lead to a stranger's page as long as the pla
 }
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
 PERCENT = {"extension": ".py", "format_name": "percent", "notebook_metadata_filter": "-all"}
-TABLES = "results/SPEED.md"
 README_NOTE = "<!-- made from {} by make build: edit that -->"
 
 Notebook = nbformat.NotebookNode
@@ -342,18 +341,6 @@ def products(root: Path) -> dict[str, str]:
     return texts
 
 
-def tables(root: Path) -> dict[str, str]:
-    "The page of tables that is made from the benches, if there are any."
-    from speed import page
-
-    if not any(root.glob("results/*/bench.json")):
-        return {}
-    try:
-        return {TABLES: page(root / "results")}
-    except (KeyError, ValueError) as error:
-        raise Mistake(f"{TABLES}: a bench.json in results/ cannot be used: {error!r}") from error
-
-
 def write(root: Path, texts: dict[str, str]) -> list[str]:
     "Write the files whose text changed, and name them."
     changed = [name for name, text in texts.items() if current(root / name) != text]
@@ -448,8 +435,8 @@ def types(root: Path) -> list[str]:
 
 
 def build(root: Path) -> int:
-    "Make notebooks, runners, library and README from the texts, and the tables of results/."
-    for name in write(root, products(root) | tables(root)):
+    "Make notebooks, runners, library and README from the texts."
+    for name in write(root, products(root)):
         print(f"made {name}")
     return 0
 
@@ -465,7 +452,7 @@ def tidy(root: Path) -> int:
 
 def check(root: Path) -> int:
     "Is everything formatted, typed and as a rebuild would make it? Changes nothing."
-    made = products(root) | tables(root)
+    made = products(root)
     with ThreadPoolExecutor() as pool:  # each waits for other programs
         wait = [pool.submit(find, root) for find in (unformatted, hand_written, types)]
         found = [line for each in wait for line in each.result()]

@@ -36,7 +36,7 @@ from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
 
 from mshnet.core import Config, UserError, configure
-from mshnet.data import read_dataset, splits
+from mshnet.data import load, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
 from mshnet.metrics import BINS, Found, Histogram, objects, pd_fa
@@ -61,7 +61,7 @@ SECOND = 0.75  # the share of the second training's weights in the file
 def pictures(data: Path):
     "Every training image: name, pixels, mask. Test lists are not read."
     for name in SETS:
-        parts, findings = read_dataset(Config(dataset_dir=str(data / name)), ["train"])
+        parts, findings = load(Config(dataset_dir=str(data / name)), ["train"])
         findings.settle()
         split = parts["train"]
         for i, key in enumerate(split.names):

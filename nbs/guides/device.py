@@ -53,18 +53,8 @@ print(found)
 # mshnet bench --largest-batch --dataset-dir data/NUAA-SIRST
 # ```
 #
-# What the measured devices need for the paper's 400 epochs:
-
-# %%
-from pathlib import Path
-
-from IPython.display import Markdown
-
-pages = (Path("../results/SPEED.md"), Path("results/SPEED.md"))
-page = next((path.read_text(encoding="utf-8") for path in pages if path.exists()), "")
-Markdown(page.partition("## 400 epochs")[2] or "The tables are in the repository.")
-
-# %% [markdown]
+# [Speed and memory](speed.ipynb) has what was measured so far.
+#
 # ## Which precision, which batch?
 #
 # Leave `precision` at `auto`: bf16 where the chip computes it itself, fp16 with a scaled loss on a T4 or V100, float32 elsewhere. Leave `batch_size` at 4 for the paper's recipe. A larger batch uses a fast device better and is another recipe: four times the batch takes twice the learning rate.
@@ -75,8 +65,8 @@ Markdown(page.partition("## 400 epochs")[2] or "The tables are in the repository
 #
 # ## Which memory?
 #
-# Batch 16 at 256x256 takes 2895 MiB on a CPU at its peak ([measured](../../results/SPEED.md), bfloat16), so memory rarely decides. The doctor's line `memory` estimates it for your device. Where memory decides, `--on-out-of-memory halve` computes a batch in parts.
+# Batch 16 at 256x256 takes 2895 MiB on a CPU at its peak ([measured](speed.ipynb), bfloat16), so memory rarely decides. The doctor's line `memory` reports what is free, and `mshnet bench --largest-batch` tries which batch fits. Where memory decides, `--on-out-of-memory halve` computes a batch in parts.
 
 # %%
 #| hide
-assert found.lines and ("mshnet bench" in page or not page)
+assert found.lines

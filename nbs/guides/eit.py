@@ -78,14 +78,13 @@
 #
 # ## Memory
 #
-# The doctor estimates what a chip needs for its part of the batch, and names the largest batch that fits. If a batch is too large, `--micro-batch` computes it in parts whose gradients add up, also on several devices, which share each part. So `--batch-size 64` stays 64 however small the chips are:
+# If a batch is too large, `--micro-batch` computes it in parts whose gradients add up, also on several devices, which share each part. So `--batch-size 64` stays 64 however small the chips are:
 #
 # ```bash
-# mshnet doctor --task eit --preset tpu --batch-size 64
 # mshnet train --task eit --preset tpu --batch-size 64 --micro-batch 16
 # ```
 #
-# The guide's table of memory is wrong: it has no row for the attention at the finest grid, which alone can take a GB for each sample. On a CPU or a GPU the scores of attention are never held all at once here. On a TPU they are, and the doctor counts them: hence the `--micro-batch` above.
+# The guide's table of memory is wrong: it has no row for the attention at the finest grid, which alone can take a GB for each sample. On a CPU or a GPU the scores of attention are never held all at once here. On a TPU they are: hence the `--micro-batch` above.
 #
 # ## Watching it, and results
 #

@@ -78,14 +78,13 @@
 #
 # ## 内存
 #
-# doctor 估算每块芯片处理自己那一份批所需的内存，并给出放得下的最大批。如果批太大，`--micro-batch` 会分几部分计算并累加梯度；有多个设备时，每一部分也由它们分担。所以无论芯片多小，`--batch-size 64` 仍然是 64：
+# 如果批太大，`--micro-batch` 会分几部分计算并累加梯度；有多个设备时，每一部分也由它们分担。所以无论芯片多小，`--batch-size 64` 仍然是 64：
 #
 # ```bash
-# mshnet doctor --task eit --preset tpu --batch-size 64
 # mshnet train --task eit --preset tpu --batch-size 64 --micro-batch 16
 # ```
 #
-# 原教程的内存表是错的：它没有计入最细网格上的注意力，仅这一项每个样本就可能需要一个 GB。在 CPU 或 GPU 上，这里从不同时保存注意力的全部分数；在 TPU 上会保存，doctor 已把它计入，所以上面用了 `--micro-batch`。
+# 原教程的内存表是错的：它没有计入最细网格上的注意力，仅这一项每个样本就可能需要一个 GB。在 CPU 或 GPU 上，这里从不同时保存注意力的全部分数；在 TPU 上会保存，所以上面用了 `--micro-batch`。
 #
 # ## 观察训练，以及结果
 #

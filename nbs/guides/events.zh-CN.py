@@ -153,7 +153,7 @@
 # mshnet pack runs/NAME
 # mshnet test --task events --weight-path runs/NAME --dataset-dir data/NMNIST
 # mshnet predict --task events --weight-path runs/NAME recording.bin
-# mshnet export --weight-path runs/NAME --format onnx
+# mshnet export --weight-path runs/NAME --format safetensors
 # mshnet compare runs/NAME runs/OTHER
 # ```
 #

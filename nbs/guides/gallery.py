@@ -44,12 +44,6 @@
 #
 # ![Trade-offs on NUAA-SIRST](../../results/nuaa-sirst-paper/figures/trade_offs.png)
 #
-# ## How fast it is
-#
-# `mshnet bench --baseline`, on 2 CPU cores, beside a plain script:
-#
-# ![Times and memory beside a plain script](../../results/bench-cpu/bench.png)
-#
 # ## Your own images
 #
 # `mshnet predict`: each detection with its number and its peak probability. A part of a [large frame](../../results/predict-large) put together from synthetic scenes:

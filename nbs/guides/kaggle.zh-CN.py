@@ -50,7 +50,7 @@
 # mshnet data nuaa-sirst
 # mshnet train --dataset-dir nuaa-sirst --epochs 50
 # mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt
-# mshnet pack /kaggle/working/runs/nuaa-sirst-* --format zip
+# mshnet pack /kaggle/working/runs/nuaa-sirst-*
 # ```
 #
 # ## 出问题时

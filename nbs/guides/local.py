@@ -70,7 +70,7 @@
 # mshnet train --preset quick
 # ```
 #
-# On an Apple chip (M1 and later) the GPU is the default device (`--device mps`). It computes in float32. If the doctor reports that Rosetta translates Python, that Python is for Intel's processors and has no GPU: install one for arm64. If the GPU is wrong or slow, use `--device cpu`.
+# On an Apple chip (M1 and later) the GPU is the default device (`--device mps`). It computes in float32. A Python for Intel's processors, which Rosetta translates, has no GPU: install one for arm64. If the GPU is wrong or slow, use `--device cpu`.
 #
 # ## With conda
 #

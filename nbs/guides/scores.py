@@ -54,7 +54,7 @@ print(score(found - 0.5, truth, rule="reference"))
 # ## Why published scores differ
 #
 # - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by as much as epochs vary. Here the default is the last epoch; `--choose test` repeats the habit, and the protocol then reports "the TEST list itself".
-# - **One seed.** Three seeds of the paper's recipe (0 in float32, the others in bfloat16) had IoU [0.431](../../results/nuaa-sirst-paper-fp32-seed0), [0.001](../../results/nuaa-sirst-paper-seed1) and [0.521](../../results/nuaa-sirst-paper-seed2): the second marks nearly every pixel.
+# - **One seed.** Three seeds of the paper's recipe had IoU [0.001](../../results/nuaa-sirst-paper-60/seed0), [0.475](../../results/nuaa-sirst-paper-60/seed1) and [0.399](../../results/nuaa-sirst-paper-60/seed2) after 60 epochs: the first marks nearly every pixel.
 # - **Other lists.** The authors of NUAA-SIRST list 341 and 86 images, and most papers use 213 and 214. Both come with `mshnet`: the second is the default, the first is `--train-list nuaa-sirst-authors427-trainval --test-list nuaa-sirst-authors427-test`. The protocol has a hash of the names and pixels of the list.
 # - **A different size.** Masks resized to 256x256 are different masks; a target of 2 pixels may become 1, or 6.
 # - **nIoU** over images, or over targets. **Fa** per million pixels, or per image.

@@ -57,7 +57,6 @@
 # | `--resume` | the same command again |
 # | `--dry-run` | `mshnet doctor --task signs`, with the same file or preset |
 # | graph mode | `--compile on`; `off` shows the line of an error |
-# | profiling, debugging | `--profile DIR` |
 # | automatic mixed precision | `--precision auto`; CTC and distillation are always in float32 |
 # | early stopping patience 10 | `--choose val --patience 10` |
 # | gradient clipping 1.0 | `--clip-grad 1` |
@@ -93,10 +92,10 @@
 # mshnet test --task signs --weight-path runs/NAME --dataset-dir data/CE-CSL
 # mshnet predict --task signs --weight-path runs/NAME clip.mp4
 # mshnet compare runs/NAME runs/OTHER
-# mshnet export --weight-path runs/NAME
+# mshnet export --weight-path runs/NAME --format safetensors
 # ```
 #
-# `predict` writes the glosses, and for each clip a table and a picture of the probability of each gloss over time. `export` writes an ONNX file for clips of one length, with the glosses in the note beside it.
+# `predict` writes the glosses, and for each clip a table and a picture of the probability of each gloss over time. `export` writes the weights as safetensors.
 #
 # ## The score
 #

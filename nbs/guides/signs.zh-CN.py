@@ -57,7 +57,6 @@
 # | `--resume` | 再执行同一条命令 |
 # | `--dry-run` | `mshnet doctor --task signs`，加上同样的文件或预设 |
 # | 图模式 | `--compile on`；`off` 显示出错的那一行 |
-# | 性能分析、调试 | `--profile DIR` |
 # | 自动混合精度 | `--precision auto`；CTC 与蒸馏总是用 float32 |
 # | 早停，耐心 10 | `--choose val --patience 10` |
 # | 梯度裁剪 1.0 | `--clip-grad 1` |
@@ -93,10 +92,10 @@
 # mshnet test --task signs --weight-path runs/NAME --dataset-dir data/CE-CSL
 # mshnet predict --task signs --weight-path runs/NAME clip.mp4
 # mshnet compare runs/NAME runs/OTHER
-# mshnet export --weight-path runs/NAME
+# mshnet export --weight-path runs/NAME --format safetensors
 # ```
 #
-# `predict` 写出词目，并为每个片段写出各词目概率随时间变化的表格和图。`export` 写出一个 ONNX 文件，适用于一种长度的片段，词目在旁边的说明文件里。
+# `predict` 写出词目，并为每个片段写出各词目概率随时间变化的表格和图。`export` 把权重写成 safetensors 文件。
 #
 # ## 分数
 #

@@ -50,16 +50,11 @@
 #
 # ## Out of memory
 #
-# What a step needs per chip can be computed: the weights, their gradients and Adagrad's sums, four bytes each (with AdamW and averaged weights 33 MB more), the weights once more in bfloat16, and what the forward pass keeps for the backward pass. From these the doctor estimates what a step takes per chip at least. For crops of 256x256, as in the paper's recipe, in bfloat16, in GiB by the global batch (of what grows with the batch, the default crops of 128x128 take a quarter):
+# What a step needs per chip: the weights, their gradients and the optimizer's sums, four bytes each, the weights once more in bfloat16, and what the forward pass keeps for the backward pass. That part grows with the batch and with the square of the crop: for crops of 256x256 in bfloat16 about 1,540 bytes a pixel, 0.1 GB an image (counted on a CPU).
 
 # %%
-from mshnet.doctor import needed
 from mshnet.xla import TPU_CHIPS
 
-print("global batch" + "".join(f"{n:>8} chips" for n in (1, 4, 8)))
-for size in (4, 8, 16, 32, 64, 128, 256):
-    row = [needed(size // n, 256, "bf16") if size % n == 0 else 0 for n in (1, 4, 8)]
-    print(f"{size:12}" + "".join(f"{gib:14.2f}" if gib else f"{'-':>14}" for gib in row))
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
 
 # %% [markdown]
@@ -77,7 +72,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # One line per epoch, `log.jsonl` with the same numbers and the compile counters under `xla`, TensorBoard where it is installed, `status.json` for programs. The device is read at log lines (`log_every`) and at scorings only; a smaller `log_every` makes it wait more often.
 #
-# For experts: `mshnet train --debug-xla DIR` writes every compiled program as text (HLO) and torch_xla's own metrics to `DIR/metrics.txt`.
+# For experts: with `XLA_FLAGS=--xla_dump_to=DIR` in the environment, XLA writes every compiled program to DIR.
 #
 # ## A pod slice
 #

@@ -50,16 +50,11 @@
 #
 # ## 内存不足
 #
-# 一步在每块芯片上需要多少内存是可以计算的：权重、梯度和 Adagrad 的累加量各四字节（使用 AdamW 和平均权重时再多 33 MB），再加上一份 bfloat16 的权重，以及前向计算为反向传播保留的内容。doctor 由此估算每块芯片上一步至少需要的内存。下面是论文设置的 256x256 裁剪、bfloat16 时按全局批大小的估算，单位 GiB（随批增大的部分，默认的 128x128 裁剪只需四分之一）：
+# 一步在每块芯片上需要：权重、梯度和优化器的累加量各四字节，再加上一份 bfloat16 的权重，以及前向计算为反向传播保留的内容。后者随批大小、并随裁剪边长的平方增长：256x256 的裁剪在 bfloat16 下每个像素约 1,540 字节，每张图像 0.1 GB（在 CPU 上统计）。
 
 # %%
-from mshnet.doctor import needed
 from mshnet.xla import TPU_CHIPS
 
-print("global batch" + "".join(f"{n:>8} chips" for n in (1, 4, 8)))
-for size in (4, 8, 16, 32, 64, 128, 256):
-    row = [needed(size // n, 256, "bf16") if size % n == 0 else 0 for n in (1, 4, 8)]
-    print(f"{size:12}" + "".join(f"{gib:14.2f}" if gib else f"{'-':>14}" for gib in row))
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
 
 # %% [markdown]
@@ -77,7 +72,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # 每个 epoch 一行；`log.jsonl` 中有同样的数字，编译计数在 `xla` 之下；安装了 TensorBoard 时也可用；`status.json` 供程序读取。只有在日志行（`log_every`）和评测时才读取设备；`log_every` 越小，设备等待得越多。
 #
-# 供专家使用：`mshnet train --debug-xla DIR` 把每个编译好的程序写成文本（HLO），并把 torch_xla 自己的统计写入 `DIR/metrics.txt`。
+# 供专家使用：环境变量 `XLA_FLAGS=--xla_dump_to=DIR` 让 XLA 把每个编译好的程序写入 DIR。
 #
 # ## Pod 切片
 #

@@ -349,8 +349,6 @@ def _of_guide(sections: Mapping[str, Any]) -> dict[str, Any]:
         made["precision"] = "fp32"
     if values.get("gpu_optimization.enable_graph_mode") is False:
         made["compile"] = "off"
-    if values.get("gpu_optimization.enable_profiling"):
-        made["profile"] = "profile"
     return made
 
 

@@ -22,8 +22,10 @@ epsilon. Compared are, each relative to its size:
   small that is, and so rounding turns the few weights with a gradient near 0 the other way.);
 - the logits of test images, by their largest distance.
 
-Measured on two cores of an AMD EPYC without AVX-512, at 256x256: losses MEASURED. Where a
-gradient is wrong by a thousandth, the second comparison says so.
+How far that is, measured on one core of an AMD EPYC without AVX-512: at 256x256 the first loss of
+the plain script is off by 5e-8 as written and by 6e-7 in channels last, that of the library by
+6e-7, too. At 64x64 an update is off by 5e-8 in the first step and by 2e-6 to 2e-5 in the next two,
+in both; a learning rate that is wrong by a thousandth puts the library off by 1e-3.
 
 The counts of the scores are whole numbers, and must be equal for every image, on the same logits,
 by the rule of the published scripts. If anything differs, nothing is timed and the status is 1.

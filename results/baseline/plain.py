@@ -1,4 +1,4 @@
-"""MSHNet trained and scored the plain way: the yardstick of `mshnet bench --baseline`.
+"""MSHNet trained and scored the plain way: the baseline of `beside.py`.
 
 This is how such a network is usually trained, and how its authors' script does it, written afresh
 with nothing made slower than it is there. Images are opened one by one in the main process, the

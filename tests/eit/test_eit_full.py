@@ -13,7 +13,7 @@ from mshnet.device import open_device
 from mshnet.eit.reconstruction import Eit, training_memory
 from mshnet.eit.tanks import simulated_tanks
 from mshnet.run import State
-from mshnet.train import Losses, prepare_step, train_step
+from mshnet.train import Job, Losses, prepare_step, train_step
 
 config = configure({"task": "eit", "preset": "paper", "batch_size": 1, "tanks": 8, "device": "cpu"})
 task, device = Eit(config), open_device("cpu", "fp32")
@@ -21,10 +21,11 @@ data = simulated_tanks("train", 8, seed=0, size=128)
 start = task.model()
 ema, model = copy.deepcopy(start), device.to_device(start)
 state = State(model, task.optimizer(model), device.scaler, ema)
-losses, began = Losses(device), time.perf_counter()
+job, losses, began = Job(task, {"train": data}, device), Losses(device), time.perf_counter()
 for step in range(2):  # the second has Adam's averages from the beginning
-    prepare_step(task, state, device, step, 8)
-    train_step(task, model, task.batch(data, [step], 0), "full", state.optimizer, device, losses)
+    prepare_step(job, state, step, 8)
+    compute = lambda batch: task.loss(model, batch, "full")
+    train_step(job, state, compute, task.batch(data, [step], 0), losses)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; bytes on macOS
 print(json.dumps({
     "peak_gb": peak * (1 if sys.platform == "darwin" else 1024) / 1e9,

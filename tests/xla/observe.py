@@ -52,14 +52,14 @@ def ten_steps(device, shake=0.0):
             p.mul_(1 + shake * torch.randn(p.shape, generator=generator))
     model = device.to_device(model)
     state = State(model, task.optimizer(model), ema=device.to_device(task.model()))
-    plan, seen = task.plan(parts["train"], 0), {}
+    job, plan, seen = Job(task, parts, device), task.plan(parts["train"], 0), {}
     for phase, rows in (("warm-up", plan[:5]), ("full", plan[5:10])):
         model.train()
         step = device.begin(phase, model, state.optimizer)
         seen[phase] = [look(device)]
         for number, indices in enumerate(rows):
             first = 5 if phase == "full" else 0
-            prepare_step(task, state, device, first + number, len(plan))  # another rate each time
+            prepare_step(job, state, first + number, len(plan))  # another rate each time
             batch = device.transfer_batch(task.batch(parts["train"], indices, 0))
             with device.autocast():
                 loss = task.loss(step, batch, phase)

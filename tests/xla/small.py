@@ -1,4 +1,4 @@
-"""Three steps of a small model on XLA: `python small.py CACHE DEBUG [NUM_DEVICES]`."""
+"""Three steps of a small model on XLA: `python small.py CACHE [NUM_DEVICES]`."""
 
 import os
 import sys
@@ -17,8 +17,8 @@ class One(NamedTuple):
     image: torch.Tensor
 
 
-fewer = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-device = open_device("xla", "fp32", fewer, sys.argv[2])
+fewer = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+device = open_device("xla", "fp32", fewer)
 device.keep(Path(sys.argv[1]))
 print(device.why)
 model = device.to_device(nn.Conv2d(1, 1, 3))

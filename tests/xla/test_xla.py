@@ -176,9 +176,9 @@ STALE = {"TPU_PROCESS_ADDRESSES": "local", "CLOUD_TPU_TASK_ID": "0"}
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    "What small.py printed on Kaggle, with a cache and a folder for experts; and its folder."
+    "What small.py printed on Kaggle, with a cache; and its folder."
     folder = tmp_path_factory.mktemp("small")
-    words = HERE / "small.py", folder / "cache", folder / "debug"
+    words = HERE / "small.py", folder / "cache"
     done = python(*words, KAGGLE_KERNEL_RUN_TYPE="Batch", **STALE)
     assert done.returncode == 0, done.stderr
     return done.stdout, folder
@@ -189,7 +189,7 @@ def test_the_cache_is_written_and_one_that_cannot_be_read_is_no_matter(small):
     said, folder = small
     assert list((folder / "cache").iterdir())
     assert "0 found" in said and "0 unreadable" in said
-    second = python(HERE / "small.py", folder / "cache", "")
+    second = python(HERE / "small.py", folder / "cache")
     assert (second.returncode, second.stderr.strip()) == (0, "")
     assert "0 unreadable" not in second.stdout or "0 found" not in second.stdout
 
@@ -197,13 +197,6 @@ def test_the_cache_is_written_and_one_that_cannot_be_read_is_no_matter(small):
 def test_random_numbers_on_the_chips_follow_the_seed(small):
     "For tasks with dropout."
     assert "\nseeded" in small[0]
-
-
-def test_experts_get_programs_and_metrics(small):
-    "--debug-xla DIR: the compiled programs as text, and torch_xla's own report."
-    folder = small[1] / "debug"
-    assert "CompileTime" in (folder / "metrics.txt").read_text()
-    assert list(folder.glob("*.txt"))[1:]
 
 
 def test_kaggles_stale_variables_are_gone_before_the_runtime_starts(small, tmp_path):
@@ -214,7 +207,7 @@ def test_kaggles_stale_variables_are_gone_before_the_runtime_starts(small, tmp_p
     assert small[0].splitlines()[-1] == "[]"
     (tmp_path / "cache").write_text("")
     pod = STALE | {"TPU_PROCESS_ADDRESSES": "10.0.0.1:8476", "CPU_NUM_DEVICES": "8"}
-    done = python(HERE / "small.py", tmp_path / "cache", "", "4", **pod)
+    done = python(HERE / "small.py", tmp_path / "cache", "4", **pod)
     assert done.stdout.splitlines()[-1] == str(list(STALE))
     assert "xla, fp32: 4 of 8 virtual devices" in done.stdout
     assert "are not kept in" in done.stderr
