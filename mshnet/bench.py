@@ -33,7 +33,7 @@ from .run import State, environment
 from .session import working
 from .show import even_steps
 from .task import Trained, score_split, trained_model
-from .train import train_epoch
+from .train import Job, train_epoch
 from .weights import PRETRAINED
 
 # %% ../nbs/55_bench.ipynb #_synchronize
@@ -129,7 +129,7 @@ def _ways(
     state, model = fresh_state(task, device), device.to_device(trained.model)
 
     def train(turn: int) -> None:
-        train_epoch(task, state, data, device, first + turn)
+        train_epoch(Job(task, {"train": data}, device), state, first + turn)
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
@@ -178,7 +178,7 @@ def train_two_steps(config: Config) -> dict[str, int]:  # bytes: before the step
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
     state, before = fresh_state(task, device), _peak(device)
-    train_epoch(task, state, data, device, config.warm_epoch + 1)
+    train_epoch(Job(task, {"train": data}, device), state, config.warm_epoch + 1)
     _synchronize(device)
     return {"before": before, "peak": _peak(device)}
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Side', 'FIRST_DEFAULTS', 'PRESETS', 'TASKS', 'RETIRED', 'RETIRED_RECIPE', 'ALIASES', 'SWITCHES', 'OF_ITS_MACHINE',
-           'STOPPED', 'TrainingFields', 'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'Settings',
-           'DataFields', 'AugmentFields', 'NetworkFields', 'Config', 'resolve', 'settings_class', 'task_of',
+           'STOPPED', 'TIME_OVER', 'TrainingFields', 'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields',
+           'Settings', 'DataFields', 'AugmentFields', 'NetworkFields', 'Config', 'resolve', 'settings_class', 'task_of',
            'configure', 'read_settings', 'settings_of', 'newest', 'is_record', 'of_earlier_release', 'settings_from',
            'from_notebook', 'run_name', 'UserError', 'as_user_error', 'expects', 'unknown', 'did_you_mean', 'one_line',
            'shown', 'first_line', 'quoted', 'counted', 'read_text', 'read_json', 'read_record']
@@ -45,7 +45,7 @@ class TrainingFields(BaseModel):
         "GPUs of generation 7 (T4, V100), else fp32",
     )
     seed: int = Field(
-        default=0, ge=0, le=2**32 - 1, description="seed of weights, shuffle and crops"
+        default=0, ge=0, le=2**32 - 1, description="seed of weights, order and random changes"
     )
     choose: Literal["last", "val", "test"] = Field(
         default="last",
@@ -131,14 +131,8 @@ class MachineFields(BaseModel):
         description="only operations that repeat to the last bit on one type of machine, with one "
         "version of torch and one number of threads",
     )
-    profile: str = Field(
-        default="", description="folder for a trace of a few training steps; empty: none"
-    )
     log_every: int = Field(
         default=20, ge=1, le=1_000_000, description="steps between two progress lines"
-    )
-    debug_xla: str = Field(
-        default="", description="folder for a TPU's programs and metrics, for experts; empty: none"
     )
 
 
@@ -161,7 +155,7 @@ class SafetyFields(BaseModel):
         default=0,
         ge=0,
         le=65_536,
-        description="images computed at once; their gradients add up to a batch, and batch norm "
+        description="samples computed at once; their gradients add up to a batch, and batch norm "
         "averages over them; 0: the whole batch",
     )
     on_out_of_memory: Literal["stop", "halve"] = Field(
@@ -300,8 +294,6 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             lines.append(f"val_fraction is not used with choose={self.choose}")
         if "cache" in written and not isinstance(self, DataFields):
             lines.append(f"cache is not used by task {self.task}")
-        if self.debug_xla and self.device not in ("auto", "xla"):
-            lines.append(f"debug_xla is not used with device={self.device}")
         return lines
 
 
@@ -594,6 +586,10 @@ RETIRED = {
     "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
     "baseline": "is retired: python results/baseline/beside.py",
     "rate": "is retired: multiply the measured time by the price of your device",
+    "profile": "is retired: write `with torch.profiler.profile():` around train(config)",
+    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
+    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
+    "format": "is retired: `mshnet pack` writes tar.gz; only `mshnet export` has formats",
 }
 RETIRED_RECIPE = {"lr_rule": "fixed"}  # retired settings: the value of runs that still resume
 _RETIRED_VALUES = {("cache", "device"): "is retired: leave out --cache, or write host"}
@@ -765,6 +761,7 @@ class UserError(ValueError):
 
 
 STOPPED = "stopped; run the same command again to resume"  # the last line of an interrupted run
+TIME_OVER = 75  # the status of a run whose time was over: "try again later" in sysexits.h
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ from typing import Any
 from tqdm import tqdm
 
 from mshnet.core import UserError, did_you_mean, shown
-from mshnet.files import as_user_error, locked, names_beside, reason
+from mshnet.files import explain_failure, locked, names_beside, reason
 from mshnet.places import (
     MY_DRIVE,
     Place,
@@ -195,7 +195,7 @@ def _watched() -> bool:
 def unpack(archive: Path, local: Path) -> Path:
     "The data set in an archive, unpacked below `local` the first time; UserError if it is bad."
     name = re.sub(r"(\.zip|\.tar|\.tar\.gz|\.tgz)$", "", archive.name, flags=re.I) or "archive"
-    with as_user_error(f"{archive}: cannot be unpacked to {local}"):
+    with explain_failure(f"{archive}: cannot be unpacked to {local}"):
         about = archive.stat()
         identity = f"{archive.resolve()} {about.st_size} {about.st_mtime_ns}"
         digits = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -209,7 +209,7 @@ def unpack(archive: Path, local: Path) -> Path:
                     near = Path(shutil.copyfile(archive, new.with_name(archive.name)))
                 damaged = f"{archive}: damaged, or not an archive"
                 todo = "copy or download it again, or unpack it by hand"
-                with as_user_error(damaged, todo, damaged=True):
+                with explain_failure(damaged, todo, damaged=True):
                     _extract(near, new / name, local)
                 say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
     return _innermost(target)
@@ -230,7 +230,7 @@ def _copy_from_drive(folder: Path, local: Path) -> Path:
     def stop(error: OSError) -> None:  # os.walk would leave the part out
         raise error
 
-    with as_user_error(f"{folder}: cannot be copied to {local}"):
+    with explain_failure(f"{folder}: cannot be copied to {local}"):
         walked = [(Path(top), names) for top, _, names in os.walk(folder, onerror=stop)]
         found = sorted(top / name for top, names in walked for name in names)
         sizes = {path.relative_to(folder): path.stat() for path in found if path.is_file()}
@@ -472,7 +472,7 @@ _LARGEST = 20_000_000  # bytes of one file, and pixels of one picture
 def download(published: Published, local: Path) -> Path:
     "The folder of a published data set, downloaded to `local` the first time; else UserError."
     folder = local / published.name
-    with as_user_error(f"{folder}: cannot be written"), _made_once(folder) as new:
+    with explain_failure(f"{folder}: cannot be written"), _made_once(folder) as new:
         if new:
             say(f"data    downloading {published.name} (its page and terms: {published.page})")
             wanted, problem = _pixels(published), ""
