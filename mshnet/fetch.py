@@ -30,7 +30,7 @@ from typing import Any
 from tqdm import tqdm
 
 from .core import UserError, did_you_mean, shown
-from .files import as_user_error, locked, names_beside, reason
+from .files import explain_failure, locked, names_beside, reason
 from mshnet.places import (
     MY_DRIVE,
     Place,
@@ -149,7 +149,7 @@ def _watched() -> bool:
 def unpack(archive: Path, local: Path) -> Path:
     "The data set in an archive, unpacked below `local` the first time; UserError if it is bad."
     name = re.sub(r"(\.zip|\.tar|\.tar\.gz|\.tgz)$", "", archive.name, flags=re.I) or "archive"
-    with as_user_error(f"{archive}: cannot be unpacked to {local}"):
+    with explain_failure(f"{archive}: cannot be unpacked to {local}"):
         about = archive.stat()
         identity = f"{archive.resolve()} {about.st_size} {about.st_mtime_ns}"
         digits = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -163,7 +163,7 @@ def unpack(archive: Path, local: Path) -> Path:
                     near = Path(shutil.copyfile(archive, new.with_name(archive.name)))
                 damaged = f"{archive}: damaged, or not an archive"
                 todo = "copy or download it again, or unpack it by hand"
-                with as_user_error(damaged, todo, damaged=True):
+                with explain_failure(damaged, todo, damaged=True):
                     _extract(near, new / name, local)
                 say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
     return _innermost(target)
@@ -184,7 +184,7 @@ def _copy_from_drive(folder: Path, local: Path) -> Path:
     def stop(error: OSError) -> None:  # os.walk would leave the part out
         raise error
 
-    with as_user_error(f"{folder}: cannot be copied to {local}"):
+    with explain_failure(f"{folder}: cannot be copied to {local}"):
         walked = [(Path(top), names) for top, _, names in os.walk(folder, onerror=stop)]
         found = sorted(top / name for top, names in walked for name in names)
         sizes = {path.relative_to(folder): path.stat() for path in found if path.is_file()}
@@ -334,16 +334,15 @@ def shipped_lists() -> dict[str, Path]:
 
 
 def usual_list(
-    root: Path,  # of a data set without lists
+    images: Path,  # the folder of a data set's images
     part: str,  # "train" or "test"
 ) -> Path | None:  # None: none of the three
     "The usual list of a published data set, which is recognised by the names of its images."
-    ending = "trainval" if part == "train" else "test"
-    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        there = {path.stem for path in folder.glob("*.png") if path.name[0] != "."}
-        for published in KNOWN if there else ():
-            if there == {key.split("/")[1] for key in _pixels(published)}:
-                return shipped_lists()[f"{published.name.lower()}-{ending}"]
+    there = {path.stem for path in images.glob("*.png") if path.name[0] != "."}
+    for published in KNOWN if there else ():
+        if there == {key.split("/")[1] for key in _pixels(published)}:
+            ending = "trainval" if part == "train" else "test"
+            return shipped_lists()[f"{published.name.lower()}-{ending}"]
     return None
 
 
@@ -363,7 +362,7 @@ _LARGEST = 20_000_000  # bytes of one file, and pixels of one picture
 def download(published: Published, local: Path) -> Path:
     "The folder of a published data set, downloaded to `local` the first time; else UserError."
     folder = local / published.name
-    with as_user_error(f"{folder}: cannot be written"), _made_once(folder) as new:
+    with explain_failure(f"{folder}: cannot be written"), _made_once(folder) as new:
         if new:
             say(f"data    downloading {published.name} (its page and terms: {published.page})")
             wanted, problem = _pixels(published), ""

@@ -122,7 +122,7 @@ def reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def as_user_error(
+def explain_failure(
     what: str,  # failed
     todo: str = "make room, permit it, or mount the disk again",
     damaged: bool = False,  # every error but a disk's; False: an OSError alone
@@ -147,12 +147,12 @@ def names_beside(path: Path) -> list[str]:
 
 # %%
 full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-with expect_fail(UserError, contains="data (No space left on device)"), as_user_error("data"):
+with expect_fail(UserError, contains="data (No space left on device)"), explain_failure("data"):
     raise full
 broken = expect_fail(UserError, contains="a.zip (EOFError); copy it")
-with broken, as_user_error("a.zip", "copy it", damaged=True):
+with broken, explain_failure("a.zip", "copy it", damaged=True):
     raise EOFError
-with expect_fail(OSError, contains="No space left"), as_user_error("a.zip", damaged=True):
+with expect_fail(OSError, contains="No space left"), explain_failure("a.zip", damaged=True):
     raise full
 test_eq(names_beside(Path("no/such/file")), [])
 
@@ -218,7 +218,7 @@ def make_folder(path: Path) -> None:
 def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
     "Turn the system's error (a full disk, a read-only folder) into a UserError."
     todo = "the old file is unchanged; repair that and run the same command again"
-    return as_user_error(f"{path}: cannot be written", todo)
+    return explain_failure(f"{path}: cannot be written", todo)
 
 
 # %%

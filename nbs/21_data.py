@@ -440,7 +440,8 @@ def _find_list(
         found = [root / file for file in single if (root / file).is_file()]
     if len(found) == 1:
         return found[0]
-    if not found and (usual := usual_list(root, name)):
+    images = next((root / i for i, _ in FOLDERS if (root / i).is_dir()), root)
+    if not found and (usual := usual_list(images, name)):
         return usual
     seen = ", ".join(p.relative_to(root).as_posix() for p in found)
     what = f"several lists ({seen})" if found else f"no list of {name} names such as {name}.txt"

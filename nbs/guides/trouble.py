@@ -49,7 +49,7 @@
 # | message | what to do |
 # |---|---|
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
-# | `name in both lists, so the test is not independent: ...` | a warning: scores will look too good |
+# | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
 # | `grey mask that loses targets by the cut at half of 255: ...` | write targets as 255 (or 1), and everything else as 0 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or of other images? |
