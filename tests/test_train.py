@@ -20,7 +20,7 @@ from mshnet.core import Config, UserError, run_name
 from mshnet.detection import Detection
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
-from mshnet.run import State, load, snapshot, write_checkpoint
+from mshnet.run import State, load
 from mshnet.task import count_predictions, predictions, score_split
 from mshnet.train import Job, is_best, train, train_epoch
 
