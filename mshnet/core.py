@@ -7,8 +7,8 @@ __all__ = ['FIRST_DEFAULTS', 'PRESETS', 'TASKS', 'RETIRED', 'ALIASES', 'SWITCHES
            'TrainingFields', 'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'Settings',
            'DataFields', 'AugmentFields', 'NetworkFields', 'Config', 'resolve', 'settings_class', 'task_of',
            'configure', 'read_settings', 'settings_of', 'newest', 'is_record', 'of_earlier_release', 'settings_from',
-           'from_notebook', 'run_name', 'UserError', 'as_user_error', 'expects', 'unknown', 'did_you_mean', 'one_line',
-           'shown', 'first_line', 'quoted', 'counted', 'read_text', 'read_json', 'read_record']
+           'from_notebook', 'run_name', 'UserError', 'as_user_error', 'unknown', 'did_you_mean', 'one_line', 'shown',
+           'first_line', 'quoted', 'counted', 'read_text', 'read_json', 'read_record']
 
 # %% ../nbs/10_core.ipynb #c-import-codecs
 import codecs
@@ -753,8 +753,8 @@ def as_user_error() -> Iterator[None]:
     except ValueError as error:
         raise UserError(str(error)) from None
 
-# %% ../nbs/10_core.ipynb #expects
-def expects(
+# %% ../nbs/10_core.ipynb #_expects
+def _expects(
     name: str,  # a setting
     settings: type[Settings],  # of which task
 ) -> str:  # such as "a whole number, at least 1"
@@ -788,7 +788,7 @@ def _explain(
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
-    what = expects(name, settings) + quotes
+    what = _expects(name, settings) + quotes
     return f"{name}={shown(error['input'])} is not possible: write {what}"
 
 

@@ -914,7 +914,7 @@ def as_user_error() -> Iterator[None]:
 
 # %%
 #| export
-def expects(
+def _expects(
     name: str,  # a setting
     settings: type[Settings],  # of which task
 ) -> str:  # such as "a whole number, at least 1"
@@ -948,7 +948,7 @@ def _explain(
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
-    what = expects(name, settings) + quotes
+    what = _expects(name, settings) + quotes
     return f"{name}={shown(error['input'])} is not possible: write {what}"
 
 

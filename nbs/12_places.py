@@ -855,6 +855,7 @@ def site_of(config: Settings, mount: bool = True) -> Site:
 
 
 # %%
+ask_for_drive(Config())  # there is nothing to ask for here
 site: Site = site_of(Config(output_dir="runs/mine", max_hours=2))
 test_eq((site.folder, site.mirror, site.seconds), (Path("runs/mine"), None, 7200))
 site

@@ -18,9 +18,8 @@ from papermill.exceptions import PapermillExecutionError
 
 import nbs
 from mshnet.cli import main
-from mshnet.core import Config, configure
+from mshnet.core import configure
 from mshnet.show import Picture
-from mshnet.train import Run
 
 TOP = Path(__file__).parent.parent
 RUNNERS = TOP / "nbs" / "run"
