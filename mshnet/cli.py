@@ -276,12 +276,8 @@ def make_parser(
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command, (text, _) in COMMANDS.items():
         placed, sign, count, hint = _ARGUMENTS.get(command, ("", "", None, ""))
-        usage = " ".join(
-            filter(
-                None,
-                ["mshnet", command, f"[{sign}]" if count == "?" else sign, "[--FLAG VALUE ...]"],
-            )
-        )
+        shape = f"[{sign}] " if count == "?" else f"{sign} " if sign else ""
+        usage = f"mshnet {command} {shape}[--FLAG VALUE ...]"
         sub = commands.add_parser(command, help=text, description=text, usage=usage)
         if placed:
             sub.add_argument(placed, metavar=sign, nargs=count, help=hint)
@@ -419,12 +415,12 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 
 # %% ../nbs/57_cli.ipynb #_note
 def _note(line: str) -> None:
-    "Print a line on stderr, above a progress bar; nothing if the terminal is gone."
+    "Write a line to stderr at once, above a progress bar; nothing if the terminal is gone."
     with contextlib.suppress(OSError):
         if "tqdm" in sys.modules:
-            sys.modules["tqdm"].tqdm.write(line, file=sys.stderr)
+            sys.modules["tqdm"].tqdm.write(f"{line}\n", file=sys.stderr, end="")
         else:
-            print(line, file=sys.stderr, flush=True)
+            print(f"{line}\n", file=sys.stderr, end="", flush=True)
 
 
 def _which_weights(config: Settings) -> str:

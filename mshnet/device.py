@@ -292,8 +292,10 @@ class Cuda(Device):
         try:
             _try_gpu(index or 0)
         except RuntimeError as error:
-            todo = "`mshnet doctor` has the remedy, or write --device cpu"
-            raise UserError(f"device=cuda: {first_line(error)}; {todo}") from None
+            line = first_line(error)
+            raise UserError(
+                f"device=cuda: {line}; see mshnet doctor, or write --device cpu"
+            ) from None
         super().__init__(precision, index)
 
     def chip(self) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from .core import UserError, did_you_mean, quoted, shown
-from .files import as_user_error, cannot_be_written, copy_file, locked, names_beside
+from .files import cannot_be_written, copy_file, explain_failure, locked, names_beside
 from mshnet.places import (
     Place,
     first_process,
@@ -223,7 +223,7 @@ def pack(
     path = _output_file(run, output, f"{name}-weights" if weights_only else name)
     weights = _weights_alone(run) if weights_only else {}
     with (
-        as_user_error(f"{path}: cannot be written"),
+        explain_failure(f"{path}: cannot be written"),
         tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
         working(f"pack {name}"),
     ):
@@ -309,7 +309,7 @@ def take_along(
     if place.name == "here":
         return f"{folder}: this disk keeps it; `mshnet pack {quoted(folder)}` puts it into one file"
     run = _run_named(folder).resolve()
-    with as_user_error(f"{place.runs}: cannot be written"):
+    with explain_failure(f"{place.runs}: cannot be written"):
         place.runs.mkdir(parents=True, exist_ok=True)
     path = pack(run, output=place.runs / f"{run.name}{ENDINGS[0]}", place=place)
     return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"

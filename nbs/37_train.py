@@ -1039,7 +1039,7 @@ class _Processes(Stop):
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
         self.started = [subprocess.Popen(words, env=own | rank, **how) for rank in ranks]
         os.close(write)
-        self.read, self.ends = read, list[str]()  # the last words of each process
+        self.read, self.said = read, list[str]()  # the last words of each process
 
     def hear(self, number: int, frame: Any) -> None:
         "Note a signal, and pass it on."
@@ -1052,7 +1052,7 @@ class _Processes(Stop):
         with os.fdopen(self.read, encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if line.startswith("mshnet"):
-                    self.ends.append(line.partition(": ")[2].strip())
+                    self.said.append(line.partition(": ")[2].strip())
                 else:
                     print(line, end="", flush=True)
 
@@ -1090,7 +1090,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
     last = run.read_json("status.json")
     if processes.number:
         raise Interrupted(processes.reason, processes.number)
-    if mistakes := [line for line in processes.ends if line != STOPPED]:
+    if mistakes := [line for line in processes.said if line != STOPPED]:
         if last != before and mistakes[0] not in last["reason"]:  # of another than the first
             say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistakes[0]}")
         raise UserError(mistakes[0])

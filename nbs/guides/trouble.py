@@ -63,7 +63,7 @@
 # | message | what to do |
 # |---|---|
 # | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
-# | `device=cuda: ... has compute capability ..., and torch ... is built for ...; install ..., choose another GPU, or write --device cpu` | torch finds this GPU but has no programs for it, such as new builds for a P100 |
+# | `device=cuda: ...; see mshnet doctor, or write --device cpu` | torch finds this GPU but has no programs for it, such as new builds for a P100: the doctor's line `accelerator` has torch's own warning with the build to install |
 # | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
 # | `this machine has a TPU, but torch_xla is not installed` | take the service's own TPU image; see [the TPU page](tpu.ipynb), which has all lines that begin with `device=xla` |
 # | `precision=...: not on ...; write ...` | leave it at `auto` |
