@@ -40,6 +40,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
+
+# isort: split
 import numpy as np
 import plain
 import torch
@@ -177,10 +180,9 @@ def check_scoring(config, test, folder):
     files, deep, size = samples(folder, config, test), trained.phase == "full", config.base_size
     how = {"size": size, "deep": deep}
     exact = plain_logits(trained.model, files, device="cpu", dtype=torch.float64, **how)
-    layouts = [each["layout"] for each in ORDERS if "layout" in each] + [WRITTEN]
     others = [
         plain_logits(trained.model, files, device=device.name, layout=layout, **how)
-        for layout in layouts
+        for layout in (WRITTEN, LAST)
     ]
     model = device.to_device(trained.model)
     pairs = predictions(task, model, test, device, trained.phase)
