@@ -174,6 +174,11 @@ def fresh_state(task: Detection, device: Device) -> State:
     return State(model, task.optimizer(model), device.scaler, ema)
 
 
+def train_on(task: Detection, state: State, data: Split, device: Device, epoch: int) -> float:
+    "Train on some images for an epoch; the mean loss."
+    return train_epoch(task, state, data, device, epoch)[0]
+
+
 def _ways(
     config: Config,
     data: Split,  # to train with
@@ -186,7 +191,7 @@ def _ways(
     state, model = fresh_state(task, device), device.to_device(trained.model)
 
     def train(turn: int) -> None:
-        train_epoch(task, state, data, device, first + turn)
+        train_on(task, state, data, device, first + turn)
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
@@ -217,8 +222,10 @@ def measure(
 
 
 # %%
-parts = Detection(config).splits()
+task = Detection(config)
+parts, state = task.splits(), fresh_state(task, cpu)
 test_eq([len(some(parts["train"], images, 4)) for images in (1, 4, 7, 99)], [4, 4, 4, 8])
+assert 0 < train_on(task, state, some(parts["train"], 4, batch=2), cpu, epoch=0) < 10
 trained = trained_model(PRETRAINED)
 rows = measure(config, Options(repeats=2, images=4), parts, trained, cpu)
 assert all(min(row["raw_seconds"]) > 0 for row in rows)
@@ -253,7 +260,7 @@ def train_two_steps(config: Config) -> dict[str, int]:  # bytes: before the step
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
     state, before = fresh_state(task, device), _peak(device)
-    train_epoch(task, state, data, device, config.warm_epoch + 1)
+    train_on(task, state, data, device, config.warm_epoch + 1)
     _synchronize(device)
     return {"before": before, "peak": _peak(device)}
 
@@ -312,7 +319,7 @@ def largest_batch(
     return rows
 
 
-def memory_text(rows: list[dict[str, Any]]) -> str:
+def _memory_text(rows: list[dict[str, Any]]) -> str:
     "The peak of each batch size, or its error."
     found = [(row["batch"], row.get("error") or f"{row['peak'] / 2**20:.0f} MiB") for row in rows]
     return "\n".join(f"batch {batch:5}: {text}" for batch, text in found)
@@ -321,7 +328,7 @@ def memory_text(rows: list[dict[str, Any]]) -> str:
 def largest_text(rows: list[dict[str, Any]]) -> str:
     "The tried batch sizes, and the flag to write."
     most = max(row["batch"] for row in rows if "error" not in row)
-    return f"{memory_text(rows)}\nwrite --batch-size {most}"
+    return f"{_memory_text(rows)}\nwrite --batch-size {most}"
 
 
 # %%
@@ -395,7 +402,7 @@ def table(
             f"\n{'':24}{'ms/image':>10}{'images/s':>10}",
             *lines,
             f"\npeak memory of the {content['memory_of']}, in training:",
-            memory_text(content["memory"]),
+            _memory_text(content["memory"]),
         ]
     )
 

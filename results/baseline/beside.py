@@ -50,14 +50,13 @@ from PIL import Image
 
 from mshnet.analyse import evaluate_split
 from mshnet.augment import sample_params
-from mshnet.bench import fresh_state, measure_memory, some, take_turns
+from mshnet.bench import fresh_state, measure_memory, some, take_turns, train_on
 from mshnet.core import Config
 from mshnet.detection import Detection
 from mshnet.device import device_for, hold_memory
 from mshnet.files import write_json
 from mshnet.run import environment
 from mshnet.task import Origin, predictions, score_split, trained_model
-from mshnet.train import train_epoch
 from mshnet.weights import PRETRAINED
 
 FACTOR = 8  # times the rounding of the plain script
@@ -131,7 +130,7 @@ def plain_step(state, batch, size, device, dtype=torch.float32, layout=WRITTEN, 
 def library_step(task, state, data, device, epoch):
     "The same of the library."
     before = weights_of(state.model)
-    loss, _ = train_epoch(task, state, data, device, epoch)
+    loss = train_on(task, state, data, device, epoch)
     return loss, weights_of(state.model) - before
 
 
@@ -224,7 +223,7 @@ def time_both(config, parts, options, folder):
             plain.score(scorer, files, size, device.name, deep)
 
     training = {
-        "library": lambda turn: train_epoch(task, state, data, device, first + turn),
+        "library": lambda turn: train_on(task, state, data, device, first + turn),
         "plain": plain_train,
     }
     scoring = {
