@@ -174,6 +174,11 @@ def fresh_state(task: Detection, device: Device) -> State:
     return State(model, task.optimizer(model), device.scaler, ema)
 
 
+def train_on(task: Detection, state: State, data: Split, device: Device, epoch: int) -> float:
+    "Train on some images for an epoch; the mean loss."
+    return train_epoch(Job(task, {"train": data}, device), state, epoch)[0]
+
+
 def _ways(
     config: Config,
     data: Split,  # to train with
@@ -186,7 +191,7 @@ def _ways(
     state, model = fresh_state(task, device), device.to_device(trained.model)
 
     def train(turn: int) -> None:
-        train_epoch(Job(task, {"train": data}, device), state, first + turn)
+        train_on(task, state, data, device, first + turn)
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
@@ -217,8 +222,10 @@ def measure(
 
 
 # %%
-parts = Detection(config).splits()
+task = Detection(config)
+parts, state = task.splits(), fresh_state(task, cpu)
 test_eq([len(some(parts["train"], images, 4)) for images in (1, 4, 7, 99)], [4, 4, 4, 8])
+assert 0 < train_on(task, state, some(parts["train"], 4, batch=2), cpu, epoch=0) < 10
 trained = trained_model(PRETRAINED)
 rows = measure(config, Options(repeats=2, images=4), parts, trained, cpu)
 assert all(min(row["raw_seconds"]) > 0 for row in rows)
@@ -253,7 +260,7 @@ def train_two_steps(config: Config) -> dict[str, int]:  # bytes: before the step
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
     state, before = fresh_state(task, device), _peak(device)
-    train_epoch(Job(task, {"train": data}, device), state, config.warm_epoch + 1)
+    train_on(task, state, data, device, config.warm_epoch + 1)
     _synchronize(device)
     return {"before": before, "peak": _peak(device)}
 

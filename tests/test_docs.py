@@ -160,6 +160,9 @@ def measured():
         rows = json.loads(path.read_text())["memory"]  # in MiB; before the first step some
         found |= {f"{row['peak'] / 2**20:.0f}" for row in rows}
         found |= {f"{round(row['before'] / 2**20, -2):.0f}" for row in rows}
+    for path in (ROOT / "results").glob("*/beside.json"):
+        rows = json.loads(path.read_text())["rows"]
+        found |= {f"{row['ratio']:.1f}" for row in rows if "ratio" in row}
     size = sum(p.numel() for p in MSHNet().parameters())
     words = (8, 16)  # bytes a weight: itself and Adagrad's sum; itself, AdamW's two and its average
     return found | {f"{n * size / 1e6:.0f}" for n in words}  # MB

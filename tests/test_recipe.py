@@ -460,7 +460,7 @@ REMEDY = {"fusion_start": "full_size", "join_rate": 0.1, "head_bias": -4.0}
     [
         ("nuaa-sirst-paper", [2]),
         ("nudt-sirst-paper-60/seed2", [4, 9]),  # 4% in the warm-up, then 98% to the end
-        ("nuaa-sirst-paper-60/seed0", []),
+        ("nuaa-sirst-paper-60/seed0", [4, 9]),
         ("nuaa-sirst-remedy-bias/seed1", []),
         ("nuaa-sirst-remedy-bias/seed2", [19]),  # and has left it five epochs later
         ("nuaa-sirst-steady/seed0", []),

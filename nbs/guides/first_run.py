@@ -67,7 +67,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The last lines project the paper's 400 epochs from measured steps. The default trains for half as many epochs on crops with a quarter of the pixels. On one CPU thread an epoch of its training took a third (NUDT-SIRST) to over a half (NUAA-SIRST) of the time that one of the paper's recipe took. Scoring after each epoch comes on top; `--eval-every 200` scores once.
+# Multiply the time of `train`, which is that of one image, by your training images and by 200 epochs. Scoring after each epoch comes on top: the time of `score` for each scored image; `--eval-every 200` scores once.
 #
 # ## 7. The real run
 #

@@ -40,6 +40,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
+
+# isort: split
 import numpy as np
 import plain
 import torch
@@ -47,14 +50,13 @@ from PIL import Image
 
 from mshnet.analyse import evaluate_split
 from mshnet.augment import sample_params
-from mshnet.bench import fresh_state, measure_memory, some, take_turns
+from mshnet.bench import fresh_state, measure_memory, some, take_turns, train_on
 from mshnet.core import Config
 from mshnet.detection import Detection
 from mshnet.device import device_for, hold_memory
 from mshnet.files import write_json
 from mshnet.run import environment
 from mshnet.task import Origin, predictions, score_split, trained_model
-from mshnet.train import train_epoch
 from mshnet.weights import PRETRAINED
 
 FACTOR = 8  # times the rounding of the plain script
@@ -128,7 +130,7 @@ def plain_step(state, batch, size, device, dtype=torch.float32, layout=WRITTEN, 
 def library_step(task, state, data, device, epoch):
     "The same of the library."
     before = weights_of(state.model)
-    loss, _ = train_epoch(task, state, data, device, epoch)
+    loss = train_on(task, state, data, device, epoch)
     return loss, weights_of(state.model) - before
 
 
@@ -177,10 +179,9 @@ def check_scoring(config, test, folder):
     files, deep, size = samples(folder, config, test), trained.phase == "full", config.base_size
     how = {"size": size, "deep": deep}
     exact = plain_logits(trained.model, files, device="cpu", dtype=torch.float64, **how)
-    layouts = [each["layout"] for each in ORDERS if "layout" in each] + [WRITTEN]
     others = [
         plain_logits(trained.model, files, device=device.name, layout=layout, **how)
-        for layout in layouts
+        for layout in (WRITTEN, LAST)
     ]
     model = device.to_device(trained.model)
     pairs = predictions(task, model, test, device, trained.phase)
@@ -222,7 +223,7 @@ def time_both(config, parts, options, folder):
             plain.score(scorer, files, size, device.name, deep)
 
     training = {
-        "library": lambda turn: train_epoch(task, state, data, device, first + turn),
+        "library": lambda turn: train_on(task, state, data, device, first + turn),
         "plain": plain_train,
     }
     scoring = {
