@@ -190,7 +190,7 @@ test_close(upsample(torch.tensor([[[[0.0, 1.0]]]]))[0, 0, 0], torch.tensor([0, 1
 
 # %%
 #| export
-def expect_size(
+def _expect_size(
     name: str,  # of the model, for the message
     image: Tensor,  # [...,H,W]
 ) -> None:
@@ -224,7 +224,7 @@ class UNet(nn.Module):
 
     def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
         "Features of the decoder, from the finest to the coarsest."
-        expect_size("MSHNet", image)
+        _expect_size("MSHNet", image)
         e0 = self.encoder_0(self.conv_init(image))
         e1 = self.encoder_1(F.max_pool2d(e0, 2))
         e2 = self.encoder_2(F.max_pool2d(e1, 2))
