@@ -807,6 +807,7 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
     assert lines[-1].startswith("  predict: 12 of 12 frames, ") and lines[-1].endswith("0 s left")
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of a test in this process
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    words[-1] = tmp_path / "again"
     main(["predict", *map(str, words)])
     assert re.search(r"\rpredict: +\d+%\|.* 0/7 \[", terminal.getvalue())
     assert "warning: " in terminal.getvalue() and "  predict: " not in terminal.getvalue()

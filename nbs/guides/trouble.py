@@ -124,7 +124,7 @@
 # | message | what to do |
 # |---|---|
 # | `...: name files that end in ..., or their folders` | none of the inputs is of these types; of a folder the files in it count, with `--recursive` also those below it, and results of an earlier prediction never |
-# | `output_dir=...: holds another prediction; write another --output-dir` | other images or settings: another folder, or leave `--output-dir` out, and the results go to `predictions/NAME-2` |
+# | `output_dir=...: holds something else than this prediction; write another --output-dir` | other images, weights or settings, or files of yours: another folder, or leave `--output-dir` out, and the results go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: write a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
 # | `explore` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | they could not be read: `skipped.csv` names each with its reason, the others are done |
