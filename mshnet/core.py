@@ -222,6 +222,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
+    retired: ClassVar[dict[str, str]] = {}  # presets of before, and the flags that replace them
     first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
@@ -243,7 +244,9 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     def _with_preset(cls, written: dict[str, Any]) -> dict[str, Any]:
         "What is written, on top of its preset; UserError if the preset is unknown."
         preset = written.get("preset", "" if written.get("dataset_dir") else cls.first_look)
-        if preset not in ("", *cls.presets):  # of any type, from a file
+        if preset in (*cls.retired,) and not written.keys() >= OptimizerFields.model_fields.keys():
+            raise UserError(f"preset={preset} is retired: write {cls.retired[preset]}")
+        if preset not in ("", *cls.presets, *cls.retired):  # of any type, from a file
             hint = did_you_mean(preset, list(cls.presets)) if isinstance(preset, str) else ""
             known = ", ".join(cls.presets) or "none"
             raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")

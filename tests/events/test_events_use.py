@@ -1,21 +1,16 @@
-"A trained network: other software, other weights, its recurrences, its pictures."
+"A trained network: other weights, its recurrences, its pictures."
 
 import json
 from argparse import Namespace
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from mshnet.cli import main, parse
-from mshnet.core import UserError
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import MambaSpike, scan, spike
 from mshnet.events.pictures import draw_evidence
 from mshnet.events.recognition import Events
-from mshnet.export import open_detector
-from mshnet.task import trained_task
 from mshnet.train import train
 from mshnet.weights import load_weights
 
@@ -29,26 +24,6 @@ def run(tmp_path_factory):
     "A finished run."
     folder = tmp_path_factory.mktemp("events") / "run"
     return train(EventsConfig(**TINY, output_dir=str(folder)))
-
-
-def test_its_onnx_file_agrees(run, tmp_path, capsys):
-    "For any number of recordings, without this library; other commands refuse it in one line."
-    onnxruntime = pytest.importorskip("onnxruntime")
-    file = tmp_path / "digits.onnx"
-    assert not main(f"export --weight-path {run.folder} --output {file}".split())
-    note = json.loads((tmp_path / "digits.onnx.json").read_text())
-    assert note["inputs"] == {"frames": "float32 [batch,5,2,34,34]"}
-    assert (note["outputs"], note["classes"][7], note["task"]) == (["logits"], "7", "events")
-    task, model = trained_task(run.folder, run.config)
-    batch = task.batch(task.splits(["test"])["test"], [0, 1, 2, 3, 4], None)
-    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"frames": batch.frames.float().numpy()})
-    with torch.no_grad():
-        want = model(batch.frames.float())
-    assert np.abs(found - want.numpy()).max() < 1e-4
-    with pytest.raises(UserError, match=r"is no detector but of task 'events'"):
-        open_detector(file, "cpu")
-    capsys.readouterr()
 
 
 def test_weights_named_by_a_pattern_or_in_a_file_decide_about_the_task(run, tmp_path):
@@ -169,13 +144,10 @@ def test_half_precision_computes_the_recurrences_in_float32():
 
 
 def test_a_run_has_its_pictures(run):
-    "Confusions, rasters of recordings, their evidence on one sheet, and a film of all bins."
-    folder = run.folder / "figures"
+    "Confusions, rasters of recordings, and their evidence on one sheet."
     Events(run.config).report(run.folder)
-    names = sorted(path.name.split("-")[-1] for path in folder.iterdir())
+    names = sorted(path.name.split("-")[-1] for path in (run.folder / "figures").iterdir())
     assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
-    with Image.open(next(folder.glob("*.gif"))) as film:
-        assert film.n_frames == 5 and film.info["loop"] == 0
 
 
 def test_the_true_class_has_its_name_though_it_is_unlikely():
