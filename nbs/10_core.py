@@ -286,6 +286,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
     retired: ClassVar[dict[str, str]] = {}  # presets of before, and the flags that replace them
+    gone: ClassVar[dict[str, Any]] = {}  # settings of before, with the value that all runs have now
     first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
@@ -307,6 +308,11 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     def _with_preset(cls, written: dict[str, Any]) -> dict[str, Any]:
         "What is written, on top of its preset; UserError if the preset is unknown."
         preset = written.get("preset", "" if written.get("dataset_dir") else cls.first_look)
+        for name, usual in cls.gone.items():
+            if written.get(name, usual) != usual:
+                why = RETIRED.get(name, "is retired")
+                raise UserError(f"{name}={shown(written[name])} is not possible: {name} {why}")
+        written = {name: value for name, value in written.items() if name not in cls.gone}
         if preset in (*cls.retired,) and not written.keys() >= OptimizerFields.model_fields.keys():
             raise UserError(f"preset={preset} is retired: write {cls.retired[preset]}")
         if preset not in ("", *cls.presets, *cls.retired):  # of any type, from a file
@@ -697,6 +703,9 @@ RETIRED = {
     "checkpoint": "is retired: write --weight-path FILE",
     "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
     "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
+    "backbone_weights": "is retired: write --weight-path FILE; the guide on sign language has the "
+    "lines that make this file of ImageNet weights",
+    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
 }
 ALIASES = {
     "data_path": "dataset_dir",
@@ -814,7 +823,8 @@ def settings_from(
     "The settings of a run from its record; UserError if they are impossible."
     kind = settings_class(known.get("task", "detect"))
     values = of_earlier_release(dict(known))
-    known = {name: value for name, value in values.items() if name in kind.model_fields}
+    names = kind.model_fields.keys() | kind.gone.keys()
+    known = {name: value for name, value in values.items() if name in names}
     return kind(**kind.defaults() | known)
 
 
