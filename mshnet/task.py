@@ -559,9 +559,6 @@ def trained_task(
     return make_task(config.model_copy(update=changed)), trained.model
 
 # %% ../nbs/36_task.ipynb #Written
-_AT_ONCE = 256  # samples that are read before they are predicted
-
-
 @dataclass(frozen=True)
 class Written:
     "What a prediction wrote."
@@ -607,10 +604,11 @@ def predict_each(
     as_data: Callable[[list[Any]], Any],  # some of them as a part of a data set
     device: Device,
     batch_size: int,  # no result depends on it
+    at_once: int = 256,  # samples that are read before they are predicted
 ) -> Iterator[tuple[Any, Any]]:  # a sample and its prediction; without those found unreadable
     "Predict samples, some hundred at a time; their batches have `row`, as those of `RowTally`."
     rest, one = iter(samples), copy.copy(task)
-    while some := list(itertools.islice(rest, _AT_ONCE)):
+    while some := list(itertools.islice(rest, at_once)):
         size = -(-min(batch_size, len(some)) // device.world) * device.world
         one.config = task.config.model_copy(update={"batch_size": size})
         for found, batch in predictions(one, model, as_data(some), device, "full"):

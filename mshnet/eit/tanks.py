@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'SCALES', 'Stats', 'SimulatedTanks', 'simulated_tanks', 'read_npz', 'checked_voltages', 'FolderTanks',
-           'resize_images', 'check_order', 'check_orientation', 'check_level', 'seed_of', 'open_folder', 'load_tanks',
-           'describe_folder', 'Measurements', 'read_measurements']
+           'resize_images', 'check_voltages', 'check_orientation', 'seed_of', 'open_folder', 'load_tanks',
+           'describe_folder', 'Measurements', 'read_measurements', 'write_tanks']
 
 # %% ../../nbs/eit/02_tanks.ipynb #c-import-hashlib
 import hashlib
@@ -34,7 +34,9 @@ from mshnet.eit.tank import (
     turn_shapes,
     turn_voltages,
 )
-from ..task import digits
+from ..files import cannot_be_written, claim, write_arrays
+from ..session import bar
+from ..task import content_of, digits
 from ..weights import read_file
 
 # %% ../../nbs/eit/02_tanks.ipynb #Stats
@@ -202,6 +204,9 @@ def checked_voltages(
     return torch.from_numpy(values.astype(np.float32).reshape(VALUES))
 
 
+_BEYOND = 1.5  # of a true picture; those of KTC, which are interpolated, reach 1.12
+
+
 @dataclass(frozen=True)
 class FolderTanks:
     "A part of a data set in npz files, read when they are needed."
@@ -228,6 +233,11 @@ class FolderTanks:
         return digits([f"{file.name} {file.stat().st_size}" for file in self.files])
 
     @cached_property
+    def content(self) -> str:
+        "Digits of what the files hold."
+        return content_of(self.files)
+
+    @cached_property
     def voltages(self) -> Tensor:
         "All voltages, [N,208] float32; a million samples take 830 MB."
         return torch.stack([self._voltages(f, read_npz(f, ["ys"])) for f in self.files])
@@ -251,6 +261,11 @@ class FolderTanks:
         voltages, xs = self._voltages(file, found), found["xs"]
         if xs.ndim != 2 or len(set(xs.shape)) != 1 or not np.isfinite(xs).all():
             raise UserError(f"{file}: xs has shape {xs.shape}, not a square of numbers")
+        if abs(xs).max() > _BEYOND:
+            raise UserError(
+                f"{file}: xs reaches {abs(xs).max():g}; it is the change of the conductivity, -1 "
+                "(resistive) to 1 (conductive), and labels 0, 1, 2 are something else"
+            )
         image = torch.from_numpy(xs.astype(np.float32)).clamp(-1, 1)[None]
         image = resize_images(turn_images(image, ways) if way else image, self.size)
         return turn_voltages(voltages[None], ways)[0], image[0]
@@ -264,14 +279,19 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
         return F.interpolate(images[:, None], size=(size, size), mode="area")[:, 0]
     return F.interpolate(images[:, None], size=(size, size), mode="bilinear")[:, 0]
 
-# %% ../../nbs/eit/02_tanks.ipynb #check_order
+# %% ../../nbs/eit/02_tanks.ipynb #check_voltages
 _SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
 _MARGIN = 0.05  # by which another orientation must fit better
+_FITS = 0.5  # correlation of voltages with their pictures; real tanks: 0.96
 _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
-def check_order(voltages: Tensor, where: object) -> None:  # [N,208]
-    "Raise UserError if driven and sensed pairs cannot be exchanged, as they can in any tank."
+def check_voltages(
+    voltages: Tensor,  # [N,208]
+    where: object,
+    stats: Stats | None = None,  # whose size they must have; None: that is not known
+) -> None:
+    "Raise UserError if voltages are in another order, or not of the size that is promised."
     shown = tank_map(voltages.double())
     symmetry = correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
@@ -280,23 +300,8 @@ def check_order(voltages: Tensor, where: object) -> None:  # [N,208]
             f"changes them: correlation {symmetry:.2f}); write those of driven pair 0 first, and "
             "of each driven pair the sensed pairs 0 to 15 without the three that carry current"
         )
-
-
-def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
-    "Raise UserError if measurements [N,208] fit their pictures [N,H,H] better turned or mirrored."
-    fit = orientation(voltages, images).nanmean(0)
-    way = int(fit.argmax())
-    if fit[way] > fit[0] + _MARGIN:
-        mirrored = "mirrored, then " if way >= 16 else ""
-        raise UserError(
-            f"{where}: the electrodes are counted in another order: the voltages fit the pictures "
-            f"if the tank is {mirrored}turned by {way % 16} electrodes (correlation {fit[way]:.2f} "
-            f"instead of {fit[0]:.2f}); electrode 0 is at the bottom, 4 at the right"
-        )
-
-
-def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
-    "Raise UserError if voltages [N,208] are not of the size that their statistics promise."
+    if stats is None:
+        return
     size, normalised = (
         float(values.square().mean(1).sqrt().median())
         for values in (voltages / stats.size(), stats.normalise(voltages))
@@ -306,6 +311,31 @@ def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
         raise UserError(
             f"{where}: the voltages are {level:.3g} times what mean.pth and std.pth promise: these "
             "are the statistics of another set, or the voltages have another unit"
+        )
+
+
+def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
+    "Raise UserError if measurements [N,208] do not fit their pictures [N,H,H] as they stand."
+    fit = orientation(voltages, images).nanmean(0)
+    way = int(fit.abs().argmax())
+    turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
+    if fit.abs()[way] < _FITS:
+        raise UserError(
+            f"{where}: the voltages fit the pictures in no orientation (correlation "
+            f"{fit[way]:.2f} at best); xs is the change of the conductivity, -1 (resistive) to 1 "
+            "(conductive), of the tank that ys was measured of"
+        )
+    if -fit[way] > fit.max() + _MARGIN:
+        raise UserError(
+            f"{where}: the sign of the voltages is reversed (correlation {fit[way]:.2f}"
+            f"{f' if the tank is {turned}' if way else ''}); ys is the measurement minus the one "
+            "of plain water"
+        )
+    if fit[way] > fit[0] + _MARGIN:
+        raise UserError(
+            f"{where}: the electrodes are counted in another order: the voltages fit the pictures "
+            f"if the tank is {turned} (correlation {fit[way]:.2f} instead of {fit[0]:.2f}); "
+            "electrode 0 is at the bottom, 4 at the right"
         )
 
 # %% ../../nbs/eit/02_tanks.ipynb #seed_of
@@ -337,8 +367,7 @@ def open_folder(
     name = part if part in ("train", "val") else "test"
     found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
     voltages, images = _a_few(found)
-    check_order(voltages, there)
-    check_level(voltages, found.stats, there)
+    check_voltages(voltages, there, found.stats)
     check_orientation(voltages, images, there)
     return found
 
@@ -428,7 +457,7 @@ def read_measurements(path: Path) -> Measurements:
         raise UserError(f"{path}: holds no voltages")
     found = [checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
     voltages = torch.stack(found) / SCALES.get(path.resolve().parent.name, 1.0)
-    check_order(voltages, path)
+    check_voltages(voltages, path)
     stats = _stats_around(path)
     level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
@@ -459,3 +488,38 @@ def _table(path: Path) -> list[np.ndarray]:
         if len(row):
             rows.append(row)
     return rows
+
+# %% ../../nbs/eit/02_tanks.ipynb #write_tanks
+_SIZE = 128  # of a published picture
+
+
+def write_tanks(
+    folder: Path,
+    counts: dict[str, int],  # samples of each part: train, val, test
+    seed: int = 0,
+    **how: float,  # as for `simulate`: noise, gains
+) -> int:  # files that were written; others were there
+    "Write simulated tanks in the published layout; UserError if the folder holds something else."
+    record = {"simulated tanks": {"seed": seed, **how}}
+    claim(folder, "tanks.json", record)
+    with cannot_be_written(folder):
+        for part in counts:
+            (folder / PARTS[part]).mkdir(parents=True, exist_ok=True)
+    written, blocks = 0, [(p, i) for p, n in counts.items() for i in range(0, n, 32)]
+    for part, first in bar(blocks, len(blocks), "write"):
+        rows = range(first, min(first + 32, counts[part]))
+        files = [folder / PARTS[part] / f"{row:06d}.npz" for row in rows]
+        if not all(file.exists() for file in files):
+            number = seed_of(part, seed)
+            _write_files(files, number, fine=part != "train", first=first, **how)
+            written += len(files)
+    train = sorted((folder / PARTS["train"]).glob("*.npz"))
+    if train:
+        Stats.of(torch.stack([checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
+    return written
+
+
+def _write_files(files: list[Path], seed: int, **how: Any) -> None:
+    "Simulate the samples of these files, and write them."
+    for file, ys, xs in zip(files, *simulate(len(files), seed, _SIZE, **how), strict=True):
+        write_arrays(file, ys=ys[:, None], xs=xs)

@@ -113,7 +113,7 @@
 # | the small preset, seed 1 | 0.817 | 0.137 | 0.797 | 0.167 |
 # | the small preset, seed 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
-# It trains on simulations alone. At 128x128 the pictures that were published with the tanks have a CC of 0.699 and 0.640 (Tikhonov), 0.633 and 0.733 (Gauss-Newton); ridge regression has 0.723 and 0.743 there ([folder](../../results/eit-yardsticks)). SSIM is not in the table because the empty picture has the highest. [Yardsticks](../eit/03_yardsticks.ipynb) explains the methods and the scores, [tank](../eit/00_tank.ipynb) the physics, [tanks](../eit/02_tanks.ipynb) the data.
+# It trains on simulations alone. At 128x128 the pictures that were published with the tanks have a CC of 0.699 and 0.640 (Tikhonov), 0.633 and 0.733 (Gauss-Newton); ridge regression has 0.723 and 0.743 there ([folder](../../results/eit-yardsticks)). SSIM is not in the table because the empty picture has the highest. [Yardsticks](../eit/03_scores.ipynb) explains the methods and the scores, [tank](../eit/00_tank.ipynb) the physics, [tanks](../eit/02_tanks.ipynb) the data.
 #
 # ## What diffusion adds
 #

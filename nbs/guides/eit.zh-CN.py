@@ -113,7 +113,7 @@
 # | 小预设，种子 1 | 0.817 | 0.137 | 0.797 | 0.167 |
 # | 小预设，种子 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
-# 它只用模拟数据训练。在 128x128 上，随水槽发布的图像的 CC 是 0.699 和 0.640（Tikhonov）、0.633 和 0.733（Gauss-Newton）；岭回归在那里是 0.723 和 0.743（[文件夹](../../results/eit-yardsticks)）。表中没有 SSIM，因为空白图像的 SSIM 最高。[Yardsticks](../eit/03_yardsticks.ipynb) 解释这些方法和分数，[tank](../eit/00_tank.ipynb) 讲物理，[tanks](../eit/02_tanks.ipynb) 讲数据。
+# 它只用模拟数据训练。在 128x128 上，随水槽发布的图像的 CC 是 0.699 和 0.640（Tikhonov）、0.633 和 0.733（Gauss-Newton）；岭回归在那里是 0.723 和 0.743（[文件夹](../../results/eit-yardsticks)）。表中没有 SSIM，因为空白图像的 SSIM 最高。[Yardsticks](../eit/03_scores.ipynb) 解释这些方法和分数，[tank](../eit/00_tank.ipynb) 讲物理，[tanks](../eit/02_tanks.ipynb) 讲数据。
 #
 # ## 扩散带来什么
 #
