@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['LEFT', 'MORE', 'NUMBERS', 'LONGEST', 'SPLICED', 'Pair', 'padded', 'collate', 'bucket_lengths', 'rescaled',
            'warp_tracks', 'track_features', 'shared_glosses', 'splice', 'SignBatch', 'learn_words', 'expect_glosses',
-           'plan_by_length', 'as_seen', 'make_network', 'SignScores', 'SignTally', 'SignEvaluation', 'Signs',
-           'write_simulation']
+           'plan_by_length', 'as_seen', 'make_network', 'SignScores', 'SignTally', 'SignEvaluation', 'Signs']
 
 # %% ../../nbs/signs/05_signing.ipynb #c-import-math
 import math
@@ -36,7 +35,7 @@ from .ctc import Bigram, beam_search, greedy, signing_loss
 from .glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from .networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
 from .signs_config import SignsConfig
-from ..task import Evaluation, Origin, RowTally, Task, Values, Written, protocol, score_split
+from ..task import Evaluation, Origin, RowTally, Task, Values, protocol, score_split
 from ..weights import find_weights, read_file, weights_file
 
 # %% ../../nbs/signs/05_signing.ipynb #padded
@@ -180,6 +179,15 @@ def _check_start(weights: str, words: Vocabulary) -> None:
         )
 
 
+def _check_length(most: int, sentences: Sequence[Sequence[str]]) -> None:
+    "Raise UserError if a training sentence needs more frames than the network reads."
+    if most < (least := max(map(needed_frames, sentences), default=0)):
+        raise UserError(
+            f"max_frames={most}: a training sentence needs {least}; write --max-frames {least} or "
+            "more"
+        )
+
+
 def expect_glosses(vocabulary: Vocabulary | None) -> None:
     "UserError if weights hold no glosses."
     if not vocabulary or not vocabulary.words:
@@ -201,6 +209,15 @@ def plan_by_length(
     rows = rng.permutation(len(frames))[: len(frames) // size * size]
     rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
     return rng.permutation(rows.reshape(-1, size)).tolist()  # type: ignore[no-any-return]
+
+
+def _frames(
+    data: Clips, row: int, places: dict[str, list[tuple[int, int]]], rng: Any
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    "The frames and glosses of a clip; in training sometimes spliced with another one."
+    if rng is None or not places or rng.random() > SPLICED:
+        return data.read(row), data.sentences[row]
+    return splice(data, row, places, rng)
 
 
 def as_seen(
@@ -225,6 +242,13 @@ def as_seen(
     top, left = (room // 2, room // 2) if rng is None else rng.integers(room + 1, size=2)
     array = array[rows, top : top + c.crop, left : left + c.crop]
     return array[:, :, ::-1] if rng is not None and c.flip and rng.random() < 0.5 else array
+
+
+def _how_read(config: SignsConfig) -> dict[str, Any]:
+    "The decoder, for the protocol."
+    c = config
+    beam = {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
+    return {"decoder": c.decoder} | (beam if c.decoder == "beam" else {})
 
 
 def make_network(config: SignsConfig, classes: int) -> Any:
@@ -340,11 +364,7 @@ class Signs(Task):
             self.places = shared_glosses(sentences)
         if c.weight_path:
             _check_start(c.weight_path, self.vocabulary)
-        if c.max_frames < (least := max(map(needed_frames, sentences), default=0)):
-            raise UserError(
-                f"max_frames={c.max_frames}: a training sentence needs {least}; "
-                f"write --max-frames {least} or more"
-            )
+        _check_length(c.max_frames, sentences)
 
     def _see(self, sentences: Sequence[Sequence[str]]) -> None:
         "Number the glosses of these sentences that have no class; note the longest sentence."
@@ -354,8 +374,8 @@ class Signs(Task):
     def take_words(self, model: nn.Module, data: Any) -> None:
         "Take the glosses that a network was trained for; UserError if the data have none of them."
         known, self.bigram = model.words()  # type: ignore[operator]
-        self.vocabulary = known or self.vocabulary
-        expect_glosses(self.vocabulary)
+        expect_glosses(known := known or self.vocabulary)
+        self.vocabulary = known
         self._see(data.sentences)
         if (new := {g for sentence in data.sentences for g in sentence}) == set(self.outside):
             raise UserError(
@@ -394,10 +414,7 @@ class Signs(Task):
         for _ in range(len(data)):
             rng = None if epoch is None else self.rng(at, epoch)
             try:
-                if rng is None or not self.places or rng.random() > SPLICED:
-                    frames, glosses = data.read(at), data.sentences[at]
-                else:
-                    frames, glosses = splice(data, at, self.places, rng)
+                frames, glosses = _frames(data, at, self.places, rng)
                 return as_seen(frames, glosses, c, rng), glosses, at if row >= 0 else -1
             except UserError as error:
                 if c.on_bad_image == "stop":
@@ -429,8 +446,8 @@ class Signs(Task):
 
     def loss(self, model: Any, batch: SignBatch, phase: str) -> dict[str, Tensor]:
         "The CTC losses of all outputs, and the distillation."
-        c, steps = self.config, out_lengths(batch.frames)
-        outputs = model(batch.clip, batch.frames)
+        c, outputs = self.config, model(batch.clip, batch.frames)
+        steps = out_lengths(batch.frames)
         return signing_loss(outputs, steps, batch.labels, batch.lengths, c.distil, c.distil_weight)
 
     def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
@@ -474,14 +491,11 @@ class Signs(Task):
         "The task, how many sentences and glosses, the vocabulary, and how it was read."
         c, words = self.config, self.vocabulary
         facts = {"vocabulary": len(words), "vocabulary_hash": words.digest[:12]}
-        facts |= {"samples": len(scores.pairs)}
-        facts |= {"outside_vocabulary": sum(words.outside(data.sentences).values())}
+        outside = sum(words.outside(data.sentences).values())
+        facts |= {"samples": len(scores.pairs), "outside_vocabulary": outside}
         if len(scores.pairs) < len(data):
             facts["skipped"] = len(data) - len(scores.pairs)
-        facts["decoder"] = c.decoder
-        if c.decoder == "beam":
-            facts |= {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
-        return super().protocol(data, scores) | facts
+        return super().protocol(data, scores) | facts | _how_read(c)
 
     def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
         "The lines on the data before a run: clips, glosses, lengths."
@@ -491,30 +505,21 @@ class Signs(Task):
 
     def advice(self, history: list[dict[str, Any]]) -> str:
         "A line on a run that reads nothing."
-        scores = [entry["scores"] for entry in history if "scores" in entry]
-        if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
-            return ""
-        if len(scores) < 3:
-            return "only blanks are read so far; CTC begins so"
-        return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
+        return _advice_if_blank([entry["scores"] for entry in history if "scores" in entry])
 
     def describe_data(self) -> tuple[str, bool]:
         "What a folder holds, each part with its glosses."
-        if folder := self.config.dataset_dir:
-            video = kind_of(Path(folder).expanduser()) == "video"
-            network = {"network": "tfnet" if video else "tracks"}
-            self.config = self.config.model_copy(update=network)
+        self.config = _for_its_folder(self.config)
         parts = self.splits()
         return "\n".join(_described(part, self.vocabulary) for part in parts.values()), True
 
     def write_data(self, folder: Path) -> str:
         "Write simulated videos in CE-CSL's layout."
-        return write_simulation(folder, self.config)
+        return _write_simulation(folder, self.config)
 
-    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
         "Read videos, folders of pictures, or tables of hand tracks."
-        found: Written = resolve("mshnet.signs.reading:read_files")(weights, inputs, **how)
-        return found
+        return resolve("mshnet.signs.reading:read_files")(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
         "Draw some clips of the test part with what was read."
@@ -528,6 +533,23 @@ def _about_frames(part: Clips) -> str:
     return f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
 
 
+def _for_its_folder(config: SignsConfig) -> SignsConfig:
+    "The settings with a network that reads what the folder holds."
+    if not config.dataset_dir:
+        return config
+    video = kind_of(Path(config.dataset_dir).expanduser()) == "video"
+    return config.model_copy(update={"network": "tfnet" if video else "tracks"})
+
+
+def _advice_if_blank(scores: list[dict[str, Any]]) -> str:  # one line; empty: none
+    "Advice on a run that reads nothing."
+    if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
+        return ""
+    if len(scores) < 3:
+        return "only blanks are read so far; CTC begins so"
+    return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
+
+
 def _described(part: Clips, known: Vocabulary) -> str:  # one line
     "What a part holds."
     words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
@@ -537,7 +559,7 @@ def _described(part: Clips, known: Vocabulary) -> str:  # one line
     )
 
 
-def write_simulation(folder: Path, config: SignsConfig) -> str:  # one line
+def _write_simulation(folder: Path, config: SignsConfig) -> str:  # one line
     "Write simulated videos in CE-CSL's layout; UserError if the folder holds something else."
     c, written = config, 0
     record = {name: getattr(c, name) for name in ("dataset_dir", "sentences", "signs", "seed")}

@@ -240,7 +240,7 @@ def read_npz(
         raise UserError(f"{path}: not a readable npz file of numbers ({reason})") from None
 
 
-def checked_voltages(
+def _checked_voltages(
     values: np.ndarray,  # one measurement, of any shape
     where: object,  # the file, for the error line
 ) -> Tensor:  # [208] float32
@@ -299,7 +299,7 @@ class FolderTanks:
 
     def _voltages(self, file: Path, found: dict[str, np.ndarray]) -> Tensor:
         "The voltages in a file, in the unit of the simulations."
-        return checked_voltages(found["ys"], file) / self.scale
+        return _checked_voltages(found["ys"], file) / self.scale
 
     def pair(
         self,
@@ -576,7 +576,7 @@ def read_measurements(path: Path) -> Measurements:
     names = [path.stem] if len(rows) == 1 else [f"{path.stem}_{i}" for i in range(len(rows))]
     if not rows:
         raise UserError(f"{path}: holds no voltages")
-    found = [checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
+    found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
     voltages = torch.stack(found) / SCALES.get(path.resolve().parent.name, 1.0)
     check_voltages(voltages, path)
     stats = _stats_around(path)
@@ -655,7 +655,7 @@ def write_tanks(
             written += len(files)
     train = sorted((folder / PARTS["train"]).glob("*.npz"))
     if train:
-        Stats.of(torch.stack([checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
+        Stats.of(torch.stack([_checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
     return written
 
 
@@ -669,6 +669,9 @@ def _write_files(files: list[Path], seed: int, **how: Any) -> None:
 with tempfile.TemporaryDirectory() as tmp:
     folder = Path(tmp) / "mine"
     test_eq(write_tanks(folder, {"train": 3, "test": 2}), 5)
+    picture = torch.tensor(read_npz(folder / "test/000000.npz")["xs"])
+    wanted = simulated_tanks("test", 2, seed_of("test", 0), 32, fine=True).pair(0)[1]
+    assert (resize_images(picture[None], 32)[0] - wanted).abs().mean() < 0.02
     print(describe_folder(folder))
     with expect_fail(UserError, contains="holds other data"):
         write_tanks(folder, {"train": 3}, seed=1)

@@ -1,19 +1,14 @@
-"Sign language in two processes, and as files for other programs."
+"Sign language in two processes, and its weights as a file for other programs."
 
-import json
-
-import numpy as np
 import pytest
 import torch
 from conftest import train_in_two_processes
 
-from mshnet.export import PACKAGES, export
+from mshnet.export import export
 from mshnet.places import installed
-from mshnet.run import Folder
 from mshnet.signs.signing import Signs
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.train import train
-from mshnet.weights import load_weights
 
 SMALL = {"network": "tracks", "hidden": 16, "signs": 4, "sentences": 32, "dropout": 0.0}
 SMALL |= {"epochs": 3, "eval_every": 1, "batch_size": 8, "buckets": 2, "scale": 8.0}
@@ -53,34 +48,6 @@ def test_two_processes_train_like_one(run, tmp_path):
     scores = two.read_json("scores.json")["scores"]
     assert scores["words"] == run.scores["scores"]["words"]
     assert scores["known_sentences"] == run.scores["scores"]["known_sentences"]
-
-
-@pytest.mark.nightly
-def test_an_onnx_file_reads_like_the_network(run):
-    "Its note has the glosses; clips that are shorter than its length keep their reading."
-    if missing := [name for name in PACKAGES if installed(name) is None]:
-        pytest.skip(f"needs {', '.join(missing)}: pip install mshnet[export]")
-    import onnxruntime
-
-    done = export(run.folder)
-    note = json.loads(done.note.read_text())
-    assert done.difference <= 1 and note["task"] == "signs"
-    task = Signs(SignsConfig(**SMALL))
-    data = task.splits()["test"]
-    assert note["classes"] == list(task.vocabulary.words)
-    batch = task.batch(data, [0, 1, 2], None)
-    model = task.model()
-    load_weights(model, Folder(run.folder).file("best.pt"))
-    with torch.no_grad():
-        want = task.predict(model.eval(), batch, "full").numpy()
-    length = int(note["inputs"]["clip"].split(",")[1])
-    clip = batch.clip.numpy()
-    clip = np.concatenate([clip, np.repeat(clip[:, -1:], length - clip.shape[1], 1)], 1)
-    session = onnxruntime.InferenceSession(str(done.path), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"clip": clip, "frames": batch.frames.numpy()})
-    steps = ((batch.frames - 12) // 4).tolist()
-    for i, count in enumerate(steps):
-        np.testing.assert_allclose(found[i, :count], want[i, :count], atol=1e-4)
 
 
 def test_weights_of_shared_layers_are_exported(tmp_path):
