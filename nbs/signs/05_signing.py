@@ -442,8 +442,7 @@ class Signs(Task):
         "Take the vocabulary and the pairs of the training part; check weights to start from."
         c, sentences = self.config, train.sentences
         self.vocabulary, self.learnt = learn_words(sentences, c.vocabulary), frozenset(sentences)
-        numbers = [self.vocabulary.encode(s) for s in sentences]
-        self.bigram = Bigram.of(numbers, len(self.vocabulary) + 1)
+        self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
         if c.augment == "splice" and any(clip.cuts for clip in train.clips):
             self.places = shared_glosses(sentences)
         if c.weight_path:

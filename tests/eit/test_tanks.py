@@ -174,9 +174,12 @@ def test_the_fingerprint_changes_with_the_files(folder):
     "A file more, a name or a size; the folder may move."
     before = open_folder(folder, "test", 32).hash
     moved = folder.rename(folder.with_name("moved"))
+    assert open_folder(moved, "test", 32).hash == before
+    file = moved / "test/000000.npz"
+    spoil(file, ys=np.load(file)["ys"])
     there = open_folder(moved, "test", 32)
-    assert there.hash == before
-    spoil(moved / "test/000000.npz", ys=1.01 * np.load(moved / "test/000000.npz")["ys"])
+    assert len(there.hash) == len(there.content) == 12
+    spoil(file, ys=1.01 * np.load(file)["ys"])
     again = open_folder(moved, "test", 32)
     assert again.hash == before and again.content != there.content
     (moved / "test/000000.npz").rename(moved / "test/9.npz")
