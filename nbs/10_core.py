@@ -276,6 +276,8 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
+    retired: ClassVar[dict[str, str]] = {}  # presets of before, and the flags that replace them
+    gone: ClassVar[dict[str, Any]] = {}  # settings of before, with the value that all runs have now
     first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
@@ -297,7 +299,14 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     def _with_preset(cls, written: dict[str, Any]) -> dict[str, Any]:
         "What is written, on top of its preset; UserError if the preset is unknown."
         preset = written.get("preset", "" if written.get("dataset_dir") else cls.first_look)
-        if preset not in ("", *cls.presets):  # of any type, from a file
+        for name, usual in cls.gone.items():
+            if written.get(name, usual) != usual:
+                why = RETIRED.get(name, "is retired")
+                raise UserError(f"{name}={shown(written[name])} is not possible: {name} {why}")
+        written = {name: value for name, value in written.items() if name not in cls.gone}
+        if preset in (*cls.retired,) and not written.keys() >= OptimizerFields.model_fields.keys():
+            raise UserError(f"preset={preset} is retired: write {cls.retired[preset]}")
+        if preset not in ("", *cls.presets, *cls.retired):  # of any type, from a file
             hint = did_you_mean(preset, list(cls.presets)) if isinstance(preset, str) else ""
             known = ", ".join(cls.presets) or "none"
             raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
@@ -702,6 +711,9 @@ RETIRED = {
     "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
     "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
     "format": "is retired: `mshnet pack` writes tar.gz; only `mshnet export` has formats",
+    "backbone_weights": "is retired: write --weight-path FILE; the guide on sign language has the "
+    "lines that make this file of ImageNet weights",
+    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
 }
 RETIRED_RECIPE = {"lr_rule": "fixed"}  # retired settings: the value of runs that still resume
 _RETIRED_VALUES = {("cache", "device"): "is retired: leave out --cache, or write host"}
@@ -826,7 +838,8 @@ def settings_from(
     "The settings of a run from its record; UserError if they are impossible."
     kind = settings_class(known.get("task", "detect"))
     values = of_earlier_release(dict(known))
-    known = {name: value for name, value in values.items() if name in kind.model_fields}
+    names = kind.model_fields.keys() | kind.gone.keys()
+    known = {name: value for name, value in values.items() if name in names}
     return kind(**kind.defaults() | known)
 
 

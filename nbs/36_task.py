@@ -17,12 +17,14 @@ from mshnet.device import open_device
 
 # %%
 #| export
+import contextlib
+import copy
 import hashlib
+import itertools
 import math
 import os
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,12 +39,14 @@ from mshnet.core import (
     Settings,
     UserError,
     as_user_error,
+    counted,
     resolve,
     settings_class,
     settings_from,
 )
 from mshnet.device import (
     Device,
+    OneProcess,
     explained,
     has_nan_or_inf,
     infer,
@@ -65,29 +69,6 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 # %%
 #| export
-def _usual_decay(task: Any, step: int) -> float:
-    "The decay of the averaged weights before a step of the run: it grows up to `ema`."
-    return min(float(task.config.ema), (1 + step) / (10 + step))
-
-
-def _describe_data(task: Any) -> tuple[str, bool]:  # several lines; whether it can be used
-    "What the data set holds and what is wrong with it, as `mshnet data` prints it."
-    parts = task.splits()
-    return "\n".join(f"{k}: {len(v)} of {v.source}" for k, v in parts.items()), True
-
-
-def _write_no_data(task: Any, folder: Path) -> str:  # one line on what was written
-    "Write a simulated data set; UserError from a task that has none to write."
-    raise UserError(f"write={str(folder)!r} is not possible: task {task.config.task} has none")
-
-
-def _predict_no_files(task: Any, weights: str, inputs: list[str], **how: Any) -> Any:
-    "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
-    raise UserError(
-        f"task={task.config.task}: its weights predict no files; `mshnet test` scores them"
-    )
-
-
 def _lacks(task: Any, what: str) -> LookupError:
     "The error of a task without one of the six."
     return LookupError(f"{type(task).__name__} does not define its {what}")
@@ -103,10 +84,7 @@ class Task:
     """
 
     better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
-    describe_data, write_data = _describe_data, _write_no_data  # for `mshnet data`
-    decay: Callable[..., float] = _usual_decay  # of the averaged weights, before a step
     memory: Callable[[int, str], float] | None = None  # GB for samples in a precision, if known
-    predict_files: Callable[..., Any] = _predict_no_files  # for `mshnet predict`
 
     def __init__(self, config: Any) -> None:  # the settings of this task
         self.config = config
@@ -169,6 +147,10 @@ class Task:
         groups = [{"params": list(model.parameters()), "lr": self.config.lr}]
         return make_optimizer(self.config.optimizer, groups, self.config.weight_decay)
 
+    def decay(self, step: int) -> float:
+        "The decay of the averaged weights before a step of the run: it grows up to `ema`."
+        return min(float(self.config.ema), (1 + step) / (10 + step))
+
     def for_scoring(self, model: Any, device: Device) -> Any:
         "The model as a scoring calls it, such as a faster copy."
         return model
@@ -176,11 +158,13 @@ class Task:
     def identity(self, parts: dict[str, Any]) -> dict[str, str]:
         "Digits that a resumed run must repeat: of each split, and of all training names."
         names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
-        return {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
+        same = {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
+        return same | {f"{k} content": c for k, v in parts.items() if (c := _content(v))}
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The facts that must agree before two scores of this task may be compared."
-        return {"task": self.config.task, "samples": len(data)}
+        held = {"content": c} if (c := _content(data)) else {}
+        return {"task": self.config.task, "samples": len(data)} | held
 
     def evaluate(
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: "Origin"
@@ -210,6 +194,21 @@ class Task:
         "Facts of the training data for an epoch's log line."
         return {}
 
+    def describe_data(self) -> tuple[str, bool]:  # several lines; whether it can be used
+        "What the data set holds and what is wrong with it, as `mshnet data` prints it."
+        parts = self.splits()
+        return "\n".join(f"{k}: {len(v)} of {v.source}" for k, v in parts.items()), True
+
+    def write_data(self, folder: Path) -> str:  # one line on what was written
+        "Write a simulated data set; UserError from a task that has none to write."
+        raise UserError(f"write={str(folder)!r} is not possible: task {self.config.task} has none")
+
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "Written":
+        "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
+        raise UserError(
+            f"task={self.config.task}: its weights predict no files; `mshnet test` scores them"
+        )
+
 
 # %% [markdown]
 # The loop asks little of the data: how many samples there are, their names, and a few digits by which a resumed run recognizes them. Only the task looks into a sample. The settings name the task of a run, and `make_task` imports it then.
@@ -230,6 +229,8 @@ class Data(Protocol):
     def hash(self) -> str:
         "Digits that stand for the samples: their names, sizes and labels, and bytes in memory."
 
+    # where the samples lie in files, also `content`: digits of what these hold, by `content_of`
+
     def __len__(self) -> int:
         "Number of samples."
 
@@ -237,6 +238,27 @@ class Data(Protocol):
 def digits(names: Sequence[str]) -> str:
     "Twelve digits that stand for names, in any order."
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
+
+
+_FILES, _END = 1024, 16_384  # files that are looked into, and bytes of each of their ends
+
+
+def content_of(files: Sequence[Path]) -> str:
+    "Twelve digits of what files hold: both ends of up to 1,024 of them; empty: there are none."
+    found = hashlib.sha256()
+    if not files:
+        return ""
+    for file in files[:: -(-len(files) // _FILES)]:
+        with contextlib.suppress(OSError), open(file, "rb") as data:  # reading it reports it
+            found.update(data.read(_END))
+            data.seek(max(data.seek(0, os.SEEK_END) - _END, 0))
+            found.update(data.read())
+    return found.hexdigest()[:12]
+
+
+def _content(data: Any) -> str:
+    "The digits of what the files of a part hold; empty: it has no files."
+    return str(getattr(data, "content", ""))
 
 
 def make_task(config: Settings) -> Any:
@@ -338,7 +360,7 @@ def count_predictions(
     unit: str = "",  # of progress, for `bar`
 ) -> None:
     "Call `count` with each prediction; beside an accelerator, in a thread."
-    with closing(predictions(task, model, data, device, phase, unit)) as predicted:
+    with contextlib.closing(predictions(task, model, data, device, phase, unit)) as predicted:
         for _ in prefetch(lambda pair: count(*pair), predicted, min(workers(device, -1), 1)):
             pass
 
@@ -351,6 +373,40 @@ def score_split(
     count_predictions(tally.add, task, model, data, device, phase, unit)
     tally.gather(device.ranks)
     return tally.scores()
+
+
+class RowTally:
+    """A value of each sample, by its row in the data: for scores that need all of them.
+
+    A subclass writes `count` and `scores`. Its batches have `row`: the row of each sample, -1 for
+    filler, which is not counted.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Any] = {}
+
+    def count(self, prediction: Any, batch: Any) -> Iterable[Any]:
+        "A value for each sample of a batch, filler included."
+        raise NotImplementedError
+
+    def scores(self) -> Any:
+        "The scores, from `values`."
+        raise NotImplementedError
+
+    @property
+    def values(self) -> list[Any]:
+        "The values that were counted, in the order of the rows."
+        return list(self.rows.values())
+
+    def add(self, prediction: Any, batch: Any) -> None:
+        "Count a batch, without its filler."
+        pairs = zip(batch.row.tolist(), self.count(prediction, batch), strict=True)
+        self.rows |= {row: value for row, value in pairs if row >= 0}
+
+    def gather(self, ranks: OneProcess) -> None:
+        "Join the samples of all processes, in the order of their rows."
+        parts = ranks.all_gather(self.rows)
+        self.rows = dict(sorted(pair for part in parts for pair in part.items()))
 
 
 class Values(dict[str, Any]):
@@ -410,10 +466,10 @@ class Numbers(NamedTuple):
 
 
 class Batch(NamedTuple):
-    "Four numbers of each sample, and whether it is a sample or filler."
+    "Four numbers of each sample, and its row; -1: filler."
 
     x: torch.Tensor
-    real: torch.Tensor
+    row: torch.Tensor
 
 
 class Mean(Task):
@@ -426,7 +482,7 @@ class Mean(Task):
 
     def batch(self, data, rows, epoch):
         drawn = np.stack([self.rng(row, epoch).normal(size=4) for row in rows])
-        return Batch(torch.tensor(drawn, dtype=torch.float32), torch.tensor(rows) >= 0)
+        return Batch(torch.tensor(drawn, dtype=torch.float32), torch.tensor(rows))
 
     def model(self):
         torch.manual_seed(self.config.seed)
@@ -442,17 +498,14 @@ class Mean(Task):
         return Errors()
 
 
-class Errors(list):
-    "Counts errors."
+class Errors(RowTally):
+    "The error of each sample."
 
-    def add(self, prediction, batch):
-        self.extend((prediction - batch.x.mean(1))[batch.real].abs().tolist())
-
-    def gather(self, ranks):
-        self[:] = [error for errors in ranks.all_gather(list(self)) for error in errors]
+    def count(self, prediction, batch):
+        return (prediction - batch.x.mean(1)).abs().tolist()
 
     def scores(self):
-        return Values(error=sum(self) / len(self), samples=len(self))
+        return Values(error=sum(self.values) / len(self.rows), samples=len(self.rows))
 
 
 # %% [markdown]
@@ -667,6 +720,112 @@ def trained_task(
 # %%
 with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="none.pt"):
     trained_task(f"{tmp}/none.pt", Config())
+
+
+# %% [markdown]
+# ## Files
+#
+# `mshnet predict` of a task reads files, predicts what they hold, and writes. Reading and writing are the task's. What lies between is the same for all: a file that cannot be read is reported and skipped (a single one is an error), samples are predicted some hundred at a time, and the last line counts what was written. The status is 1 if a file was skipped.
+
+# %%
+#| export
+@dataclass(frozen=True)
+class Written:
+    "What a prediction wrote."
+
+    folder: Path
+    line: str  # such as "3 tanks of 2 files"
+    skipped: int = 0  # files that cannot be read
+
+    @property
+    def status(self) -> int:
+        "The status of the command: 1 if a file was skipped."
+        return 1 if self.skipped else 0
+
+    def __str__(self) -> str:
+        "The last line of the command."
+        return f"{self.line}, {self.skipped} skipped" if self.skipped else self.line
+
+
+def read_each(
+    files: Sequence[Path],
+    read: Callable[[Path], Any],  # UserError for a file that cannot be read
+) -> Iterator[Any]:
+    "What files hold; one that cannot be read is reported and skipped, UserError if none can."
+    skipped = 0
+    for file in bar(files, len(files), "predict", "files"):
+        try:
+            found = read(file)
+        except UserError as error:
+            if len(files) == 1:
+                raise
+            warnings.warn(f"skipped: {error}", stacklevel=2)
+            skipped += 1
+            continue
+        yield found
+    if skipped == len(files):
+        raise UserError(f"none of the {counted(len(files), 'file')} can be read")
+
+
+def predict_each(
+    task: Task,
+    model: nn.Module,  # on the device
+    samples: Iterable[Any],  # of any kind
+    as_data: Callable[[list[Any]], Any],  # some of them as a part of a data set
+    device: Device,
+    batch_size: int,  # no result depends on it
+    at_once: int = 256,  # samples that are read before they are predicted
+) -> Iterator[tuple[Any, Any]]:  # a sample and its prediction; without those found unreadable
+    "Predict samples, some hundred at a time; their batches have `row`, as those of `RowTally`."
+    rest, one = iter(samples), copy.copy(task)
+    while some := list(itertools.islice(rest, at_once)):
+        size = -(-min(batch_size, len(some)) // device.world) * device.world
+        one.config = task.config.model_copy(update={"batch_size": size})
+        for found, batch in predictions(one, model, as_data(some), device, "full"):
+            for i, row in enumerate(batch.row.tolist()):
+                if row >= 0:
+                    yield some[row], _sample(found, i)
+
+
+def _sample(prediction: Any, index: int) -> Any:
+    "The prediction of one sample of a batch."
+    if isinstance(prediction, dict):
+        return {name: _sample(value, index) for name, value in prediction.items()}
+    return prediction[index]
+
+
+def predictions_folder(weights: str | Path, output_dir: str | Path, usual: str) -> Path:
+    "Where a prediction is written: as asked, else predictions/ and the name of the weights."
+    return Path(output_dir or Path("predictions") / (Path(weights).name or usual))
+
+
+# %% [markdown]
+# The toy task predicts its own samples by their numbers; the filler of the last batch is left out:
+
+# %%
+guesses = dict(predict_each(task, model, range(10), lambda rows: test, device, batch_size=4))
+test_eq(sorted(guesses), list(range(10)))
+folder = predictions_folder("runs/mine", "", "")
+print(Written(folder, "10 numbers", skipped=1), "in", folder)
+
+
+# %%
+#| hide
+def number(path):
+    "The number that is the name of a file."
+    with as_user_error():
+        return int(path.name)
+
+
+with warnings.catch_warnings(record=True):
+    test_eq(list(read_each([Path("1"), Path("x")], number)), [1])
+with expect_fail(UserError, contains="invalid literal"):
+    list(read_each([Path("x")], number))
+with tempfile.TemporaryDirectory() as tmp:
+    (Path(tmp) / "a").write_bytes(b"a" * 99_999)
+    before = content_of([Path(tmp) / "a"])
+    (Path(tmp) / "a").write_bytes(b"a" * 99_998 + b"b")
+    assert content_of([Path(tmp) / "a"]) != before  # the same name and size
 
 
 # %% [markdown]

@@ -114,7 +114,7 @@ class _NetworkFields(BaseModel):
     d_model: int = Field(default=64, ge=4, le=2048, description="width of the Mamba blocks")
     layers: int = Field(default=2, ge=1, le=64, description="Mamba blocks")
 
-# %% ../../nbs/events/01_events_config.ipynb #_gpu
+# %% ../../nbs/events/01_events_config.ipynb #EventsConfig
 _PUBLISHED: dict[str, Any] = {
     "dt": "1ms",
     "tau": "32.8ms",
@@ -133,12 +133,7 @@ _PUBLISHED: dict[str, Any] = {
 }
 
 
-def _gpu(batch_size: int) -> dict[str, Any]:
-    "A batch for a GPU, with its learning rate."
-    rate = 0.003 * math.sqrt(batch_size / 16)
-    return {"batch_size": batch_size, "precision": "auto", "lr": round(rate, 5)}
-
-
+_OF_GPUS = {"t4": 32, "v100": 64, "rtx-3090": 64, "rtx-4090": 96, "a100": 128}
 _CAMERA = ["dataset", "noise", "hot_pixels", "time_jitter"]
 
 
@@ -155,11 +150,10 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         "paper": {**_PUBLISHED, "features": 64, "d_model": 128, "layers": 4},
         "paper-128": {**_PUBLISHED, "features": 128, "d_model": 256, "layers": 6, "batch_size": 8}
         | {"dt": "10ms"},
-        "t4": _gpu(32),
-        "v100": _gpu(64),
-        "rtx-3090": _gpu(64),
-        "rtx-4090": _gpu(96),
-        "a100": _gpu(128),
+    }
+    retired: ClassVar[dict[str, str]] = {
+        name: f"--batch-size {size} --lr {0.003 * math.sqrt(size / 16):.5f} --precision auto"
+        for name, size in _OF_GPUS.items()
     }
     synthetic_name: ClassVar[str] = "simulated"
 

@@ -4,23 +4,20 @@
 
 # %% auto #0
 __all__ = ['out_lengths', 'Gate', 'Frames', 'Tracks', 'spectrum', 'TemporalConv', 'BiLSTM', 'NormLinear', 'Reader', 'OneBranch',
-           'TwoBranch', 'load_imagenet']
+           'TwoBranch']
 
 # %% ../../nbs/signs/04_networks.ipynb #c-import-math
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import as_user_error
 from .ctc import Bigram
 from .glosses import Vocabulary
-from ..weights import find_weights, fit_weights, read_file
 
 # %% ../../nbs/signs/04_networks.ipynb #out_lengths
 def out_lengths(frames: Tensor) -> Tensor:
@@ -331,16 +328,3 @@ class TwoBranch(Reader):
             "frequency_conv": self.classifier4(waves),
             "final": self.classifier5(far + far_waves),
         }
-
-# %% ../../nbs/signs/04_networks.ipynb #load_imagenet
-def load_imagenet(
-    frames: Frames,  # of width 64
-    path: str | Path,  # a state dict of torchvision's ResNet with as many blocks
-) -> None:
-    "Give the ResNet the weights of a file; UserError unless they fit."
-    own = frames.state_dict().items()
-    kept = {k: v for k, v in own if "motorAttention" in k or k.endswith("num_batches_tracked")}
-    with as_user_error():
-        found = find_weights(read_file(path)).items()
-        inflated = {k: v.unsqueeze(2) if v.ndim == 4 else v for k, v in found if k[:3] != "fc."}
-        fit_weights(frames, kept | inflated)

@@ -379,6 +379,7 @@ def measure_images(
 # %%
 test_close(conductivity(torch.tensor([-1.0, 0.0, 1.0])), torch.tensor([0.05, 1, 3]))
 voltages = measure(shapes)
+assert triangle_means(images[:1].double()).shape[1] == len(standard_tank()[0].mesh.triangles)
 seen = measure_images(images)  # of the same things as pictures, on the finer mesh
 assert (seen - voltages).norm() < 0.1 * voltages.norm()
 centre = render(shapes, torch.zeros(1, 2).double(), edge=0.01)  # what lies in the middle

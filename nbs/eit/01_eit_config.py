@@ -67,27 +67,17 @@ class _TankFields(BaseModel):
 
 
 # %% [markdown]
-# The second group is the model. `method` decides what it is trained for: a picture from noise and voltages (diffusion), or a picture from voltages alone (regression, the baseline). `hints` are classical reconstructions that the network gets beside the map of the voltages.
+# The second group is the model. `hints` are classical reconstructions that the network gets beside the map of the voltages.
 
 # %%
 #| export
 class _DiffusionFields(BaseModel):
     "Recipe settings of the network and the diffusion."
 
-    method: Literal["diffusion", "regression"] = Field(
-        default="diffusion",
-        description="diffusion: pictures are drawn, with a mean and a spread; regression: one "
-        "picture is predicted",
-    )
-    network: Literal["dit", "unet"] = Field(
-        default="dit", description="the transformer of CDEIT, or a U-Net of convolutions"
-    )
-    patch: int = Field(default=4, ge=1, le=16, description="side of a token of the dit, pixels")
+    patch: int = Field(default=4, ge=1, le=16, description="side of a token, pixels")
     width: int = Field(default=64, ge=8, le=1024, multiple_of=8, description="channels")
-    heads: int = Field(default=4, ge=1, le=64, description="attention heads of the dit")
-    scales: int = Field(
-        default=1, ge=1, le=6, description="how often the dit halves its grid of tokens"
-    )
+    heads: int = Field(default=4, ge=1, le=64, description="attention heads")
+    scales: int = Field(default=1, ge=1, le=6, description="how often the grid of tokens is halved")
     hints: int = Field(
         default=2,
         ge=0,
@@ -150,7 +140,6 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
         "quick": {"tanks": 256, "epochs": 4, "width": 32, "eval_every": 4},
-        "baseline": {"method": "regression", "network": "unet", "width": 32, "samples": 1},
         "paper": {
             **_PUBLISHED,
             "batch_size": 16,
@@ -161,6 +150,8 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
         "tpu": {**_PUBLISHED, "batch_size": 64, "epochs": 200, "eval_every": 10}
         | {"precision": "bf16", "lr": 1e-4, "schedule": "cosine"},
     }
+    retired: ClassVar[dict[str, str]] = {"baseline": "--preset small, and --samples 1 to test it"}
+    gone: ClassVar[dict[str, Any]] = {"method": "diffusion", "network": "dit"}
     synthetic_name: ClassVar[str] = "simulated"
 
     task: Literal["eit"] = Field(default="eit", description="what is trained")
@@ -192,12 +183,6 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
         lines += [f"{name} is not used with a dataset_dir" for name in simulated]
         if "on_bad_image" in written:
             lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
-        if self.method == "regression":
-            names = [n for n in ("sampling_steps", "samples", "loss") if n in written]
-            lines += [f"{n} is not used with method=regression" for n in names if n != "loss"]
-        if self.network == "unet":
-            names = [n for n in ("patch", "heads", "scales") if n in written]
-            lines += [f"{name} is not used with network=unet" for name in names]
         return lines
 
 

@@ -41,7 +41,9 @@ from mshnet.eit.tank import (
     turn_shapes,
     turn_voltages,
 )
-from mshnet.task import digits
+from mshnet.files import cannot_be_written, claim, write_arrays
+from mshnet.session import bar
+from mshnet.task import content_of, digits
 from mshnet.weights import read_file
 
 # %% [markdown]
@@ -238,7 +240,7 @@ def read_npz(
         raise UserError(f"{path}: not a readable npz file of numbers ({reason})") from None
 
 
-def checked_voltages(
+def _checked_voltages(
     values: np.ndarray,  # one measurement, of any shape
     where: object,  # the file, for the error line
 ) -> Tensor:  # [208] float32
@@ -251,6 +253,9 @@ def checked_voltages(
     if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
         raise UserError(f"{where}: a voltage is NaN, infinite or not a number")
     return torch.from_numpy(values.astype(np.float32).reshape(VALUES))
+
+
+_BEYOND = 1.5  # of a true picture; those of KTC, which are interpolated, reach 1.12
 
 
 @dataclass(frozen=True)
@@ -279,6 +284,11 @@ class FolderTanks:
         return digits([f"{file.name} {file.stat().st_size}" for file in self.files])
 
     @cached_property
+    def content(self) -> str:
+        "Digits of what the files hold."
+        return content_of(self.files)
+
+    @cached_property
     def voltages(self) -> Tensor:
         "All voltages, [N,208] float32; a million samples take 830 MB."
         return torch.stack([self._voltages(f, read_npz(f, ["ys"])) for f in self.files])
@@ -289,7 +299,7 @@ class FolderTanks:
 
     def _voltages(self, file: Path, found: dict[str, np.ndarray]) -> Tensor:
         "The voltages in a file, in the unit of the simulations."
-        return checked_voltages(found["ys"], file) / self.scale
+        return _checked_voltages(found["ys"], file) / self.scale
 
     def pair(
         self,
@@ -302,6 +312,11 @@ class FolderTanks:
         voltages, xs = self._voltages(file, found), found["xs"]
         if xs.ndim != 2 or len(set(xs.shape)) != 1 or not np.isfinite(xs).all():
             raise UserError(f"{file}: xs has shape {xs.shape}, not a square of numbers")
+        if abs(xs).max() > _BEYOND:
+            raise UserError(
+                f"{file}: xs reaches {abs(xs).max():g}; it is the change of the conductivity, -1 "
+                "(resistive) to 1 (conductive), and labels 0, 1, 2 are something else"
+            )
         image = torch.from_numpy(xs.astype(np.float32)).clamp(-1, 1)[None]
         image = resize_images(turn_images(image, ways) if way else image, self.size)
         return turn_voltages(voltages[None], ways)[0], image[0]
@@ -319,21 +334,26 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 # %% [markdown]
 # ## Is this really such a measurement?
 #
-# Three mistakes produce pictures without an error, and physics finds all of them:
+# Some mistakes produce pictures without an error, and physics finds them:
 #
 # - *Another order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is not symmetric has its numbers in another order.
-# - *Another first electrode.* The `orientation` test of the tank page compares the voltages with those of the true pictures, in all 32 ways.
+# - *Another first electrode, or the other sign.* The `orientation` test of the tank page compares the voltages with those of the true pictures, in all 32 ways. If they fit in none, the pictures are not those of the voltages, or show something else.
 # - *Statistics of another set*, or voltages in another unit: the voltages are then not of the size that the statistics promise, or their normalised values are far from 1.
 
 # %%
 #| export
 _SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
 _MARGIN = 0.05  # by which another orientation must fit better
+_FITS = 0.5  # correlation of voltages with their pictures; real tanks: 0.96
 _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
-def check_order(voltages: Tensor, where: object) -> None:  # [N,208]
-    "Raise UserError if driven and sensed pairs cannot be exchanged, as they can in any tank."
+def check_voltages(
+    voltages: Tensor,  # [N,208]
+    where: object,
+    stats: Stats | None = None,  # whose size they must have; None: that is not known
+) -> None:
+    "Raise UserError if voltages are in another order, or not of the size that is promised."
     shown = tank_map(voltages.double())
     symmetry = correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
@@ -342,23 +362,8 @@ def check_order(voltages: Tensor, where: object) -> None:  # [N,208]
             f"changes them: correlation {symmetry:.2f}); write those of driven pair 0 first, and "
             "of each driven pair the sensed pairs 0 to 15 without the three that carry current"
         )
-
-
-def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
-    "Raise UserError if measurements [N,208] fit their pictures [N,H,H] better turned or mirrored."
-    fit = orientation(voltages, images).nanmean(0)
-    way = int(fit.argmax())
-    if fit[way] > fit[0] + _MARGIN:
-        mirrored = "mirrored, then " if way >= 16 else ""
-        raise UserError(
-            f"{where}: the electrodes are counted in another order: the voltages fit the pictures "
-            f"if the tank is {mirrored}turned by {way % 16} electrodes (correlation {fit[way]:.2f} "
-            f"instead of {fit[0]:.2f}); electrode 0 is at the bottom, 4 at the right"
-        )
-
-
-def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
-    "Raise UserError if voltages [N,208] are not of the size that their statistics promise."
+    if stats is None:
+        return
     size, normalised = (
         float(values.square().mean(1).sqrt().median())
         for values in (voltages / stats.size(), stats.normalise(voltages))
@@ -371,17 +376,42 @@ def check_level(voltages: Tensor, stats: Stats, where: object) -> None:
         )
 
 
+def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
+    "Raise UserError if measurements [N,208] do not fit their pictures [N,H,H] as they stand."
+    fit = orientation(voltages, images).nanmean(0)
+    way = int(fit.abs().argmax())
+    turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
+    if fit.abs()[way] < _FITS:
+        raise UserError(
+            f"{where}: the voltages fit the pictures in no orientation (correlation "
+            f"{fit[way]:.2f} at best); xs is the change of the conductivity, -1 (resistive) to 1 "
+            "(conductive), of the tank that ys was measured of"
+        )
+    if -fit[way] > fit.max() + _MARGIN:
+        raise UserError(
+            f"{where}: the sign of the voltages is reversed (correlation {fit[way]:.2f}"
+            f"{f' if the tank is {turned}' if way else ''}); ys is the measurement minus the one "
+            "of plain water"
+        )
+    if fit[way] > fit[0] + _MARGIN:
+        raise UserError(
+            f"{where}: the electrodes are counted in another order: the voltages fit the pictures "
+            f"if the tank is {turned} (correlation {fit[way]:.2f} instead of {fit[0]:.2f}); "
+            "electrode 0 is at the bottom, 4 at the right"
+        )
+
+
 # %%
 test = simulated_tanks("test", 8, seed=1, size=64, fine=True)
 images = torch.stack([test.pair(i)[1] for i in range(8)])
 way = torch.full((8,), 20)
 with expect_fail(UserError, contains="mirrored, then turned by 4 electrodes"):
     check_orientation(turn_voltages(test.voltages, way), images, "mine")
-with expect_fail(UserError, contains="statistics of another set"):
-    check_level(test.voltages * 1040, test.stats, "mine")
+with expect_fail(UserError, contains="the sign of the voltages is reversed"):
+    check_orientation(-test.voltages, images, "mine")
 order = torch.cat([torch.arange(13 * r, 13 * r + 13).roll(-max(r - 1, 0)) for r in range(16)])
 with expect_fail(UserError, contains="in another order"):
-    check_order(test.voltages[:, order], "mine")
+    check_voltages(test.voltages[:, order], "mine")
 
 # %% [markdown]
 # ## The data of a run
@@ -420,8 +450,7 @@ def open_folder(
     name = part if part in ("train", "val") else "test"
     found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
     voltages, images = _a_few(found)
-    check_order(voltages, there)
-    check_level(voltages, found.stats, there)
+    check_voltages(voltages, there, found.stats)
     check_orientation(voltages, images, there)
     return found
 
@@ -547,9 +576,9 @@ def read_measurements(path: Path) -> Measurements:
     names = [path.stem] if len(rows) == 1 else [f"{path.stem}_{i}" for i in range(len(rows))]
     if not rows:
         raise UserError(f"{path}: holds no voltages")
-    found = [checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
+    found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
     voltages = torch.stack(found) / SCALES.get(path.resolve().parent.name, 1.0)
-    check_order(voltages, path)
+    check_voltages(voltages, path)
     stats = _stats_around(path)
     level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
@@ -593,3 +622,56 @@ with tempfile.TemporaryDirectory() as tmp:
     with expect_fail(UserError, contains="207 voltages"):
         read_measurements(table)
 print(read.note)
+
+# %% [markdown]
+# ## A data set on disk
+#
+# `write_tanks` writes simulated tanks in the published layout. Other people's scripts read it, and so does `mshnet train --task eit --dataset-dir`. Sample i depends on the seed and on i alone. An interrupted command continues where it stopped, because a file is whole or absent and what is there is not made again.
+
+# %%
+#| export
+_SIZE = 128  # of a published picture
+
+
+def write_tanks(
+    folder: Path,
+    counts: dict[str, int],  # samples of each part: train, val, test
+    seed: int = 0,
+    **how: float,  # as for `simulate`: noise, gains
+) -> int:  # files that were written; others were there
+    "Write simulated tanks in the published layout; UserError if the folder holds something else."
+    record = {"simulated tanks": {"seed": seed, **how}}
+    claim(folder, "tanks.json", record)
+    with cannot_be_written(folder):
+        for part in counts:
+            (folder / PARTS[part]).mkdir(parents=True, exist_ok=True)
+    written, blocks = 0, [(p, i) for p, n in counts.items() for i in range(0, n, 32)]
+    for part, first in bar(blocks, len(blocks), "write"):
+        rows = range(first, min(first + 32, counts[part]))
+        files = [folder / PARTS[part] / f"{row:06d}.npz" for row in rows]
+        if not all(file.exists() for file in files):
+            number = seed_of(part, seed)
+            _write_files(files, number, fine=part != "train", first=first, **how)
+            written += len(files)
+    train = sorted((folder / PARTS["train"]).glob("*.npz"))
+    if train:
+        Stats.of(torch.stack([_checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
+    return written
+
+
+def _write_files(files: list[Path], seed: int, **how: Any) -> None:
+    "Simulate the samples of these files, and write them."
+    for file, ys, xs in zip(files, *simulate(len(files), seed, _SIZE, **how), strict=True):
+        write_arrays(file, ys=ys[:, None], xs=xs)
+
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Path(tmp) / "mine"
+    test_eq(write_tanks(folder, {"train": 3, "test": 2}), 5)
+    picture = torch.tensor(read_npz(folder / "test/000000.npz")["xs"])
+    wanted = simulated_tanks("test", 2, seed_of("test", 0), 32, fine=True).pair(0)[1]
+    assert (resize_images(picture[None], 32)[0] - wanted).abs().mean() < 0.02
+    print(describe_folder(folder))
+    with expect_fail(UserError, contains="holds other data"):
+        write_tanks(folder, {"train": 3}, seed=1)

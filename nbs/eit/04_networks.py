@@ -1,7 +1,7 @@
 # %% [markdown]
 # # networks
 #
-# > The networks that clean a noisy picture: the published DiT at every size, a U-Net, and either of them beside a linear first guess.
+# > The networks that clean a noisy picture: the published DiT at every size, alone and beside a linear first guess.
 
 # %%
 #| default_exp eit.networks
@@ -394,67 +394,6 @@ test_close(*gradients)
 
 
 # %% [markdown]
-# ## A U-Net
-#
-# The common network for pictures, with convolutions in place of attention. It is called like the DiT. Trained to predict the picture directly from the condition (without noise), it is the baseline that a diffusion model must be measured by.
-
-# %%
-#| export
-class _Convs(nn.Module):
-    "Two convolutions with a shortcut; the time scales and shifts the channels between them."
-
-    def __init__(self, before: int, width: int, time: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 3, padding=1)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
-        self.norm1, self.norm2 = nn.GroupNorm(8, width), nn.GroupNorm(8, width)
-        self.time = nn.Linear(time, 2 * width)
-        self.shortcut = nn.Conv2d(before, width, 1)
-
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        "[B,before,H,W], [B,time] -> [B,width,H,W]"
-        scale, shift = self.time(F.silu(time))[:, :, None, None].chunk(2, 1)
-        found = F.silu(self.norm1(self.conv1(x)) * (1 + scale) + shift)
-        out: Tensor = F.silu(self.norm2(self.conv2(found))) + self.shortcut(x)
-        return out
-
-
-class UNet(nn.Module):
-    "A U-Net of three scales, called like the DiT: `unet(noisy, level, condition) -> picture`."
-
-    def __init__(self, size: int = 32, width: int = 32, hints: int = 1) -> None:
-        super().__init__()
-        self.size = size
-        self.t_embedder = _NoiseLevel(2 * width)
-        widths = [width, 2 * width, 2 * width]
-        sizes = zip([1 + hints, *widths[:2]], widths, strict=True)
-        self.downs = nn.ModuleList([_Convs(a, b, 2 * width) for a, b in sizes])
-        sizes = zip([4 * width, 3 * width], [2 * width, width], strict=True)
-        self.ups = nn.ModuleList([_Convs(a, b, 2 * width) for a, b in sizes])
-        self.out = nn.Conv2d(width, 1, 1)
-        _zero(self.out)
-
-    def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
-        "[B,1,S,S], [B] time 0..999, [B,hints,s,s] where s divides S -> [B,1,S,S] without noise."
-        condition = enlarge(condition, self.size // condition.shape[-1])
-        x, time, kept = torch.cat([noisy, condition], 1), self.t_embedder(level), []
-        for i, block in enumerate(self.downs):
-            x = block(F.avg_pool2d(x, 2) if i else x, time)
-            kept.append(x)
-        x = kept.pop()
-        for block in self.ups:
-            x = block(torch.cat([enlarge(x, 2), kept.pop()], 1), time)
-        found: Tensor = self.out(x)
-        return found
-
-
-# %%
-unet = UNet()
-test_eq(unet(noisy, level, condition).shape, (2, 1, 32, 32))
-f"{sum(w.numel() for w in unet.parameters()):,} parameters"
-
-
-# %% [markdown]
 # ## A first guess
 #
 # A small network need not learn from nothing what a matrix does well: a linear reconstruction explains most of a tank. `Guided` multiplies the voltages by fixed matrices, shows the results to a network as further maps, and adds the network's output to the first of them. Before the first step of training it *is* the linear reconstruction. Training can only be spent on what a matrix cannot do.
@@ -486,6 +425,7 @@ class Guided(nn.Module):
 
 
 # %%
-guided = Guided(UNet(hints=3), torch.randn(2, 32 * 32, 256) / 16)
+network = DiT(size=32, patch=4, width=32, heads=4, scales=2, hints=3)
+guided = Guided(network, torch.randn(2, 32 * 32, 256) / 16)
 guess = (condition.flatten(1) @ guided.guesses[0].T).view(2, 1, 32, 32)
 test_close(guided(noisy, level, condition).detach(), guess.detach(), 1e-4)

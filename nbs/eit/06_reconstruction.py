@@ -1,7 +1,7 @@
 # %% [markdown]
 # # reconstruction
 #
-# > Tomography as a task of the engine: batches, the loss, pictures with their spread, scores beside the yardsticks, and files of voltages.
+# > Tomography as a task of the engine: batches, the loss, pictures with their spread, scores, and files of voltages.
 
 # %%
 #| default_exp eit.reconstruction
@@ -19,7 +19,7 @@ from mshnet.core import configure
 import itertools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,28 +31,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mshnet.core import as_user_error, counted, resolve
-from mshnet.device import Device, OneProcess, best_device, open_device
+from mshnet.device import open_device
 from mshnet.eit.diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
 from mshnet.eit.eit_config import EitConfig
-from mshnet.eit.networks import DiT, Guided, UNet
+from mshnet.eit.networks import DiT, Guided
+from mshnet.eit.scores import calibration, score_images
 from mshnet.eit.tank import WAYS, tank_map
-from mshnet.eit.tanks import Stats, describe_folder, load_tanks, read_measurements
-from mshnet.eit.yardsticks import calibration, score_images, write_tanks, yardsticks
+from mshnet.eit.tanks import Stats, describe_folder, load_tanks, read_measurements, write_tanks
 from mshnet.files import find_inputs, make_folder, write_arrays, write_table
 from mshnet.task import (
-    Evaluation,
-    Origin,
+    RowTally,
     Task,
     Values,
-    predictions,
-    protocol,
-    score_split,
+    Written,
+    predict_each,
+    predictions_folder,
     trained_task,
 )
 
 
 # %% [markdown]
-# The engine trains, resumes, scores and exports any `Task`. This page is the task of tomography. Its parts have pages of their own: tanks, networks, diffusion, yardsticks; here they meet.
+# The engine trains, resumes, scores and exports any `Task`. This page is the task of tomography. Its parts have pages of their own: tanks, networks, diffusion, scores. Here they meet.
 #
 # ## A batch
 #
@@ -89,8 +88,7 @@ def _batch(
 
 def _scoring_batch(c: EitConfig, data: Any, rows: list[int], at: list[int]) -> EitBatch:
     "The tanks of these rows, with the noise of all steps."
-    count = c.samples * c.sampling_steps if c.method == "diffusion" else 1
-    noise = [draw_noise(c.seed, row, count, c.size) for row in at]
+    noise = [draw_noise(c.seed, row, c.samples * c.sampling_steps, c.size) for row in at]
     return _batch(data, [data.pair(row) for row in at], noise, np.zeros(len(rows), int), rows)
 
 
@@ -151,28 +149,19 @@ class Eit(Task):
         "The network alone; UserError for sizes that do not fit each other."
         c = self.config
         with as_user_error():
-            if c.network == "unet":
-                return UNet(c.size, c.width, 1 + c.hints)
             sizes = (c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
             return DiT(*sizes, remember=c.size // c.patch < 64)
 
     def loss(self, model: Any, batch: EitBatch, phase: str) -> Tensor:
         "Mean error of the predicted pictures."
-        if self.config.method == "regression":
-            noisy, level = torch.zeros_like(batch.noise), torch.zeros_like(batch.level)
-        else:
-            noisy, level = mix(batch.image, batch.noise, batch.amounts), batch.level
-        found = model(noisy, level, batch.condition).float()
+        noisy = mix(batch.image, batch.noise, batch.amounts)
+        found = model(noisy, batch.level, batch.condition).float()
         error = F.l1_loss if self.config.loss == "l1" else F.mse_loss
         return error(found, batch.image)
 
     def predict(self, model: Any, batch: EitBatch, phase: str) -> Tensor:  # [B,samples,S,S]
-        "Pictures of each tank: several that were drawn, or the one of a regression."
+        "Pictures of each tank, drawn from its noise."
         c = self.config
-        if c.method == "regression":
-            noisy, level = torch.zeros_like(batch.noise), torch.zeros_like(batch.level)
-            found: Tensor = model(noisy, level, batch.condition).float()
-            return found
         noise = batch.noise.unflatten(1, (c.samples, c.sampling_steps)).flatten(0, 1)
         condition = batch.condition.repeat_interleave(c.samples, 0)
         drawn = sample(lambda x, t: model(x, t, condition), list(noise[:, :, None].unbind(1)))
@@ -188,11 +177,6 @@ class Eit(Task):
         "An empty count."
         return EitTally()
 
-    def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
-        "The least memory of a training step, in GB."
-        kind = best_device() if self.config.device == "auto" else self.config.device
-        return training_memory(self.config, each, precision, fused=kind != "xla")
-
     def describe_data(self) -> tuple[str, bool]:
         "The parts of a folder, compared with physics; of a simulation, their sizes."
         if not self.config.dataset_dir:
@@ -205,22 +189,13 @@ class Eit(Task):
         written = write_tanks(folder, counts, c.seed, noise=c.noise, gains=c.gains)
         return f"{folder}: {written} files written, {sum(counts.values()) - written} were there"
 
-    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "EitSummary":
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
         "Reconstruct measurements in files; see `predict_tanks`."
         return predict_tanks(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
         "Draw some tanks of the test part into a run's folder."
         draw_tanks(folder, folder / "figures", self.config)
-
-    def evaluate(
-        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
-    ) -> Evaluation:
-        "The final scores, beside those of the classical methods."
-        scores = score_split(self, model, data, device, phase)
-        scores |= device.ranks.rank_zero(lambda: _classical_scores(data, self.config.size))
-        whole = protocol(self, data, scores, device, origin)
-        return Evaluation(scores, whole, self.config.model_dump())
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many tanks, and the side of the scored pictures."
@@ -256,7 +231,7 @@ def fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size,
 
 
 # %% [markdown]
-# A tiny network on sixteen tanks. Its first guess is the ridge regression, and a fresh network adds nothing to it, so all samples of a tank are alike and the scores are those of ridge regression. (The tanks are as few as the pixels are coarse; a real run has 2,048.)
+# A tiny network on sixteen tanks. A fresh network adds nothing to its first guess, so all samples of a tank are alike, and the scores are those of the guess. (The tanks are as few as the pixels are coarse; a real run has 2,048.)
 
 # %%
 few = {"tanks": 16, "size": 16, "patch": 2, "width": 16, "batch_size": 8, "samples": 3}
@@ -276,49 +251,36 @@ loss
 # %% [markdown]
 # ## Scores
 #
-# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth, comes first. The spread is judged too: how often the truth lies within it. The final scores hold those of the classical methods for the same tanks, because a number without them says nothing. A real tank is never used for anything else than its score.
+# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth, comes first. The spread is judged too: how often the truth lies within it. Beside the scores stands the RMSE of the empty picture, which any method must beat; the guide has the scores of classical methods. A real tank is never used for anything else than its score.
 
 # %%
 #| export
 class EitScores(Values):
-    "Mean scores of all tanks by name, and those of classical methods as `ridge_cc` and so on."
+    "Mean scores of all tanks by name."
 
     def __str__(self) -> str:
-        "The score line: the first two, and the correlation that other methods reach."
+        "The score line: the first two, and the RMSE of the empty picture."
         own = str(Values({name: self[name] for name in ("cc", "rmse")}))
-        others = [f"{m} {self[f'{m}_cc']:.3f}" for m in _METHODS if f"{m}_cc" in self]
-        return f"{own}  ({', '.join(others)})" if others else own
+        return f"{own}  (the empty picture {self['empty_rmse']:.3f})"
 
 
-class EitTally:
-    "Scores of each tank, by its row."
+class EitTally(RowTally):
+    "Scores of each tank."
 
-    def __init__(self) -> None:
-        self.tanks: dict[int, dict[str, float]] = {}
-
-    def add(self, drawn: Tensor, batch: EitBatch) -> None:
-        "Count a batch, without its filler."
+    def count(self, drawn: Tensor, batch: EitBatch) -> Iterable[dict[str, float]]:
+        "The scores of the mean of each tank's pictures, and how honest their spread is."
         mean, spread, truth = drawn.mean(1), drawn.std(1, correction=0), batch.image[:, 0]
         found = score_images(mean, truth)
-        for i, row in enumerate(batch.row.tolist()):
-            if row < 0:
-                continue
-            self.tanks[row] = {name: float(values[i]) for name, values in found.items()}
-            if drawn.shape[1] > 1:
-                one = slice(i, i + 1)
-                self.tanks[row] |= calibration(mean[one], spread[one], truth[one])
-
-    def gather(self, ranks: OneProcess) -> None:
-        "Join the tanks of all processes."
-        joined = {row: each for part in ranks.all_gather(self.tanks) for row, each in part.items()}
-        self.tanks = dict(sorted(joined.items()))
+        if drawn.shape[1] > 1:
+            found |= calibration(mean, spread, truth)
+        found["empty_rmse"] = truth.double().square().mean((1, 2)).sqrt()
+        return [
+            dict(zip(found, row, strict=True)) for row in torch.stack([*found.values()], 1).tolist()
+        ]
 
     def scores(self) -> EitScores:
         "The mean of each score over the tanks for which it is defined."
-        names = next(iter(self.tanks.values()))
-        return EitScores(
-            {name: _mean([tank[name] for tank in self.tanks.values()]) for name in names}
-        )
+        return EitScores({n: _mean([tank[n] for tank in self.values]) for n in self.values[0]})
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -327,33 +289,12 @@ def _mean(values: Sequence[float]) -> float:
     return sum(there) / len(there) if there else math.nan
 
 
-_METHODS = ("ridge", "tikhonov", "gauss_newton")
-_MOST = 100  # tanks for which classical methods are computed; Gauss-Newton takes its time
-
-
-def _classical_scores(data: Any, size: int) -> dict[str, float]:
-    "CC and RMSE of the classical methods on these tanks; RMSE of the empty picture."
-    if len(data) > _MOST:
-        return {}
-    truth = torch.stack([data.pair(i)[1] for i in range(len(data))])
-    made = yardsticks(data.voltages, data.stats, size)
-    table = {method: score_images(made[method], truth) for method in (*_METHODS, "empty")}
-    found = {
-        f"{method}_{name}": _mean(scores[name].tolist())
-        for method, scores in table.items()
-        for name in ("cc", "rmse")
-    }
-    found.pop("empty_cc")
-    return found
-
-
 # %%
 tally = EitTally()
 tally.add(drawn, batch)
-test_eq(list(tally.tanks), [0, 1, 2, 3])  # without the filler
-assert isinstance(tally.scores(), EitScores)
-evaluation = task.evaluate(model, parts["test"], device, "full", Origin("untrained"))
-print(evaluation.scores)
+test_eq(list(tally.rows), [0, 1, 2, 3])  # without the filler
+scores: EitScores = tally.scores()
+print(scores)
 
 
 # %% [markdown]
@@ -376,26 +317,16 @@ class _Alone:
     def __len__(self) -> int:
         return len(self.names)
 
+    def all(self, _: Sequence[str]) -> "_Alone":
+        "The whole part: its noise goes by the rows of the file."
+        return self
+
     def pair(self, index: int) -> tuple[Tensor, Tensor]:
         "A measurement and an empty picture."
         return self.voltages[index], torch.zeros(self.size, self.size)
 
 
 _SUFFIXES = (".npz", ".csv", ".txt")
-
-
-@dataclass(frozen=True)
-class EitSummary:
-    "What a prediction wrote."
-
-    folder: Path
-    files: int
-    tanks: int
-    status = 0
-
-    def __str__(self) -> str:
-        "One line."
-        return f"{counted(self.tanks, 'tank')} of {counted(self.files, 'file')}"
 
 
 def predict_tanks(
@@ -407,25 +338,23 @@ def predict_tanks(
     batch_size: int = 32,  # no result depends on it
     samples: int = 0,  # pictures drawn of a measurement; 0: as the weights were scored
     sampling_steps: int = 0,  # from noise to a picture; 0: as the weights were scored
-) -> EitSummary:
+) -> Written:
     "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
     files = find_inputs(inputs, _SUFFIXES)
     read = [read_measurements(file) for file in files]
     drawn_as = {"samples": samples, "sampling_steps": sampling_steps}
     changed = {name: value for name, value in drawn_as.items() if value}
     task, model = trained_task(weights, EitConfig(), **changed)
-    folder = Path(output_dir or Path("predictions") / (Path(weights).name or "pretrained-eit"))
-    on = open_device(device, precision)
-    model, found = on.to_device(model), dict[str, Tensor]()
+    folder = predictions_folder(weights, output_dir, "pretrained-eit")
+    on, found = open_device(device, precision), dict[str, Tensor]()
+    model = on.to_device(model)
     make_folder(folder)
     for file, part in zip(files, read, strict=True):
         if part.note:
             warnings.warn(part.note, stacklevel=2)
-        size = min(batch_size, len(part.names))
-        one = Eit(task.config.model_copy(update={"batch_size": -(-size // on.world) * on.world}))
         data = _Alone(part.voltages, part.names, task.config.size, part.stats)
-        drawn = torch.cat([x for x, _ in predictions(one, model, data, on, "full")])
-        for name, pictures in zip(part.names, drawn, strict=False):  # without filler
+        some = predict_each(task, model, data.names, data.all, on, batch_size, len(data))
+        for name, pictures in some:
             longer = f"{file.parent.name}_{name}"
             numbered = (f"{longer}-{number}" for number in itertools.count(2))
             tries = itertools.chain([name, longer], numbered)
@@ -433,7 +362,7 @@ def predict_tanks(
             found[name] = pictures
             resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")
     _write_tables(folder, found)
-    return EitSummary(folder, len(files), len(found))
+    return Written(folder, f"{counted(len(found), 'tank')} of {counted(len(files), 'file')}")
 
 
 def _write_tables(folder: Path, found: dict[str, Tensor]) -> None:
@@ -450,18 +379,20 @@ def _write_tables(folder: Path, found: dict[str, Tensor]) -> None:
 
 
 # %% [markdown]
-# A picture of a tank shows what was drawn: the mean, the spread, and where there is one, the truth and the yardsticks.
+# A picture of a tank shows what was drawn: the mean, the spread, and where there is one, the truth.
 
 # %%
 #| export
 def draw_tank(
     title: str,
     drawn: Tensor,  # [samples,S,S]
-    others: dict[str, Tensor] | None = None,  # pictures [S,S] to show before it, by their titles
+    truth: Tensor | None = None,  # [S,S]
     on: Any = None,  # a part of a larger figure; None: a new one
 ) -> Any:  # the figure
-    "A row of pictures: the others, the mean and the spread."
-    rows = {**(others or {}), "mean": drawn.mean(0)}
+    "A row of pictures: the truth, the mean, one that was drawn, and the spread."
+    rows = {"mean": drawn.mean(0), "one of them": drawn[0]}
+    if truth is not None:
+        rows = {"truth": truth} | rows
     figure = on or Figure(figsize=(1.9 * (len(rows) + 1), 2.3), layout="constrained")
     axes = figure.subplots(1, len(rows) + 1)
     for axis, (name, image) in zip(axes, rows.items(), strict=False):
@@ -482,21 +413,20 @@ def draw_tanks(
     config: EitConfig,  # names the tanks: its data and dataset_dir
     most: int = 6,
 ) -> None:
-    "Draw tanks of the test part: truth, classical reconstructions, mean and spread."
+    "Draw tanks of the test part: truth, mean, one that was drawn, and spread."
     task, model = trained_task(weights, config)
     data = load_tanks(config, ["test"])["test"]
     rows = np.unique(np.linspace(0, len(data) - 1, min(most, len(data))).astype(int)).tolist()
     batch = task.batch(data, rows, None)
     with torch.no_grad():
         drawn = task.predict(model.eval(), batch, "full")
-    made = yardsticks(data.voltages[rows], data.stats, config.size)
     save = resolve("mshnet.show:save_picture")
-    sheet = Figure(figsize=(11.4, 2.3 * len(rows)), layout="constrained")
+    sheet = Figure(figsize=(8, 2.3 * len(rows)), layout="constrained")
     parts = sheet.subfigures(len(rows), 1, squeeze=False)[:, 0]
-    for i, (row, part) in enumerate(zip(rows, parts, strict=True)):
-        others = {"truth": batch.image[i, 0]} | {name: made[name][i] for name in _METHODS}
-        save(draw_tank(data.names[row], drawn[i], others), folder / f"{data.names[row]}.png")
-        draw_tank(data.names[row], drawn[i], others, part)
+    for row, pictures, truth, part in zip(rows, drawn, batch.image[:, 0], parts, strict=True):
+        name = data.names[row]
+        save(draw_tank(name, pictures, truth), folder / f"{name}.png")
+        draw_tank(name, pictures, truth, part)
     save(sheet, folder / "gallery.png")
 
 
@@ -506,59 +436,8 @@ with tempfile.TemporaryDirectory() as tmp:
     content |= {"epoch": 0, "best": {"epoch": 0, "name": None}}
     torch.save(content, f"{tmp}/mine.pt")
     np.savetxt(f"{tmp}/one.csv", parts["test"].voltages[:1], delimiter=",")
-    summary: EitSummary = predict_tanks(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
-    test_eq(str(summary), "1 tank of 1 file")
-    print((summary.folder / "tanks.csv").read_text())
+    written: Written = predict_tanks(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
+    test_eq(str(written), "1 tank of 1 file")
+    print((written.folder / "tanks.csv").read_text())
     draw_tanks(f"{tmp}/mine.pt", Path(tmp), config, most=1)
-picture, others = batch.image[0, 0], yardsticks(parts["test"].voltages[:1], parts["test"].stats, 16)
-draw_tank("one tank", drawn[0], {"truth": picture, "ridge": others["ridge"][0]})
-
-# %% [markdown]
-# ## Memory
-#
-# How large a batch fits is computed before it is tried. Weights take four bytes each, five times over: the weight, its gradient, two averages of Adam, and the averaged weight. A block keeps about 32 values of each channel and token for its backward pass. On the largest grid of the published size a block keeps its input alone and is computed twice. Where attention is not fused (XLA), the scores of every pair of tokens are written down for each head, and there the guide of the published code promised batches that cannot fit: 16 heads with 4,096 x 4,096 scores take 1.07 GB in 32 bits for each sample and block.
-
-# %%
-#| export
-_KEPT = 32  # values that a block keeps of each channel and token
-
-
-def training_memory(
-    config: EitConfig,
-    each: int,  # samples on one device
-    precision: str = "fp32",
-    fused: bool = True,  # False: scores of attention are written down, as XLA does
-) -> float:  # GB
-    "The least memory of a training step of the DiT on one device."
-    c, value = config, 4 if precision == "fp32" else 2
-    with torch.device("meta"):
-        model = DiT(c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
-    weights = 4 * sum(w.numel() for w in model.parameters()) * (5 if c.ema else 4)
-    grids = [(c.size // c.patch) ** 2 // 4**k for k in range(c.scales + 1)]
-    seen = {n: 4 if n > grids[-1] else 3 for n in grids}  # global blocks of each grid, down and up
-    seen[grids[0]] = 2
-    windows = grids[0] // 16
-    again = c.size // c.patch >= 64  # blocks of the largest grid are computed twice
-    kept = sum(
-        _KEPT * n * c.width * count for n, count in seen.items() if not again or n < grids[0]
-    )
-    kept += (1 if again else _KEPT) * grids[0] * c.width * (4 if not again else 6)
-    kept += _KEPT * grids[0] * c.width if again else 0
-    scores = 0
-    if not fused:
-        scores = c.heads * sum(2 * n * n * count for n, count in seen.items() if n < grids[0])
-        scores += c.heads * (2 * grids[0] ** 2 * (1 if again else 2) + 8 * grids[0] * windows)
-    return 0.4 + (weights + each * value * (kept + scores)) / 1e9  # 0.4: the program itself
-
-
-# %% [markdown]
-# The published network fits into a chip of 16 GB with a few samples where attention is fused. Where it is not, blocks on the second largest grids dominate, and smaller parts of a batch are needed: `--micro-batch` adds up the gradients of parts, so `--global-batch-size 64` stays what it says.
-
-# %%
-paper = configure({"task": "eit", "preset": "paper"})
-for samples in (1, 2, 4, 8, 16):
-    sizes = [training_memory(paper, samples, "bf16", fused) for fused in (True, False)]
-    print(
-        f"{samples:3} samples a chip: {sizes[0]:5.1f} GB, with scores written down {sizes[1]:5.1f}"
-    )
-assert training_memory(paper, 1) < 4.5
+draw_tank("one tank", drawn[0], batch.image[0, 0])

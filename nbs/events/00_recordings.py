@@ -1,7 +1,7 @@
 # %% [markdown]
 # # recordings
 #
-# > What an event camera writes: readers of five formats, noise that is filtered out, and bins of true milliseconds.
+# > What an event camera writes: readers of its formats, noise that is filtered out, and bins of true milliseconds.
 
 # %%
 #| default_exp events.recordings
@@ -17,7 +17,6 @@ from fastcore.test import expect_fail, test_eq
 #| export
 import csv
 import hashlib
-import importlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ import numpy as np
 
 from mshnet.core import UserError, counted, first_line, read_record, read_text
 from mshnet.files import cannot_be_written, replacing, stamp, write_json
+from mshnet.task import content_of
 
 
 # %% [markdown]
@@ -93,13 +93,20 @@ class Recording:
         where: object,  # the file, for the error line
     ) -> "Recording":
         "Make a recording; UserError if an event cannot be."
-        x, y, t, p = (np.asarray(column).astype(np.int64) for column in columns)
+        x, y, t, p = (np.asarray(column) for column in columns)
         if len({len(x), len(y), len(t), len(p)}) != 1:
             raise UserError(
                 f"{where}: its columns have {len(x)}, {len(y)}, {len(t)}, {len(p)} rows"
             )
         if not len(x):
             raise UserError(f"{where}: holds no event; leave it out")
+        found = np.unique(p).tolist()
+        if not (set(found) <= {0, 1} or set(found) <= {-1, 1}):
+            raise UserError(
+                f"{where}: the polarities are {', '.join(map(str, found[:4]))}; write 1 for "
+                "brighter, and 0 or -1 for darker"
+            )
+        x, y, t, p = (column.astype(np.int64) for column in (x, y, t, p))
         outside = (x < 0) | (y < 0) | (x >= shape[2]) | (y >= shape[1])
         if outside.any():
             i = int(outside.argmax())
@@ -114,7 +121,7 @@ class Recording:
                 f"{where}: times fall, from {t[i]} to {t[i + 1]} microseconds at event {i + 1}; "
                 "sort the events by time, or leave the file out"
             )
-        return cls(x, y, t - t[0], np.minimum(p, shape[0] - 1), shape)
+        return cls(x, y, t - t[0], p.clip(0, shape[0] - 1), shape)
 
     @property
     def milliseconds(self) -> float:
@@ -137,11 +144,8 @@ def made(count: int, milliseconds: float, seed: int = 0) -> Recording:
 
 
 one = np.array([5])
-for column, text in ((one * 8, "outside of the sensor"), (one[:0], "holds no event")):
-    with expect_fail(UserError, contains=text):
-        Recording.checked([column, one[: len(column)]] + [column * 0] * 2, (2, 34, 34), "a.bin")
-with expect_fail(UserError, contains="times fall, from 7 to 3 microseconds at event 1"):
-    Recording.checked((one[[0, 0]], one[[0, 0]], np.array([7, 3]), one[[0, 0]]), (2, 34, 34), "a")
+with expect_fail(UserError, contains="event 0 (x=40, y=5) is outside of the sensor"):
+    Recording.checked([one * 8, one, one, one * 0], (2, 34, 34), "a.bin")
 made(1000, 300).milliseconds
 
 
@@ -238,32 +242,23 @@ assert 60 <= len(clean) < len(both) / 2
 # | `.bin` | N-MNIST | 5 bytes: x, y, polarity (1 bit), time (23 bits) |
 # | `.aedat` 2.0 | CIFAR10-DVS | 8 bytes, big-endian: address (polarity, x, y), time |
 # | `.aedat` 3.1 | DVS128 Gesture | packets with a header of 28 bytes; an event has 8 bytes |
-# | `.aedat4` | CIFAR10-DVS as tonic stores it | by the package `aedat` |
 # | `.npy` | DVS128 Gesture as tonic stores it | a row: x, y, polarity, time in milliseconds |
-# | `.npz` | any | arrays x, y, t (microseconds), p |
-# | `.hdf5` | N-TIDIGITS | addresses and times (seconds) of each recording; by the package `h5py` |
+# | `.npz` | any, such as N-TIDIGITS | arrays x, y, t (whole microseconds), p |
+#
+# Other formats are converted to npz first; the [guide](../guides/events.ipynb) has the lines for AEDAT4 and for the HDF5 file of N-TIDIGITS.
 
 # %%
 #| export
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # x, y, t, p
 
 
-def _read_bin(path: Path, where: str) -> Columns:
+def _read_bin(path: Path) -> Columns:
     "The events of an N-MNIST file."
     data = path.read_bytes()
     if len(data) % 5:
         raise ValueError(f"{len(data)} bytes, not a multiple of 5: it is cut off")
     a = np.frombuffer(data, np.uint8).reshape(-1, 5).T.astype(np.int64)
     return a[0], a[1], (a[2] & 127) << 16 | a[3] << 8 | a[4], a[2] >> 7
-
-
-def bin_bytes(recording: Recording) -> bytes:
-    "A recording as an N-MNIST file."
-    if recording.t[-1] >= 2**23:
-        raise UserError("an N-MNIST file holds 8.3 seconds at most; cut the recording")
-    t, p = recording.t, recording.p << 7
-    columns = (recording.x, recording.y, p | t >> 16, t >> 8 & 255, t & 255)
-    return np.stack(columns, 1).astype(np.uint8).tobytes()
 
 
 def _header_end(data: bytes) -> int:
@@ -274,7 +269,7 @@ def _header_end(data: bytes) -> int:
     return start
 
 
-def _read_aedat(path: Path, where: str) -> Columns:
+def _read_aedat(path: Path) -> Columns:
     "The events of an AEDAT file of version 2 or 3."
     data = path.read_bytes()
     start = _header_end(data)
@@ -307,77 +302,73 @@ def _packets(data: bytes, start: int) -> Columns:
 
 
 # %% [markdown]
-# Arrays are read without pickles, which could run code. Two formats need a package that few users have, therefore it is imported when such a file is met, and its absence is one line.
+# Arrays are read without pickles, which could run code. Nothing in an npz file names the unit of its times. A sample of the public sets lasts between a tenth of a second and some seconds. So a recording of many events that takes 20 milliseconds or 100 seconds has its times in another unit: it is refused, because all of its events would lie in the first bin, or none in the window.
 
 # %%
 #| export
-def _package(name: str, what: str) -> Any:
-    "A package that reads a format; UserError if it is not installed."
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise UserError(f"{what} needs the package {name}: pip install {name}") from None
+_MANY, _SHORT, _LONG = 100, 20_000, 100_000_000  # events; microseconds
 
 
-def _read_aedat4(path: Path, where: str) -> Columns:
-    "The events of an AEDAT4 file."
-    decoder = _package("aedat", f"{path}: AEDAT4").Decoder(path)
-    parts = [packet["events"] for packet in decoder if "events" in packet]
-    events = np.concatenate(parts)
-    return events["x"], events["y"], events["t"], events["on"]
+def _check_unit(t: np.ndarray, path: Path) -> None:
+    "Raise UserError if times cannot be microseconds."
+    if (t != t.astype(np.int64)).any():
+        raise UserError(
+            f"{path}: a time has a fraction ({t[0]:g} to {t[-1]:g}), and times are whole "
+            "microseconds; multiply seconds by 1,000,000, or milliseconds by 1,000"
+        )
+    span = int(t[-1]) - int(t[0]) if len(t) >= _MANY else _SHORT
+    if not _SHORT <= span <= _LONG:
+        unit, remedy = ("seconds or milliseconds", "multiply") if span < _SHORT else (
+            "nanoseconds", "divide")  # fmt: skip
+        raise UserError(
+            f"{path}: {len(t)} events in {span / 1000:g} ms; the times seem to be {unit}: "
+            f"{remedy} them to microseconds"
+        )
 
 
-def _read_arrays(path: Path, where: str) -> Columns:
+def _read_arrays(path: Path) -> Columns:
     "The events of an npz file, or of an npy file of tonic (x, y, polarity, milliseconds)."
     found: Any = np.load(path, allow_pickle=False)
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         with found as file:
             if missing := [name for name in "xytp" if name not in file]:
                 raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
-            return file["x"], file["y"], file["t"], file["p"]
+            found = file["x"], file["y"], file["t"], file["p"]
+        _check_unit(found[2], path)
+        return found
     table: np.ndarray = found
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"its shape is {table.shape}, not [N,4]")
     return table[:, 0], table[:, 1], 1000 * table[:, 3].astype(np.int64), table[:, 2]
 
 
-def _read_hdf5(path: Path, where: str) -> Columns:
-    "A recording of N-TIDIGITS, such as train/woman-ac-o."
-    part, _, name = where.partition("/")
-    with _package("h5py", f"{path}: HDF5").File(path, "r") as file:
-        channel = file[f"{part}_addresses"][name][()]
-        time = np.round(1e6 * file[f"{part}_timestamps"][name][()]).astype(np.int64)
-    return np.zeros_like(channel), channel, time, np.zeros_like(channel)
-
-
-_READERS: dict[str, Callable[[Path, str], Columns]] = {
+_READERS: dict[str, Callable[[Path], Columns]] = {
     ".bin": _read_bin,
     ".aedat": _read_aedat,
-    ".aedat4": _read_aedat4,
     ".npy": _read_arrays,
     ".npz": _read_arrays,
-    ".hdf5": _read_hdf5,
 }
-_read_once = lru_cache(maxsize=1)(lambda path, where: _READERS[path.suffix](path, where))
+SUFFIXES = tuple(_READERS)
+_read_once = lru_cache(maxsize=1)(lambda path: _READERS[path.suffix.lower()](path))
 
 
 def read_recording(
     path: Path,
     shape: tuple[int, int, int],  # polarities, rows, columns of the sensor
-    where: str = "",  # in the file: its name in an HDF5 file, or "start-end" in microseconds
+    where: str = "",  # in a file of many: "start-end" in microseconds
 ) -> Recording:
     "Read a recording; UserError if the file is damaged, or holds something else."
-    if path.suffix not in _READERS:
+    kind = path.suffix.lower()
+    if kind not in _READERS:
         raise UserError(f"{path}: no format of events (there are {', '.join(_READERS)})")
-    trial = bool(where) and path.suffix != ".hdf5"  # a file of many is read once
     try:
-        columns = (_read_once if trial else _READERS[path.suffix])(path, "" if trial else where)
+        columns = (_read_once if where else _READERS[kind])(path)
     except UserError:
         raise
     except Exception as error:  # of zip files, headers, arrays: each library has its own
         text = first_line(error)
         raise UserError(f"{path}: not a readable recording ({text})") from None
-    if trial:
+    if where:
         start, end = map(int, where.split("-"))
         inside = (columns[2] >= start) & (columns[2] < end)
         columns = tuple(column[inside] for column in columns)  # type: ignore[assignment]
@@ -386,15 +377,15 @@ def read_recording(
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    file = Path(tmp) / "00001.bin"
-    file.write_bytes(bin_bytes(short))
+    file = Path(tmp) / "00001.npz"
+    np.savez(file, x=short.x, y=short.y, t=short.t, p=short.p)
     again = read_recording(file, (2, 34, 34))
     assert all((getattr(again, name) == getattr(short, name)).all() for name in "xytp")
-    file.with_suffix(".npz").write_bytes(b"a broken file")
+    np.savez(file, x=short.x, y=short.y, t=short.t // 1000, p=short.p)
+    with expect_fail(UserError, contains="4000 events in 0.299 ms; the times seem to be"):
+        read_recording(file, (2, 34, 34))
+    file.write_bytes(b"a broken file")
     with expect_fail(UserError, contains="00001.npz: not a readable recording"):
-        read_recording(file.with_suffix(".npz"), (2, 34, 34))
-    file.write_bytes(bin_bytes(short)[:-1])
-    with expect_fail(UserError, contains="it is cut off"):
         read_recording(file, (2, 34, 34))
 
 
@@ -432,7 +423,8 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
 
 def _in_classes(folder: Path, classes: Sequence[str], endings: Sequence[str]) -> list[Entry]:
     "Recordings in folders named after classes."
-    files = [p for p in folder.glob("*/*") if p.suffix in endings and p.parent.name in classes]
+    there = [p for p in folder.glob("*/*") if p.parent.name in classes]
+    files = [p for p in there if p.suffix.lower() in endings and p.name[0] != "."]
     return [Entry(path, classes.index(path.parent.name)) for path in sorted(files)]
 
 
@@ -471,31 +463,11 @@ def _trials(path: Path) -> Iterator[Entry]:
 
 def _find_things(root: Path, dataset: str) -> dict[str, list[Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
-    found = _in_classes(root, SENSORS[dataset].classes, (".aedat", ".aedat4", ".npz"))
+    found = _in_classes(root, SENSORS[dataset].classes, (".aedat", ".npz"))
     held = hold_out([entry.label for entry in found], 0.1, seed=42)
     return {
         part: [entry for entry, h in zip(found, held, strict=True) if h == (part == "test")]
         for part in ("train", "test")
-    }
-
-
-def _find_digits(root: Path, dataset: str) -> dict[str, list[Entry]]:
-    "The spoken digits in an HDF5 file, those that are spoken alone."
-    files, classes = sorted(root.glob("*.hdf5")), SENSORS[dataset].classes
-    if not files:
-        return {}
-    try:
-        with _package("h5py", f"{files[0]}: HDF5").File(files[0], "r") as file:
-            names = {p: [n.decode() for n in file[f"{p}_labels"][()]] for p in ("train", "test")}
-    except (OSError, KeyError):
-        raise UserError(f"{files[0]}: no file of spoken digits, or a damaged one") from None
-    return {
-        part: [
-            Entry(files[0], classes.index(name.split("-")[-1]), f"{part}/{name}")
-            for name in names[part]
-            if name.split("-")[-1] in classes
-        ]
-        for part in names
     }
 
 
@@ -507,7 +479,7 @@ _LAYOUTS: dict[str, tuple[str, str, list[Callable[[Path, str], dict[str, list[En
         [_find_gestures, _find_folders],
     ),
     "cifar10dvs": ("CIFAR10DVS", "<class>/*.aedat", [_find_things, _find_folders]),
-    "ntidigits": ("NTIDIGITS18", "n-tidigits.hdf5", [_find_digits, _find_folders]),
+    "ntidigits": ("NTIDIGITS18", "Train/<digit>/*.npz and Test/<digit>/*.npz", [_find_folders]),
 }
 
 
@@ -539,7 +511,11 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[Entry]]:  # tr
             raise UserError(
                 f"{folder}: holds {SENSORS[other].title}, not {title}; write --dataset {other}"
             )
-    raise UserError(f"{folder}: holds no recordings of {title} (looked for {_LAYOUTS[dataset][1]})")
+    looked = f"holds no recordings of {title} (looked for {_LAYOUTS[dataset][1]})"
+    for other in (*folder.rglob("*.aedat4"), *folder.rglob("*.hdf5")):
+        looked += f"; convert {other.name} to npz, as the guide on event cameras shows"
+        break
+    raise UserError(f"{folder}: {looked}")
 
 
 # %% [markdown]
@@ -575,6 +551,7 @@ class Frames:
     names: list[str]
     hash: str
     skipped: int = 0  # recordings that could not be read
+    content: str = ""  # digits of what the files hold; empty: in memory
 
     def __len__(self) -> int:
         "Number of samples."
@@ -643,7 +620,8 @@ def read_frames(
     labels, names = [entry.label for entry in used], [entry.name for entry in used]
     digits = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps))
     rows, source = np.arange(len(used)), _source(entries[0].path)
-    return Frames(name, source, counts, rows, labels, names, digits, len(errors))
+    held = content_of(list(dict.fromkeys(entry.path for entry in used)))
+    return Frames(name, source, counts, rows, labels, names, digits, len(errors), held)
 
 
 def _source(path: Path) -> str:
@@ -681,26 +659,20 @@ def _write_frames(
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     for i in range(4):
-        file = Path(tmp) / f"set/Train/{i % 2}/{i}.bin"
+        file = Path(tmp) / f"set/Train/{i % 2}/{i}.npz"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(bin_bytes(made(500, 300, seed=i)))
+        one = made(500, 300, seed=i)
+        np.savez(file, x=one.x, y=one.y, t=one.t, p=one.p)
     entries: list[Entry] = find_recordings(Path(tmp) / "set", "nmnist")["train"]
     how = Counting((2, 34, 34), 20, 15, denoise=0)
     frames: Frames = read_frames("train", entries, how, Path(tmp) / "cache")
     test_eq((len(frames), frames.counts.shape, frames.source), (4, (4, 15, 2, 34, 34), "set"))
-    test_eq((frames.labels, frames.part("val", [3]).labels), ([0, 0, 1, 1], [1]))
     test_eq(frames.part("val", [3]).frames(0), frames.counts[3])
     again: Frames = frames_of("train", [made(500, 300, seed=0)], [0], how, "made")
-    assert (again.counts[0] == frames.counts[0]).all()
+    test_eq(again.counts[0], frames.counts[0])
     entries[1].path.write_bytes(b"five!")
     with expect_fail(UserError, contains="--on-bad-image skip leaves such recordings out"):
         read_frames("train", entries, how, Path(tmp) / "cache")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        skipped = read_frames("train", entries, how, Path(tmp) / "cache", "skip")
-    test_eq((len(skipped), skipped.skipped), (3, 1))
-    with expect_fail(UserError, contains="holds N-MNIST, not CIFAR10-DVS; write --dataset nmnist"):
-        find_recordings(Path(tmp) / "set", "cifar10dvs")
-    del frames, skipped  # before the folder
+    del frames  # before the folder
 held = hold_out([0] * 10 + [1] * 30, 0.2, seed=0)
 test_eq((held[:10].sum(), held[10:].sum()), (2, 6))

@@ -142,7 +142,6 @@ class _NetworkFields(BaseModel):
 # - `quick` is a first look: half a minute of a CPU, on simulated recordings.
 # - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS, `paper-128` that for sensors of 128x128 pixels. The published bins of 1 ms give 300 to 500 steps; the window is ours.
 # - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: at most 64 steps, and rates on a grid of 4x4. The published linear layer alone has 33.6 million weights.
-# - `t4`, `v100`, `rtx-3090`, `rtx-4090` and `a100` have the batch sizes that the users' guide gives for these GPUs. The learning rate grows with the root of the batch.
 
 # %%
 #| export
@@ -164,12 +163,7 @@ _PUBLISHED: dict[str, Any] = {
 }
 
 
-def _gpu(batch_size: int) -> dict[str, Any]:
-    "A batch for a GPU, with its learning rate."
-    rate = 0.003 * math.sqrt(batch_size / 16)
-    return {"batch_size": batch_size, "precision": "auto", "lr": round(rate, 5)}
-
-
+_OF_GPUS = {"t4": 32, "v100": 64, "rtx-3090": 64, "rtx-4090": 96, "a100": 128}
 _CAMERA = ["dataset", "noise", "hot_pixels", "time_jitter"]
 
 
@@ -186,11 +180,10 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         "paper": {**_PUBLISHED, "features": 64, "d_model": 128, "layers": 4},
         "paper-128": {**_PUBLISHED, "features": 128, "d_model": 256, "layers": 6, "batch_size": 8}
         | {"dt": "10ms"},
-        "t4": _gpu(32),
-        "v100": _gpu(64),
-        "rtx-3090": _gpu(64),
-        "rtx-4090": _gpu(96),
-        "a100": _gpu(128),
+    }
+    retired: ClassVar[dict[str, str]] = {
+        name: f"--batch-size {size} --lr {0.003 * math.sqrt(size / 16):.5f} --precision auto"
+        for name, size in _OF_GPUS.items()
     }
     synthetic_name: ClassVar[str] = "simulated"
 

@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-import tempfile
-
 import matplotlib.pyplot as plt
 from fastcore.test import test_eq
 
@@ -17,16 +15,14 @@ from mshnet.events.recordings import bin_events
 
 # %%
 #| export
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from mshnet.events.recordings import Entry, Recording, bin_bytes, read_recording
-from mshnet.files import claim, make_folder, write_atomic
+from mshnet.events.recordings import Recording
 
 # %% [markdown]
 # N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick turns of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor.
@@ -214,39 +210,3 @@ added = np.mean([len(b) - len(a) for a, b in zip(quiet, loud, strict=True)])
 assert abs(added - SIDE**2 * 0.3) < 25
 test_eq([draw_digit(3, np.random.default_rng(0)).shape, SIDE], [(34, 34), 34])
 added
-
-
-# %% [markdown]
-# ## Files
-#
-# `mshnet data --task events --write DIR` writes simulated recordings in the layout of N-MNIST. What reads the real ones reads them too. A file that is already there stays; a folder with anything else is refused.
-
-# %%
-#| export
-def write_recordings(
-    folder: Path,
-    counts: Sequence[tuple[str, int, int]],  # Train or Test, how many, and their seed
-    camera: Camera,
-) -> int:  # files that were written
-    "Write simulated recordings as folder/Train/<digit>/<number>.bin."
-    record = {"camera": camera._asdict(), "seeds": {part: seed for part, _, seed in counts}}
-    claim(folder, "recordings.json", {"simulated recordings": record})
-    written = 0
-    for part, count, seed in counts:
-        for i, recording in enumerate(simulate(count, seed, camera)):
-            file = folder / part / str(i % 10) / f"{i + 1:05}.bin"
-            if file.exists():
-                continue
-            make_folder(file.parent)
-            write_atomic(file, bin_bytes(recording), durable=False)
-            written += 1
-    return written
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    test_eq(write_recordings(Path(tmp), [("Train", 20, 0)], Camera()), 20)
-    test_eq(write_recordings(Path(tmp), [("Train", 20, 0)], Camera()), 0)
-    entry = Entry(Path(tmp) / "Train/5/00006.bin", 5)
-    again = read_recording(entry.path, (2, SIDE, SIDE))
-    test_eq((entry.name, len(again)), ("Train/5/00006", len(recordings[5])))

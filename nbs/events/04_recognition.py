@@ -13,16 +13,13 @@ import tempfile
 from fastcore.test import expect_fail, test_eq
 
 from mshnet.core import configure
-from mshnet.events.recordings import bin_bytes
 from mshnet.task import score_split
 
 # %%
 #| export
 import math
 import time
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,11 +30,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mshnet.core import UserError, as_user_error, counted, resolve
-from mshnet.device import Device, OneProcess, infer, make_optimizer, open_device, parts_of
+from mshnet.device import Device, infer, make_optimizer, open_device, parts_of
 from mshnet.events.events_config import EventsConfig, milliseconds
 from mshnet.events.networks import MambaSpike
 from mshnet.events.recordings import (
     SENSORS,
+    SUFFIXES,
     Counting,
     Frames,
     find_recordings,
@@ -46,16 +44,20 @@ from mshnet.events.recordings import (
     read_frames,
     read_recording,
 )
-from mshnet.events.simulator import Camera, simulate, write_recordings
+from mshnet.events.simulator import Camera, simulate
 from mshnet.files import find_inputs, make_folder, write_arrays, write_json, write_table
 from mshnet.places import run_folder
 from mshnet.task import (
     Evaluation,
     Origin,
+    RowTally,
     Task,
     Values,
-    predictions,
+    Written,
+    predict_each,
+    predictions_folder,
     protocol,
+    read_each,
     score_split,
     trained_task,
     wilson,
@@ -230,25 +232,12 @@ class Events(Task):
         counted_as = {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
         return super().protocol(data, scores) | {"skipped": data.skipped, **counted_as}
 
-    def memory(self, each: int, precision: str) -> float:  # type: ignore[override]
-        "The memory of a training step, in GB: nearly all are the spikes of the first layer."
-        _, high, wide = self.config.shape
-        size = high * wide / 128**2 * self.config.steps / 64 * self.config.width / 32
-        return 0.4 + 0.29 * each * size
-
     def describe_data(self) -> tuple[str, bool]:
         "The parts of a folder and their classes; of a simulation, their sizes."
         parts = self.splits().values()
         return "\n".join(_described(data, self.config.class_names) for data in parts), True
 
-    def write_data(self, folder: Path) -> str:
-        "Write simulated recordings: as many for training as `recordings`, 200 for the test."
-        c = self.config
-        counts = [("Train", c.recordings, c.seed), ("Test", *_TEST)]
-        written = write_recordings(folder, counts, _camera(c))
-        return f"{folder}: {written} files written, {c.recordings + 200 - written} were there"
-
-    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "EventSummary":
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
         "Recognise recordings in files; see `predict_recordings`."
         return predict_recordings(weights, inputs, **how)
 
@@ -303,7 +292,7 @@ def _latency(task: Events, model: nn.Module, data: Frames, device: Device, phase
 # %% [markdown]
 # ## Scores
 #
-# An accuracy of 95 of 100 recordings is not 0.95, it is somewhere between 0.89 and 0.98, by Wilson's interval. Spikes are what a neuromorphic chip pays for: their number for a recording, and the share of neurons that fire in a bin, by layer.
+# An accuracy of 95 of 100 recordings is not 0.95, it is somewhere between 0.89 and 0.98. Wilson's interval says so for any count, also for 100 of 100. Spikes are what a neuromorphic chip pays for: their number for a recording, and the share of neurons that fire in a bin, by layer.
 
 # %%
 #| export
@@ -345,30 +334,25 @@ class EventEvaluation(Evaluation):
         return {"classes": each, "confusion": table, "names": found.names, **answers}
 
 
-class EventTally:
-    "Answer, loss and spikes of each recording, by its row."
+class EventTally(RowTally):
+    "Answer, loss and spikes of each recording."
 
     def __init__(self, classes: tuple[str, ...]) -> None:
-        self.classes, self.rows = classes, dict[int, list[float]]()
+        super().__init__()
+        self.classes = classes
 
-    def add(self, found: dict[str, Tensor], batch: EventBatch) -> None:
-        "Count a batch, without its filler."
+    def count(self, found: dict[str, Tensor], batch: EventBatch) -> Iterable[list[float]]:
+        "Label, answer, loss, spikes and spike rates of each recording."
         logits = found["evidence"][:, -1]
         losses = F.cross_entropy(logits, batch.label, reduction="none")
         columns = [batch.label[:, None], logits.argmax(1, keepdim=True), losses[:, None]]
         table = torch.cat([*columns, found["spikes"], found["rates"]], 1).double()
-        for row, values in zip(batch.row.tolist(), table.tolist(), strict=True):
-            if row >= 0:
-                self.rows[row] = values
-
-    def gather(self, ranks: OneProcess) -> None:
-        "Join the recordings of all processes."
-        joined = {row: each for part in ranks.all_gather(self.rows) for row, each in part.items()}
-        self.rows = dict(sorted(joined.items()))
+        rows: list[list[float]] = table.tolist()
+        return rows
 
     def scores(self) -> EventScores:
         "Accuracy, loss, spikes."
-        table = np.array(list(self.rows.values()))
+        table = np.array(self.values)
         label, answer = table[:, :2].astype(int).T
         right, count, means = int((label == answer).sum()), len(table), table.mean(0)
         low, high = wilson(right, count)
@@ -382,7 +366,7 @@ class EventTally:
 
 
 # %% [markdown]
-# A small network on a few simulated recordings, untrained. It guesses, and the interval says how little eight recordings tell:
+# A small network on a few simulated recordings, untrained. It guesses, and the interval says how little ten recordings tell:
 
 # %%
 few = {"recordings": 40, "width": 4, "features": 4, "d_model": 8, "batch_size": 8, "dt": "20ms"}
@@ -390,71 +374,47 @@ config = configure({"task": "events", "device": "cpu", "choose": "val", **few})
 task, device = Events(config), open_device("cpu", "fp32")
 parts: dict[str, Frames] = load_recordings(config, ["train", "val", "test"])
 test_eq([len(part) for part in parts.values()], [30, 10, 200])
-model, batch = task.model(), task.batch(parts["train"], [3, 4, -1], 0)
-assert isinstance(batch, EventBatch) and isinstance(task.tally(), EventTally)
-test_eq(batch.frames.shape, (3, 15, 2, 34, 34))
-test_eq([len(g["params"]) for g in task.optimizer(model).param_groups][1], 4)  # A_log and D
+model = task.model()
 scores: EventScores = score_split(task, model, parts["val"], device, "full")
-test_eq(sum(map(sum, scores.confusion())), 10)
-evaluation = task.evaluate(model, parts["val"], device, "full", Origin("untrained"))
-assert isinstance(evaluation, EventEvaluation) and len(evaluation.details()["classes"]) == 10
 print(scores)
-task.loss(model, batch, "full")
+
+# %%
+#| hide
+batch: EventBatch = task.batch(parts["train"], [3, 4, -1], 0)
+assert isinstance(task.tally(), EventTally)
+test_eq(batch.frames.shape, (3, 15, 2, 34, 34))
+evaluation: EventEvaluation = task.evaluate(model, parts["val"], device, "full", Origin("none"))
+test_eq(sum(map(sum, evaluation.details()["confusion"])), 10)
 
 # %% [markdown]
 # ## Recordings to classes
 #
-# `mshnet predict` reads recordings in any of the formats and writes one table (`recordings.csv`), the same as `recordings.json`, and the *evidence*: the probability of each class after each bin, in `evidence.npz`. The curve, drawn for the first twenty recordings, shows when the network made up its mind. A file that cannot be read is reported and skipped, and the command then ends with status 1.
+# `mshnet predict` reads recordings in any of the formats and writes one table (`recordings.csv`), the same as `recordings.json`, and the *evidence*: the probability of each class after each bin, in `evidence.npz`. The curve, drawn for the first twenty recordings, shows when the network made up its mind.
 
 # %%
 #| export
-_SUFFIXES = (".bin", ".aedat", ".aedat4", ".npy", ".npz")
-
-
-@dataclass(frozen=True)
-class EventSummary:
-    "What a prediction wrote."
-
-    folder: Path
-    recordings: int
-    skipped: int
-
-    @property
-    def status(self) -> int:
-        "The status of the command: 1 if a file was skipped."
-        return 1 if self.skipped else 0
-
-    def __str__(self) -> str:
-        "One line."
-        skipped = f", {self.skipped} skipped" if self.skipped else ""
-        return f"{counted(self.recordings, 'recording')}{skipped}"
-
-
-# %%
-#| export
-_AT_ONCE = 256  # recordings that are read before they are predicted
 _DRAWN = 20  # recordings whose evidence is drawn
 _SAVE, _DRAW = "mshnet.show:save_picture", "mshnet.events.pictures:draw_evidence"
 
 
-def _read_some(
-    files: Sequence[Path], config: EventsConfig
-) -> tuple[Frames | None, list[dict[str, Any]]]:
-    "Frames of recordings without truth, and a row for each; None if none can be read."
-    counts, rows = [], []
-    for file in files:
-        try:
-            recording = read_recording(file, config.shape)
-        except UserError as error:
-            warnings.warn(f"skipped: {error}", stacklevel=2)
-            continue
-        counts.append(_counting(config).frames(recording))
-        row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
-        rows.append(row)
-    if not rows:
-        return None, []
-    at, names = np.arange(len(rows)), [str(row["file"]) for row in rows]
-    return Frames("predict", "files", np.stack(counts), at, [0] * len(at), names, ""), rows
+class _Read(NamedTuple):
+    "A recording without truth."
+
+    row: dict[str, Any]  # of the table
+    counts: np.ndarray  # [T,P,H,W] uint8
+
+
+def _read(file: Path, config: EventsConfig) -> _Read:
+    "The frames of a recording; UserError if it cannot be read."
+    recording = read_recording(file, config.shape)
+    row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
+    return _Read(row, _counting(config).frames(recording))
+
+
+def _as_frames(some: list[_Read]) -> Frames:
+    "Recordings without truth as a part of a data set."
+    counts, at = np.stack([each.counts for each in some]), np.arange(len(some))
+    return Frames("predict", "files", counts, at, [0] * len(at), [""] * len(at), "")
 
 
 def _answer(curve: Tensor, config: EventsConfig) -> dict[str, Any]:  # [T,classes] probability
@@ -474,31 +434,20 @@ def predict_recordings(
     device: str = "auto",
     precision: str = "auto",
     batch_size: int = 32,  # no result depends on it
-) -> EventSummary:
+) -> Written:
     "Recognise recordings, and write recordings.csv, recordings.json and evidence.npz."
-    files = find_inputs(inputs, _SUFFIXES, recursive=True)
+    files = find_inputs(inputs, SUFFIXES, recursive=True)
     task, model = trained_task(weights, EventsConfig())
-    folder = Path(output_dir or Path("predictions") / (Path(weights).name or "events"))
-    on = open_device(device, precision)
+    folder, on = predictions_folder(weights, output_dir, "events"), open_device(device, precision)
+    read = read_each(files, lambda file: _read(file, task.config))
+    rows, curves = list[dict[str, Any]](), list[Tensor]()
     model = on.to_device(model)
-    size = -(-min(batch_size, len(files)) // on.world) * on.world
-    one, rows, curves = Events(task.config.model_copy(update={"batch_size": size})), [], []
-    for start in range(0, len(files), _AT_ONCE):
-        data, some = _read_some(files[start : start + _AT_ONCE], task.config)
-        if not data:
-            continue
-        found = [made for made, _ in predictions(one, model, data, on, "full")]
-        curve, spikes = (
-            torch.cat([made[name] for made in found])[: len(some)]  # without filler
-            for name in ("evidence", "spikes")
-        )
-        curves.append(curve.softmax(-1))
-        for row, each, count in zip(some, curves[-1], spikes, strict=True):
-            rows.append(row | _answer(each, task.config) | {"spikes": int(count.sum())})
-    if not rows:
-        raise UserError(f"none of the {counted(len(files), 'file')} can be read")
-    _write_answers(folder, rows, torch.cat(curves), task.config)
-    return EventSummary(folder, len(rows), len(files) - len(rows))
+    for one, found in predict_each(task, model, read, _as_frames, on, batch_size):
+        curves.append(found["evidence"].softmax(-1))
+        spikes = {"spikes": int(found["spikes"].sum())}
+        rows.append(one.row | _answer(curves[-1], task.config) | spikes)
+    _write_answers(folder, rows, torch.stack(curves), task.config)
+    return Written(folder, counted(len(rows), "recording"), len(files) - len(rows))
 
 
 def _write_answers(
@@ -521,12 +470,10 @@ with tempfile.TemporaryDirectory() as tmp:
     content = {"model": model.state_dict(), "config": config.model_dump(), "phase": "full"}
     content |= {"epoch": 0, "best": {"epoch": 0, "name": None}}
     torch.save(content, f"{tmp}/mine.pt")
-    for i, recording in enumerate(simulate(3, 5, Camera())):
-        Path(f"{tmp}/{i}.bin").write_bytes(bin_bytes(recording))
-    summary: EventSummary = predict_recordings(f"{tmp}/mine.pt", [f"{tmp}/*.bin"], f"{tmp}/out")
-    test_eq((str(summary), summary.status), ("3 recordings", 0))
-    print((summary.folder / "recordings.csv").read_text().replace(tmp, ""))
-    with np.load(summary.folder / "evidence.npz") as file:
-        test_eq(file["probability"].shape, (3, 15, 10))
+    for i, one in enumerate(simulate(3, 5, Camera())):
+        np.savez(f"{tmp}/{i}.npz", x=one.x, y=one.y, t=one.t, p=one.p)
+    written: Written = predict_recordings(f"{tmp}/mine.pt", [f"{tmp}/*.npz"], f"{tmp}/out")
+    test_eq(str(written), "3 recordings")
+    print((written.folder / "recordings.csv").read_text().replace(tmp, ""))
     with expect_fail(UserError, contains="nothing fits"):
         predict_recordings(f"{tmp}/mine.pt", [f"{tmp}/*.wav"], f"{tmp}/out")

@@ -1,14 +1,13 @@
 # %% [markdown]
 # # pictures
 #
-# > What the network saw, when it spiked, and when it was sure: rasters, curves of evidence, confusions, and a film of a recording.
+# > What the network saw, when it spiked, and when it was sure: rasters, curves of evidence, and confusions.
 
 # %%
 #| default_exp events.pictures
 
 # %%
 #| hide
-import IPython.display
 from fastcore.test import test_eq
 
 from mshnet.events.events_config import EventsConfig
@@ -16,7 +15,6 @@ from mshnet.events.networks import MambaSpike
 
 # %%
 #| export
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from PIL import Image, ImageDraw
 from torch import Tensor
 
 from mshnet.core import read_json, resolve
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import Seen
-from mshnet.files import write_atomic
 from mshnet.task import trained_task
 
 # %% [markdown]
@@ -99,17 +95,10 @@ def draw_evidence(
     names: Sequence[str],  # of the classes
     bin_ms: float,
     truth: str = "",  # name of the true class, if known
-) -> Figure:
+    on: Any = None,  # axes of a larger figure; None: a new figure
+) -> Any:  # the figure
     "Probability of each class over time; the five strongest and the true one have names."
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
-    _plot_evidence(figure.subplots(), evidence, names, bin_ms, truth)
-    return figure
-
-
-def _plot_evidence(
-    axis: Any, evidence: Tensor, names: Sequence[str], bin_ms: float, truth: str
-) -> None:
-    "The curves of `draw_evidence`."
+    axis = on or Figure(figsize=(7, 3.2), layout="constrained").subplots()
     share = evidence.softmax(1).numpy()
     times = (np.arange(len(share)) + 1) * bin_ms
     order = np.argsort(-share[-1], kind="stable").tolist()
@@ -122,6 +111,7 @@ def _plot_evidence(
     axis.set(xlabel="ms", ylabel="probability", ylim=(-0.02, 1.02), xlim=(0, times[-1]))
     axis.set_title(f"answer: {names[order[0]]} ({share[-1, order[0]]:.2f})", size=10)
     axis.legend(loc="upper left", fontsize=8, frameon=False)
+    return axis.figure
 
 
 # %%
@@ -139,106 +129,31 @@ def draw_confusion(
     confusion: Sequence[Sequence[int]],  # [truth][answer] recordings
     names: Sequence[str],
 ) -> Figure:
-    "The confusion matrix, with counts."
+    "The confusion matrix, with counts; dark: a large share of the class."
     counts = np.asarray(confusion)
     share = counts / counts.sum(1, keepdims=True).clip(1)
     side = 2.5 + 0.38 * len(names)
-    figure = Figure(figsize=(side + 0.6, side), layout="constrained")
+    figure = Figure(figsize=(side, side), layout="constrained")
     axis = figure.subplots()
-    shown = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
-    turned = 60 if max(map(len, names)) > 2 else 0
-    axis.set_xticks(range(len(names)), names, rotation=turned, ha="right" if turned else "center")
+    axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    axis.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
     axis.set_yticks(range(len(names)), names)
     axis.set(xlabel="answer", ylabel="truth")
-    for (row, column), count in np.ndenumerate(counts):
-        if count:
-            color = "white" if share[row, column] > 0.5 else "black"
-            axis.text(column, row, str(count), ha="center", va="center", color=color, size=9)
-    figure.colorbar(shown, ax=axis, label="share of the class", shrink=0.8)
-    right = int(np.trace(counts))
-    axis.set_title(f"{right} of {counts.sum()} right", size=10)
+    for row, column in np.argwhere(counts):
+        color = "white" if share[row, column] > 0.5 else "black"
+        axis.text(column, row, counts[row, column], ha="center", va="center", color=color, size=9)
+    axis.set_title(f"{np.trace(counts)} of {counts.sum()} right", size=10)
     return figure
 
 
 # %%
 draw_confusion([[9, 0, 1], [0, 10, 0], [2, 1, 7]], ("0", "1", "7"))
 
-# %% [markdown]
-# ## A film
-#
-# The recording as the camera saw it (brighter in blue, darker in orange), beside it the spikes of each layer, summed over its channels. Below runs the evidence. A film of 30 bins is played in five seconds.
-
-# %%
-#| export
-_SIDE = 136  # pixels of a panel
-_DARKER, _BRIGHTER = (213, 94, 0), (0, 114, 178)
-
-
-def _event_panel(counts: np.ndarray) -> Image.Image:
-    "A frame [P,H,W]: white, with brighter pixels in blue and darker ones in orange."
-    weights = np.minimum(counts.astype(float), 2)[..., None] / 2
-    picture = np.full((*counts.shape[1:], 3), 255.0)
-    for weight, color in zip(weights, (_DARKER, _BRIGHTER), strict=False):
-        picture += weight * (np.array(color) - picture)
-    return _enlarged(picture)
-
-
-def _spike_panel(spikes: Tensor) -> Image.Image:
-    "Spikes [C,h,w] of a layer, as a share of its channels: black is a quarter."
-    share = (4 * spikes.mean(0)).clamp(max=1).numpy()[..., None]
-    return _enlarged(np.repeat(255 * (1 - share), 3, 2))
-
-
-def _enlarged(picture: np.ndarray) -> Image.Image:
-    "A panel of a picture [H,W,3]; a line of sound is as wide as high."
-    return Image.fromarray(picture.astype(np.uint8)).resize(
-        (_SIDE, _SIDE), Image.Resampling.NEAREST
-    )
-
-
-def animate(
-    frames: Tensor,  # [T,P,H,W] counts of events
-    seen: Seen,  # of one recording
-    names: Sequence[str],  # of the classes
-    bin_ms: float,
-    seconds: float = 5.0,  # of the film
-) -> bytes:  # of a gif
-    "A film of a recording: events, spikes of each layer, and the evidence so far."
-    share = seen.evidence[0].softmax(1)
-    wide, gap, film = 4 * (_SIDE + 8) + 8, 8, []
-    for t in range(len(frames)):
-        sheet = Image.new("RGB", (wide, _SIDE + 66), "white")
-        pen = ImageDraw.Draw(sheet)
-        panels = [_event_panel(frames[t].numpy())]
-        panels += [_spike_panel(spikes[0, t]) for spikes in seen.spikes]
-        for i, panel in enumerate(panels):
-            left = gap + i * (_SIDE + gap)
-            sheet.paste(panel, (left, 18))
-            pen.rectangle((left - 1, 17, left + _SIDE, 18 + _SIDE), outline=(200, 200, 200))
-            pen.text((left, 3), f"spikes, layer {i}" if i else "events", fill="black")
-        for i, value in enumerate(share[t].tolist()):
-            room, low = (wide - gap) / len(names), _SIDE + 50
-            place, width = gap + i * room, room - gap
-            pen.rectangle((place, low - 24 * value, place + width, low), fill=_BRIGHTER)
-            color = "black" if value == share[t].max() else "grey"
-            pen.text((place, low + 2), names[i][: max(1, int(width / 6))], fill=color)
-        pen.text((wide - 60, 3), f"{(t + 1) * bin_ms:.0f} ms", fill="black")
-        film.append(sheet)
-    out, each = io.BytesIO(), max(20, round(1000 * seconds / len(film)))
-    film[0].save(out, "GIF", save_all=True, append_images=film[1:], duration=each, loop=0)
-    return out.getvalue()
-
-
-# %%
-film = animate(frames, seen, config.class_names, config.bin_ms)
-print(f"{len(film) / 1000:.0f} kB")
-IPython.display.Image(data=film, format="png")
-
 
 # %% [markdown]
 # ## The pictures of a run
 #
-# Some recordings of the test list, among them a wrong one if there is one: `NAME-raster.png`, and `NAME.gif` of the first. `gallery.png` has their events and their evidence, and `confusion.png` is of the whole list.
+# Some recordings of the test list, among them a wrong one if there is one: `NAME-raster.png`. `gallery.png` has their events and their evidence, and `confusion.png` is of the whole list.
 
 # %%
 #| export
@@ -265,14 +180,11 @@ def draw_answers(
             seen = model.eval().look(frames[None])
         name = Path(data.names[row]).stem
         save(draw_raster(frames, seen, config.bin_ms), folder / f"{name}-raster.png")
-        if row == rows[0]:
-            film = animate(frames, seen, names, config.bin_ms)
-            write_atomic(folder / f"{name}.gif", film)
-        middle = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
-        left.imshow(_event_panel(middle.numpy()))
+        early = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
+        left.imshow(early[-1] - early[0], cmap="RdBu_r", vmin=-5, vmax=5)
         left.set_title(f"{name}, five bins", size=9)
         left.axis("off")
-        _plot_evidence(right, seen.evidence[0], names, config.bin_ms, names[data.labels[row]])
+        draw_evidence(seen.evidence[0], names, config.bin_ms, names[data.labels[row]], right)
     save(sheet, folder / "gallery.png")
 
 

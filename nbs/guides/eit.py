@@ -42,6 +42,8 @@
 # | `a voltage is NaN, infinite or not a number` | a damaged or unfinished recording | leave the file out |
 # | `the 208 voltages are in another order` | exchanging drive and sense changes them, which no tank does | sort the sensed pairs of each driven pair by their number |
 # | `the electrodes are counted in another order` | the voltages fit the pictures only if the tank is turned or mirrored | turn the pictures or reorder the voltages as the message says |
+# | `the sign of the voltages is reversed` | `ys` is plain water minus the measurement | change the sign of `ys` |
+# | `fit the pictures in no orientation`, `it is the change of the conductivity` | `xs` has labels 0, 1, 2, or belongs to other voltages | save the change of the conductivity: -1, 0, 1 |
 # | `these are the statistics of another set, or the voltages have another unit` | `mean.pth` and `std.pth` of other data | copy the files of this set |
 # | `refused, it would run code when loaded` | a file with a pickle | write arrays of numbers alone |
 # | `holds other data; write a new or an empty folder` | `--write` found something that it did not write | name another folder |
@@ -70,7 +72,7 @@
 # mshnet train --task eit --preset tpu --device xla --dataset-dir simdata-cdeit --batch-size 64
 # ```
 #
-# `--preset paper` is the published recipe (Adam, a constant rate of 1e-5, averaged weights by the published law). `--preset baseline` is a U-Net that predicts the picture directly, without diffusion.
+# `--preset paper` is the published recipe (Adam, a constant rate of 1e-5, averaged weights by the published law).
 #
 # One process drives all chips, so "expected 8 processes but got 1" cannot appear. (In the published script eight were announced, one core worked and seven waited.) The line `device` at the start reports the chips. Gradients are averaged over all of them within the step's program; a step marker alone does not do that.
 #
@@ -78,13 +80,13 @@
 #
 # ## Memory
 #
-# If a batch is too large, `--micro-batch` computes it in parts whose gradients add up, also on several devices, which share each part. So `--batch-size 64` stays 64 however small the chips are:
+# A batch that does not fit is reported with what to write. If a batch is too large, `--micro-batch` computes it in parts whose gradients add up, also on several devices, which share each part. So `--batch-size 64` stays 64 however small the chips are:
 #
 # ```bash
 # mshnet train --task eit --preset tpu --batch-size 64 --micro-batch 16
 # ```
 #
-# The guide's table of memory is wrong: it has no row for the attention at the finest grid, which alone can take a GB for each sample. On a CPU or a GPU the scores of attention are never held all at once here. On a TPU they are: hence the `--micro-batch` above.
+# The guide's table of memory is wrong: it has no row for the attention at the finest grid, which alone can take a GB for each sample. On a CPU or a GPU the scores of attention are never held all at once here. On a TPU they are, hence the `--micro-batch` above.
 #
 # ## Watching it, and results
 #
@@ -100,7 +102,7 @@
 #
 # ## What is a good score?
 #
-# The classical methods are hard to beat, so a scoring of at most 100 tanks shows them beside the network. On 47 real tanks, at 32x32 (the size of the small preset), correlation with the truth (CC) and root mean square error (RMSE):
+# The classical methods are hard to beat. On 47 real tanks, at 32x32 (the size of the small preset), correlation with the truth (CC) and root mean square error (RMSE):
 #
 # | method | UEF CC | UEF RMSE | KTC CC | KTC RMSE |
 # |---|---|---|---|---|
@@ -112,7 +114,7 @@
 # | the small preset, seed 1 | 0.817 | 0.137 | 0.797 | 0.167 |
 # | the small preset, seed 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
-# It trains on simulations alone. At 128x128 the pictures that were published with the tanks have a CC of 0.699 and 0.640 (Tikhonov), 0.633 and 0.733 (Gauss-Newton); ridge regression has 0.723 and 0.743 there ([folder](../../results/eit-yardsticks)). SSIM is not in the table because the empty picture has the highest. [Yardsticks](../eit/03_yardsticks.ipynb) explains the methods and the scores, [tank](../eit/00_tank.ipynb) the physics, [tanks](../eit/02_tanks.ipynb) the data.
+# It trains on simulations alone. At 128x128 the pictures that were published with the tanks have a CC of 0.699 and 0.640 (Tikhonov), 0.633 and 0.733 (Gauss-Newton); ridge regression has 0.723 and 0.743 there ([folder](../../results/eit-yardsticks)). SSIM is not in the table because the empty picture has the highest. The folder's script has the methods. [Scores](../eit/03_scores.ipynb) explains the numbers, [tank](../eit/00_tank.ipynb) the physics, [tanks](../eit/02_tanks.ipynb) the data.
 #
 # ## What diffusion adds
 #

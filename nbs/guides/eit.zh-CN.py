@@ -42,6 +42,8 @@
 # | `a voltage is NaN, infinite or not a number` | 录制损坏或未完成 | 去掉这个文件 |
 # | `the 208 voltages are in another order` | 交换激励与测量后数值改变，任何水槽都不会这样 | 把每个激励对的测量对按编号排序 |
 # | `the electrodes are counted in another order` | 只有把水槽旋转或镜像，电压才与图像相符 | 按提示旋转图像或重排电压 |
+# | `the sign of the voltages is reversed` | `ys` 是清水减去测量 | 改变 `ys` 的符号 |
+# | `fit the pictures in no orientation`、`it is the change of the conductivity` | `xs` 是标签 0、1、2，或属于别的电压 | 保存电导率的变化：-1、0、1 |
 # | `these are the statistics of another set, or the voltages have another unit` | `mean.pth` 和 `std.pth` 属于别的数据 | 复制这个数据集自己的文件 |
 # | `refused, it would run code when loaded` | 文件含有 pickle | 只写入数值数组 |
 # | `holds other data; write a new or an empty folder` | `--write` 发现了不是它写的内容 | 换一个文件夹 |
@@ -70,7 +72,7 @@
 # mshnet train --task eit --preset tpu --device xla --dataset-dir simdata-cdeit --batch-size 64
 # ```
 #
-# `--preset paper` 是已发布的训练方案（Adam，恒定学习率 1e-5，按已发布的规律平均权重）。`--preset baseline` 是直接预测图像的 U-Net，不用扩散。
+# `--preset paper` 是已发布的训练方案（Adam，恒定学习率 1e-5，按已发布的规律平均权重）。
 #
 # 一个进程驱动全部芯片，所以不会出现“expected 8 processes but got 1”。（已发布的脚本声称用八个核心，实际只有一个在工作，七个闲置。）训练开始时 `device` 一行报告芯片数。梯度在一步的程序之内对所有芯片求平均；单靠步标记做不到这一点。
 #
@@ -78,7 +80,7 @@
 #
 # ## 内存
 #
-# 如果批太大，`--micro-batch` 会分几部分计算并累加梯度；有多个设备时，每一部分也由它们分担。所以无论芯片多小，`--batch-size 64` 仍然是 64：
+# 放不下的批会报告该怎么写。如果批太大，`--micro-batch` 会分几部分计算并累加梯度；有多个设备时，每一部分也由它们分担。所以无论芯片多小，`--batch-size 64` 仍然是 64：
 #
 # ```bash
 # mshnet train --task eit --preset tpu --batch-size 64 --micro-batch 16
@@ -100,7 +102,7 @@
 #
 # ## 多少分算好？
 #
-# 经典方法很难超越，所以最多 100 个水槽的评分都把它们列在网络旁边。在 47 个真实水槽上，32x32（小预设的尺寸），与真实图像的相关系数（CC）和均方根误差（RMSE）：
+# 经典方法很难超越。在 47 个真实水槽上，32x32（小预设的尺寸），与真实图像的相关系数（CC）和均方根误差（RMSE）：
 #
 # | 方法 | UEF CC | UEF RMSE | KTC CC | KTC RMSE |
 # |---|---|---|---|---|
@@ -112,7 +114,7 @@
 # | 小预设，种子 1 | 0.817 | 0.137 | 0.797 | 0.167 |
 # | 小预设，种子 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
-# 它只用模拟数据训练。在 128x128 上，随水槽发布的图像的 CC 是 0.699 和 0.640（Tikhonov）、0.633 和 0.733（Gauss-Newton）；岭回归在那里是 0.723 和 0.743（[文件夹](../../results/eit-yardsticks)）。表中没有 SSIM，因为空白图像的 SSIM 最高。[Yardsticks](../eit/03_yardsticks.ipynb) 解释这些方法和分数，[tank](../eit/00_tank.ipynb) 讲物理，[tanks](../eit/02_tanks.ipynb) 讲数据。
+# 它只用模拟数据训练。在 128x128 上，随水槽发布的图像的 CC 是 0.699 和 0.640（Tikhonov）、0.633 和 0.733（Gauss-Newton）；岭回归在那里是 0.723 和 0.743（[文件夹](../../results/eit-yardsticks)）。表中没有 SSIM，因为空白图像的 SSIM 最高。一个脚本写下了这些方法。[scores](../eit/03_scores.ipynb) 解释这些分数，[tank](../eit/00_tank.ipynb) 讲物理，[tanks](../eit/02_tanks.ipynb) 讲数据。
 #
 # ## 扩散带来什么
 #

@@ -86,14 +86,41 @@
 # | `nmnist` | `Train/0/*.bin` to `Test/9/*.bin` | ten digits |
 # | `dvsgesture` | `trials_to_train.txt`, `*.aedat`, `*_labels.csv` | eleven gestures |
 # | `cifar10dvs` | a folder for each class, with `*.aedat` | ten things |
-# | `ntidigits` | `n-tidigits.hdf5` | eleven spoken digits; `pip install h5py` |
+# | `ntidigits` | `train/3/*.npz`, converted as below | eleven spoken digits |
 #
 # ```bash
 # mshnet data --task events --dataset nmnist data/NMNIST
-# mshnet data --task events --write mine --recordings 1000
 # ```
 #
-# The first line looks at a set, the second one writes a simulated one in the layout of N-MNIST. Frames are counted once and kept beside the runs.
+# The line looks at a set. Frames are counted once and kept beside the runs. Other formats are converted to npz first: `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker). These lines convert the HDF5 file of N-TIDIGITS, and the AEDAT4 files of tonic:
+#
+# ```python
+# import h5py
+# import numpy as np
+# from pathlib import Path
+#
+# with h5py.File("n-tidigits.hdf5") as file:  # pip install h5py
+#     for part in ("train", "test"):
+#         for name in (n.decode() for n in file[f"{part}_labels"][()]):
+#             digit = name.split("-")[-1]
+#             if len(digit) == 1:
+#                 channel = file[f"{part}_addresses"][name][()]
+#                 time = np.round(1e6 * file[f"{part}_timestamps"][name][()]).astype(np.int64)
+#                 out = Path("ntidigits", part, digit, f"{name}.npz")
+#                 out.parent.mkdir(parents=True, exist_ok=True)
+#                 np.savez(out, x=0 * channel, y=channel, t=time, p=0 * channel)
+# ```
+#
+# ```python
+# import aedat  # pip install aedat
+# import numpy as np
+# from pathlib import Path
+#
+# for path in Path("CIFAR10DVS").rglob("*.aedat4"):
+#     events = np.concatenate([p["events"] for p in aedat.Decoder(path) if "events" in p])
+#     x, y, t, p = (events[name] for name in ("x", "y", "t", "on"))
+#     np.savez(path.with_suffix(".npz"), x=x, y=y, t=t, p=p)
+# ```
 #
 # **Times have a unit.** In the published code `--dt` divides each recording into a fixed number of parts, however long it lasts: a gesture of six seconds in 500 parts has parts of 12 ms, and `beta` 0.97 stands there for a memory of 0.4 seconds instead of 33 ms. Here `--dt 10ms` is 10 ms, and `beta` follows from `--tau 60ms`. A number without a unit is refused.
 #
@@ -111,10 +138,10 @@
 # | `--compare-paper` | the last section of this page |
 # | the newest and the best checkpoint (`.pth`) | `last.pt`, `best.pt` |
 #
-# Presets by GPU hold the batch sizes of the guide: `t4`, `v100`, `rtx-3090`, `rtx-4090`, `a100`. `paper` and `paper-128` are the published network and recipe. `sensor-128` is for sensors of 128x128 pixels and a GPU with 6 GB: 33,554,432 of the 36,249,802 published weights read single pixels; averaged on a grid of 4x4 they become 262,144. How long an epoch takes is printed after the first one; the guide's table of hours was never measured.
+# The guide gives batch sizes by GPU: 32 for a T4, 64 for a V100 or an RTX 3090, 96 for an RTX 4090, 128 for an A100. The learning rate grows with the root of the batch. `paper` and `paper-128` are the published network and recipe. `sensor-128` is for sensors of 128x128 pixels and a GPU with 6 GB: 33,554,432 of the 36,249,802 published weights read single pixels; averaged on a grid of 4x4 they become 262,144. How long an epoch takes is printed after the first one; the guide's table of hours was never measured.
 #
 # ```bash
-# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset t4
+# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --batch-size 32 --lr 0.00424 --precision auto
 # mshnet train --task events --dataset dvsgesture --dataset-dir data --preset sensor-128
 # mshnet train --task events --device mps --batch-size 16 --num-workers 2
 # nohup mshnet train --task events --dataset-dir data/NMNIST &
@@ -157,7 +184,7 @@
 # mshnet compare runs/NAME runs/OTHER
 # ```
 #
-# `pack` makes one file to download; all other commands also run on a laptop. `predict` writes `recordings.csv` and the probability of each class after each bin. The folder `figures/` of a run has the confusion matrix, rasters of spikes, evidence over time, and a film of a recording beside its spikes. The page of [pictures](../events/05_pictures.ipynb) explains them, [networks](../events/03_networks.ipynb) the model, [recordings](../events/00_recordings.ipynb) the data.
+# `pack` makes one file to download; all other commands also run on a laptop. `predict` writes `recordings.csv` and the probability of each class after each bin. The folder `figures/` of a run has the confusion matrix, rasters of spikes, and evidence over time. The page of [pictures](../events/05_pictures.ipynb) explains them, [networks](../events/03_networks.ipynb) the model, [recordings](../events/00_recordings.ipynb) the data.
 #
 # ## Messages
 #
@@ -165,6 +192,8 @@
 # |---|---|---|
 # | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or another `--dataset` | name the data set; leave damaged files out |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time |
+# | `...: a time has a fraction (... to ...), ...`, `...: ... events in ... ms; the times seem to be ...` | times in seconds, milliseconds or nanoseconds | save whole microseconds |
+# | `...: the polarities are ...; write 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
 # | `...: holds no event; leave it out` | an empty recording | remove it, or write `--on-bad-image skip` |
 # | `...: holds ..., not ...; write --dataset ...` | a folder of another data set | write the name from the message |
 # | `dt=... is not possible: write a bin above 0 and at most time_window=...` | a bin longer than the window | a shorter `--dt`, or a longer `--time-window` |

@@ -86,14 +86,41 @@
 # | `nmnist` | `Train/0/*.bin` 到 `Test/9/*.bin` | 十个数字 |
 # | `dvsgesture` | `trials_to_train.txt`、`*.aedat`、`*_labels.csv` | 十一种手势 |
 # | `cifar10dvs` | 每个类别一个文件夹，内有 `*.aedat` | 十种物体 |
-# | `ntidigits` | `n-tidigits.hdf5` | 十一个读出的数字；`pip install h5py` |
+# | `ntidigits` | `train/3/*.npz`，见下面的转换 | 十一个读出的数字 |
 #
 # ```bash
 # mshnet data --task events --dataset nmnist data/NMNIST
-# mshnet data --task events --write mine --recordings 1000
 # ```
 #
-# 第一行查看一个数据集，第二行按 N-MNIST 的布局写出一个模拟的数据集。帧只统计一次，保存在各次训练的旁边。
+# 这一行查看一个数据集。帧只统计一次，保存在各次训练的旁边。其他格式先转换成 npz：`x`、`y`、`t`（整数微秒）和 `p`（1 更亮，0 或 -1 更暗）。N-TIDIGITS 的 HDF5 文件和 tonic 的 AEDAT4 文件这样转换：
+#
+# ```python
+# import h5py
+# import numpy as np
+# from pathlib import Path
+#
+# with h5py.File("n-tidigits.hdf5") as file:  # pip install h5py
+#     for part in ("train", "test"):
+#         for name in (n.decode() for n in file[f"{part}_labels"][()]):
+#             digit = name.split("-")[-1]
+#             if len(digit) == 1:
+#                 channel = file[f"{part}_addresses"][name][()]
+#                 time = np.round(1e6 * file[f"{part}_timestamps"][name][()]).astype(np.int64)
+#                 out = Path("ntidigits", part, digit, f"{name}.npz")
+#                 out.parent.mkdir(parents=True, exist_ok=True)
+#                 np.savez(out, x=0 * channel, y=channel, t=time, p=0 * channel)
+# ```
+#
+# ```python
+# import aedat  # pip install aedat
+# import numpy as np
+# from pathlib import Path
+#
+# for path in Path("CIFAR10DVS").rglob("*.aedat4"):
+#     events = np.concatenate([p["events"] for p in aedat.Decoder(path) if "events" in p])
+#     x, y, t, p = (events[name] for name in ("x", "y", "t", "on"))
+#     np.savez(path.with_suffix(".npz"), x=x, y=y, t=t, p=p)
+# ```
 #
 # **时间带单位。** 在已发布的代码中，`--dt` 把每段录制分成固定的份数，不论它有多长：六秒的手势分成 500 份，每份 12 ms，那里的 `beta` 0.97 意味着 0.4 秒的记忆，而不是 33 ms。这里 `--dt 10ms` 就是 10 ms，`beta` 由 `--tau 60ms` 得出。没有单位的数会被拒绝。
 #
@@ -111,10 +138,10 @@
 # | `--compare-paper` | 本页最后一节 |
 # | 最新的和最好的检查点（`.pth`） | `last.pt`、`best.pt` |
 #
-# 按 GPU 命名的预设沿用原教程的批大小：`t4`、`v100`、`rtx-3090`、`rtx-4090`、`a100`。`paper` 和 `paper-128` 是已发布的网络和训练方案。`sensor-128` 用于 128x128 像素的传感器和 6 GB 的 GPU：已发布的 36,249,802 个权重中有 33,554,432 个读取单个像素；在 4x4 的网格上取平均后只剩 262,144 个。第一个 epoch 之后会打印每个 epoch 的用时；原教程的小时数表从未测量过。
+# 原教程按 GPU 给出批大小：T4 为 32，V100 和 RTX 3090 为 64，RTX 4090 为 96，A100 为 128；学习率随批大小的平方根增长。`paper` 和 `paper-128` 是已发布的网络和训练方案。`sensor-128` 用于 128x128 像素的传感器和 6 GB 的 GPU：已发布的 36,249,802 个权重中有 33,554,432 个读取单个像素；在 4x4 的网格上取平均后只剩 262,144 个。第一个 epoch 之后会打印每个 epoch 的用时；原教程的小时数表从未测量过。
 #
 # ```bash
-# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset t4
+# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --batch-size 32 --lr 0.00424 --precision auto
 # mshnet train --task events --dataset dvsgesture --dataset-dir data --preset sensor-128
 # mshnet train --task events --device mps --batch-size 16 --num-workers 2
 # nohup mshnet train --task events --dataset-dir data/NMNIST &
@@ -157,7 +184,7 @@
 # mshnet compare runs/NAME runs/OTHER
 # ```
 #
-# `pack` 生成一个可下载的文件；其余命令在笔记本电脑上也能运行。`predict` 写出 `recordings.csv`，以及每个时间段之后各类别的概率。一次训练的 `figures/` 中有混淆矩阵、脉冲图、随时间变化的证据，以及一段录制与其脉冲的动画。[pictures](../events/05_pictures.ipynb) 解释这些图，[networks](../events/03_networks.ipynb) 解释模型，[recordings](../events/00_recordings.ipynb) 解释数据。
+# `pack` 生成一个可下载的文件；其余命令在笔记本电脑上也能运行。`predict` 写出 `recordings.csv`，以及每个时间段之后各类别的概率。一次训练的 `figures/` 中有混淆矩阵、脉冲图、以及随时间变化的证据。[pictures](../events/05_pictures.ipynb) 解释这些图，[networks](../events/03_networks.ipynb) 解释模型，[recordings](../events/00_recordings.ipynb) 解释数据。
 #
 # ## 提示信息
 #
@@ -165,6 +192,8 @@
 # |---|---|---|
 # | `... is outside of the sensor, which has ... pixels; ...` | 文件损坏，或 `--dataset` 不对 | 写出数据集的名字；去掉损坏的文件 |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | 文件被拼接过，或按像素排过序 | 把事件按时间排序 |
+# | `...: a time has a fraction (... to ...), ...`、`...: ... events in ... ms; the times seem to be ...` | 时间是秒、毫秒或纳秒 | 以整数微秒保存 |
+# | `...: the polarities are ...; write 1 for brighter, ...` | 极性是 1 和 2 等 | 保存为 1 和 0 |
 # | `...: holds no event; leave it out` | 空的录制 | 删掉它，或写 `--on-bad-image skip` |
 # | `...: holds ..., not ...; write --dataset ...` | 文件夹属于别的数据集 | 写提示中的名字 |
 # | `dt=... is not possible: write a bin above 0 and at most time_window=...` | 时间段比窗口长 | 更短的 `--dt`，或更长的 `--time-window` |

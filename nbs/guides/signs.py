@@ -41,6 +41,8 @@
 # | `frames, and its ... glosses need ...` | the network has one step for four frames, and a label needs a step for each gloss | the video is cut too short, or has the label of another one |
 # | `no video (... is missing or empty)` | a label without its file | complete the data, or `--on-bad-image skip`: all of them are counted and left out |
 # | `an empty gloss` | a label of slashes or notes alone | repair the label |
+# | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | write `/` between the glosses |
+# | `not in UTF-8, perhaps in GBK; save it as UTF-8` | a table of a Chinese Windows | save it as UTF-8 |
 # | `a vocabulary of another set` | weights and data have no gloss in common | take the weights of this data set |
 #
 # The vocabulary is made from the training part. Notes in brackets and numbers of variants are dropped, as published; CE-CSL then has 3,515 glosses. The blank of CTC has number 0. (In the port the blank had the number of the last gloss, which could never be read.)
@@ -51,36 +53,62 @@
 #
 # | guide | here |
 # |---|---|
-# | `python train_tfnet_gpu.py --config FILE.json` | `mshnet train --task signs`, with `--config FILE.json` |
-# | sections `dataset`, `model`, `training`, `optimizer`, `loss`, `paths`, `logging`, `gpu_optimization` | read as they are; an unknown key is an error, one with an effect in MindSpore alone is left out |
-# | `device_target`, `device_id` | the same in the file, or `--device cuda:0` |
+# | `python train_tfnet_gpu.py --config FILE.json` | `mshnet train --task signs --preset paper`, with the flags below |
+# | the sections of that file | not read; the next table has the flag of each key |
 # | `--resume` | the same command again |
-# | `--dry-run` | `mshnet doctor --task signs`, with the same file or preset |
+# | `--dry-run` | `mshnet doctor --task signs`, with the same flags |
 # | graph mode | `--compile on`; `off` shows the line of an error |
 # | automatic mixed precision | `--precision auto`; CTC and distillation are always in float32 |
 # | early stopping patience 10 | `--choose val --patience 10` |
 # | gradient clipping 1.0 | `--clip-grad 1` |
 #
+# The keys of the guide's file, and today's flags. The preset `paper` has the published values, such as the blank of CTC 0, the temperature 8 of the distillation, and Adam; keys of MindSpore itself mean nothing here:
+#
+# | key | flag |
+# |---|---|
+# | `dataset.crop_size`, `dataset.max_frames` | `--crop`, `--max-frames` |
+# | `dataset.train_data_path`, ... `test_label_path` | `--dataset-dir` |
+# | `model.hidden_size` | `--hidden` |
+# | `model.device_target`, `device_id` | `--device cpu`, `cuda:0` |
+# | `model.enable_auto_mixed_precision` | `--precision auto`, `fp32` |
+# | `training.batch_size`, `learning_rate`, `num_epochs` | `--batch-size`, `--lr`, `--epochs` |
+# | `training.num_workers`, `weight_decay`, `gradient_clip_norm` | `--num-workers`, `--weight-decay`, `--clip-grad` |
+# | `training.eval_interval`, `early_stopping_patience` | `--eval-every`, `--choose val --patience` |
+# | `loss.kd_weight` | `--distil-weight` |
+# | `paths.output_dir`, `logging.print_interval` | `--output-dir`, `--log-every` |
+# | `gpu_optimization.enable_graph_mode` | `--compile on`, `off` |
+#
 # ```bash
-# mshnet train --task signs --preset gpu16 --dataset-dir data/CE-CSL
-# mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --backbone-weights resnet34.pth
+# mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --batch-size 8 --micro-batch 1 --lr 2e-4
+# mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --weight-path start.pt
 # ```
 #
-# `--preset paper` is the published recipe: 73,274,003 parameters, batch 2, 55 epochs, a rate of 1e-4 that falls twice. It begins with a ResNet-34 trained on ImageNet, as torchvision publishes it: download that file yourself. Without it the same network starts from random weights and will need more data. `--network vac` is the lighter baseline.
+# `--preset paper` is the published recipe: 73,274,003 parameters, batch 2, 55 epochs, a rate of 1e-4 that falls twice. The published training begins with a ResNet-34 trained on ImageNet, as torchvision publishes it: download that file yourself. The lines below make `start.pt` of it, for `--weight-path start.pt`. Without it the same network starts from random weights and will need more data. `--network vac` is the lighter baseline.
+#
+# ```python
+# import torch
+# from mshnet.signs.networks import Frames, TwoBranch
+#
+# network = TwoBranch(Frames(), 3516)  # glosses of CE-CSL, and the blank
+# known, own = torch.load("resnet34.pth", weights_only=True), network.conv2d.state_dict()
+# own |= {k: v.unsqueeze(2) if v.ndim == 4 else v for k, v in known.items() if k in own}
+# network.conv2d.load_state_dict(own)
+# torch.save(network.state_dict(), "start.pt")
+# ```
 #
 # Two things of the published code are settings. Its second branch takes the spectrum over the channels of a frame; `--frequency-axis time` takes it over time. Its distillation sends gradients into the teacher, which can end in NaN; `--distil published` does it too, and the default does not.
 #
 # ## Memory and speed
 #
-# The guide's table by the memory of the card is three presets. Each computes its batch clip by clip and adds up the gradients, so that a clip and not a batch must fit. The smaller presets also read fewer frames of a clip and have a smaller batch and rate:
+# The guide's table by the memory of the card is a few flags beside `--preset paper`. `--micro-batch 1` computes a batch clip by clip and adds up the gradients, so that a clip and not a batch must fit. With less memory fewer frames of a clip are read, and batch and rate are smaller; add `--warmup-steps -1 --clip-grad 1 --patience 10`:
 #
-# | memory | batch of the guide | preset |
+# | memory | batch of the guide | flags |
 # |---|---|---|
-# | 8 GB | 4 to 6 | `--preset gpu8` |
-# | 12 GB | 6 to 10 | `--preset gpu12` |
-# | 16 GB and more | 8 to 16 | `--preset gpu16` |
+# | 8 GB | 4 to 6 | `--batch-size 4 --max-frames 96 --lr 0.000141` |
+# | 12 GB | 6 to 10 | `--batch-size 6 --max-frames 160 --lr 0.000173` |
+# | 16 GB and more | 8 to 16 | `--batch-size 8 --max-frames 230 --lr 0.000200` |
 #
-# If memory ends all the same, these help, in this order: `--micro-batch 1`, `--max-frames 150`, `--crop 160`, `--hidden 512`. The presets follow the guide's rule for the learning rate: four times the batch, twice the rate, with warm-up.
+# If memory ends all the same, these help, in this order: `--micro-batch 1`, `--max-frames 150`, `--crop 160`, `--hidden 512`. The rates follow the guide's rule: four times the batch, twice the rate, with warm-up.
 #
 # On a TPU every batch of videos has one of four lengths (`--buckets 4`), so four programs are compiled and no more. (Clips of hand tracks that are spliced in training can be longer, at the price of one program more.) Nothing runs on the host, CTC and BiLSTM included. Tested on virtual devices of a CPU, the published network included, and not on a TPU.
 #
@@ -95,7 +123,7 @@
 # mshnet export --weight-path runs/NAME --format safetensors
 # ```
 #
-# `predict` writes the glosses, and for each clip a table and a picture of the probability of each gloss over time. `export` writes the weights as safetensors.
+# `predict` writes the glosses, and for each clip a table and a picture of the probability of each gloss over time. `export` writes the weights with their glosses.
 #
 # ## The score
 #

@@ -41,6 +41,8 @@
 # | `frames, and its ... glosses need ...` | 网络每四帧一步，而标签的每个词目至少需要一步 | 视频剪得太短，或者配了别的标签 |
 # | `no video (... is missing or empty)` | 有标签而没有文件 | 补全数据，或写 `--on-bad-image skip`：全部计数并略去 |
 # | `an empty gloss` | 标签只有斜杠或注释 | 修正标签 |
+# | `glosses are separated by ...` | 标签用空格、逗号或全角斜杠分隔 | 在词目之间写 `/` |
+# | `not in UTF-8, perhaps in GBK; save it as UTF-8` | 中文 Windows 的表格 | 另存为 UTF-8 |
 # | `a vocabulary of another set` | 权重与数据没有共同的词目 | 使用这个数据集的权重 |
 #
 # 词表只由训练部分产生。括号里的注释和变体的编号按公布的规则去掉；这样 CE-CSL 有 3,515 个词目。CTC 的空白编号为 0。（移植版中空白占用了最后一个词目的编号，那个词目永远读不出来。）
@@ -51,36 +53,62 @@
 #
 # | 原教程 | 这里 |
 # |---|---|
-# | `python train_tfnet_gpu.py --config FILE.json` | `mshnet train --task signs`，加上 `--config FILE.json` |
-# | `dataset`、`model`、`training`、`optimizer`、`loss`、`paths`、`logging`、`gpu_optimization` 各节 | 照原样读取；未知的键是错误，只对 MindSpore 有意义的键略去 |
-# | `device_target`、`device_id` | 文件中相同，或 `--device cuda:0` |
+# | `python train_tfnet_gpu.py --config FILE.json` | `mshnet train --task signs --preset paper`，加上下面的选项 |
+# | 该文件的各节 | 不读取；下表给出每个键对应的选项 |
 # | `--resume` | 再执行同一条命令 |
-# | `--dry-run` | `mshnet doctor --task signs`，加上同样的文件或预设 |
+# | `--dry-run` | `mshnet doctor --task signs`，加上同样的选项 |
 # | 图模式 | `--compile on`；`off` 显示出错的那一行 |
 # | 自动混合精度 | `--precision auto`；CTC 与蒸馏总是用 float32 |
 # | 早停，耐心 10 | `--choose val --patience 10` |
 # | 梯度裁剪 1.0 | `--clip-grad 1` |
 #
+# 原教程文件中的键与今天的选项。预设 `paper` 已有公布的值，例如 CTC 空白 0、蒸馏温度 8、Adam；MindSpore 自身的键在这里没有意义：
+#
+# | 键 | 选项 |
+# |---|---|
+# | `dataset.crop_size`、`dataset.max_frames` | `--crop`、`--max-frames` |
+# | `dataset.train_data_path`、... `test_label_path` | `--dataset-dir` |
+# | `model.hidden_size` | `--hidden` |
+# | `model.device_target`、`device_id` | `--device cpu`、`cuda:0` |
+# | `model.enable_auto_mixed_precision` | `--precision auto`、`fp32` |
+# | `training.batch_size`、`learning_rate`、`num_epochs` | `--batch-size`、`--lr`、`--epochs` |
+# | `training.num_workers`、`weight_decay`、`gradient_clip_norm` | `--num-workers`、`--weight-decay`、`--clip-grad` |
+# | `training.eval_interval`、`early_stopping_patience` | `--eval-every`、`--choose val --patience` |
+# | `loss.kd_weight` | `--distil-weight` |
+# | `paths.output_dir`、`logging.print_interval` | `--output-dir`、`--log-every` |
+# | `gpu_optimization.enable_graph_mode` | `--compile on`、`off` |
+#
 # ```bash
-# mshnet train --task signs --preset gpu16 --dataset-dir data/CE-CSL
-# mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --backbone-weights resnet34.pth
+# mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --batch-size 8 --micro-batch 1 --lr 2e-4
+# mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --weight-path start.pt
 # ```
 #
-# `--preset paper` 是公布的配方：73,274,003 个参数，批量 2，55 个 epoch，学习率 1e-4，下降两次。它从在 ImageNet 上训练过的 ResNet-34 开始，即 torchvision 公布的文件：请自行下载。没有这个文件时，同一个网络从随机权重开始，需要更多数据。`--network vac` 是较轻的基线。
+# `--preset paper` 是公布的配方：73,274,003 个参数，批量 2，55 个 epoch，学习率 1e-4，下降两次。公布的训练从在 ImageNet 上训练过的 ResNet-34 开始，即 torchvision 公布的文件：请自行下载。下面几行由它做成 `start.pt`，供 `--weight-path start.pt` 使用；没有它时，同一个网络从随机权重开始，需要更多数据。`--network vac` 是较轻的基线。
+#
+# ```python
+# import torch
+# from mshnet.signs.networks import Frames, TwoBranch
+#
+# network = TwoBranch(Frames(), 3516)  # glosses of CE-CSL, and the blank
+# known, own = torch.load("resnet34.pth", weights_only=True), network.conv2d.state_dict()
+# own |= {k: v.unsqueeze(2) if v.ndim == 4 else v for k, v in known.items() if k in own}
+# network.conv2d.load_state_dict(own)
+# torch.save(network.state_dict(), "start.pt")
+# ```
 #
 # 公布的代码中有两点在这里是设置。它的第二个分支在一帧的通道上取频谱；`--frequency-axis time` 在时间上取。它的蒸馏让梯度流入教师，可能以 NaN 告终；`--distil published` 也这样做，默认设置不这样做。
 #
 # ## 内存与速度
 #
-# 原教程按显存分档的表格在这里是三个预设。每个预设逐个片段计算一个批量，再把梯度相加，所以显存只需放下一个片段，而不是一个批量。较小的预设读取的帧也较少，批量和学习率也较小：
+# 原教程按显存分档的表格在这里是 `--preset paper` 的几个选项。`--micro-batch 1` 逐个片段计算一个批量，再把梯度相加，所以显存只需放下一个片段，而不是一个批量。显存较小时读取的帧也较少，批量和学习率也较小；再加上 `--warmup-steps -1 --clip-grad 1 --patience 10`：
 #
-# | 显存 | 原教程的批量 | 预设 |
+# | 显存 | 原教程的批量 | 选项 |
 # |---|---|---|
-# | 8 GB | 4 到 6 | `--preset gpu8` |
-# | 12 GB | 6 到 10 | `--preset gpu12` |
-# | 16 GB 及以上 | 8 到 16 | `--preset gpu16` |
+# | 8 GB | 4 到 6 | `--batch-size 4 --max-frames 96 --lr 0.000141` |
+# | 12 GB | 6 到 10 | `--batch-size 6 --max-frames 160 --lr 0.000173` |
+# | 16 GB 及以上 | 8 到 16 | `--batch-size 8 --max-frames 230 --lr 0.000200` |
 #
-# 如果内存仍然不够，依次试：`--micro-batch 1`、`--max-frames 150`、`--crop 160`、`--hidden 512`。预设遵守原教程的学习率规则：批量四倍，学习率两倍，并带预热。
+# 如果内存仍然不够，依次试：`--micro-batch 1`、`--max-frames 150`、`--crop 160`、`--hidden 512`。学习率按原教程的规则：批量四倍，学习率两倍，并带预热。
 #
 # 在 TPU 上每个视频批量取四种长度之一（`--buckets 4`），所以编译四个程序，不会更多。（训练时拼接的手部轨迹可能更长，代价是多编译一个程序。）没有任何运算在主机上执行，CTC 和 BiLSTM 也一样。在 CPU 的虚拟设备上测试过，包括公布的网络；没有在 TPU 上测试。
 #
@@ -95,7 +123,7 @@
 # mshnet export --weight-path runs/NAME --format safetensors
 # ```
 #
-# `predict` 写出词目，并为每个片段写出各词目概率随时间变化的表格和图。`export` 把权重写成 safetensors 文件。
+# `predict` 写出词目，并为每个片段写出各词目概率随时间变化的表格和图。`export` 写出权重和词目。
 #
 # ## 分数
 #

@@ -93,7 +93,7 @@ run = train(config)
 # %% [markdown]
 # ## 5. Scores / 评测结果
 #
-# The scores come with everything that is needed to compare them, and with those of classical methods on the same data.
+# The scores come with everything that is needed to compare them.
 
 # %%
 run

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # signs_config
 #
-# > The settings of sign language: the clips, the network, its decoder, named recipes, and the file of the MindSpore guide.
+# > The settings of sign language: the clips, the network, its decoder, and named recipes.
 
 # %%
 #| default_exp signs.signs_config
@@ -15,12 +15,11 @@ from mshnet.core import UserError, configure, run_name
 # %%
 #| export
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from mshnet.core import Settings, UserError, shown, unknown
+from mshnet.core import Settings, UserError
 
 
 # %% [markdown]
@@ -100,10 +99,6 @@ class _NetworkFields(BaseModel):
         description="network for single frames: ResNet with motion gates, or a narrow one for "
         "small frames",
     )
-    backbone_weights: str = Field(
-        default="",
-        description="file of ImageNet weights of ResNet-34 (tfnet) or ResNet-18 (vac); empty: none",
-    )
     hidden: int = Field(
         default=128, ge=16, le=8192, multiple_of=16, description="values of the BiLSTM, both ways"
     )
@@ -142,7 +137,7 @@ class _NetworkFields(BaseModel):
 
 
 # %% [markdown]
-# The defaults are the recipe for hand tracks. The preset `paper` is the published recipe; `gpu8`, `gpu12` and `gpu16` are the guide's table by GPU memory. A batch is computed clip by clip there (`micro_batch`), because one clip of the published size fills these cards. Four times the batch means twice the learning rate.
+# The defaults are the recipe for hand tracks. The preset `paper` is the published recipe.
 
 # %%
 #| export
@@ -170,11 +165,13 @@ _PUBLISHED: dict[str, Any] = {
 }
 
 
-def _gpu(batch: int, frames: int) -> dict[str, Any]:
-    "The published recipe for a card: its batch, and the frames that its memory holds."
-    rate = round(1e-4 * (batch / 2) ** 0.5, 6)
-    own = {"batch_size": batch, "micro_batch": 1, "max_frames": frames, "lr": rate}
-    return _PUBLISHED | own | {"warmup_steps": -1, "clip_grad": 1.0, "patience": 10}
+def _by_memory(batch: int, frames: int) -> str:
+    "The flags for a card: its batch, and the frames that its memory holds."
+    rate = 1e-4 * (batch / 2) ** 0.5
+    return (
+        f"--preset paper --batch-size {batch} --micro-batch 1 --max-frames {frames} "
+        f"--lr {rate:.6f} --warmup-steps -1 --clip-grad 1 --patience 10"
+    )
 
 
 _READING = ["decoder", "beam_width", "bigram_weight"]
@@ -207,10 +204,13 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
             "clip_grad": 5.0,
         },
         "paper": _PUBLISHED,
-        "gpu8": _gpu(4, 96),
-        "gpu12": _gpu(6, 160),
-        "gpu16": _gpu(8, 230),
     }
+    retired: ClassVar[dict[str, str]] = {
+        "gpu8": _by_memory(4, 96),
+        "gpu12": _by_memory(6, 160),
+        "gpu16": _by_memory(8, 230),
+    }
+    gone: ClassVar[dict[str, Any]] = {"backbone_weights": ""}
     first_look: ClassVar[str] = "quick"
     synthetic_name: ClassVar[str] = "simulated"
 
@@ -246,15 +246,18 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
 
     @classmethod
     def from_file(cls, values: dict[str, Any]) -> dict[str, Any]:
-        "Settings of a file; one with the sections of the MindSpore guide is translated."
+        "Settings of a file; UserError for one with the sections of the MindSpore guide."
         if not any(isinstance(value, dict) for value in values.values()):
             return values
-        return _of_guide(values)
+        raise UserError(
+            "config: a file in sections, as of the MindSpore guide, is not read; the guide on sign "
+            "language has the flag of each of its keys"
+        )
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
         lines = super().unused(written)
-        of_video = ["backbone", "backbone_weights", "frequency_axis", "flip", "frame_size", "crop"]
+        of_video = ["backbone", "frequency_axis", "flip", "frame_size", "crop"]
         other = of_video if self.network == "tracks" else ["augment", "dropout"]
         lines += [f"{n} is not used with network={self.network}" for n in other if n in written]
         if self.dataset_dir:
@@ -269,100 +272,11 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
 
 
 # %% [markdown]
-# ## The guide's file
-#
-# The MindSpore guide keeps its settings in a JSON file with sections. `--config FILE.json` reads it: a key that we know becomes today's setting, and an unknown one is an error. Some keys tune MindSpore itself and mean nothing here. They are accepted and left out. The values of some others are fixed here, such as the blank of CTC. The guide's early stopping watches the dev set, so it selects `choose=val`.
-
-# %%
-#| export
-_SAME = {  # keys of the guide, and our settings
-    "dataset.crop_size": "crop",
-    "dataset.max_frames": "max_frames",
-    "model.hidden_size": "hidden",
-    "training.batch_size": "batch_size",
-    "training.learning_rate": "lr",
-    "training.num_epochs": "epochs",
-    "training.num_workers": "num_workers",
-    "training.weight_decay": "weight_decay",
-    "training.gradient_clip_norm": "clip_grad",
-    "training.eval_interval": "eval_every",
-    "training.early_stopping_patience": "patience",
-    "loss.kd_weight": "distil_weight",
-    "paths.output_dir": "output_dir",
-    "logging.print_interval": "log_every",
-}
-_FIXED = {  # keys with a single possible value
-    "dataset.name": "CE-CSL",
-    "model.name": "TFNet",
-    "optimizer.type": "Adam",
-    "optimizer.lr_scheduler.type": "MultiStepLR",
-    "optimizer.lr_scheduler.milestones": [35, 45],
-    "optimizer.lr_scheduler.gamma": 0.2,
-    "loss.ctc_blank_id": 0,
-    "loss.ctc_reduction": "mean",
-    "loss.kd_temperature": 8,
-}
-_OF_MINDSPORE = [
-    *("model.enable_graph_kernel", "model.enable_reduce_precision", "training.save_interval"),
-    *("training.prefetch_size", "training.max_rowsize", "training.enable_data_sink"),
-    *("paths.checkpoint_dir", "paths.log_dir", "paths.best_model_path"),
-    *("paths.current_model_path", "logging.level", "logging.save_logs"),
-    *("gpu_optimization.enable_mem_reuse", "gpu_optimization.max_device_memory"),
-    "gpu_optimization.enable_dump",
-]
-_PATHS = [f"dataset.{part}_{what}_path" for part in ("train", "valid", "test")
-          for what in ("data", "label")]  # fmt: skip
-_OTHER = ["model.device_target", "model.device_id", "model.enable_auto_mixed_precision"]
-_OTHER += ["gpu_optimization.enable_graph_mode", "gpu_optimization.enable_profiling"]
-
-
-def _flat(sections: Mapping[str, Any], start: str = "") -> dict[str, Any]:
-    "Keys of all sections, such as model.hidden_size."
-    found: dict[str, Any] = {}
-    for key, value in sections.items():
-        inner = isinstance(value, dict)
-        found |= _flat(value, f"{start}{key}.") if inner else {f"{start}{key}": value}
-    return found
-
-
-def _of_guide(sections: Mapping[str, Any]) -> dict[str, Any]:
-    "Settings from the sections of the guide's file; UserError for a key that has no meaning."
-    values = _flat(sections)
-    known = [*_SAME, *_FIXED, *_OF_MINDSPORE, *_PATHS, *_OTHER, "task", "preset"]
-    for key, value in values.items():
-        if key not in known:
-            raise UserError(unknown(key, known, "; the guide's file has no such key"))
-        if key in _FIXED and value != _FIXED[key]:
-            raise UserError(f"{key}={shown(value)} is not possible: write {_FIXED[key]}")
-    made = _PUBLISHED | {_SAME[k]: v for k, v in values.items() if k in _SAME}
-    made |= {k: values[k] for k in ("task", "preset") if k in values}
-    if roots := {str(PurePosixPath(str(values[k])).parent.parent) for k in _PATHS if k in values}:
-        if len(roots) > 1:
-            raise UserError(f"dataset: one folder for all parts, not {' and '.join(sorted(roots))}")
-        made["dataset_dir"] = roots.pop()
-    target, number = values.get("model.device_target"), values.get("model.device_id", 0)
-    targets = {"CPU": "cpu", "GPU": f"cuda:{number}", None: "auto"}
-    if target not in targets:
-        raise UserError(f"model.device_target={shown(target)} is not possible: write CPU or GPU")
-    made["device"] = targets[target]
-    if values.get("model.enable_auto_mixed_precision") is False:
-        made["precision"] = "fp32"
-    if values.get("gpu_optimization.enable_graph_mode") is False:
-        made["compile"] = "off"
-    return made
-
-
-# %% [markdown]
-# The file may be short: what it leaves out is as published. Two mistakes, and a file that is right:
+# The published recipe, and the file of another program:
 
 # %%
 config = configure({"task": "signs", "preset": "paper"})
 test_eq((config.hidden, config.schedule, config.lr), (1024, "steps", 1e-4))
-guide = {"model": {"hidden_size": 512}, "training": {"num_epochs": 20}}
-made = SignsConfig(**SignsConfig.from_file(guide))
-test_eq((made.hidden, made.epochs, made.network), (512, 20, "tfnet"))
-with expect_fail(UserError, contains="did you mean 'model.hidden_size'?"):
-    SignsConfig.from_file({"model": {"hidden_sizes": 512}})
-with expect_fail(UserError, contains="loss.ctc_blank_id=3510 is not possible: write 0"):
-    SignsConfig.from_file({"loss": {"ctc_blank_id": 3510}})
+with expect_fail(UserError, contains="the guide on sign language has the flag of each"):
+    SignsConfig.from_file({"model": {"hidden_size": 512}})
 run_name(SignsConfig(preset="paper"))

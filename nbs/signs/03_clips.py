@@ -18,6 +18,7 @@ from fastcore.test import expect_fail, test_close, test_eq
 import csv
 import hashlib
 import io
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from PIL import Image
 from mshnet.core import UserError, counted, first_line, read_text, resolve
 from mshnet.files import make_folder, write_table
 from mshnet.signs.glosses import Vocabulary, split_glosses
-from mshnet.task import digits
+from mshnet.task import content_of, digits
 
 
 # %% [markdown]
@@ -78,6 +79,12 @@ class Clips:
         return digits([clip.key() for clip in self.clips])
 
     @cached_property
+    def content(self) -> str:
+        "Digits of what up to 300 clips hold; empty: they are in memory, and `hash` covers them."
+        some = self.clips[:: -(-len(self.clips) // 300) or 1]
+        return content_of([f for clip in some if clip.array is None for f in _parts_of(clip.path)])
+
+    @cached_property
     def sentences(self) -> Sequence[tuple[str, ...]]:
         "The glosses of each clip."
         return [clip.glosses for clip in self.clips]
@@ -103,9 +110,23 @@ VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
 _PICTURES = (".jpg", ".jpeg", ".png")
 
 
+def _numbers_in(path: Path) -> list[tuple[str, int]]:
+    "A key by which 2.jpg comes before 10.jpg: the texts and the numbers of a name."
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D+|^)(\d*)", path.stem)]
+
+
 def _pictures(folder: Path) -> list[Path]:
-    "The pictures of a folder, in the order of their names."
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in _PICTURES)
+    "The pictures of a folder in the order of the numbers in their names, without hidden files."
+    there = [p for p in folder.iterdir() if p.suffix.lower() in _PICTURES and p.name[0] != "."]
+    return sorted(there, key=lambda p: (_numbers_in(p), p.name))
+
+
+def _parts_of(path: Path) -> list[Path]:
+    "Files that stand for a clip: a video, or three of its pictures."
+    if not path.is_dir():
+        return [path]
+    files = _pictures(path)
+    return [files[0], files[len(files) // 2], files[-1]] if files else []
 
 
 def _square(picture: Image.Image, size: int) -> np.ndarray:  # [size,size,3] uint8
@@ -216,7 +237,13 @@ _COLUMNS = ("left-x", "left-y", "right-x", "right-y", "nose-x", "nose-y")
 
 def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     "The rows of a table; UserError if it is unreadable, or lacks a column."
-    reader = csv.DictReader(io.StringIO(read_text(path, "table")))
+    try:
+        text = read_text(path, "table")
+    except UserError as error:
+        if "codec can't decode" in str(error):
+            raise UserError(f"{path}: not in UTF-8, perhaps in GBK; save it as UTF-8") from None
+        raise
+    reader = csv.DictReader(io.StringIO(text))
     missing = [name for name in columns if name not in (reader.fieldnames or [])]
     if missing:
         raise UserError(f"{path}: has no column {missing[0]!r}")
@@ -277,10 +304,31 @@ def _label_file(folder: Path, name: str) -> Path:
     return next((path for path in places if path.is_file()), places[0])
 
 
+_OTHER = re.compile(
+    r"(?<=\S)[\s,，;；|／\\、]+(?=\S)"
+)  # separates glosses, where it is not a slash
+
+
 def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
-    "Name, signer and glosses of each clip in a table of CE-CSL."
+    "Name, signer and glosses of each clip in a table of CE-CSL; UserError for another separator."
     rows = _rows(path, ("Number", "Translator", "Gloss"))
-    return [(r["Number"], r["Translator"], tuple(split_glosses(r["Gloss"]))) for r in rows]
+    other = [sign for r in rows if "/" not in r["Gloss"] and (sign := _OTHER.search(r["Gloss"]))]
+    if 2 * len(other) > len(rows):
+        raise UserError(
+            f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
+            "write / between them"
+        )
+    return [
+        (r["Number"].strip(), r["Translator"].strip(), tuple(split_glosses(r["Gloss"])))
+        for r in rows
+    ]
+
+
+def _find_clip(folder: Path, name: str) -> Path:
+    "The pictures or the video of a clip; where there is neither, the place of its pictures."
+    suffixes = ("", *VIDEOS, *(suffix.upper() for suffix in VIDEOS))
+    places = [folder / f"{name}{suffix}" for suffix in suffixes]
+    return next((path for path in places if path.exists()), places[0])
 
 
 def _filmed(folder: Path, name: str) -> list[Clip]:
@@ -289,8 +337,7 @@ def _filmed(folder: Path, name: str) -> list[Clip]:
     top = next((path for path in tops if path.is_dir()), tops[0])
     clips = []
     for number, signer, glosses in _read_labels(_label_file(folder, name)):
-        places = [top / signer / f"{number}{suffix}" for suffix in ("", *VIDEOS)]
-        path = next((p for p in places if p.exists()), places[0])
+        path = _find_clip(top / signer, number)
         frames = count_frames(path) if path.exists() else 0
         clips.append(Clip(number, glosses, frames, signer, path))
     return clips
@@ -368,7 +415,6 @@ def simulated_clips(
     signs: int,  # glosses of the language, if a number is given
     seed: int,
     video: bool,  # pictures, not tracks
-    words: Sequence[str] = (),  # glosses of all parts; empty: those of these sentences
 ) -> Clips:
     "Simulate a part of a data set, in memory."
     rng = np.random.default_rng([seed, list(PARTS).index(name)])
@@ -376,7 +422,7 @@ def simulated_clips(
         words = [f"SIGN-{chr(65 + i // 26)}{chr(65 + i % 26)}" for i in range(signs)]
         sentences = [rng.choice(words, rng.integers(2, 6)).tolist() for _ in range(sentences)]
     else:
-        words = words or Vocabulary.of(sentences).words
+        words = list(Vocabulary.of(sentences).words)
     alphabet, clips = _alphabet(len(words)), []
     numbers = {word: i for i, word in enumerate(words)}
     for i, glosses in enumerate(sentences):
@@ -401,21 +447,10 @@ plt.show()
 
 
 # %% [markdown]
-# `mshnet data --task signs --write DIR` writes the simulation in CE-CSL's layout, so that the reader of real videos reads it too. If the folder of real labels is at hand (`--dataset-dir`), the sentences are real ones, of the most frequent glosses, and only their videos are simulated.
+# `mshnet data --task signs --write DIR` writes the simulation in CE-CSL's layout, so that the reader of real videos reads it too.
 
 # %%
 #| export
-def real_sentences(folder: Path, name: str, signs: int) -> list[tuple[str, ...]]:
-    "Sentences of a table of labels that have only its most frequent glosses."
-    sentences = [glosses for _, _, glosses in _read_labels(_label_file(folder, name))]
-    train = [glosses for _, _, glosses in _read_labels(_label_file(folder, "train"))]
-    counts: dict[str, int] = {}
-    for gloss in (g for sentence in train for g in sentence):
-        counts[gloss] = counts.get(gloss, 0) + 1
-    kept = set(sorted(counts, key=lambda g: (-counts[g], g))[:signs])
-    return [s for s in sentences if s and kept.issuperset(s)]
-
-
 def write_clips(folder: Path, part: Clips) -> int:  # files written
     "Write a part in CE-CSL's layout: a table of labels, and a folder of jpg for each clip."
     name, written = PARTS[part.name], 0

@@ -8,30 +8,25 @@
 
 # %%
 #| hide
-import tempfile
-
 import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import test_close, test_eq
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from mshnet.core import UserError
+from mshnet.weights import fit_weights
 
 # %%
 #| export
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mshnet.core import as_user_error
 from mshnet.signs.ctc import Bigram
 from mshnet.signs.glosses import Vocabulary
-from mshnet.weights import find_weights, fit_weights, read_file
 
 
 # %% [markdown]
@@ -473,33 +468,3 @@ vocabulary, bigram = other.words()
 test_eq((vocabulary.words, bigram.pairs[2, 3]), (("BOOK", "JOHN", "READ"), 1))
 last: NormLinear = other.classifier1
 test_eq((isinstance(other, Reader), last.weight.shape), (True, (96, 4)))
-
-
-# %% [markdown]
-# ## Weights that know pictures
-#
-# The published training begins with a ResNet-34 that was trained on ImageNet. We do not download it: `pretrained` names the file, as torchvision publishes it (`resnet34-....pth`). Its convolutions get their axis of one frame, and its last layer, for the classes of ImageNet, is left out.
-
-# %%
-#| export
-def load_imagenet(
-    frames: Frames,  # of width 64
-    path: str | Path,  # a state dict of torchvision's ResNet with as many blocks
-) -> None:
-    "Give the ResNet the weights of a file; UserError unless they fit."
-    own = frames.state_dict().items()
-    kept = {k: v for k, v in own if "motorAttention" in k or k.endswith("num_batches_tracked")}
-    with as_user_error():
-        found = find_weights(read_file(path)).items()
-        inflated = {k: v.unsqueeze(2) if v.ndim == 4 else v for k, v in found if k[:3] != "fc."}
-        fit_weights(frames, kept | inflated)
-
-
-# %%
-flat = Frames(width=8, blocks=(1, 1, 1, 1), gates=False).state_dict()
-with tempfile.TemporaryDirectory() as tmp:
-    torch.save({k: v.squeeze(2) if v.ndim == 5 else v for k, v in flat.items()}, f"{tmp}/r.pth")
-    load_imagenet(small, f"{tmp}/r.pth")
-    with expect_fail(UserError, contains="conv1.weight is (8, 3, 1, 7, 7), not (16, 3, 1, 7, 7)"):
-        load_imagenet(Frames(width=16, blocks=(1, 1, 1, 1)), f"{tmp}/r.pth")
-test_eq(small.conv1.weight.detach(), flat["conv1.weight"])

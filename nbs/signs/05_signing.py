@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from mshnet.core import UserError, as_user_error, counted, read_text, resolve
-from mshnet.device import Device, OneProcess
+from mshnet.device import Device
 from mshnet.files import claim
 from mshnet.signs.clips import (
     Clip,
@@ -36,15 +36,14 @@ from mshnet.signs.clips import (
     kind_of,
     load_clips,
     needed_frames,
-    real_sentences,
     simulated_clips,
     write_clips,
 )
 from mshnet.signs.ctc import Bigram, beam_search, greedy, signing_loss
 from mshnet.signs.glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
-from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, load_imagenet, out_lengths
+from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
 from mshnet.signs.signs_config import SignsConfig
-from mshnet.task import Evaluation, Origin, Task, Values, protocol, score_split
+from mshnet.task import Evaluation, Origin, RowTally, Task, Values, protocol, score_split
 from mshnet.weights import find_weights, read_file, weights_file
 
 # %% [markdown]
@@ -217,37 +216,41 @@ class SignBatch(NamedTuple):
 
 # %%
 #| export
-def _learn(task: "Signs", train: Clips) -> None:
-    "Take the vocabulary and the pairs of the training part; check weights to start from."
-    words = Vocabulary.of(train.sentences)
-    if task.config.vocabulary:
-        lines = read_text(task.config.vocabulary, "list of glosses").splitlines()
-        words = Vocabulary.of([[line.strip() for line in lines if line.strip()]])
-        if missing := words.outside(train.sentences):
-            raise UserError(
-                f"{task.config.vocabulary}: lacks {len(missing)} glosses of the training "
-                f"part, such as {min(missing)!r}"
-            )
-    numbers = [words.encode(s) for s in train.sentences]
-    task.vocabulary, task.bigram = words, Bigram.of(numbers, len(words) + 1)
-    task.learnt = frozenset(train.sentences)
-    if task.config.augment == "splice" and any(clip.cuts for clip in train.clips):
-        task.places = shared_glosses(train.sentences)
-    if task.config.weight_path:
-        file = weights_file(task.config.weight_path, "signs")
-        with as_user_error():
-            known = find_weights(read_file(file)).get("glosses")
-        if known is not None and bytes(known.tolist()).decode() != "\n".join(words.words):
-            raise UserError(
-                f"{file}: its glosses are the vocabulary of another set than the {len(words)} "
-                "of this one; write --vocabulary FILE, with the glosses of both, for both runs"
-            )
+def learn_words(
+    sentences: Sequence[Sequence[str]],  # of the training part
+    file: str = "",  # with a gloss in each line; empty: those of the sentences
+) -> Vocabulary:
+    "The glosses that have a class; UserError for a file that lacks one of the training part."
+    if not file:
+        return Vocabulary.of(sentences)
+    lines = read_text(file, "list of glosses").splitlines()
+    words = Vocabulary.of([[line.strip() for line in lines if line.strip()]])
+    if missing := words.outside(sentences):
+        raise UserError(
+            f"{file}: lacks {len(missing)} glosses of the training part, such as {min(missing)!r}"
+        )
+    return words
 
 
-def _see(task: "Signs", sentences: Sequence[Sequence[str]]) -> None:
-    "Number the glosses of these sentences that have no class; note the longest sentence."
-    task.longest = max(LONGEST, *map(len, sentences))
-    task.outside = tuple(sorted(task.vocabulary.outside(sentences)))
+def _check_start(weights: str, words: Vocabulary) -> None:
+    "Raise UserError if the weights that a training starts from have other glosses."
+    file = weights_file(weights, "signs")
+    with as_user_error():
+        known = find_weights(read_file(file)).get("glosses")
+    if known is not None and bytes(known.tolist()).decode() != "\n".join(words.words):
+        raise UserError(
+            f"{file}: its glosses are the vocabulary of another set than the {len(words)} "
+            "of this one; write --vocabulary FILE, with the glosses of both, for both runs"
+        )
+
+
+def _check_length(most: int, sentences: Sequence[Sequence[str]]) -> None:
+    "Raise UserError if a training sentence needs more frames than the network reads."
+    if most < (least := max(map(needed_frames, sentences), default=0)):
+        raise UserError(
+            f"max_frames={most}: a training sentence needs {least}; write --max-frames {least} or "
+            "more"
+        )
 
 
 def expect_glosses(vocabulary: Vocabulary | None) -> None:
@@ -259,342 +262,41 @@ def expect_glosses(vocabulary: Vocabulary | None) -> None:
         )
 
 
-def _take_words(task: "Signs", model: nn.Module, data: Any) -> None:
-    "Take the glosses that a network was trained for; UserError if the data have none of them."
-    known, task.bigram = model.words()  # type: ignore[operator]
-    task.vocabulary = known or task.vocabulary
-    expect_glosses(task.vocabulary)
-    words = {gloss for sentence in data.sentences for gloss in sentence}
-    _see(task, data.sentences)
-    if words == set(task.outside):
-        raise UserError(
-            f"the weights have the vocabulary of another set: {len(task.vocabulary)} glosses "
-            f"such as {task.vocabulary.words[0]}, and none of the {len(words)} of {data.source}"
-        )
-
-
 # %% [markdown]
 # Batches are made of clips of similar length, because padding is wasted work. The clips of an epoch are shuffled, sorted by a length that is changed at random by a quarter, and cut into batches; the batches are shuffled again. For a scoring they are sorted by their length alone.
 
 # %%
 #| export
-def _plan(task: "Signs", data: Any, epoch: int | None) -> list[list[int]]:
+def plan_by_length(
+    frames: np.ndarray,  # of each clip
+    size: int,  # of a batch
+    rng: np.random.Generator | None,  # None: for a scoring
+) -> list[list[int]]:  # -1: filler
     "The clips of each batch, of similar length."
-    size, frames = task.config.batch_size, np.array([clip.frames for clip in data.clips])
-    if epoch is None:
+    if rng is None:
         rows = np.argsort(frames, kind="stable").tolist()
         return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
-    rng = np.random.default_rng([task.config.seed, epoch])
     rows = rng.permutation(len(frames))[: len(frames) // size * size]
     rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
     return rng.permutation(rows.reshape(-1, size)).tolist()  # type: ignore[no-any-return]
 
 
-def _batch(task: "Signs", data: Any, rows: list[int], epoch: int | None) -> SignBatch:
-    "The batch of these clips: changed at random in training, whole in scoring."
-    made = [_clip(task, data, row, epoch) for row in rows]
-    clips, glosses, kept = zip(*made, strict=True)
-    needed = padded(max(map(len, clips)))
-    array, frames = collate(clips, next((n for n in task.buckets if n >= needed), needed))
-    if array.ndim == 5:
-        array = array.transpose(0, 1, 4, 2, 3)
-    labels = np.zeros((len(rows), task.longest), np.int64)
-    numbers = [task.words.encode(sentence) for sentence in glosses]
-    for i, sentence in enumerate(numbers):
-        labels[i, : len(sentence)] = sentence
-    tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
-    counts = torch.tensor([len(sentence) for sentence in numbers])
-    return SignBatch(tensors[0], tensors[1], tensors[2], counts, torch.tensor(kept))
-
-
-def _batches(
-    task: "Signs", device: Device, data: Any, plan: Any, epoch: int
-) -> Iterator[SignBatch]:
-    "The batches of an epoch, in a few lengths; each has one length in all processes."
-    device.shapes = max(len(task.buckets), 1)
-    for batch in Task.batches(task, device, data, plan, epoch):
-        count = batch.clip.shape[1]
-        more = max(device.ranks.all_gather(count)) - count
-        last = batch.clip[:, -1:].expand(-1, more, *batch.clip.shape[2:])
-        yield batch._replace(clip=torch.cat([batch.clip, last], 1)) if more else batch
-
-
-def _clip(
-    task: "Signs", data: Any, row: int, epoch: int | None
-) -> tuple[np.ndarray, tuple[str, ...], int]:  # frames, glosses, row
-    "A clip as the network sees it; if it cannot be read, the next one, or in scoring filler."
-    at, c, why = max(row, 0), task.config, ""
-    for _ in range(len(data)):
-        rng = None if epoch is None else task.rng(at, epoch)
-        try:
-            frames, glosses = _frames(task, data, at, rng)
-            return _seen(frames, glosses, c, rng), glosses, at if row >= 0 else -1
-        except UserError as error:
-            if c.on_bad_image == "stop":
-                raise
-            why = str(error)
-            if len(data) > 1:
-                warnings.warn(f"left out: {why}", stacklevel=2)
-            at, row = (at + 1) % len(data), row if epoch is not None else -1
-    raise UserError(why if len(data) == 1 else f"{data.source}: no clip can be read, such as {why}")
-
-
 def _frames(
-    task: "Signs", data: Any, row: int, rng: np.random.Generator | None
+    data: Clips, row: int, places: dict[str, list[tuple[int, int]]], rng: Any
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     "The frames and glosses of a clip; in training sometimes spliced with another one."
-    if rng is None or not task.places or rng.random() > SPLICED:
+    if rng is None or not places or rng.random() > SPLICED:
         return data.read(row), data.sentences[row]
-    return splice(data, row, task.places, rng)
+    return splice(data, row, places, rng)
 
 
-# %% [markdown]
-# The final scores hold two more: WER of the test sentences that occur word for word in the training list, and of the others. A network that learns sentences by heart has a good WER for the first alone.
-
-# %%
-#| export
-def _evaluate(
-    task: "Signs", model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
-) -> Evaluation:
-    "The final scores with every sentence; those of the training list apart from the others."
-    task.take_words(model, data)
-    device.shapes = max(len(task.buckets), 1)
-    scores: SignScores = score_split(task, model, data, device, phase)
-    named = {data.names[row]: pair for row, pair in scores.pairs.items()}
-    for name, known in (("known", True), ("new", False)) if task.learnt else ():
-        pairs = [pair for pair in named.values() if (tuple(pair[0]) in task.learnt) == known]
-        scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
-    whole = protocol(task, data, scores, device, origin)
-    return SignEvaluation(scores, whole, task.config.model_dump(), named)
-
-
-def _protocol(task: "Signs", data: Any, scores: Any) -> dict[str, Any]:
-    "The task, how many sentences and glosses, the vocabulary, and how it was read."
-    c, read = task.config, {"decoder": task.config.decoder}
-    if c.decoder == "beam":
-        read |= {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
-    counts = {
-        "vocabulary": len(task.vocabulary),
-        "vocabulary_hash": task.vocabulary.digest[:12],
-    }
-    outside = sum(task.vocabulary.outside(data.sentences).values())
-    counts |= {"samples": len(scores.pairs), "outside_vocabulary": outside}
-    if len(scores.pairs) < len(data):
-        counts["skipped"] = len(data) - len(scores.pairs)
-    return Task.protocol(task, data, scores) | counts | read
-
-
-def _about(task: "Signs", parts: dict[str, Any], device: Device) -> dict[str, str]:
-    "The lines on the data before a run: clips, glosses, lengths."
-    clips = parts["train"].clips
-    frames = [clip.frames for clip in clips]
-    tight = sum(clip.frames < 1.5 * needed_frames(clip.glosses) for clip in clips)
-    lines = Task.about(task, parts, device)
-    lines["glosses"] = f"{len(task.vocabulary)} different in training" + (
-        f"; {len(task.outside)} of the others never occur there" if task.outside else ""
-    )
-    lines["frames"] = f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
-    return lines
-
-
-def _advice(task: "Signs", history: list[dict[str, Any]]) -> str:
-    "A line on a run that reads nothing."
-    scores = [entry["scores"] for entry in history if "scores" in entry]
-    if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
-        return ""
-    if len(scores) < 3:
-        return "only blanks are read so far; CTC begins so"
-    return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
-
-
-# %% [markdown]
-# The memory of a training step is dominated by the frames of the backbone. The constants were counted from the tensors that autograd keeps. `mshnet data` describes a folder or writes a simulated one, and an ONNX file gets the glosses in its note.
-
-# %%
-#| export
-def _memory(task: "Signs", each: int, precision: str) -> float:
-    "The least memory of a training step, in GB: weights with Adam, and the backbone's frames."
-    c, (classes, value) = task.config, (3516, 4 if precision == "fp32" else 2)
-    with torch.device("meta"):
-        weights = sum(w.numel() for w in make_network(c, classes, False).parameters())
-    frames = each * padded(c.max_frames) * (c.crop / 224) ** 2
-    kept = 0.0 if c.network == "tracks" or c.backbone == "small" else _KEPT[c.network]
-    return float(0.4 + 16e-9 * weights + frames * kept * value)
-
-
-def _describe_data(task: "Signs") -> tuple[str, bool]:
-    "What a folder holds, each part with its glosses."
-    if folder := task.config.dataset_dir:
-        video = kind_of(Path(folder).expanduser()) == "video"
-        network = "tfnet" if video else "tracks"
-        task.config = task.config.model_copy(update={"network": network})
-    parts, lines = task.splits(), list[str]()
-    for name, part in parts.items():
-        words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
-        new = sum(task.vocabulary.outside(part.sentences).values())
-        lines.append(f"{name}: {counted(len(part), 'clip')} of {part.source}, {count} glosses, "
-                     f"{len(words)} different, {new} not in training")  # fmt: skip
-    return "\n".join(lines), True
-
-
-def _write_data(task: "Signs", folder: Path) -> str:
-    "Write simulated videos in CE-CSL's layout, of real sentences where dataset_dir has labels."
-    c, written = task.config, 0
-    shares = {"train": 1, "val": 5, "test": 5}
-    parts: dict[str, Any] = {name: max(c.sentences // n, 4) for name, n in shares.items()}
-    words: tuple[str, ...] = ()  # of all parts: a gloss has one movement
-    if c.dataset_dir:
-        labels = Path(c.dataset_dir).expanduser()
-        parts = {name: real_sentences(labels, name, c.signs)[:n] for name, n in parts.items()}
-        words = Vocabulary.of([glosses for found in parts.values() for glosses in found]).words
-    if empty := [name for name, found in parts.items() if not found]:
-        raise UserError(
-            f"signs={c.signs}: no sentence of {empty[0]} has these alone; write more --signs"
-        )
-    record = {name: getattr(c, name) for name in ("dataset_dir", "sentences", "signs", "seed")}
-    claim(folder, "clips.json", {"simulated clips": record})
-    for name, sentences in parts.items():
-        part = simulated_clips(name, sentences, c.signs, c.seed, video=True, words=words)
-        written += write_clips(folder, part)
-    return f"{folder}: {written} files written"
-
-
-# %% [markdown]
-# ## The task
-#
-# What is left is short: the class names these functions, and adds the network, the loss and the reading.
-
-# %%
-#| export
-class Signs(Task):
-    "Continuous sign language."
-
-    better = ("wer", -1)
-    plan, batch, batches, take_words = _plan, _batch, _batches, _take_words
-    evaluate, protocol, about, advice = _evaluate, _protocol, _about, _advice
-    memory, describe_data, write_data = _memory, _describe_data, _write_data
-
-    def __init__(self, config: SignsConfig) -> None:
-        super().__init__(config)
-        self.vocabulary: Vocabulary = Vocabulary(())
-        self.bigram: Bigram | None = None
-        self.outside: tuple[str, ...] = ()  # glosses of val and test without a class
-        self.learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
-        self.places: dict[str, list[tuple[int, int]]] = {}  # of the training glosses
-        self.buckets: list[int] = []
-        self.longest = 1  # glosses of a sentence
-
-    def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
-        "Clips of a folder, or simulated ones; val where the epoch is chosen on it."
-        held_out = ["val"] if self.config.choose == "val" and "train" in names else []
-        found = load_clips(self.config, [*names, *held_out])
-        if "train" in found:
-            _learn(self, found["train"])
-            least = max(map(needed_frames, found["train"].sentences), default=0)
-            if self.config.max_frames < least:
-                raise UserError(
-                    f"max_frames={self.config.max_frames}: a training sentence needs {least}; "
-                    f"write --max-frames {least} or more"
-                )
-        stretch = 1 + self.config.rescale
-        frames = [
-            min(self.config.max_frames, math.ceil(clip.frames * (stretch if k == "train" else 1)))
-            for k, part in found.items()
-            for clip in part.clips
-        ]
-        self.buckets = bucket_lengths(frames, self.config.buckets)
-        _see(self, [s for part in found.values() for s in part.sentences])
-        return found
-
-    @property
-    def words(self) -> Vocabulary:
-        "The glosses of all classes, then those without one, which occur in labels alone."
-        return Vocabulary((*self.vocabulary.words, *self.outside))
-
-    def model(self) -> nn.Module:
-        "The network of the settings, with weights drawn from the seed; it knows its glosses."
-        with torch.random.fork_rng(devices=[]), as_user_error():
-            torch.manual_seed(self.config.seed)
-            begins = bool(self.vocabulary.words)  # else its weights are loaded next
-            network = make_network(self.config, max(len(self.vocabulary) + 1, 2), begins)
-        if self.vocabulary.words:
-            network.learn(self.vocabulary, self.bigram)
-        return network
-
-    def loss(self, model: Any, batch: SignBatch, phase: str) -> dict[str, Tensor]:
-        "The CTC losses of all outputs, and the distillation."
-        c, steps = self.config, out_lengths(batch.frames)
-        outputs = model(batch.clip, batch.frames)
-        return signing_loss(outputs, steps, batch.labels, batch.lengths, c.distil, c.distil_weight)
-
-    def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
-        "Log probabilities of each gloss in every fourth frame."
-        logits: Tensor = model(batch.clip, batch.frames)["final"]
-        return logits.float().log_softmax(-1)
-
-    def read(self, log_probs: np.ndarray) -> list[int]:  # [T',C]
-        "The glosses of a clip, by the decoder of the settings."
-        c = self.config
-        if c.decoder == "greedy":
-            return greedy(log_probs)
-        bigram = self.bigram if c.bigram_weight else None
-        return beam_search(log_probs, c.beam_width, bigram, c.bigram_weight)
-
-    def rate(self, step: int, per_epoch: int) -> float:
-        "The learning rate of a step; `steps`: a fifth from 35/55 and again from 45/55 of the run."
-        rate = super().rate(step, per_epoch)
-        if self.config.schedule != "steps":
-            return rate
-        done = step / (self.config.epochs * per_epoch)
-        return float(rate * 0.2 ** ((done >= 35 / 55) + (done >= 45 / 55)))
-
-    def tally(self) -> "SignTally":
-        "An empty count."
-        return SignTally(self)
-
-    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
-        "Read videos, folders of pictures, or tables of hand tracks."
-        return resolve("mshnet.signs.reading:read_files")(weights, inputs, **how)
-
-    def report(self, folder: Path) -> None:
-        "Draw some clips of the test part with what was read, the confusions, WER by length."
-        resolve("mshnet.signs.reading:draw_sentences")(folder, folder / "figures", self.config)
-
-
-# %% [markdown]
-# The small functions that the task calls: the network by its settings, and a clip as the network sees it.
-
-# %%
-#| export
-_KEPT = {"tfnet": 16.8e-3, "vac": 6.9e-3}  # 1e9 values that a frame of 224 x 224 keeps for training
-
-
-def make_network(config: SignsConfig, classes: int, start: bool = True) -> Any:
-    "The network of the settings; `start`: with its ImageNet weights, UserError if they misfit."
-    c = config
-    if c.network == "tracks":
-        tracks = Tracks(NUMBERS, c.hidden // 2, c.dropout)
-        return OneBranch(tracks, classes, c.hidden, 1, c.dropout, c.scale)
-    if c.backbone == "small":
-        frames = Frames(8, (1, 1, 1, 1), c.network == "tfnet")
-    elif c.network == "tfnet":
-        frames = Frames()
-    else:
-        frames = Frames(blocks=(2, 2, 2, 2), gates=False)
-    if c.backbone_weights and start:
-        load_imagenet(frames, c.backbone_weights)
-    if c.network == "vac":
-        return OneBranch(frames, classes, c.hidden, 2, scale=c.scale)
-    return TwoBranch(frames, classes, c.hidden, 2, 0.0, c.scale, c.frequency_axis)
-
-
-def _seen(
+def as_seen(
     array: np.ndarray,  # [T,S,S,3] or [T,6]
     glosses: Sequence[str],
     config: SignsConfig,
     rng: np.random.Generator | None,  # None: in a scoring
 ) -> np.ndarray:  # [T',crop,crop,3] uint8, or [T',14] float32
-    "A clip as the network sees it."
+    "A clip as the network sees it: changed at random in training, whole in scoring."
     c, count = config, len(array)
     if rng is None:
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
@@ -610,6 +312,30 @@ def _seen(
     top, left = (room // 2, room // 2) if rng is None else rng.integers(room + 1, size=2)
     array = array[rows, top : top + c.crop, left : left + c.crop]
     return array[:, :, ::-1] if rng is not None and c.flip and rng.random() < 0.5 else array
+
+
+def _how_read(config: SignsConfig) -> dict[str, Any]:
+    "The decoder, for the protocol."
+    c = config
+    beam = {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
+    return {"decoder": c.decoder} | (beam if c.decoder == "beam" else {})
+
+
+def make_network(config: SignsConfig, classes: int) -> Any:
+    "The network of the settings."
+    c = config
+    if c.network == "tracks":
+        tracks = Tracks(NUMBERS, c.hidden // 2, c.dropout)
+        return OneBranch(tracks, classes, c.hidden, 1, c.dropout, c.scale)
+    if c.backbone == "small":
+        frames = Frames(8, (1, 1, 1, 1), c.network == "tfnet")
+    elif c.network == "tfnet":
+        frames = Frames()
+    else:
+        frames = Frames(blocks=(2, 2, 2, 2), gates=False)
+    if c.network == "vac":
+        return OneBranch(frames, classes, c.hidden, 2, scale=c.scale)
+    return TwoBranch(frames, classes, c.hidden, 2, 0.0, c.scale, c.frequency_axis)
 
 
 # %% [markdown]
@@ -636,30 +362,25 @@ class SignScores(Values):
         )
 
 
-class SignTally:
-    "What was read of each clip, by its row."
+class SignTally(RowTally):
+    "What was read of each clip."
 
-    def __init__(self, task: Signs) -> None:
-        self.task, self.pairs = task, dict[int, Pair]()
+    def __init__(self, task: "Signs") -> None:
+        super().__init__()
+        self.task = task
 
-    def add(self, log_probs: Tensor, batch: SignBatch) -> None:
-        "Read a batch, without its filler."
+    def count(self, log_probs: Tensor, batch: SignBatch) -> Iterator[Pair]:
+        "The true glosses of each clip, and those that are read."
         words, steps = self.task.words, out_lengths(batch.frames).tolist()
         for i, row in enumerate(batch.row.tolist()):
-            if row >= 0:
-                truth = words.decode(batch.labels[i, : batch.lengths[i]].tolist())
-                found = self.task.read(log_probs[i, : steps[i]].numpy())
-                self.pairs[row] = truth, words.decode(found)
-
-    def gather(self, ranks: OneProcess) -> None:
-        "Join the clips of all processes."
-        joined = {row: pair for part in ranks.all_gather(self.pairs) for row, pair in part.items()}
-        self.pairs = dict(sorted(joined.items()))
+            found = self.task.read(log_probs[i, : steps[i]].numpy()) if row >= 0 else []
+            truth = words.decode(batch.labels[i, : batch.lengths[i]].tolist())
+            yield truth, words.decode(found)
 
     def scores(self) -> SignScores:
         "Corpus WER and its parts."
-        scores = SignScores(corpus_scores(list(self.pairs.values())))
-        scores.pairs = self.pairs
+        scores = SignScores(corpus_scores(self.values))
+        scores.pairs = self.rows
         return scores
 
 
@@ -680,6 +401,264 @@ class SignEvaluation(Evaluation):
 
 
 # %% [markdown]
+# ## The task
+#
+# The final scores hold two more: WER of the test sentences that occur word for word in the training list, and of the others. A network that learns sentences by heart has a good WER for the first alone.
+
+# %%
+#| export
+class Signs(Task):
+    "Continuous sign language."
+
+    better = ("wer", -1)
+
+    def __init__(self, config: SignsConfig) -> None:
+        super().__init__(config)
+        self.vocabulary: Vocabulary = Vocabulary(())
+        self.bigram: Bigram | None = None
+        self.outside: tuple[str, ...] = ()  # glosses of val and test without a class
+        self.learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
+        self.places: dict[str, list[tuple[int, int]]] = {}  # of the training glosses
+        self.buckets: list[int] = []
+        self.longest = 1  # glosses of a sentence
+
+    def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
+        "Clips of a folder, or simulated ones; val where the epoch is chosen on it."
+        c = self.config
+        held_out = ["val"] if c.choose == "val" and "train" in names else []
+        found = load_clips(c, [*names, *held_out])
+        if "train" in found:
+            self._learn(found["train"])
+        frames = [
+            min(c.max_frames, math.ceil(clip.frames * (1 + c.rescale if k == "train" else 1)))
+            for k, part in found.items()
+            for clip in part.clips
+        ]
+        self.buckets = bucket_lengths(frames, c.buckets)
+        self._see([s for part in found.values() for s in part.sentences])
+        return found
+
+    def _learn(self, train: Clips) -> None:
+        "Take the vocabulary and the pairs of the training part; check weights to start from."
+        c, sentences = self.config, train.sentences
+        self.vocabulary, self.learnt = learn_words(sentences, c.vocabulary), frozenset(sentences)
+        self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
+        if c.augment == "splice" and any(clip.cuts for clip in train.clips):
+            self.places = shared_glosses(sentences)
+        if c.weight_path:
+            _check_start(c.weight_path, self.vocabulary)
+        _check_length(c.max_frames, sentences)
+
+    def _see(self, sentences: Sequence[Sequence[str]]) -> None:
+        "Number the glosses of these sentences that have no class; note the longest sentence."
+        self.longest = max(LONGEST, *map(len, sentences))
+        self.outside = tuple(sorted(self.vocabulary.outside(sentences)))
+
+    def take_words(self, model: nn.Module, data: Any) -> None:
+        "Take the glosses that a network was trained for; UserError if the data have none of them."
+        known, self.bigram = model.words()  # type: ignore[operator]
+        expect_glosses(known := known or self.vocabulary)
+        self.vocabulary = known
+        self._see(data.sentences)
+        if (new := {g for sentence in data.sentences for g in sentence}) == set(self.outside):
+            raise UserError(
+                f"the weights have the vocabulary of another set: {len(self.vocabulary)} glosses "
+                f"such as {self.vocabulary.words[0]}, and none of the {len(new)} of {data.source}"
+            )
+
+    @property
+    def words(self) -> Vocabulary:
+        "The glosses of all classes, then those without one, which occur in labels alone."
+        return Vocabulary((*self.vocabulary.words, *self.outside))
+
+    def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
+        "The clips of each batch, of similar length."
+        rng = None if epoch is None else np.random.default_rng([self.config.seed, epoch])
+        frames = np.array([clip.frames for clip in data.clips])
+        return plan_by_length(frames, self.config.batch_size, rng)
+
+    def batch(self, data: Any, rows: list[int], epoch: int | None) -> SignBatch:
+        "The batch of these clips: changed at random in training, whole in scoring."
+        clips, glosses, kept = zip(*(self._clip(data, row, epoch) for row in rows), strict=True)
+        needed = padded(max(map(len, clips)))
+        array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
+        if array.ndim == 5:
+            array = array.transpose(0, 1, 4, 2, 3)
+        labels = np.zeros((len(rows), self.longest), np.int64)
+        words, counts = self.words, [len(sentence) for sentence in glosses]
+        for label, sentence in zip(labels, glosses, strict=True):
+            label[: len(sentence)] = words.encode(sentence)
+        tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
+        return SignBatch(*tensors, torch.tensor(counts), torch.tensor(kept))
+
+    def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...], int]:
+        "A clip as it is seen, its glosses and row; if unreadable the next one, or filler."
+        at, c, why = max(row, 0), self.config, ""
+        for _ in range(len(data)):
+            rng = None if epoch is None else self.rng(at, epoch)
+            try:
+                frames, glosses = _frames(data, at, self.places, rng)
+                return as_seen(frames, glosses, c, rng), glosses, at if row >= 0 else -1
+            except UserError as error:
+                if c.on_bad_image == "stop":
+                    raise
+                why = str(error)
+                if len(data) > 1:
+                    warnings.warn(f"left out: {why}", stacklevel=2)
+                at, row = (at + 1) % len(data), row if epoch is not None else -1
+        whole = f"{data.source}: no clip can be read, such as {why}"
+        raise UserError(why if len(data) == 1 else whole)
+
+    def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[SignBatch]:
+        "The batches of an epoch, in a few lengths; each has one length in all processes."
+        device.shapes = max(len(self.buckets), 1)
+        for batch in super().batches(device, data, plan, epoch):
+            count = batch.clip.shape[1]
+            more = max(device.ranks.all_gather(count)) - count
+            last = batch.clip[:, -1:].expand(-1, more, *batch.clip.shape[2:])
+            yield batch._replace(clip=torch.cat([batch.clip, last], 1)) if more else batch
+
+    def model(self) -> nn.Module:
+        "The network of the settings, with weights drawn from the seed; it knows its glosses."
+        with torch.random.fork_rng(devices=[]), as_user_error():
+            torch.manual_seed(self.config.seed)
+            network = make_network(self.config, max(len(self.vocabulary) + 1, 2))
+        if self.vocabulary.words:  # else its weights are loaded next
+            network.learn(self.vocabulary, self.bigram)
+        return network
+
+    def loss(self, model: Any, batch: SignBatch, phase: str) -> dict[str, Tensor]:
+        "The CTC losses of all outputs, and the distillation."
+        c, outputs = self.config, model(batch.clip, batch.frames)
+        steps = out_lengths(batch.frames)
+        return signing_loss(outputs, steps, batch.labels, batch.lengths, c.distil, c.distil_weight)
+
+    def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
+        "Log probabilities of each gloss in every fourth frame."
+        logits: Tensor = model(batch.clip, batch.frames)["final"]
+        return logits.float().log_softmax(-1)
+
+    def read(self, log_probs: np.ndarray) -> list[int]:  # [T',C]
+        "The glosses of a clip, by the decoder of the settings."
+        c = self.config
+        if c.decoder == "greedy":
+            return greedy(log_probs)
+        bigram = self.bigram if c.bigram_weight else None
+        return beam_search(log_probs, c.beam_width, bigram, c.bigram_weight)
+
+    def rate(self, step: int, per_epoch: int) -> float:
+        "The learning rate of a step; `steps`: a fifth from 35/55 and again from 45/55 of the run."
+        rate, done = super().rate(step, per_epoch), step / (self.config.epochs * per_epoch)
+        falls = (done >= 35 / 55) + (done >= 45 / 55) if self.config.schedule == "steps" else 0
+        return float(rate * 0.2**falls)
+
+    def tally(self) -> SignTally:
+        "An empty count."
+        return SignTally(self)
+
+    def evaluate(
+        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
+    ) -> Evaluation:
+        "The final scores with every sentence; those of the training list apart from the others."
+        self.take_words(model, data)
+        device.shapes = max(len(self.buckets), 1)
+        scores: SignScores = score_split(self, model, data, device, phase)
+        named = {data.names[row]: pair for row, pair in scores.pairs.items()}
+        for name, known in (("known", True), ("new", False)) if self.learnt else ():
+            pairs = [pair for pair in named.values() if (tuple(pair[0]) in self.learnt) == known]
+            scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
+        whole = protocol(self, data, scores, device, origin)
+        return SignEvaluation(scores, whole, self.config.model_dump(), named)
+
+    def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
+        "The task, how many sentences and glosses, the vocabulary, and how it was read."
+        c, words = self.config, self.vocabulary
+        facts = {"vocabulary": len(words), "vocabulary_hash": words.digest[:12]}
+        outside = sum(words.outside(data.sentences).values())
+        facts |= {"samples": len(scores.pairs), "outside_vocabulary": outside}
+        if len(scores.pairs) < len(data):
+            facts["skipped"] = len(data) - len(scores.pairs)
+        return super().protocol(data, scores) | facts | _how_read(c)
+
+    def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
+        "The lines on the data before a run: clips, glosses, lengths."
+        new = f"; {len(self.outside)} of the others never occur there" if self.outside else ""
+        own = {"glosses": f"{len(self.vocabulary)} different in training{new}"}
+        return super().about(parts, device) | own | {"frames": _about_frames(parts["train"])}
+
+    def advice(self, history: list[dict[str, Any]]) -> str:
+        "A line on a run that reads nothing."
+        return _advice_if_blank([entry["scores"] for entry in history if "scores" in entry])
+
+    def describe_data(self) -> tuple[str, bool]:
+        "What a folder holds, each part with its glosses."
+        self.config = _for_its_folder(self.config)
+        parts = self.splits()
+        return "\n".join(_described(part, self.vocabulary) for part in parts.values()), True
+
+    def write_data(self, folder: Path) -> str:
+        "Write simulated videos in CE-CSL's layout."
+        return _write_simulation(folder, self.config)
+
+    def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
+        "Read videos, folders of pictures, or tables of hand tracks."
+        return resolve("mshnet.signs.reading:read_files")(weights, inputs, **how)
+
+    def report(self, folder: Path) -> None:
+        "Draw some clips of the test part with what was read."
+        resolve("mshnet.signs.reading:draw_sentences")(folder, folder / "figures", self.config)
+
+
+# %% [markdown]
+# `mshnet data` describes a folder, or writes a simulated one.
+
+# %%
+#| export
+def _about_frames(part: Clips) -> str:
+    "The lengths of clips, and how many are hardly long enough for their glosses."
+    frames = [clip.frames for clip in part.clips]
+    tight = sum(clip.frames < 1.5 * needed_frames(clip.glosses) for clip in part.clips)
+    return f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
+
+
+def _for_its_folder(config: SignsConfig) -> SignsConfig:
+    "The settings with a network that reads what the folder holds."
+    if not config.dataset_dir:
+        return config
+    video = kind_of(Path(config.dataset_dir).expanduser()) == "video"
+    return config.model_copy(update={"network": "tfnet" if video else "tracks"})
+
+
+def _advice_if_blank(scores: list[dict[str, Any]]) -> str:  # one line; empty: none
+    "Advice on a run that reads nothing."
+    if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
+        return ""
+    if len(scores) < 3:
+        return "only blanks are read so far; CTC begins so"
+    return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
+
+
+def _described(part: Clips, known: Vocabulary) -> str:  # one line
+    "What a part holds."
+    words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
+    return (
+        f"{part.name}: {counted(len(part), 'clip')} of {part.source}, {count} glosses, "
+        f"{len(words)} different, {sum(known.outside(part.sentences).values())} not in training"
+    )
+
+
+def _write_simulation(folder: Path, config: SignsConfig) -> str:  # one line
+    "Write simulated videos in CE-CSL's layout; UserError if the folder holds something else."
+    c, written = config, 0
+    record = {name: getattr(c, name) for name in ("dataset_dir", "sentences", "signs", "seed")}
+    claim(folder, "clips.json", {"simulated clips": record})
+    for name, share in {"train": 1, "val": 5, "test": 5}.items():
+        count = max(c.sentences // share, 4)
+        written += write_clips(folder, simulated_clips(name, count, c.signs, c.seed, video=True))
+    return f"{folder}: {written} files written"
+
+
+# %% [markdown]
 # Simulated hand tracks through all of it. A network that was just made reads nonsense, and every error of it is counted. Test data with other glosses than the network knows are refused:
 
 # %%
@@ -689,8 +668,7 @@ task, device = Signs(config), open_device("cpu", "fp32")
 parts = task.splits()
 model: OneBranch = task.model()
 batch: SignBatch = task.batch(parts["train"], task.plan(parts["train"], 0)[0], 0)
-losses = task.loss(model, batch, "full")
-test_eq(sorted(losses), ["ctc_final", "ctc_final_conv"])
+test_eq(sorted(task.loss(model, batch, "full")), ["ctc_final", "ctc_final_conv"])
 evaluation: SignEvaluation = task.evaluate(model, parts["test"], device, "full", Origin("none"))
 scores: SignScores = evaluation.scores
 test_eq(scores["words"], sum(map(len, parts["test"].sentences)))
@@ -710,5 +688,12 @@ plt.plot(-task.batch(parts["train"], [0], None).clip[0, :, 3], "k", lw=2, label=
 plt.xlabel("frame")
 plt.legend()
 plt.show()
+
+# %%
+#| hide
 test_eq(type(task.tally()), SignTally)
 test_eq(make_network(config, 13).classifier1.weight.shape, (32, 13))
+test_eq(learn_words(parts["train"].sentences), task.vocabulary)
+test_eq(len(plan_by_length(np.arange(5), 2, None)), 3)
+test_eq(as_seen(tracks, (), config, None).shape, (len(tracks), NUMBERS))
+expect_glosses(task.vocabulary)

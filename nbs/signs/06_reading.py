@@ -17,10 +17,9 @@ from mshnet.core import configure
 # %%
 #| export
 import itertools
-import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,11 @@ from mshnet.core import UserError, counted, read_record, resolve
 from mshnet.device import open_device
 from mshnet.files import find_inputs, make_folder, write_table
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
-from mshnet.signs.glosses import align, corpus_errors
+from mshnet.signs.glosses import corpus_errors
 from mshnet.signs.networks import out_lengths
 from mshnet.signs.signing import Signs, expect_glosses
 from mshnet.signs.signs_config import SignsConfig
-from mshnet.task import predictions, trained_task
+from mshnet.task import Written, predict_each, predictions_folder, read_each, trained_task
 
 # %% [markdown]
 # ## When was it signed?
@@ -72,65 +71,50 @@ test_eq(place_glosses(np.log(probs), []), [])
 # %% [markdown]
 # ## Files
 #
-# `mshnet predict --task signs` takes videos, folders of pictures, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a picture and a table with the probability of every gloss that was read, step by step. What cannot be read is reported, skipped and counted. Of two clips of one name the second one gets a number.
+# `mshnet predict --task signs` takes videos, folders of pictures, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a picture and a table with the probability of every gloss that was read, step by step. Of two clips of one name the second one gets a number.
 
 # %%
 #| export
 @dataclass(frozen=True)
-class SignSummary:
-    "What a prediction wrote."
+class SignSummary(Written):
+    "What a prediction wrote; its line has the glosses of the first ten clips."
 
-    folder: Path
-    sentences: dict[str, list[str]]  # glosses by the name of the clip
-    skipped: int = 0  # clips and files that cannot be read
+    sentences: dict[str, list[str]] = field(default_factory=dict)  # glosses by the clip's name
 
-    @property
-    def status(self) -> int:
-        "The status of the command: 1 if something was skipped."
-        return 1 if self.skipped else 0
-
-    def __str__(self) -> str:
-        "A line for each of the first clips."
-        lines = [f"{k}: {' '.join(v) or '(nothing)'}" for k, v in self.sentences.items()]
+    @classmethod
+    def of(cls, folder: Path, sentences: dict[str, list[str]], skipped: int) -> "SignSummary":
+        "The summary of these sentences, sorted by their names."
+        lines = [f"{k}: {' '.join(v) or '(nothing)'}" for k, v in sorted(sentences.items())]
         more = [f"... {len(lines) - 10} more in signs.csv"] if len(lines) > 10 else []
-        skipped = [f"{self.skipped} skipped"] if self.skipped else []
-        return "\n".join(lines[:10] + more + skipped)
+        text = "\n".join(lines[:10] + more)
+        return cls(folder, text, skipped, dict(sorted(sentences.items())))
 
 
 def _clips_of(path: Path, video: bool) -> list[Clip]:
     "The clips in a file, or in a folder of pictures."
-    if path.suffix.lower() == ".csv" and not video:
+    if path.suffix == ".csv" and not video:
         tracks = read_tracks(path)
         names = {k: k if len(tracks) > 1 else path.stem for k in tracks}
         return [Clip(names[k], (), len(x), array=x) for k, x in tracks.items()]
     return [Clip(path.stem, (), count_frames(path), path=path)]
 
 
-def _find_clips(
-    inputs: Sequence[str], video: bool, size: int
-) -> tuple[Clips, int]:  # and how many files cannot be read
-    "The clips of files, folders and globs; UserError if there are none."
+def _find_files(inputs: Sequence[str], video: bool) -> list[Path]:
+    "The files and folders that hold clips; UserError if there are none."
     if video:
-        files = find_inputs(inputs, VIDEOS, whole=lambda folder: count_frames(folder) > 0)
-    else:
-        tables = find_inputs(inputs, (".csv",))  # in a data set only the one of the tracks
-        files = [p for p in tables if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
-    clips, skipped, names = list[Clip](), 0, Counter[str]()
-    for file in files:
-        try:
-            found = _clips_of(file, video)
-        except UserError as error:
-            if len(files) == 1:
-                raise
-            warnings.warn(f"left out: {error}", stacklevel=2)
-            found, skipped = [], skipped + 1
-        for clip in found:
-            names[clip.name] += 1
-            number = f"-{names[clip.name]}" if names[clip.name] > 1 else ""
-            clips.append(replace(clip, name=clip.name + number))
-    if not clips:
-        raise UserError(f"none of the {counted(len(files), 'file')} can be read")
-    return Clips("predict", "files", tuple(clips), size if video else 0), skipped
+        return find_inputs(inputs, VIDEOS, whole=lambda folder: count_frames(folder) > 0)
+    tables = find_inputs(inputs, (".csv",))  # in a data set only the one of the tracks
+    return [p for p in tables if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
+
+
+def _numbered(clips: Sequence[Clip]) -> list[Clip]:
+    "The clips; of two with one name the second one gets a number."
+    names, found = Counter[str](), []
+    for clip in clips:
+        names[clip.name] += 1
+        number = f"-{names[clip.name]}" if names[clip.name] > 1 else ""
+        found.append(replace(clip, name=clip.name + number))
+    return found
 
 
 def _open_weights(weights: str | Path, **changed: Any) -> tuple[Signs, Any]:
@@ -149,31 +133,46 @@ def read_files(
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> SignSummary:
     "Read glosses from files; write signs.csv, and a picture and a table of each clip."
-    task, model = _open_weights(weights, **options, batch_size=1, num_workers=num_workers)
-    folder = Path(output_dir or Path("predictions") / (Path(weights).name or "signs"))
-    data, skipped = _find_clips(inputs, task.config.network != "tracks", task.config.frame_size)
-    on = open_device(device, precision)
+    task, model = _open_weights(weights, **options, num_workers=num_workers)
+    folder, on = predictions_folder(weights, output_dir, "signs"), open_device(device, precision)
+    video, side = task.config.network != "tracks", task.config.frame_size
+    files = _find_files(inputs, video)
+    read = list(read_each(files, lambda file: _clips_of(file, video)))
     task.vocabulary, task.bigram = model.words()
     expect_glosses(task.vocabulary)
     make_folder(folder)
     rows, found = [["clip", "gloss", "frame", "probability"]], dict[str, list[str]]()
-    for log_probs, batch in predictions(task, on.to_device(model), data, on, "full"):
-        if batch.row[0] < 0:  # it could not be read
-            continue
-        name = data.names[int(batch.row[0])]
-        values = log_probs[0, : int(out_lengths(batch.frames)[0])].numpy()
+    clips = _numbered([clip for some in read for clip in some])
+    model = on.to_device(model)
+
+    def as_data(some: list[Clip]) -> Clips:
+        return Clips("predict", "files", tuple(some), side if video else 0)
+
+    for clip, log_probs in predict_each(task, model, clips, as_data, on, batch_size=1):
+        frames = as_data([clip]).read(0)
+        values = log_probs[: -(-min(len(frames), task.config.max_frames) // FRAMES)].numpy()
         numbers = task.read(values)
-        found[name] = task.vocabulary.decode(numbers)
-        steps, frames = place_glosses(values, numbers), data.read(int(batch.row[0]))
-        at = first_frames(len(values), len(frames), task.config.max_frames)
-        for word, step, number in zip(found[name], steps, numbers, strict=True):
-            rows.append([name, word, str(at[step]), f"{np.exp(values[step, number]):.4f}"])
-        _write_probabilities(folder / f"{name}.csv", at, values, numbers, task)
-        figure = Figure(figsize=(8, 3), layout="constrained")
-        draw_clip(figure, frames, values, numbers, task, name)
-        resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
+        found[clip.name] = task.vocabulary.decode(numbers)
+        rows += _write_clip(folder, clip.name, frames, values, numbers, task)
     write_table(folder / "signs.csv", rows)
-    return SignSummary(folder, dict(sorted(found.items())), skipped + len(data) - len(found))
+    return SignSummary.of(folder, found, len(files) - len(read) + len(clips) - len(found))
+
+
+def _write_clip(
+    folder: Path, name: str, frames: np.ndarray, log_probs: np.ndarray, numbers: list[int],
+    task: Signs,
+) -> list[list[str]]:  # fmt: skip
+    "Write the probabilities and the picture of a clip; return its rows of the table."
+    at = first_frames(len(log_probs), len(frames), task.config.max_frames)
+    _write_probabilities(folder / f"{name}.csv", at, log_probs, numbers, task)
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    draw_clip(figure, frames, log_probs, numbers, task, name)
+    resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
+    steps, words = place_glosses(log_probs, numbers), task.vocabulary.decode(numbers)
+    chances = [
+        f"{np.exp(log_probs[i, number]):.4f}" for i, number in zip(steps, numbers, strict=True)
+    ]
+    return [[name, word, str(at[i]), p] for word, i, p in zip(words, steps, chances, strict=True)]
 
 
 # %% [markdown]
@@ -256,68 +255,21 @@ def draw_clip(
 # %% [markdown]
 # ## The pictures of a run
 #
-# The gallery shows test clips from the best to the worst at even steps, so it cannot flatter. The confusions show which gloss was read as which; the last row and the last column are glosses that were invented and missed. And WER by the length of a sentence shows whether long ones are harder.
+# The gallery shows test clips from the best to the worst at even steps, so it cannot flatter. `details.json` has the alignment of every sentence.
 
 # %%
 #| export
-def draw_confusions(pairs: Sequence[tuple[list[str], list[str]]], most: int = 14) -> Figure:
-    "The most frequent errors: true glosses (rows) and what was read (columns)."
-    table = Counter((true, found) for t, r in pairs for kind, true, found in align(t, r)
-                    if kind != "=")  # fmt: skip
-    weight = Counter[str]()
-    for (true, found), count in table.items():
-        weight[true] += count
-        weight[found] += count
-    names = [*[w for w, _ in weight.most_common() if w][:most], ""]
-    values = np.array([[table[a, b] for b in names] for a in names])
-    figure = Figure(figsize=(6, 5.4), layout="constrained")
-    axis = figure.subplots()
-    axis.imshow(values, cmap="Blues", vmin=0)
-    for i, j in zip(*np.nonzero(values), strict=True):
-        dark = values[i, j] > values.max() / 2
-        axis.text(
-            j, i, str(values[i, j]), ha="center", va="center", size=7, color="w" if dark else "k"
-        )
-    axis.set_xticks(range(len(names)), [*names[:-1], "(missed)"], rotation=90, fontsize=7)
-    axis.set_yticks(range(len(names)), [*names[:-1], "(invented)"], fontsize=7)
-    axis.set(xlabel="was read", ylabel="ground truth", title="confusions of the test part")
-    return figure
-
-
-def draw_lengths(pairs: Sequence[tuple[list[str], list[str]]]) -> Figure:
-    "WER by the number of glosses of a sentence, with the number of sentences."
-    groups = defaultdict(list)
-    for truth, found in pairs:
-        groups[len(truth)].append((truth, found))
-    figure = Figure(figsize=(6, 2.6), layout="constrained")
-    axis = figure.subplots()
-    for length, inside in sorted(groups.items()):
-        wer = corpus_errors(inside).wer
-        axis.bar(length, wer, color="#0072B2")
-        axis.text(length, wer, str(len(inside)), ha="center", va="bottom", size=8)
-    whole = corpus_errors(pairs).wer
-    axis.axhline(whole, color="#D55E00", ls="--", lw=1, label=f"all: {whole:.3f}")
-    axis.set_xticks(sorted(groups))
-    axis.set(xlabel="glosses of a sentence (above: how many sentences)", ylabel="WER")
-    axis.margins(y=0.15)
-    axis.legend()
-    return figure
-
-
 def draw_sentences(
     weights: str | Path,  # the folder of a run that is finished
     folder: Path,  # in which the pictures are written
     config: Any,
     most: int = 5,
 ) -> None:
-    "Draw gallery.png, confusions.png and lengths.png."
+    "Draw gallery.png."
     sentences = read_record(Path(weights) / "details.json").get("sentences", [])
     if not sentences:
         return
-    save = resolve("mshnet.show:save_picture")
     pairs = {s["name"]: (s["truth"], s["read"]) for s in sentences}
-    save(draw_confusions(list(pairs.values())), folder / "confusions.png")
-    save(draw_lengths(list(pairs.values())), folder / "lengths.png")
     task, model = _open_weights(weights)
     data = load_clips(config, ["test"])["test"]
     task.take_words(model, data)
@@ -332,7 +284,7 @@ def draw_sentences(
         values, title = log_probs[: int(out_lengths(batch.frames)[0])].numpy(), data.names[row]
         title = f"{title}, ground truth: {' '.join(data.sentences[row])}"
         draw_clip(part, data.read(row), values, task.read(values), task, title)
-    save(sheet, folder / "gallery.png")
+    resolve("mshnet.show:save_picture")(sheet, folder / "gallery.png")
 
 
 # %% [markdown]
@@ -353,7 +305,7 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(list(summary.sentences), ["one"])
     print(sorted(file.name for file in summary.folder.iterdir()))
     with expect_fail(UserError, contains="name files that end in .csv"):
-        _find_clips([f"{tmp}/mine.pt"], video=False, size=0)
+        _find_files([f"{tmp}/mine.pt"], video=False)
     task, model = _open_weights(f"{tmp}/mine.pt", decoder="greedy")
     task.take_words(model, parts["test"])
 
@@ -374,14 +326,6 @@ draw_clip(
 )
 figure
 
-# %% [markdown]
-# The other pictures of a run are drawn from what was read, which details.json has. With three sentences and two errors they look like this:
-
 # %%
-three = [(["JOHN", "READ", "BOOK"], ["JOHN", "WRITE", "BOOK"]), (["MARY"], ["MARY"])]
-three.append((["JOHN", "BUY", "CAR"], ["JOHN", "CAR"]))
-draw_lengths(three)
-
-# %%
+#| hide
 draw_sentences("runs/none", config=config, folder=None)  # a run without sentences has no pictures
-draw_confusions(three)

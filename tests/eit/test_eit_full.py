@@ -10,7 +10,7 @@ SCRIPT = """
 import copy, json, resource, sys, time
 from mshnet.core import configure
 from mshnet.device import open_device
-from mshnet.eit.reconstruction import Eit, training_memory
+from mshnet.eit.reconstruction import Eit
 from mshnet.eit.tanks import simulated_tanks
 from mshnet.run import State
 from mshnet.train import Job, Losses, prepare_step, train_step
@@ -29,7 +29,6 @@ for step in range(2):  # the second has Adam's averages from the beginning
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; bytes on macOS
 print(json.dumps({
     "peak_gb": peak * (1 if sys.platform == "darwin" else 1024) / 1e9,
-    "predicted_gb": training_memory(config, 1),
     "seconds_a_step": (time.perf_counter() - began) / 2,
     "losses": losses.mean(),
 }))
@@ -44,4 +43,3 @@ def test_a_step_at_the_published_size_fits_into_4500_megabytes():
     found = json.loads(done.stdout.splitlines()[-1])
     print(found)
     assert found["peak_gb"] < 4.5
-    assert found["predicted_gb"] == pytest.approx(found["peak_gb"], rel=0.3)

@@ -10,9 +10,9 @@ import torch
 from conftest import SHARED, train_and_kill, train_in_two_processes
 
 from mshnet.cli import main
-from mshnet.core import UserError, configure, from_notebook
+from mshnet.core import UserError, configure, from_notebook, settings_from
 from mshnet.eit.eit_config import EitConfig
-from mshnet.eit.reconstruction import Eit, training_memory
+from mshnet.eit.reconstruction import Eit
 from mshnet.eit.tank import simulate
 from mshnet.run import load
 from mshnet.task import make_task, trained_task
@@ -58,12 +58,19 @@ def test_a_run_is_scored_with_its_protocol(run):
     assert (protocol["task"], protocol["samples"], protocol["size"]) == ("eit", 16, 16)
 
 
-@pytest.mark.parametrize("more", [{"method": "regression", "network": "unet", "width": 8}])
-def test_the_baseline_trains(tmp_path, more):
-    "A U-Net that predicts one picture."
-    found = train(tiny(**more, output_dir=str(tmp_path / "run")))
-    assert found.history[-1]["loss"] < found.history[0]["loss"]
-    assert found.scores["scores"]["cc"] > 0.3  # it begins as a ridge regression
+def test_a_regression_and_a_u_net_are_of_before(run, tmp_path, capsys):
+    "One line, from a flag, a preset and a record; runs of diffusion are read as they were."
+    words = ["train", "--task", "eit", "--device", "cpu"]
+    for flags, line in (
+        (["--method", "regression"], "method is retired: pictures are drawn by diffusion"),
+        (["--preset", "baseline"], "preset=baseline is retired: write --preset small"),
+    ):
+        assert main([*words, *flags]) == 2
+        assert line in capsys.readouterr().err
+    record = run.config.model_dump() | {"method": "diffusion", "network": "dit"}
+    assert settings_from(record) == run.config
+    with pytest.raises(UserError, match="network='unet' is not possible: network is retired"):
+        settings_from(record | {"network": "unet"})
 
 
 def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
@@ -105,7 +112,7 @@ def test_a_picture_does_not_depend_on_its_batch(run, size):
     assert (pictures(size) - pictures(16)).abs().max() < 1e-5
 
 
-def test_samples_differ_and_a_regression_has_no_spread(run):
+def test_samples_differ(run):
     "Several pictures of one tank."
     task, model = trained_task(run.folder, run.config)
     batch = task.batch(task.splits(["test"])["test"], [3], None)
@@ -165,7 +172,6 @@ def test_commands_read_and_write_tanks(run, files, tmp_path, capsys):
     assert main(["export", "--weight-path", str(run.folder), "--format", "safetensors"]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "eit", "--device", "cpu"]) in (0, 1)
-    assert "estimated" in capsys.readouterr().out
 
 
 def test_predict_draws_as_many_pictures_as_asked(run, files, tmp_path, capsys):
@@ -194,7 +200,7 @@ def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
     assert names == ["one", "tank_one", "tank_one-2", "tank_one-3"]
 
 
-def test_real_tanks_are_scored_beside_classical_methods(run, tmp_path, capsys):
+def test_real_tanks_are_scored(run, tmp_path, capsys):
     "All 22 or 25 of a folder, with the published scales; the pictures of files alone are the same."
     tanks = SHARED / "data" / "eit-tank"
     if not tanks.is_dir():
@@ -207,7 +213,8 @@ def test_real_tanks_are_scored_beside_classical_methods(run, tmp_path, capsys):
     found = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert found["protocol"]["samples"] == 22 and found["protocol"]["data"].endswith("test2017")
     scores = found["scores"]
-    assert scores["ridge_cc"] > 0.6 and 0.1 < scores["empty_rmse"] < 0.3
+    assert scores["empty_rmse"] == pytest.approx(0.240, abs=0.001)
+    assert len(found["protocol"]["content"]) == 12
     assert np.isfinite([scores["cc"], scores["within_1"], scores["spread_cc"]]).all()
 
 
@@ -251,30 +258,19 @@ def test_a_batch_that_devices_do_not_divide_names_the_nearest(run):
         check_batch(device, 63)
 
 
-def test_memory_is_computed():
-    "More for a larger batch; scores that are written down do not fit."
-    paper = configure({"task": "eit", "preset": "paper"})
-    one, two = training_memory(paper, 1), training_memory(paper, 2)
-    assert 2.1 < one < two < 5
-    assert training_memory(paper, 4, fused=False) > 16
-
-
 # The weights in the box
 
 
-def test_the_pretrained_weights_reconstruct_better_than_the_classical_methods(capsys):
-    "On simulated tanks of the other mesh; the file is small and names no folder."
+def test_the_pretrained_weights_reconstruct_tanks(capsys):
+    "Better than ridge regression, which has 0.80 on these; the file is small, its card is named."
     assert weights_file("pretrained", "eit").stat().st_size < 8e6
     words = ["--task", "eit", "--device", "cpu", "--samples", "1", "--tanks", "12"]
     assert main(["test", *words]) == 0
     said = capsys.readouterr().out
-    line = re.search(r"cc (\S+)  rmse \S+  \(ridge (\S+), tikhonov (\S+), gauss_newton", said)
-    ours, ridge, _ = map(float, line.groups())
-    assert ours > ridge + 0.03
-    assert (
-        "pretrained-eit.md" in said
-        and weights_file("pretrained", "eit").with_suffix(".md").exists()
-    )
+    cc, rmse, empty = re.search(r"cc (\S+)  rmse (\S+)  \(the empty picture (\S+)\)", said).groups()
+    assert float(cc) > 0.83 and float(rmse) < float(empty) / 1.5
+    assert "pretrained-eit.md" in said
+    assert weights_file("pretrained", "eit").with_suffix(".md").exists()
 
 
 def test_predict_takes_the_pretrained_weights(files, tmp_path, monkeypatch, capsys):

@@ -13,8 +13,8 @@ from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.tank import DISTANCE, WAYS, render_images, simulate, turn_voltages
 from mshnet.eit.tanks import (
     Stats,
-    check_level,
-    check_order,
+    check_orientation,
+    check_voltages,
     describe_folder,
     load_tanks,
     open_folder,
@@ -22,8 +22,8 @@ from mshnet.eit.tanks import (
     read_npz,
     seed_of,
     simulated_tanks,
+    write_tanks,
 )
-from mshnet.eit.yardsticks import write_tanks
 
 
 class Evil:
@@ -103,7 +103,7 @@ def test_a_written_set_is_read_back(written):
     with np.load(written / "train/000000.npz") as file:
         shapes = {name: (file[name].shape, file[name].dtype.name) for name in file}
     picture = ((128, 128), "float32")
-    assert shapes == {"ys": ((208, 1), "float32"), "xs": picture, "TR": picture, "xs_gn": picture}
+    assert shapes == {"ys": ((208, 1), "float32"), "xs": picture}
     torch.testing.assert_close(Stats.read(written).std, Stats.of(voltages).std)
     mean = torch.load(written / "mean.pth", weights_only=True)
     assert (mean.shape, mean.dtype) == ((1, 16, 13), torch.float32)
@@ -175,6 +175,13 @@ def test_the_fingerprint_changes_with_the_files(folder):
     before = open_folder(folder, "test", 32).hash
     moved = folder.rename(folder.with_name("moved"))
     assert open_folder(moved, "test", 32).hash == before
+    file = moved / "test/000000.npz"
+    spoil(file, ys=np.load(file)["ys"])
+    there = open_folder(moved, "test", 32)
+    assert len(there.hash) == len(there.content) == 12
+    spoil(file, ys=1.01 * np.load(file)["ys"])
+    again = open_folder(moved, "test", 32)
+    assert again.hash == before and again.content != there.content
     (moved / "test/000000.npz").rename(moved / "test/9.npz")
     assert open_folder(moved, "test", 32).hash != before
 
@@ -203,6 +210,10 @@ def spoiled(how, folder):
     if how == "xs":
         spoil(files[0], xs=np.zeros((128, 64)))
         return "not a square of numbers"
+    if how == "labels":
+        with np.load(files[0]) as found:
+            spoil(files[0], xs=np.where(found["xs"] < 0, 1.0, np.where(found["xs"] > 0, 2.0, 0)))
+        return "xs reaches 2; it is the change of the conductivity.*labels 0, 1, 2 are something"
     if how == "broken":
         files[0].write_bytes(files[0].read_bytes()[:1000])
         return "not a readable npz file"
@@ -216,6 +227,11 @@ def spoiled(how, folder):
             "mirrored, then turned by 2 electrodes",
         ),
         "order": (lambda y: y[turned_order().numpy()], "208 voltages are in another order"),
+        "sign": (lambda y: -y, r"the sign of the voltages is reversed \(correlation -0"),
+        "shuffled": (
+            lambda y: np.roll(ys, 1, 0)[[i for i, x in enumerate(ys) if x is y][0]],
+            "fit the pictures in no orientation",
+        ),
         "unit": (
             lambda y: 1040 * y,
             "statistics of another set, or the voltages have another unit",
@@ -238,6 +254,9 @@ BAD = [
     "turned",
     "mirrored",
     "order",
+    "sign",
+    "shuffled",
+    "labels",
     "unit",
 ]
 
@@ -335,12 +354,12 @@ def test_a_file_of_a_set_has_the_statistics_of_its_set(written, tmp_path):
 def test_statistics_of_another_unit_are_noticed_either_way():
     "Voltages that are too small differ from the mean by as much as ones of the right size."
     voltages, stats = simulate(3, 4, 8)[0], Stats.known("simulated")
-    check_level(voltages, stats, "mine")
+    check_voltages(voltages, "mine", stats)
     for unit in (1e4, 1e-4):
         with pytest.raises(UserError, match="the voltages have another unit"):
-            check_level(unit * voltages, stats, "mine")
+            check_voltages(unit * voltages, "mine", stats)
     with pytest.raises(UserError, match="the voltages have another unit"):
-        check_level(voltages, Stats(stats.mean, stats.std**2), "mine")  # variances
+        check_voltages(voltages, "mine", Stats(stats.mean, stats.std**2))  # variances
 
 
 def test_a_folder_of_recordings_alone_needs_to_be_told_which(written, tmp_path):
@@ -385,11 +404,23 @@ def test_bad_tables_are_one_line(text, words, tmp_path):
         read_measurements(tmp_path / "mine.csv")
 
 
+def test_labels_are_blamed_on_the_pictures_and_a_sign_on_the_sign(real):
+    "As it was reported of real tanks: not on the electrodes."
+    tanks = open_folder(real, "ktc2023", 64)
+    images = torch.stack([tanks.pair(i)[1] for i in range(len(tanks))])
+    check_orientation(tanks.voltages, images, "right")
+    with pytest.raises(UserError, match=r"the sign of the voltages is reversed \(correlation -0.9"):
+        check_orientation(-tanks.voltages, images, "sign")
+    labels = torch.where(images < -0.25, 1.0, torch.where(images > 0.25, 1.0, 0.0))
+    with pytest.raises(UserError, match="fit the pictures in no orientation .* xs is the change"):
+        check_orientation(tanks.voltages, labels, "labels")
+
+
 def test_recordings_are_in_the_right_order(real):
     "Every one of 47 tanks passes; none does with its numbers in another order."
     for part in ("uef2017", "ktc2023"):
         for voltages in open_folder(real, part, 32).voltages:
-            check_order(voltages[None], "tank")
+            check_voltages(voltages[None], "tank")
             with pytest.raises(UserError, match="in another order"):
-                check_order(voltages[None, turned_order()], "tank")
+                check_voltages(voltages[None, turned_order()], "tank")
     assert sorted(set(DISTANCE.tolist())) == [2, 3, 4, 5, 6, 7, 8]

@@ -13,10 +13,10 @@ import torch
 from conftest import SHARED, train_and_kill, train_in_two_processes
 
 from mshnet.cli import main
-from mshnet.core import configure
+from mshnet.core import configure, settings_from
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.recognition import Events, load_recordings
-from mshnet.events.recordings import Frames, bin_bytes
+from mshnet.events.recordings import Frames
 from mshnet.events.simulator import Camera, simulate
 from mshnet.run import load
 from mshnet.task import make_task, trained_task, wilson
@@ -43,7 +43,7 @@ def files(tmp_path):
     folder = tmp_path / "files"
     folder.mkdir()
     for i, recording in enumerate(simulate(3, 5, Camera())):
-        (folder / f"{i}.bin").write_bytes(bin_bytes(recording))
+        np.savez(folder / f"{i}.npz", **{name: getattr(recording, name) for name in "xytp"})
     return folder
 
 
@@ -202,7 +202,6 @@ def test_presets_are_possible(preset):
         count = sum(w.numel() for w in make_task(config).model().parameters())
     if preset == "sensor-128":
         assert config.steps <= 64 and count < 3e6
-        assert make_task(config).memory(config.batch_size, "fp32") < 6
     if preset == "paper-128":
         assert count == 36_250_059
 
@@ -219,6 +218,10 @@ def test_presets_are_possible(preset):
         (["--dataset", "dvsgesture"], "dataset=dvsgesture needs dataset_dir"),
         (["--dataset", "mnist"], "write one of nmnist, dvsgesture, cifar10dvs, ntidigits"),
         (["--pool", "3"], "pool=3"),
+        (
+            ["--preset", "t4"],
+            "preset=t4 is retired: write --batch-size 32 --lr 0.00424 --precision auto",
+        ),
         (["--dataset-dir", "nowhere"], "nowhere: there is no such folder"),
         (["--checkpoint", "x.pth"], "is retired: write --weight-path FILE"),
     ],
@@ -250,7 +253,7 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
     assert main([*words, str(files)]) == 0
     assert "3 recordings" in capsys.readouterr().out
     rows = json.loads((out / "recordings.json").read_text())
-    assert [row["file"] for row in rows] == [(files / f"{i}.bin").as_posix() for i in range(3)]
+    assert [row["file"] for row in rows] == [(files / f"{i}.npz").as_posix() for i in range(3)]
     arrays = np.load(out / "evidence.npz")
     assert arrays["probability"].shape == (3, 10, 10) and arrays["bin_ms"] == 30
     np.testing.assert_allclose(arrays["probability"].sum(2), 1, atol=1e-5)
@@ -263,14 +266,12 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
     assert main(["export", "--weight-path", str(run.folder), "--format", "safetensors"]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "events", "--device", "cpu"]) in (0, 1)
-    assert (
-        main(["pack", str(run.folder), "--format", "zip", "--output", str(tmp_path / "a.zip")]) == 0
-    )
+    assert main(["pack", str(run.folder), "--output", str(tmp_path / "a.tar.gz")]) == 0
 
 
 def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     "With a line each and status 1; if there is no other file, status 2."
-    (files / "1.bin").write_bytes(b"broken")
+    (files / "1.npz").write_bytes(b"broken")
     out = tmp_path / "out"
     words = [
         "predict",
@@ -281,11 +282,13 @@ def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
         "--device",
         "cpu",
     ]
-    assert main([*words, str(files / "*.bin")]) == 1
+    assert main([*words, str(files / "*.npz")]) == 1
     said = capsys.readouterr()
-    assert "2 recordings, 1 skipped" in said.out and "1.bin: not a readable recording" in said.err
-    assert main([*words, str(files / "1.bin")]) == 2
-    assert "none of the 1 file can be read" in capsys.readouterr().err
+    assert "2 recordings, 1 skipped" in said.out and "1.npz: not a readable recording" in said.err
+    refused([*words, str(files / "1.npz")], "1.npz: not a readable recording", capsys)
+    shutil.copy(files / "1.npz", files / "2.npz")
+    assert main([*words, str(files / "1.npz"), str(files / "2.npz")]) == 2
+    assert "none of the 2 files can be read" in capsys.readouterr().err
     refused([*words, str(tmp_path / "nothing")], "there is no such file", capsys)
     refused([*words, "--tile", "64", str(files)], "--tile means nothing to task events", capsys)
 
@@ -306,22 +309,34 @@ def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
     assert "outside of the sensor" in capsys.readouterr().err
 
 
-def test_data_are_described_and_written(tmp_path, capsys):
-    "In the layout of N-MNIST, which is then read and trained on."
+def test_a_run_of_a_retired_preset_resumes(run, tmp_path):
+    "Its record holds all settings, so the name of their preset is not needed."
+    record = run.config.model_dump() | {"preset": "t4"}
+    assert settings_from(record).batch_size == 8
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    assert configure({}, str(tmp_path / "config.json")).preset == "t4"
+
+
+def test_data_are_described(run, tmp_path, capsys):
+    "Its parts and classes; a run on them names their folder, and what their files hold."
+    for i, recording in enumerate(simulate(30, 0, Camera())):
+        file = tmp_path / "set" / ("Test" if i < 10 else "Train") / str(i % 10) / f"{i}.npz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(file, **{name: getattr(recording, name) for name in "xytp"})
     folder = str(tmp_path / "set")
-    assert main(["data", "--task", "events", "--write", folder, "--recordings", "20"]) == 0
-    assert "220 files written, 0 were there" in capsys.readouterr().out
     assert main(["data", "--task", "events", folder]) == 0
     said = capsys.readouterr().out
-    assert "train: 20 recordings of set, 0 skipped" in said and "0 20, 1 20" in said
+    assert "train: 20 recordings of set, 0 skipped" in said and "0 2, 1 2" in said
+    refused(["data", "--task", "events", "--write", folder], "task events has none", capsys)
     counts = np.repeat([3, 7], [100, 200]).astype(np.uint8).reshape(-1, 1, 1, 1, 1)
     data = Frames("train", "set", counts, np.arange(300), [0] * 300, [""] * 300, "")
     task = Events(tiny())
     task.splits = lambda: {"train": data}
     assert "about 7 events each" in task.describe_data()[0]  # not those of the first class
     config = tiny(dataset_dir=folder, epochs=1, output_dir=str(tmp_path / "runs/run"))
-    found = train(config)
-    assert found.scores["protocol"]["data"] == "set"
+    protocol = train(config).scores["protocol"]
+    assert protocol["data"] == "set" and len(protocol["content"]) == 12
+    assert "content" not in run.scores["protocol"]  # of simulated recordings: split_hash has it
     assert list((tmp_path / "runs/frames_cache").glob("*.frames"))
 
 

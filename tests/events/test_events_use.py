@@ -1,11 +1,10 @@
-"A trained network: other software, other weights, its recurrences, its pictures."
+"A trained network: other weights, its recurrences, its pictures."
 
 import json
 from argparse import Namespace
 
 import pytest
 import torch
-from PIL import Image
 
 from mshnet.cli import main, parse
 from mshnet.events.events_config import EventsConfig
@@ -145,13 +144,10 @@ def test_half_precision_computes_the_recurrences_in_float32():
 
 
 def test_a_run_has_its_pictures(run):
-    "Confusions, rasters of recordings, their evidence on one sheet, and a film of all bins."
-    folder = run.folder / "figures"
+    "Confusions, rasters of recordings, and their evidence on one sheet."
     Events(run.config).report(run.folder)
-    names = sorted(path.name.split("-")[-1] for path in folder.iterdir())
+    names = sorted(path.name.split("-")[-1] for path in (run.folder / "figures").iterdir())
     assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
-    with Image.open(next(folder.glob("*.gif"))) as film:
-        assert film.n_frames == 5 and film.info["loop"] == 0
 
 
 def test_the_true_class_has_its_name_though_it_is_unlikely():

@@ -13,7 +13,6 @@ from mshnet.events.recordings import (
     SENSORS,
     Counting,
     Recording,
-    bin_bytes,
     bin_events,
     denoise,
     find_recordings,
@@ -33,6 +32,13 @@ def made(count=500, milliseconds=300, seed=0, shape=EYE):
     t[[0, -1]] = 0, 1000 * milliseconds - 1
     x, y, p = (rng.integers(0, n, count) for n in (shape[2], shape[1], 2))
     return Recording.checked((x, y, t, p), shape, "made")
+
+
+def bin_bytes(recording):
+    "The bytes of an N-MNIST file."
+    t, p = recording.t, recording.p << 7
+    columns = (recording.x, recording.y, p | t >> 16, t >> 8 & 255, t & 255)
+    return np.stack(columns, 1).astype(np.uint8).tobytes()
 
 
 def same(found, wanted):
@@ -131,30 +137,61 @@ def test_every_format_gives_the_events(tmp_path):
     np.testing.assert_array_equal(found.t, large.t // 1000 * 1000)
 
 
-def test_spoken_digits(tmp_path):
-    "N-TIDIGITS: single digits of both parts, one polarity, seconds."
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "n-tidigits.hdf5", "w") as file:
-        for part in ("train", "test"):
-            names = ["man-ac-z", "man-ac-1b", "man-ac-12", "boy-xy-3"]
-            file[f"{part}_labels"] = [name.encode() for name in names]
-            for name in names:
-                file[f"{part}_addresses/{name}"] = np.array([5, 63, 0])
-                file[f"{part}_timestamps/{name}"] = np.array([0.1, 0.2, 0.25])
-    entries = find_recordings(tmp_path, "ntidigits")["test"]
-    assert [entry.label for entry in entries] == [10, 3]
-    path, _, where = entries[0]
-    found = read_recording(path, SENSORS["ntidigits"].shape, where)
-    assert (found.t.tolist(), found.y.tolist()) == ([0, 100_000, 150_000], [5, 63, 0])
-    assert bin_events(found, 50).shape == (4, 1, 64, 1)
+PLAIN = {"x": [3, 4], "y": [5, 6], "t": [0, 9], "p": [0, 1]}
 
 
-def test_a_missing_package_is_one_line(tmp_path, monkeypatch):
-    "AEDAT4 needs `aedat`, which few have."
-    (tmp_path / "a.aedat4").write_bytes(b"#!AER-DAT4.0\r\n")
-    monkeypatch.setattr(page.importlib, "import_module", lambda name: exec("raise ImportError"))
-    with pytest.raises(UserError, match="AEDAT4 needs the package aedat: pip install aedat"):
-        read_recording(tmp_path / "a.aedat4", (2, 128, 128))
+def written(path, **columns):
+    "An npz recording of 200 random events, with other columns."
+    some = made(200)
+    np.savez(path, **{name: getattr(some, name) for name in "xytp"} | columns)
+    return some
+
+
+@pytest.mark.parametrize(
+    ("per_microsecond", "text"),
+    [
+        (1e-6, "a time has a fraction .* multiply seconds by 1,000,000"),
+        (1e-3, "a time has a fraction .* or milliseconds by 1,000"),
+        (1000, "200 events in .* ms; the times seem to be nanoseconds: divide them"),
+    ],
+)
+def test_times_in_another_unit_are_refused(tmp_path, per_microsecond, text):
+    "All events would lie in the first bin, or none in the window; whole microseconds are read."
+    some = written(tmp_path / "us.npz", t=made(200).t.astype(float))
+    assert same(read_recording(tmp_path / "us.npz", EYE), some)
+    times = (some.t + 1) * per_microsecond
+    written(tmp_path / "a.npz", t=times)
+    with pytest.raises(UserError, match=text):
+        read_recording(tmp_path / "a.npz", EYE)
+    written(tmp_path / "a.npz", t=times.astype(int))  # seconds and milliseconds without fractions
+    with pytest.raises(UserError, match="the times seem to be .*seconds: .* to microseconds"):
+        read_recording(tmp_path / "a.npz", EYE)
+
+
+def test_polarities(tmp_path):
+    "0 and 1, -1 and 1 and truth values are two polarities; 1 and 2 would become one."
+    some = made(200)
+    for p in (some.p, 2 * some.p - 1, some.p == 1):
+        written(tmp_path / "a.npz", p=p)
+        assert same(read_recording(tmp_path / "a.npz", EYE), some)
+    written(tmp_path / "a.npz", p=some.p + 1)
+    with pytest.raises(UserError, match="the polarities are 1, 2; write 1 for brighter, and 0 or"):
+        read_recording(tmp_path / "a.npz", EYE)
+
+
+def test_formats_that_are_converted_first(tmp_path):
+    "AEDAT4 and HDF5 are named, with the page that has the lines; hidden files are left out."
+    for name, kind in (("n-tidigits.hdf5", "ntidigits"), ("airplane/a.aedat4", "cifar10dvs")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        with pytest.raises(UserError, match=f"convert {name.split('/')[-1]} to npz, as the guide"):
+            find_recordings(tmp_path, kind)
+        (tmp_path / name).unlink()
+    np.savez(tmp_path / "airplane/b.NPZ.npz", **PLAIN)
+    (tmp_path / "airplane/b.NPZ.npz").rename(tmp_path / "airplane/b.NPZ")
+    (tmp_path / "airplane/._b.npz").touch()
+    [entry] = sum(find_recordings(tmp_path, "cifar10dvs").values(), [])
+    assert len(read_recording(entry.path, (2, 128, 128))) == 2
 
 
 @pytest.mark.parametrize(
@@ -287,6 +324,18 @@ def test_frames_are_kept_until_a_recording_or_the_bins_change(tmp_path, monkeypa
     assert len(reads) == 8 and third.hash != first.hash
 
 
+def test_other_recordings_of_the_same_name_and_size_are_others(tmp_path):
+    "Their names and sizes are equal, what they hold is not."
+    entries = find_recordings(nmnist(tmp_path / "set"), "nmnist")["train"]
+    how = Counting(EYE, 20, 15, 0.0)
+    before = read_frames("train", entries, how, tmp_path / "cache")
+    assert before.content == read_frames("train", entries, how, tmp_path / "cache").content
+    entries[0].path.write_bytes(bin_bytes(made(seed=9)))
+    after = read_frames("train", entries, how, tmp_path / "cache")
+    assert after.hash == before.hash and after.content != before.content
+    assert after.part("val", [0, 1]).content == after.content
+
+
 def test_damaged_files_are_skipped_and_counted_where_that_is_allowed(tmp_path):
     "Else the first stops the run, also after a run that skipped it."
     entries = find_recordings(nmnist(tmp_path / "set"), "nmnist")["train"]
@@ -325,7 +374,7 @@ def test_real_recordings(tmp_path):
 
 @pytest.mark.parametrize(
     "path",
-    ["Train/3/a.bin", "ibmGestureTrain/user02_led/3.npy", "airplane/a.aedat4", "a.npz"],
+    ["Train/3/a.bin", "ibmGestureTrain/user02_led/3.npy", "airplane/a.aedat", "a.npz"],
 )
 def test_the_source_is_the_data_set(tmp_path, path):
     "Not a person or a class of it."

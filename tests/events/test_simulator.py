@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from mshnet.core import UserError
-from mshnet.events.recordings import find_recordings, read_recording
-from mshnet.events.simulator import Camera, draw_digit, simulate, write_recordings
+from mshnet.events.simulator import Camera, draw_digit, simulate
 
 PERFECT = Camera(0.0, 0, 0.0)
 
@@ -54,23 +52,3 @@ def test_a_simulation_depends_on_its_seed_alone():
     for a, b, c in zip(few, many, other, strict=False):
         assert np.array_equal(a.t, b.t) and np.array_equal(a.x, b.x)
         assert not np.array_equal(a.x, c.x)
-
-
-def test_written_recordings_are_read_like_real_ones(tmp_path):
-    "In the layout of N-MNIST; files that are there stay."
-    counts = [("Train", 20, 0), ("Test", 10, 7)]
-    assert write_recordings(tmp_path / "set", counts, PERFECT) == 30
-    assert write_recordings(tmp_path / "set", counts, PERFECT) == 0
-    found = find_recordings(tmp_path / "set", "nmnist")
-    assert [len(found[part]) for part in ("train", "test")] == [20, 10]
-    for entry in found["train"]:
-        want = simulate(20, 0, PERFECT)[int(entry.path.stem) - 1]
-        have = read_recording(entry.path, (2, 34, 34))
-        assert (int(entry.path.stem) - 1) % 10 == entry.label
-        assert np.array_equal(have.t, want.t) and np.array_equal(have.p, want.p)
-    for other in ([("Train", 20, 1)], PERFECT), (counts, PERFECT._replace(noise=9)):
-        with pytest.raises(UserError, match="holds other data"):
-            write_recordings(tmp_path / "set", *other)
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="is a file; name a folder"):
-        write_recordings(tmp_path / "file", counts, PERFECT)

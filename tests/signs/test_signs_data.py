@@ -8,16 +8,16 @@ import pytest
 from conftest import SHARED
 from PIL import Image
 
-from mshnet.core import UserError, configure
+from mshnet.core import UserError, configure, settings_from
 from mshnet.signs.clips import (
     Clip,
+    _filmed,
     _read_labels,
     _read_video,
     count_frames,
     load_clips,
     needed_frames,
     read_tracks,
-    real_sentences,
     simulated_clips,
     usable,
     write_clips,
@@ -226,17 +226,15 @@ def test_splices_are_sentences_of_both():
 @needs_labels
 @needs_golden
 def test_the_real_labels_of_ce_csl(tmp_path):
-    "3,515 glosses; videos of real sentences can be simulated."
+    "3,515 glosses; written with simulated videos, they are read back."
     wanted = json.loads((GOLDEN / "vocabulary.json").read_text())
     sentences = [glosses for _, _, glosses in _read_labels(LABELS / "label/train.csv")]
     words = Vocabulary.of(sentences)
     assert (len(sentences), len(words), words.digest) == (4973, wanted["size"], wanted["sha256"])
-    few = real_sentences(LABELS, "train", 100)
-    assert 260 < len(few) < 272  # 266 with ties broken differently
-    part = simulated_clips("train", few[:3], 0, 0, video=True)
+    part = simulated_clips("train", sentences[:3], 0, 0, video=True)
     write_clips(tmp_path, part)
     found = load_clips(settings(tmp_path), ["train"])["train"]
-    assert found.sentences == few[:3]
+    assert found.sentences == sentences[:3]
 
 
 def test_features_do_not_depend_on_the_place():
@@ -255,36 +253,86 @@ def test_rescaled_clips_keep_their_order():
     assert rescaled(7, 5, 300, 0.0, rng).tolist() == list(range(7))
 
 
-def test_the_file_of_the_guide(tmp_path):
-    "Its sections become today's settings; an unknown key is refused."
-    guide = {
-        "dataset": {
-            "name": "CE-CSL",
-            "train_data_path": "data/CE-CSL/video/train",
-            "train_label_path": "data/CE-CSL/label/train.csv",
-            "crop_size": 160,
-        },
-        "model": {"name": "TFNet", "hidden_size": 512, "device_target": "CPU", "device_id": 0},
-        "training": {"batch_size": 8, "learning_rate": 2e-4, "early_stopping_patience": 10},
-        "optimizer": {"type": "Adam", "lr_scheduler": {"milestones": [35, 45], "gamma": 0.2}},
-        "loss": {"kd_weight": 25.0, "ctc_blank_id": 0},
-        "gpu_optimization": {"enable_graph_mode": False, "enable_dump": True},
-    }
+def test_the_file_of_the_guide_and_settings_of_before(tmp_path):
+    "Files in sections, presets by memory and ImageNet weights: one line with what takes their place."
     file = tmp_path / "gpu_config.json"
-    file.write_text(json.dumps(guide))
-    config = configure({"task": "signs"}, str(file))
-    assert (config.hidden, config.crop, config.batch_size, config.lr) == (512, 160, 8, 2e-4)
-    assert (config.patience, config.choose, config.schedule) == (10, "val", "steps")
-    assert (config.device, config.compile) == ("cpu", "off")
-    assert config.dataset_dir.replace("\\", "/") == "data/CE-CSL"
-    assert configure({"task": "signs", "epochs": 3}, str(file)).epochs == 3
-    for section, key in (("training", "batchsize"), ("scheduler", "type")):
-        file.write_text(json.dumps(guide | {section: {key: 1}}))
-        with pytest.raises(UserError, match=f"unknown setting '{section}.{key}'"):
-            configure({"task": "signs"}, str(file))
-    file.write_text(json.dumps({"model": {"device_target": "Ascend"}}))
-    with pytest.raises(UserError, match="write CPU or GPU"):
+    file.write_text(json.dumps({"model": {"hidden_size": 512}, "training": {"batch_size": 8}}))
+    with pytest.raises(UserError, match="a file in sections.* has the flag of each of its keys"):
         configure({"task": "signs"}, str(file))
+    with pytest.raises(UserError, match="preset=gpu16 is retired: write --preset paper --batch-si"):
+        configure({"task": "signs", "preset": "gpu16"})
+    with pytest.raises(UserError, match="backbone_weights='r34.pth' .* write --weight-path FILE"):
+        configure({"task": "signs", "backbone_weights": "r34.pth"})
+    record = SignsConfig(preset="paper").model_dump() | {"backbone_weights": "", "preset": "gpu8"}
+    assert settings_from(record).hidden == 1024  # a run of today is read as it was
+    file.write_text(json.dumps(record))
+    assert configure({}, str(file)).preset == "gpu8"
+
+
+def pictures(folder, names):
+    "Grey pictures, each brighter than the one before."
+    folder.mkdir(parents=True)
+    for number, name in enumerate(names, 1):
+        Image.new("RGB", (24, 24), (20 * number,) * 3).save(folder / name)
+
+
+def test_frames_are_in_the_order_of_their_numbers(tmp_path):
+    "1, 2, ... 10, not 1, 10, 2; hidden files of a Mac are no frames."
+    for start in ("", "frame_"):
+        folder = tmp_path / f"clip{start}"
+        pictures(folder, [f"{start}{number}.png" for number in range(1, 13)])
+        (folder / "._1.png").write_bytes(b"\0\5\26\7")
+        order = [int(v) // 20 for v in _read_video(folder, 24)[:, 0, 0, 0]]
+        assert order == list(range(1, 13)) and count_frames(folder) == 12
+
+
+def labels(folder, *rows, encoding="utf-8"):
+    "Write a table of training labels."
+    (folder / "label").mkdir(parents=True, exist_ok=True)
+    text = "\n".join(["Number,Translator,Gloss", *rows]) + "\n"
+    (folder / "label/train.csv").write_text(text, encoding)
+    return folder / "label/train.csv"
+
+
+def test_names_of_cameras_are_found(tmp_path, monkeypatch):
+    "Suffixes in capitals, and a space behind a name of the table."
+    monkeypatch.setattr("mshnet.signs.clips.count_frames", lambda path: 50)
+    labels(tmp_path, "v,A,X/Y", "c ,A ,X/Y")
+    pictures(tmp_path / "video/train/A/c", ["0.jpg"])
+    (tmp_path / "video/train/A/v.MP4").touch()
+    assert [(c.name, c.path.name) for c in _filmed(tmp_path, "train")] == [
+        ("v", "v.MP4"), ("c", "c"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", [" ", "，", "／", "|", ", "])
+def test_another_separator_of_glosses_is_named(tmp_path, sign):
+    "Before anything is trained: else every sentence would be one gloss."
+    path = labels(tmp_path, *(f'{i},A,"ICH{sign}GEHE{sign}HEIM"' for i in range(3)), "4,A,A/B")
+    with pytest.raises(UserError, match=r"train.csv: glosses are separated by .*write / between"):
+        load_clips(settings(tmp_path), ["train"])
+    labels(tmp_path, "1,A,X", "2,A,X Y", "3,A,X/Y")  # a gloss may hold a space
+    assert [s for *_, s in _read_labels(path)] == [("X",), ("X Y",), ("X", "Y")]
+
+
+def test_labels_in_gbk_are_named(tmp_path):
+    "As a Chinese Windows writes them."
+    labels(tmp_path, "1,A,小时/时间", encoding="gbk")
+    with pytest.raises(UserError, match="train.csv: not in UTF-8, perhaps in GBK; save it as UT"):
+        load_clips(settings(tmp_path), ["train"])
+
+
+def test_other_videos_of_the_same_names_are_others(tmp_path, videos):
+    "Names, frames and glosses are equal, so the fingerprint of the contents tells them apart."
+    folder = copied(videos, tmp_path)
+    before, same = (load_clips(settings(f), ["test"])["test"] for f in (folder, videos))
+    assert before.hash == same.hash and before.content == same.content
+    first = sorted((folder / "video/test").glob("*/*/*.jpg"))[0]
+    Image.new("RGB", (24, 24)).save(first)
+    after = load_clips(settings(folder), ["test"])["test"]
+    assert after.hash == before.hash and after.content != before.content
+    made = simulated_clips("test", 4, 4, seed=0, video=True)
+    assert made.content == ""  # in memory, where the hash has them
 
 
 def test_a_clip_has_a_key():

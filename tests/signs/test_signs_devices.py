@@ -1,4 +1,4 @@
-"Sign language in two processes, and as files for other programs."
+"Sign language in two processes, and its weights as a file for other programs."
 
 import pytest
 import torch

@@ -162,15 +162,6 @@ def test_weights_of_another_vocabulary(run, tmp_path):
         task.take_words(model, data)
 
 
-def test_weights_are_read_without_the_file_of_their_backbone(tmp_path):
-    "Training needs it, and says so; what is trained holds all weights."
-    task = Signs(tiny(network="tfnet", backbone_weights=str(tmp_path / "r34.pth"), sentences=8))
-    assert task.model()  # as for weights that are loaded next: it knows no glosses yet
-    task.splits()
-    with pytest.raises(UserError, match=r"r34\.pth"):
-        task.model()
-
-
 def test_weights_without_glosses_are_refused(run):
     "Their numbers mean nothing."
     task = Signs(tiny())
@@ -278,16 +269,6 @@ def test_data_is_described_and_written(tmp_path, capsys):
     assert "holds other data" in capsys.readouterr().err
 
 
-def test_a_gloss_has_one_movement_in_all_parts():
-    "Whichever of the glosses a part has."
-    few, words = [("B", "C")], ("A", "B", "C")
-    tracks = [
-        simulated_clips("test", few, 0, 0, video=False, words=words[k:]).read(0) for k in (0, 1)
-    ]
-    assert not np.allclose(*tracks)  # B is the second gloss, or the first one
-    assert np.allclose(tracks[1], simulated_clips("test", few, 0, 0, video=False).read(0))
-
-
 def test_a_bad_video_is_one_line_of_predict(run, tmp_path):
     "Weights of tracks read no video."
     (tmp_path / "clip.mp4").write_bytes(b"no video")
@@ -316,7 +297,7 @@ def test_what_cannot_be_read_is_skipped_and_counted(run, tmp_path):
     bad = tmp_path / "bad.csv"
     bad.write_text(head + "\n1,2,3,4,5,nothing\n")
     inputs = [str(tmp_path / name) for name in ("a", "b", "bad.csv")]
-    with pytest.warns(UserWarning, match=r"left out: .*bad.csv: 'nothing' is no number"):
+    with pytest.warns(UserWarning, match=r"skipped: .*bad.csv: 'nothing' is no number"):
         summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
     assert (list(summary.sentences), summary.skipped, summary.status) == (["one", "one-2"], 1, 1)
     assert (tmp_path / "out" / "one-2.png").is_file() and "1 skipped" in str(summary)
