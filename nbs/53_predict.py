@@ -626,7 +626,7 @@ def _film(path: Path, source: Path) -> Iterator[Callable[[Image.Image], None]]:
             if not size:
                 size.extend(n // 2 * 2 for n in picture.size)  # as the codec requires
                 stream.width, stream.height = size
-            image = picture.crop((0, 0, *size))
+            image = picture.crop((0, 0, size[0], size[1]))
             made.mux(stream.encode(av.VideoFrame.from_image(image)))
 
         yield add
