@@ -4,7 +4,7 @@
 # > Five numbers, the choices behind each, and what a score must record before it can be compared.
 
 # %% [markdown]
-# Two tables of this field rarely mean the same by the same word. Here every saved score carries its **protocol**: data, size, resize, threshold, rule, how the epoch was chosen, seed, device, precision. Two numbers can be compared if their protocols agree.
+# Two tables of this field rarely mean the same by the same word. Here every saved score carries its **protocol**: data, size, resize, mirror images, threshold, rule, how the epoch was chosen, seed, device, precision. Two numbers can be compared if data, size, resize, mirror images, threshold, rule and the choice of the epoch agree.
 #
 # ## The five
 #
@@ -56,7 +56,8 @@ print(score(found - 0.5, truth, rule="reference"))
 # - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by as much as epochs vary. Here the default is the last epoch; `--choose test` repeats the habit, and the protocol then reports "the TEST list itself".
 # - **One seed.** Three seeds of the paper's recipe had IoU [0.001](../../results/nuaa-sirst-paper-60/seed0), [0.475](../../results/nuaa-sirst-paper-60/seed1) and [0.399](../../results/nuaa-sirst-paper-60/seed2) after 60 epochs: the first marks nearly every pixel.
 # - **Other lists.** The authors of NUAA-SIRST list 341 and 86 images, and most papers use 213 and 214. Both come with `mshnet`: the second is the default, the first is `--train-list nuaa-sirst-authors427-trainval --test-list nuaa-sirst-authors427-test`. The protocol has a hash of the names and pixels of the list.
-# - **A different size.** Masks resized to 256x256 are different masks; a target of 2 pixels may become 1, or 6.
+# - **A different size.** Masks resized to 256x256 are different masks; a target of 2 pixels may become 1, or 6. About half of the field's tables are of images at their own size: `mshnet test --base-size native`. It pads each image at the right and below to multiples of 16, cuts the prediction back, and counts the image's own pixels. The number of targets tells which size a published Pd is of: IRSTD-1k's test list has 294 targets at 256x256 and 297 at its own size, so Pd times 294, or times 297, is a whole number.
+# - **Averaged predictions.** `--mirrored true` scores the mean of the predictions of an image and its three mirror images, at four times the cost. The protocol says so.
 # - **nIoU** over images, or over targets. **Fa** per million pixels, or per image.
 # - **The threshold**: at a lower one Fa rises, and mostly Pd. `trade_offs` draws the curve of a run.
 #
