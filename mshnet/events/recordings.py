@@ -373,9 +373,8 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[Entry]]:  # tr
                 f"{folder}: holds {SENSORS[other].title}, not {title}; write --dataset {other}"
             )
     looked = f"holds no recordings of {title} (looked for {_LAYOUTS[dataset][1]})"
-    for other in (*folder.rglob("*.aedat4"), *folder.rglob("*.hdf5")):
-        looked += f"; convert {other.name} to npz, as the guide on event cameras shows"
-        break
+    for file in [*folder.rglob("*.aedat4"), *folder.rglob("*.hdf5")][:1]:
+        looked += f"; convert {file.name} to npz, as the guide on event cameras shows"
     raise UserError(f"{folder}: {looked}")
 
 # %% ../../nbs/events/00_recordings.ipynb #Counting

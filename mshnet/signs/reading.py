@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ..core import UserError, counted, read_record, resolve
+from ..core import UserError, read_record, resolve
 from ..device import open_device
 from ..files import find_inputs, make_folder, write_table
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks

@@ -404,8 +404,9 @@ class Signs(Task):
         words, counts = self.words, [len(sentence) for sentence in glosses]
         for label, sentence in zip(labels, glosses, strict=True):
             label[: len(sentence)] = words.encode(sentence)
-        tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (array, frames, labels)]
-        return SignBatch(*tensors, torch.tensor(counts), torch.tensor(kept))
+        numbers = (torch.from_numpy(frames), torch.from_numpy(labels))
+        clip = torch.from_numpy(np.ascontiguousarray(array))
+        return SignBatch(clip, *numbers, torch.tensor(counts), torch.tensor(kept))
 
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...], int]:
         "A clip as it is seen, its glosses and row; if unreadable the next one, or filler."

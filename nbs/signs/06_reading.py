@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from mshnet.core import UserError, counted, read_record, resolve
+from mshnet.core import UserError, read_record, resolve
 from mshnet.device import open_device
 from mshnet.files import find_inputs, make_folder, write_table
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks

@@ -229,7 +229,7 @@ def spoiled(how, folder):
         "order": (lambda y: y[turned_order().numpy()], "208 voltages are in another order"),
         "sign": (lambda y: -y, r"the sign of the voltages is reversed \(correlation -0"),
         "shuffled": (
-            lambda y: np.roll(ys, 1, 0)[[i for i, x in enumerate(ys) if x is y][0]],
+            lambda y: ys[next(i for i, x in enumerate(ys) if x is y) - 1],
             "fit the pictures in no orientation",
         ),
         "unit": (
@@ -412,7 +412,7 @@ def test_labels_are_blamed_on_the_pictures_and_a_sign_on_the_sign(real):
     with pytest.raises(UserError, match=r"the sign of the voltages is reversed \(correlation -0.9"):
         check_orientation(-tanks.voltages, images, "sign")
     labels = torch.where(images < -0.25, 1.0, torch.where(images > 0.25, 1.0, 0.0))
-    with pytest.raises(UserError, match="fit the pictures in no orientation .* xs is the change"):
+    with pytest.raises(UserError, match=r"fit the pictures in no orientation .* xs is the change"):
         check_orientation(tanks.voltages, labels, "labels")
 
 

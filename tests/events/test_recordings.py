@@ -10,7 +10,6 @@ from conftest import SHARED
 from mshnet.core import UserError
 from mshnet.events import recordings as page
 from mshnet.events.recordings import (
-    SENSORS,
     Counting,
     Recording,
     bin_events,
@@ -164,7 +163,7 @@ def test_times_in_another_unit_are_refused(tmp_path, per_microsecond, text):
     with pytest.raises(UserError, match=text):
         read_recording(tmp_path / "a.npz", EYE)
     written(tmp_path / "a.npz", t=times.astype(int))  # seconds and milliseconds without fractions
-    with pytest.raises(UserError, match="the times seem to be .*seconds: .* to microseconds"):
+    with pytest.raises(UserError, match=r"the times seem to be .*seconds: .* to microseconds"):
         read_recording(tmp_path / "a.npz", EYE)
 
 
@@ -190,7 +189,7 @@ def test_formats_that_are_converted_first(tmp_path):
     np.savez(tmp_path / "airplane/b.NPZ.npz", **PLAIN)
     (tmp_path / "airplane/b.NPZ.npz").rename(tmp_path / "airplane/b.NPZ")
     (tmp_path / "airplane/._b.npz").touch()
-    [entry] = sum(find_recordings(tmp_path, "cifar10dvs").values(), [])
+    [entry] = find_recordings(tmp_path, "cifar10dvs")["test"]
     assert len(read_recording(entry.path, (2, 128, 128))) == 2
 
 

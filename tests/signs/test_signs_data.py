@@ -254,14 +254,14 @@ def test_rescaled_clips_keep_their_order():
 
 
 def test_the_file_of_the_guide_and_settings_of_before(tmp_path):
-    "Files in sections, presets by memory and ImageNet weights: one line with what takes their place."
+    "Files in sections, presets by memory and ImageNet weights name what takes their place."
     file = tmp_path / "gpu_config.json"
     file.write_text(json.dumps({"model": {"hidden_size": 512}, "training": {"batch_size": 8}}))
-    with pytest.raises(UserError, match="a file in sections.* has the flag of each of its keys"):
+    with pytest.raises(UserError, match=r"a file in sections.* has the flag of each of its keys"):
         configure({"task": "signs"}, str(file))
     with pytest.raises(UserError, match="preset=gpu16 is retired: write --preset paper --batch-si"):
         configure({"task": "signs", "preset": "gpu16"})
-    with pytest.raises(UserError, match="backbone_weights='r34.pth' .* write --weight-path FILE"):
+    with pytest.raises(UserError, match=r"backbone_weights='r34.pth' .* write --weight-path FILE"):
         configure({"task": "signs", "backbone_weights": "r34.pth"})
     record = SignsConfig(preset="paper").model_dump() | {"backbone_weights": "", "preset": "gpu8"}
     assert settings_from(record).hidden == 1024  # a run of today is read as it was
@@ -318,7 +318,7 @@ def test_another_separator_of_glosses_is_named(tmp_path, sign):
 def test_labels_in_gbk_are_named(tmp_path):
     "As a Chinese Windows writes them."
     labels(tmp_path, "1,A,小时/时间", encoding="gbk")
-    with pytest.raises(UserError, match="train.csv: not in UTF-8, perhaps in GBK; save it as UT"):
+    with pytest.raises(UserError, match=r"train\.csv: not in UTF-8, perhaps in GBK; save it as UT"):
         load_clips(settings(tmp_path), ["train"])
 
 
