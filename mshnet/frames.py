@@ -66,8 +66,9 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
     import av
 
     with av.open(str(file)) as video:
-        stream, whole = video.streams.video[0], (video.duration or 0) / av.time_base
-        seconds = float((stream.duration or 0) * (stream.time_base or 0)) or whole
+        stream: Any = video.streams.video[0]
+        whole = (video.duration or 0) / av.time_base
+        seconds = float((stream.duration or 0) * stream.time_base) or whole
         rate, ends = float(stream.average_rate or 0), [0.0, 0.0]  # of the stream, of any
         for packet in video.demux():
             own = packet.stream.index == stream.index
