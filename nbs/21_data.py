@@ -108,17 +108,12 @@ def _has_deep_channels(file: Image.Image) -> bool:
 
 def read_image(
     path: Path,
-) -> tuple[np.ndarray, str]:  # [H,W] or [H,W,3] uint8; the file's mode, such as "L" or "RGBA"
-    """Read an image as 8-bit grey or colour.
+) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] uint8; the mode, such as "RGBA"; pages
+    """Read the first page of an image file as 8-bit grey or colour.
 
     Raises UserError for several channels of 16 bits and for NaN or infinite pixels, and any of
     Pillow's errors.
     """
-    return _read_pages(path)[:2]
-
-
-def _read_pages(path: Path) -> tuple[np.ndarray, str, int]:
-    "The first page of an image file, its mode, and the number of pages."
     with opened(path) as file:
         pages = getattr(file, "n_frames", 1)
         return pixels_of(file), file.mode, pages
@@ -323,7 +318,7 @@ def refuse_size(
 with tempfile.TemporaryDirectory() as tmp:
     path = Path(tmp) / "frame.png"
     Image.fromarray(np.array([[1000, 5000]], np.uint16)).save(path)
-    pixels, mode = read_image(path)
+    pixels, mode, _ = read_image(path)
     Image.fromarray(np.array([[0, 90, 200, 255]], np.uint8)).save(path)
     labels, changes = read_mask(path, (1, 4))
     for deep in (np.uint16([[0, 3000, 65535]]), np.float32([[0, 0.2, 0.9]])):
@@ -794,7 +789,7 @@ def _read_pair(
     image_path, mask_path = (path for path in paths if path)
     errors, shape = set(), (1, 1)
     try:
-        image, mode, pages = _read_pages(image_path)
+        image, mode, pages = read_image(image_path)
         shape = image.shape[:2]
     except Exception as error:  # Pillow raises many kinds for bytes that make no sense
         errors.add(f"{trouble(error, 'image')} in {source.images.name}/")

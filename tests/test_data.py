@@ -561,7 +561,7 @@ def test_a_float_image_uses_all_grey_levels(tmp_path):
     "Values between 0.2 and 0.4 are stretched like those of 16 bits; one value alone is black."
     for values, most in ((np.linspace(0.2, 0.4, 64), 255), (np.full(64, 0.3), 0)):
         Image.fromarray(values.reshape(8, 8).astype(np.float32)).save(tmp_path / "a.tif")
-        image, mode = read_image(tmp_path / "a.tif")
+        image, mode, _ = read_image(tmp_path / "a.tif")
         assert (mode, image.min(), image.max()) == ("F", 0, most)
 
 

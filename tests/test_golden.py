@@ -232,7 +232,7 @@ def test_transforms_to_the_last_pixel(sirst):
     "Validation and training transforms of the official code, for its draws."
     want = np.load(TRANSFORMS)
     for row in json.loads(TRANSFORMS.with_suffix(".json").read_text()):
-        image, _ = read_image(sirst / "images" / f"{row['name']}.png")
+        image, *_ = read_image(sirst / "images" / f"{row['name']}.png")
         mask, _ = read_mask(sirst / "masks" / f"{row['name']}.png", image.shape[:2])
         image_want, mask_want = want[f"{row['key']}_image"], want[f"{row['key']}_mask"]
         spare = [max(side - 256, 0) for side in row["resized"]]

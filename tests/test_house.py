@@ -197,7 +197,7 @@ def borrowed(suite):
     lines = [node for found in suite.values() for c in code(found) for node in ast.walk(tree(c))]
     found = {n.name for x in lines if isinstance(x, ast.ImportFrom) for n in x.names}
     texts = [x.value for x in lines if isinstance(x, ast.Constant) and isinstance(x.value, str)]
-    return found | {t.split(":")[1] for t in texts if re.fullmatch(r"mshnet\.\w+:\w+", t)}
+    return found | {t.split(":")[1] for t in texts if re.fullmatch(r"mshnet(\.\w+)+:\w+", t)}
 
 
 def unexplained(name, cells):

@@ -457,10 +457,9 @@ class Signs(Task):
 
     def read(self, log_probs: np.ndarray) -> list[int]:  # [T',C]
         "The glosses of a clip, by the decoder of the settings."
-        c = self.config
+        c, bigram = self.config, self.bigram if self.config.bigram_weight else None
         if c.decoder == "greedy":
             return greedy(log_probs)
-        bigram = self.bigram if c.bigram_weight else None
         return beam_search(log_probs, c.beam_width, bigram, c.bigram_weight)
 
     def rate(self, step: int, per_epoch: int) -> float:

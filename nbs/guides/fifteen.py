@@ -61,7 +61,7 @@ assert find_dataset(config.dataset_dir) == root
 # %%
 from mshnet.data import read_image, read_mask
 
-image, mode = read_image(root / "images/scene_0.png")
+image, mode, pages = read_image(root / "images/scene_0.png")
 mask, repairs = read_mask(root / "masks/scene_0.png", image.shape[:2])
 assert (image == split.pairs[0][0]).all() and (mask == split.pairs[0][1]).all()
 print(f"mode {mode}, {image.shape[0]}x{image.shape[1]} pixels, {mask.sum()} of them are targets")

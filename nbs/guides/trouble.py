@@ -54,7 +54,7 @@
 # | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | write targets as 255, and everything else as 0 |
 # | `list of grey masks without a target (save targets as 255): ...` | no value in the masks of this list reaches half of the largest one of the data set: the scales of two sources were mixed |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if that is meant |
-# | `image with a side below 16 or with more than 4,194,304 pixels, which cannot be scored at its own size (write --base-size 256): ...` | as it says, or crop and resize these images |
+# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (write --base-size 256): ...` | as it says, or crop and resize these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or of other images? |
 # | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
 # | `several files of one name in ...: ...` | the first suffix of png, bmp, jpg and tif is read; delete or rename the others |
