@@ -509,8 +509,7 @@ class Signs(Task):
     def describe_data(self) -> tuple[str, bool]:
         "What a folder holds, each part with its glosses."
         self.config = _for_its_folder(self.config)
-        parts = self.splits()
-        return "\n".join(_described(part, self.vocabulary) for part in parts.values()), True
+        return "\n".join(_described(p, self.vocabulary) for p in self.splits().values()), True
 
     def write_data(self, folder: Path) -> str:
         "Write simulated videos in CE-CSL's layout."
