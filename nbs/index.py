@@ -60,7 +60,7 @@
 # mshnet bench --dataset-dir data/NUAA-SIRST               # speed and memory
 # ```
 #
-# `mshnet COMMAND --help` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` with the lists of most papers ([notebook](13_fetch.ipynb); the addresses were not tried).
+# `mshnet COMMAND --help-all` lists all settings. A data set is a folder with `images/`, `masks/` and lists of names (`trainval.txt` and `test.txt`, or IRSTD-1k's layout), an archive of such a folder, or a name that is downloaded: `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` with most papers' lists ([notebook](13_fetch.ipynb); addresses not tried).
 #
 # ```python
 # import mshnet
@@ -139,7 +139,7 @@
 #
 # They make `.venv`; `test-all` adds `.venv-xla` (7 GB, Linux on x86-64). Read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
 #
-# **Your own copy:** write your GitHub name as `user` in `settings.ini`, run `make build`, commit and push: badges, install lines and runners lead there.
+# **Your own copy:** write your GitHub name as `user` in `settings.ini`, run `make build`, commit, push: badges and install lines lead there.
 #
 # ## Source and licence
 #

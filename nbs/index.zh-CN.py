@@ -62,7 +62,7 @@
 # mshnet bench --dataset-dir data/NUAA-SIRST               # 速度和内存
 # ```
 #
-# `mshnet COMMAND --help` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`，并采用多数论文的名称列表（见[笔记本](13_fetch.ipynb)（英文）；下载地址未经试用）。
+# `mshnet COMMAND --help-all` 列出全部设置。数据集可以是一个文件夹，含有 `images/`、`masks/` 和名称列表（`trainval.txt` 与 `test.txt`，或 IRSTD-1k 的结构）；也可以是这种文件夹的压缩包；还可以是一个名称，此时会自动下载：`NUAA-SIRST`、`IRSTD-1k`、`NUDT-SIRST`，并采用多数论文的名称列表（见[笔记本](13_fetch.ipynb)（英文）；下载地址未经试用）。
 #
 # ```python
 # import mshnet
