@@ -26,7 +26,7 @@ if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os
     os.environ["GOMP_SPINCOUNT"] = "10000"
 
 _HOMES = {
-    "Config": "core",
+    "Config": "recipe",
     "MSHNet": "model",
     "detect": "predict",
     "find_targets": "predict",

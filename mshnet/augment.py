@@ -18,8 +18,8 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 from torch.nn import functional as F
 
-from .core import Config
 from .data import Pair, Split, scored_mask
+from .recipe import Config
 
 # %% ../nbs/22_augment.ipynb #AugmentParams
 class AugmentParams(NamedTuple):

@@ -23,12 +23,13 @@ from typing import Any
 
 import torch
 
-from .core import Config, UserError
+from .core import UserError
 from .data import Split
 from .detection import Detection, normalise
 from .device import Device, check_batch, device_for
 from .files import make_folder, write_json
 from .places import run_folder
+from .recipe import Config
 from .run import State, environment
 from .session import working
 from .show import even_steps

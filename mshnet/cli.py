@@ -26,8 +26,6 @@ from mshnet.core import (
     SWITCHES,
     TASKS,
     TIME_OVER,
-    AugmentFields,
-    Config,
     OptimizerFields,
     Settings,
     UserError,
@@ -40,6 +38,7 @@ from mshnet.core import (
     unknown,
 )
 from .places import first_process
+from .recipe import AugmentFields, Config
 
 # %% ../nbs/57_cli.ipynb #c-reading-dataset-dir-train-list
 _READING = ["dataset_dir", "train_list", "test_list"]

@@ -28,10 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from .core import Config, UserError, counted, did_you_mean, one_line, quoted, read_text, shown
+from .core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
 from .fetch import find_dataset, shipped_lists, usual_list
 from .files import free_memory, prefetch, write_atomic
 from .metrics import objects
+from .recipe import Config
 from .scenes import scene
 
 # %% ../nbs/21_data.ipynb #one_channel

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from .augment import Batch, native_plan, scoring_batch, training_batch, unpadded
-from .core import Config, UserError, did_you_mean, resolve, shown
+from .core import UserError, did_you_mean, resolve, shown
 from .cpu import use_cpu_passes
 from .data import Split, hash_of_all, image_digests, outside_of_data, report, splits
 from .device import Device, OneProcess, make_optimizer
 from .loss import mshnet_loss
 from .metrics import Scores, Tally
 from .model import Block, MSHNet, init_heads
+from .recipe import Config
 from .task import Evaluation, Origin, Task
 
 # %% ../nbs/41_detection.ipynb #normalise

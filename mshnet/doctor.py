@@ -22,10 +22,11 @@ import psutil
 import torch
 from torch.utils import collect_env
 
-from .core import Config, Settings, UserError, counted, first_line, quoted
+from .core import Settings, UserError, counted, first_line, quoted
 from .device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
 from .mirror import Site, site_of
 from .places import installed, session_hours, where
+from .recipe import Config
 from .run import PACKAGES
 from .task import make_task
 from .xla import XLA_PACKAGES, tpu_chips, why_no_xla

@@ -16,18 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import (
-    Config,
-    Settings,
-    UserError,
-    as_user_error,
-    configure,
-    resolve,
-)
+from .core import Settings, UserError, as_user_error, configure, resolve
 from .cpu import use_cpu_passes
 from .detection import fused_for, normalise
 from .device import infer, open_device
 from .places import program_folder
+from .recipe import Config
 from .task import Evaluation, Trained, make_task, trained_model, with_seen
 from .weights import PRETRAINED, settings_of_weights, weights_file
 

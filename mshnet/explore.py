@@ -19,10 +19,11 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from .core import Config, UserError, settings_from, shown
+from .core import UserError, settings_from, shown
 from .data import Split, splits
 from .evaluate import Detector
 from .metrics import find, objects, score
+from .recipe import Config
 from .run import Folder
 from .session import bar, watched
 from mshnet.show import (

@@ -27,12 +27,13 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from .augment import unpadded
-from .core import Config, Settings, UserError, read_json, settings_from
+from .core import Settings, UserError, read_json, settings_from
 from .data import Split, splits
 from .detection import MIRRORS
 from .evaluate import Detector
 from .files import make_folder, write_atomic
 from .metrics import MATCH, objects
+from .recipe import Config
 from .run import Folder
 from .task import make_task
 

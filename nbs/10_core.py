@@ -28,7 +28,7 @@ import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
@@ -281,6 +281,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
+    keeps_images: ClassVar[bool] = False  # whether `cache` has a meaning
     smaller: ClassVar[str] = "model"  # what to make smaller if one sample is too much for a memory
 
     task: str = Field(default="detect", description="what is trained")
@@ -357,6 +358,11 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         "Values that leave a run's name as it is; see `run_name`."
         return cls.defaults()
 
+    @classmethod
+    def unrecorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
+        "What earlier releases of this task used and did not record."
+        return {}
+
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "One line for each setting that the user wrote and that has no effect, with the reason."
         lines = []
@@ -364,7 +370,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             lines.append(f"lr_end is not used with schedule={self.schedule}")
         if "val_fraction" in written and self.choose != "val":
             lines.append(f"val_fraction is not used with choose={self.choose}")
-        if "cache" in written and not isinstance(self, DataFields):
+        if "cache" in written and not self.keeps_images:
             lines.append(f"cache is not used by task {self.task}")
         return lines
 
@@ -378,227 +384,14 @@ def _is_possible_path(text: str) -> bool:
 
 
 # %% [markdown]
-# ## Detection
-#
-# The recipe of MSHNet adds the data, the training crop (the augment notebook shows each kind), the network with its loss, and the rule of the scores (the metrics notebook defines it):
-
-# %%
-#| export
-Side = Annotated[int, Field(ge=32, le=4096, multiple_of=16)]  # of a square image, in pixels
-
-
-class DataFields(BaseModel):
-    "Recipe settings of the data."
-
-    train_list: str = Field(
-        default="",
-        description="file of training names in the data set, or a list that comes with mshnet "
-        "(nuaa-sirst-trainval, nuaa-sirst-authors427-trainval, nuaa-sirst-authors320-trainval, "
-        "nudt-sirst-trainval, irstd-1k-trainval); empty: found",
-    )
-    test_list: str = Field(
-        default="",
-        description="file of test names in the data set, or a list that comes with mshnet "
-        "(as for train_list, with test in place of trainval); empty: found",
-    )
-    scenes: int = Field(
-        default=240, ge=4, le=100_000, description="synthetic training scenes, without a data set"
-    )
-    base_size: Side | Literal["native"] = Field(
-        default=256,
-        description="images are scored squashed to a square of this side in pixels, or at their "
-        "own size (native)",
-    )
-    crop_size: int = Field(
-        default=128, ge=32, le=4096, multiple_of=16, description="side of the training crop, pixels"
-    )
-
-
-class AugmentFields(BaseModel):
-    "Recipe settings of the training crop."
-
-    crop: Literal["scored", "native", "resize"] = Field(
-        default="native",
-        description="size of the image that a training crop is cut from, before augment scales "
-        "it: as it is scored, by base_size (scored), its own size (native), or with its long side "
-        "0.5 to 2 times base_size (resize)",
-    )
-    target_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="share of crops that hold a target, if the image has one; clutter may then "
-        "hide it",
-    )
-    clutter_share: float = Field(
-        default=0.25,
-        ge=0,
-        le=1,
-        description="share of crops with something large in front of a part, such as a bank of "
-        "cloud or a wall, which is no target",
-    )
-    augment: Literal["flips", "paper", "robust", "turns"] = Field(
-        default="turns",
-        description="what else changes. turns: mirrored and turned in all eight ways, and blurred; "
-        "flips: native crops are scaled 0.7 to 1.5 times, too; robust: contrast, brightness, noise "
-        "and sensor faults, too, and scaled 0.5 to 1.6 times, for images of other cameras; paper: "
-        "as flips, but mirrored left to right alone",
-    )
-
-
-class NetworkFields(BaseModel):
-    "Recipe settings of the network, its outputs and their scores."
-
-    network: str = Field(
-        default="mshnet", description="the detector's network, by its name in NETWORKS"
-    )
-    warm_epoch: int = Field(
-        default=-1,
-        ge=-1,
-        le=1_000_000,
-        description="last epoch that trains and scores the full-size head alone; -1: all five "
-        "outputs from the first step",
-    )
-    loss: Literal["soft_iou+bce", "soft_iou", "bce", "sls"] = Field(
-        default="soft_iou+bce",
-        description="loss of each output: soft IoU, binary cross-entropy, their sum, or the scale "
-        "and location sensitive loss of the paper",
-    )
-    head_bias: float = Field(
-        default=-4.0,
-        ge=-20,
-        le=20,
-        description="added to the starting bias of the four heads; -4: 2% of the pixels, 0: half "
-        "of them are predicted at first",
-    )
-    fusion_start: Literal["full_size", "random"] = Field(
-        default="full_size",
-        description="how the fusing convolution starts: as a copy of the full-size head, or at "
-        "random",
-    )
-    join_rate: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="learning rate of the coarse heads and the fusing convolution, as a fraction "
-        "of lr",
-    )
-    mirrored: bool = Field(
-        default=False,
-        description="score the mean of the predictions of an image and of its three mirror images "
-        "(four times the time)",
-    )
-    rule: Literal["exact", "reference"] = Field(
-        default="exact",
-        description="how predicted objects are matched with targets: best pairing (exact), or as "
-        "the published scripts do it, faults included (reference)",
-    )
-
-
-# %% [markdown]
-# A preset is a name for a few differences from the defaults. What else is written overrules it.
-#
-# - `steady` is the defaults. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be chosen. The [loss](01_loss.ipynb) and [detection](41_detection.ipynb) notebooks show why this recipe cannot die.
-# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
-# - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs. It is taken without a data set, unless a preset is written.
-# - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips. After 60 epochs on NUAA-SIRST (on a CPU) three seeds have a test IoU of 0.69 to 0.70.
-#
-# Runs of earlier releases do not record all settings. `FIRST_DEFAULTS` has the values that the first one used.
-
-# %%
-#| export
-FIRST_DEFAULTS: dict[str, Any] = {
-    "choose": "val",
-    "crop_size": 256,
-    "crop": "resize",
-    "target_share": 0.0,
-    "clutter_share": 0.0,
-    "augment": "paper",
-    "epochs": 400,
-    "warm_epoch": 5,
-    "loss": "sls",
-    "head_bias": 0.0,
-    "fusion_start": "random",
-    "optimizer": "adagrad",
-    "lr": 0.05,
-    "schedule": "constant",
-    "warmup_steps": 0,
-    "weight_decay": 0.0,
-    "clip_grad": 0.0,
-    "ema": 0.0,
-}
-PRESETS: dict[str, dict[str, Any]] = {
-    "steady": {},
-    "paper": {**FIRST_DEFAULTS, "choose": "last", "precision": "fp32"},
-    "quick": {"base_size": 128, "crop_size": 128, "epochs": 9},
-    "a100": {"batch_size": 16, "lr": 0.002},
-    "tpu": {"batch_size": 16, "lr": 0.002},
-}
-
-
-class Config(Settings, NetworkFields, AugmentFields, DataFields):
-    """The settings of detection with MSHNet, checked; `mshnet train --help` explains each.
-
-    What is not written comes from `preset`. Without a preset and without `dataset_dir` the preset
-    is "quick", as on the command line; `preset="steady"` is the defaults. `configure` reads files
-    and runs too. Raises UserError, one line for all wrong settings together.
-    """
-
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
-    first_look: ClassVar[str] = "quick"
-    synthetic_name: ClassVar[str] = "scenes"
-    flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "mirrored", "rule", "scenes"]}
-    smaller: ClassVar[str] = "--base-size and --crop-size"
-
-    task: Literal["detect"] = Field(default="detect", description="what is trained")
-
-    @classmethod
-    def name_defaults(cls) -> dict[str, Any]:
-        "The defaults, except that a run keeps the name that the first release gave it."
-        return super().name_defaults() | FIRST_DEFAULTS
-
-    def unused(self, written: Mapping[str, Any]) -> list[str]:
-        "Settings without effect, and a warm-up that is as long as the run."
-        lines = super().unused(written)
-        if self.warm_epoch >= self.epochs - 1:
-            lines.append(
-                f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: the run ends within the "
-                "warm-up, so the fused head is never trained"
-            )
-        for name in ("head_bias", "fusion_start"):
-            if name in written and self.weight_path:
-                lines.append(f"{name} is not used with a weight_path, which has its own values")
-        for name in ("head_bias", "fusion_start", "join_rate"):
-            if name in written and self.network != "mshnet":
-                lines.append(f"{name} is used only if {self.network} is a subclass of MSHNet")
-        if "scenes" in written and self.dataset_dir:
-            lines.append("scenes is not used with a dataset_dir")
-        for name in ("train_list", "test_list"):
-            if written.get(name) and not self.dataset_dir:
-                lines.append(f"{name} is not used without a dataset_dir")
-        return lines
-
-
-# %% [markdown]
-# Here is the first example again, executed. Below it are a preset and the names of the settings by group, without `task` and the paths and devices of `PlaceFields`:
-
-# %%
-print(Config(dataset_dir="sirst", epochs=3, preset="a100"))
-print(Config())
-test_eq(Config(preset="steady").recipe(), Config(dataset_dir="sirst").recipe())
-recipe = (TrainingFields, OptimizerFields, DataFields, AugmentFields, NetworkFields)
-for group in (*recipe, MachineFields, SafetyFields):
-    print(f"{group.__name__:16}{', '.join(group.model_fields)}")
-
-# %% [markdown]
 # ## Tasks
 #
-# `task` is a setting like any other, but it is read first, because its class validates all others. The table names the classes as text, and nothing is imported for a task that is not used. Your own task needs one line, `TASKS["mine"] = ("my_module:MySettings", "my_module:MyTask")` (see the [guide](guides/task.ipynb)).
+# The settings of detection with MSHNet, `Config`, are the first example of such a class (see the [recipe](14_recipe.ipynb)); `from mshnet.core import Config` finds it, too. `task` is a setting like any other, but it is read first, because its class validates all others. The table names the classes as text, and nothing is imported for a task that is not used. Your own task needs one line, `TASKS["mine"] = ("my_module:MySettings", "my_module:MyTask")` (see the [guide](guides/task.ipynb)).
 
 # %%
 #| export
 TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
-    "detect": ("mshnet.core:Config", "mshnet.detection:Detection"),
+    "detect": ("mshnet.recipe:Config", "mshnet.detection:Detection"),
     "eit": ("mshnet.eit.eit_config:EitConfig", "mshnet.eit.reconstruction:Eit"),
     "events": ("mshnet.events.events_config:EventsConfig", "mshnet.events.recognition:Events"),
     "signs": ("mshnet.signs.signs_config:SignsConfig", "mshnet.signs.signing:Signs"),
@@ -606,11 +399,18 @@ TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "mo
 
 
 def resolve(
-    text: str,  # such as "mshnet.core:Config"
+    text: str,  # such as "mshnet.recipe:Config"
 ) -> Any:
     "Import the object that a text names."
     module, _, name = text.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def __getattr__(name: str) -> Any:
+    "`Config`, the settings of detection: imported when it is asked for."
+    if name == "Config":
+        return resolve(TASKS["detect"][0])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def settings_class(
@@ -633,6 +433,14 @@ def task_of(
     if of_run and task != (there := of_run.get("task", "detect")):
         raise UserError(f"task={shown(task)}: the run is of task {there}; leave out --task")
     return task
+
+
+# %%
+Config = settings_class("detect")
+print(Config(dataset_dir="sirst", epochs=3, preset="a100"))
+test_eq(Config().preset, "quick")  # without data; its mistakes are ValueErrors
+for group in (TrainingFields, OptimizerFields, MachineFields, SafetyFields):
+    print(f"{group.__name__:16}{', '.join(group.model_fields)}")
 
 
 # %% [markdown]
@@ -813,9 +621,6 @@ def newest(
     return max(found, key=os.path.getmtime)
 
 
-_FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
-
-
 def is_record(values: Mapping[str, Any]) -> bool:
     "Whether a run of any task recorded these settings: not a user's few, not another program's."
     return values.keys() >= {"seed", "choose", "lr"}
@@ -823,13 +628,13 @@ def is_record(values: Mapping[str, Any]) -> bool:
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
     "The settings of a run of an earlier release by the names of today; others as they are."
-    if not values.keys() >= _FIRST_RECORDED:  # a file that a user wrote
+    task = values.get("task", "detect")
+    if not is_record(values) or not isinstance(task, str) or task not in TASKS:
         return values
-    first = {} if "optimizer" in values else FIRST_DEFAULTS
     known = {name: value for name, value in values.items() if name not in RETIRED}
     if known.get("cache") == "device":
         known["cache"] = "auto"
-    return {"clutter_share": 0.0, **first, **known}
+    return {**settings_class(task).unrecorded(known), **known}
 
 
 def settings_from(
@@ -861,7 +666,9 @@ def from_notebook(
     }
     given = {name: value for name, value in written.items() if value is not None}
     known = list(settings_class(task_of(given, settings_of(_resumed(given)))).model_fields)
-    listed = Config.model_fields.keys() - given.keys()  # by a runner for any task, and not set
+    listed = (
+        settings_class("detect").model_fields.keys() - given.keys()
+    )  # by a runner for any task, and not set
     strangers = [n for n in written if n not in {*known, *ALIASES, *SWITCHES, *listed}]
     if strangers:
         own = "; if it is a variable of your own, `del` it or begin its name with _"
@@ -1067,17 +874,17 @@ def refusal(**values):
     "The line that rejects these settings."
     try:
         Config(**values)
-    except UserError as error:
+    except ValueError as error:
         return str(error)
 
 
 test_eq(refusal(epochz=3), "unknown setting 'epochz'; did you mean 'epochs'?")
 test_eq(one_line("a\nb\x1b[2J\ud800"), r"a\nb\x1b[2J\ud800")
-with expect_fail(UserError, contains="did you mean 'paper'?"):
+with expect_fail(ValueError, contains="did you mean 'paper'?"):
     Config(preset="papers")
-with expect_fail(UserError, contains="did you mean 'detect'?"):
+with expect_fail(ValueError, contains="did you mean 'detect'?"):
     settings_class("detekt")
-with expect_fail(UserError, contains="device='cpu' is written"):
+with expect_fail(ValueError, contains="device='cpu' is written"):
     configure({"use_tpu": True, "device": "cpu"})
 [
     refusal(epochs=0),
@@ -1146,10 +953,11 @@ def read_record(path: Path) -> dict[str, Any]:
 with tempfile.TemporaryDirectory() as tmp:
     path = Path(tmp) / "config.json"
     path.write_text("[" * 100_000)
-    with expect_fail(UserError, contains="maximum recursion depth"):
+    with expect_fail(ValueError, contains="maximum recursion depth"):
         read_settings(str(path))
     test_eq(read_record(path), {})
     path.write_text(json.dumps({"lr": 0.05, "choose": "last", "rule": "exact"}))
     assert "optimizer" not in settings_of(tmp)  # a user's file
-    path.write_text(json.dumps({name: getattr(Config(), name) for name in _FIRST_RECORDED}))
+    recorded = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
+    path.write_text(json.dumps({name: getattr(Config(), name) for name in recorded}))
     test_eq(settings_of(tmp)["optimizer"], "adagrad")  # a run of the first release

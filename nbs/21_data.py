@@ -31,10 +31,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from mshnet.core import Config, UserError, counted, did_you_mean, one_line, quoted, read_text, shown
+from mshnet.core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
 from mshnet.fetch import find_dataset, shipped_lists, usual_list
 from mshnet.files import free_memory, prefetch, write_atomic
 from mshnet.metrics import objects
+from mshnet.recipe import Config
 from mshnet.scenes import scene
 
 # %% [markdown]
@@ -253,13 +254,6 @@ test_eq([(mask.values > scale.cut(mask)).sum() for mask in three], [1, 0, 0])
 test_eq(mask_scale(three[1:2]).cut(three[1]), 0.5)
 scale
 
-# %%
-#| hide
-with tempfile.TemporaryDirectory() as tmp:
-    Image.fromarray(np.array([[[0, 0, 0], [128, 0, 0]]], np.uint8)).save(f"{tmp}/red.png")
-    red = mask_values(Path(tmp) / "red.png")
-    test_eq((red.coloured, mask_scale([red]).cut(red)), (True, _DARKEST))
-
 # %% [markdown]
 # A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and starts a different program for one of them. A file of a few kilobytes can hold an image of gigabytes. The limit is therefore 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
 
@@ -331,6 +325,13 @@ with tempfile.TemporaryDirectory() as tmp:
 test_eq((pixels.tolist(), labels.tolist()), ([[0, 255]], [[0, 0, 1, 1]]))
 test_eq(one_channel(np.dstack([pixels] * 3)), pixels)
 mode, changes
+
+# %%
+#| hide
+with tempfile.TemporaryDirectory() as tmp:
+    Image.fromarray(np.array([[[0, 0, 0], [128, 0, 0]]], np.uint8)).save(f"{tmp}/red.png")
+    red = mask_values(Path(tmp) / "red.png")
+    test_eq((red.coloured, mask_scale([red]).cut(red)), (True, _DARKEST))
 
 # %% [markdown]
 # ## The files of a data set

@@ -25,8 +25,8 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 from torch.nn import functional as F
 
-from mshnet.core import Config
 from mshnet.data import Pair, Split, scored_mask
+from mshnet.recipe import Config
 
 
 # %% [markdown]

@@ -25,13 +25,14 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from mshnet.augment import Batch, native_plan, scoring_batch, training_batch, unpadded
-from mshnet.core import Config, UserError, did_you_mean, resolve, shown
+from mshnet.core import UserError, did_you_mean, resolve, shown
 from mshnet.cpu import use_cpu_passes
 from mshnet.data import Split, hash_of_all, image_digests, outside_of_data, report, splits
 from mshnet.device import Device, OneProcess, make_optimizer
 from mshnet.loss import mshnet_loss
 from mshnet.metrics import Scores, Tally
 from mshnet.model import Block, MSHNet, init_heads
+from mshnet.recipe import Config
 from mshnet.task import Evaluation, Origin, Task
 
 # %% [markdown]

@@ -10,8 +10,8 @@
 #| hide
 from fastcore.test import test_close, test_eq
 
-from mshnet.core import Config
 from mshnet.device import open_device
+from mshnet.recipe import Config
 from mshnet.task import make_task, score_split
 
 # %%

@@ -24,18 +24,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import (
-    Config,
-    Settings,
-    UserError,
-    as_user_error,
-    configure,
-    resolve,
-)
+from mshnet.core import Settings, UserError, as_user_error, configure, resolve
 from mshnet.cpu import use_cpu_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device
 from mshnet.places import program_folder
+from mshnet.recipe import Config
 from mshnet.task import Evaluation, Trained, make_task, trained_model, with_seen
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 

@@ -31,12 +31,13 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from mshnet.augment import unpadded
-from mshnet.core import Config, Settings, UserError, read_json, settings_from
+from mshnet.core import Settings, UserError, read_json, settings_from
 from mshnet.data import Split, splits
 from mshnet.detection import MIRRORS
 from mshnet.evaluate import Detector
 from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import MATCH, objects
+from mshnet.recipe import Config
 from mshnet.run import Folder
 from mshnet.task import make_task
 

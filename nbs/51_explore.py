@@ -30,10 +30,11 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from mshnet.core import Config, UserError, settings_from, shown
+from mshnet.core import UserError, settings_from, shown
 from mshnet.data import Split, splits
 from mshnet.evaluate import Detector
 from mshnet.metrics import find, objects, score
+from mshnet.recipe import Config
 from mshnet.run import Folder
 from mshnet.session import bar, watched
 from mshnet.show import (

@@ -156,7 +156,7 @@ def _scoring(weights: Path, folder: Path) -> str:
 
 # %%
 #| output: false
-from mshnet.core import Config
+from mshnet.recipe import Config
 from mshnet.train import train
 
 place = tempfile.TemporaryDirectory()

@@ -30,12 +30,13 @@ from typing import Any
 
 import torch
 
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.data import Split
 from mshnet.detection import Detection, normalise
 from mshnet.device import Device, check_batch, device_for
 from mshnet.files import make_folder, write_json
 from mshnet.places import run_folder
+from mshnet.recipe import Config
 from mshnet.run import State, environment
 from mshnet.session import working
 from mshnet.show import even_steps

@@ -28,10 +28,11 @@ import psutil
 import torch
 from torch.utils import collect_env
 
-from mshnet.core import Config, Settings, UserError, counted, first_line, quoted
+from mshnet.core import Settings, UserError, counted, first_line, quoted
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
 from mshnet.mirror import Site, site_of
 from mshnet.places import installed, session_hours, where
+from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
 from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla

@@ -34,8 +34,6 @@ from mshnet.core import (
     SWITCHES,
     TASKS,
     TIME_OVER,
-    AugmentFields,
-    Config,
     OptimizerFields,
     Settings,
     UserError,
@@ -48,6 +46,7 @@ from mshnet.core import (
     unknown,
 )
 from mshnet.places import first_process
+from mshnet.recipe import AugmentFields, Config
 
 # %% [markdown]
 # A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. Therefore nobody writes the flags of `mshnet` by hand: we make them from the settings of the task. Values stay text until `configure` checks all of them at once.

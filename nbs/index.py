@@ -119,7 +119,7 @@
 # | part | notebooks |
 # |---|---|
 # | the method | [network](00_model.ipynb), [loss](01_loss.ipynb), [metrics](02_metrics.ipynb) |
-# | ground | [settings](10_core.ipynb), [files](11_files.ipynb), [places](12_places.ipynb), [downloads](13_fetch.ipynb), [backups](15_mirror.ipynb) |
+# | ground | [settings](10_core.ipynb), [files](11_files.ipynb), [places](12_places.ipynb), [downloads](13_fetch.ipynb), [recipe](14_recipe.ipynb), [backups](15_mirror.ipynb) |
 # | images | [scenes](20_scenes.ipynb), [data](21_data.ipynb), [augmentation](22_augment.ipynb), [frames](23_frames.ipynb) |
 # | engine | [devices](30_device.ipynb), [TPU](31_xla.ipynb), [processes](32_ranks.ipynb), [weights](33_weights.ipynb), [run folder](34_run.ipynb), [session](35_session.ipynb), [task](36_task.ipynb), [training loop](37_train.ipynb) |
 # | detector | [CPU](40_cpu.ipynb), [detection](41_detection.ipynb), [analysis](42_analyse.ipynb), [evaluation](43_evaluate.ipynb) |

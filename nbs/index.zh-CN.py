@@ -123,7 +123,7 @@
 # | 部分 | 笔记本 |
 # |---|---|
 # | 方法 | [网络](00_model.ipynb)、[损失](01_loss.ipynb)、[指标](02_metrics.ipynb) |
-# | 基础 | [设置](10_core.ipynb)、[文件](11_files.ipynb)、[运行环境与文件夹](12_places.ipynb)、[下载](13_fetch.ipynb)、[备份](15_mirror.ipynb) |
+# | 基础 | [设置](10_core.ipynb)、[文件](11_files.ipynb)、[运行环境与文件夹](12_places.ipynb)、[下载](13_fetch.ipynb)、[训练设置](14_recipe.ipynb)、[备份](15_mirror.ipynb) |
 # | 图像 | [合成场景](20_scenes.ipynb)、[数据](21_data.ipynb)、[数据增强](22_augment.ipynb)、[帧](23_frames.ipynb) |
 # | 引擎 | [设备](30_device.ipynb)、[TPU](31_xla.ipynb)、[多进程](32_ranks.ipynb)、[权重](33_weights.ipynb)、[训练的文件夹](34_run.ipynb)、[会话](35_session.ipynb)、[任务](36_task.ipynb)、[训练循环](37_train.ipynb) |
 # | 检测器 | [CPU](40_cpu.ipynb)、[检测](41_detection.ipynb)、[分析](42_analyse.ipynb)、[评测](43_evaluate.ipynb) |

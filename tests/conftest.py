@@ -114,9 +114,9 @@ def make_run(folder: Path, **settings) -> Path:
     import torch
 
     from mshnet.analyse import evaluate_split
-    from mshnet.core import Config
     from mshnet.detection import Detection
     from mshnet.device import open_device
+    from mshnet.recipe import Config
     from mshnet.run import Folder, say_status, write_json, write_log
     from mshnet.task import Origin
 

@@ -37,9 +37,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mshnet.cli import main as mshnet
-from mshnet.core import ALIASES, PRESETS, Config, UserError, configure, from_notebook, settings_of
+from mshnet.core import ALIASES, UserError, configure, from_notebook, settings_of
 from mshnet.data import load, report
 from mshnet.fetch import find_dataset
+from mshnet.recipe import PRESETS, Config
 from mshnet.run import (
     Folder,
     State,

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from mshnet.analyse import evaluate_split
-from mshnet.core import Config
 from mshnet.detection import Detection
 from mshnet.device import open_device
+from mshnet.recipe import Config
 from mshnet.run import State
 from mshnet.task import Origin, score_split
 from mshnet.train import Job, Losses, train, train_epoch, train_step

@@ -14,11 +14,12 @@ from mshnet.augment import augment as augmented
 from mshnet.augment import native_plan, pad_native, resize_square, sample_params, scoring_batch
 from mshnet.cli import main
 from mshnet.compare import compare
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.data import Split, splits
 from mshnet.detection import Detection, normalise
 from mshnet.evaluate import evaluate
 from mshnet.metrics import in_turns
+from mshnet.recipe import Config
 from mshnet.run import load
 from mshnet.train import train
 

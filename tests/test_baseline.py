@@ -15,9 +15,9 @@ import pytest
 import torch
 from conftest import TOP
 
-from mshnet.core import Config
 from mshnet.detection import Detection
 from mshnet.metrics import find, objects
+from mshnet.recipe import Config
 
 GOLDEN = Path(__file__).parent / "golden"
 BASELINE = TOP / "results/baseline"

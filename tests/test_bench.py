@@ -10,9 +10,10 @@ import torch
 from mshnet import bench, session
 from mshnet.bench import Options, largest_batch, measure_memory, table
 from mshnet.cli import _OPTIONS, main, make_parser
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.device import Device
 from mshnet.model import MSHNet
+from mshnet.recipe import Config
 
 TINY = "--device cpu --scenes 10 --base-size 32 --crop-size 32"
 QUICK = f"{TINY} --repeats 1 --images 2 --batch-sizes 2 --batch-size 2"

@@ -15,9 +15,7 @@ from conftest import make_dataset
 from mshnet import session
 from mshnet.cli import _RUN, main, parse
 from mshnet.core import (
-    PRESETS,
     TASKS,
-    Config,
     UserError,
     configure,
     from_notebook,
@@ -26,6 +24,7 @@ from mshnet.core import (
     settings_from,
 )
 from mshnet.evaluate import evaluate
+from mshnet.recipe import PRESETS, Config
 
 FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 --choose last"
 

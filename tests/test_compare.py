@@ -23,11 +23,11 @@ from mshnet.compare import (
     seed_groups,
     tables,
 )
-from mshnet.core import Config
 from mshnet.data import splits
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
 from mshnet.metrics import find, objects
+from mshnet.recipe import Config
 from mshnet.show import TargetRecord, style
 from mshnet.task import make_task, wilson
 from mshnet.train import identity, train

@@ -14,7 +14,8 @@ import pytest
 
 import mshnet
 from mshnet.cli import main, make_parser
-from mshnet.core import RETIRED, TASKS, Config, UserError, settings_class
+from mshnet.core import RETIRED, TASKS, UserError, settings_class
+from mshnet.recipe import Config
 from mshnet.task import make_task
 from mshnet.train import train
 

@@ -16,11 +16,12 @@ from scipy import ndimage
 
 from mshnet.augment import scoring_batch, training_batch
 from mshnet.cli import main
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.data import load, read_image, report, scenes, splits, write_lists
 from mshnet.detection import Detection
 from mshnet.files import prefetch
 from mshnet.metrics import Scores
+from mshnet.recipe import Config
 from mshnet.task import epoch_order, score_batches, train_batches
 
 

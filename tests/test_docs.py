@@ -21,9 +21,10 @@ from conftest import make_dataset
 
 import nbs
 from mshnet.cli import main, parse
-from mshnet.core import Config, UserError, configure, settings_class
+from mshnet.core import UserError, configure, settings_class
 from mshnet.evaluate import evaluate
 from mshnet.model import MSHNet
+from mshnet.recipe import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```")

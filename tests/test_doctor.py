@@ -12,10 +12,11 @@ from conftest import TOP, make_dataset
 
 from mshnet import doctor
 from mshnet.cli import main
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.device import Cuda, Device
 from mshnet.files import free_memory
 from mshnet.places import Place
+from mshnet.recipe import Config
 
 GB = 2**30
 

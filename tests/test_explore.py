@@ -15,10 +15,11 @@ from PIL import Image
 
 from mshnet import explore as exploring
 from mshnet import show
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.detection import Detection
 from mshnet.evaluate import Detector
 from mshnet.explore import Views, describe, explore, explored, spots
+from mshnet.recipe import Config
 from mshnet.show import Picture, View
 
 SMALL = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}

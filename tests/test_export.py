@@ -14,11 +14,12 @@ from PIL import Image
 
 from mshnet import export as exporting
 from mshnet.cli import main
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import TOLERANCE, export
 from mshnet.model import MSHNet
 from mshnet.predict import Tiling
+from mshnet.recipe import Config
 from mshnet.task import Origin, Trained, trained_model
 from mshnet.train import train
 

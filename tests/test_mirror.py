@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from mshnet import mirror, places
-from mshnet.core import Config, UserError, run_name
+from mshnet.core import UserError, run_name
 from mshnet.mirror import Mirror, bring_back, copies_of, site_of
 from mshnet.places import (
     COLAB,
@@ -30,6 +30,7 @@ from mshnet.places import (
     session_hours,
     wants_drive,
 )
+from mshnet.recipe import Config
 
 FILES = ["config.json", "env.json", "figures/curves.png", "log.jsonl", "scores.json"]
 FILES += ["best.pt", "last.pt", "status.json"]

@@ -27,7 +27,7 @@ from PIL import Image
 
 from mshnet import fetch, places
 from mshnet.cli import main
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.data import FOLDERS, find_file, load
 from mshnet.fetch import (
     KNOWN,
@@ -39,6 +39,7 @@ from mshnet.fetch import (
     unpack,
 )
 from mshnet.places import COLAB, HERE, KAGGLE, Place, mount_drive
+from mshnet.recipe import Config
 from mshnet.session import pack, take_along
 
 SUFFIXES = [".zip", ".tar", ".tar.gz", ".tgz"]

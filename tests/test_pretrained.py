@@ -21,11 +21,12 @@ from safetensors.torch import load_file, save_file
 import mshnet
 import mshnet.weights
 from mshnet.cli import main
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.data import image_digests, load
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import export, safetensors_bytes
 from mshnet.predict import predict_frame
+from mshnet.recipe import Config
 from mshnet.scenes import scene
 from mshnet.task import trained_model
 from mshnet.train import train

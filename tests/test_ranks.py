@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from mshnet.cli import main
-from mshnet.core import STOPPED, Config, UserError
+from mshnet.core import STOPPED, UserError
 from mshnet.ranks import Ranks
+from mshnet.recipe import Config
 from mshnet.run import Folder, load
 from mshnet.session import alone
 from mshnet.show import gallery

@@ -11,21 +11,14 @@ from conftest import make_dataset
 from scipy import ndimage
 
 from mshnet.augment import AugmentParams, augment, placement, sample_clutter, sample_params
-from mshnet.core import (
-    FIRST_DEFAULTS,
-    PRESETS,
-    Config,
-    UserError,
-    configure,
-    read_settings,
-    run_name,
-)
+from mshnet.core import UserError, configure, read_settings, run_name, settings_from
 from mshnet.cpu import use_cpu_passes
 from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
 from mshnet.loss import bce_loss, mshnet_loss, soft_iou_loss
 from mshnet.model import MSHNet, init_heads
+from mshnet.recipe import FIRST_DEFAULTS, PRESETS, Config
 from mshnet.run import load, write_checkpoint
 from mshnet.train import train
 
@@ -469,7 +462,7 @@ REMEDY = {"fusion_start": "full_size", "join_rate": 0.1, "head_bias": -4.0}
 def test_a_death_is_reported_in_its_epoch(run, epochs):
     "The kept logs, epoch by epoch, as a run sees them."
     folder = Path(__file__).parent.parent / "results" / run
-    task = Detection(Config(**json.loads((folder / "config.json").read_text())))
+    task = Detection(settings_from(json.loads((folder / "config.json").read_text())))
     history = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     spoken = [
         e["epoch"] for i, e in enumerate(history) if "scores" in e and task.advice(history[: i + 1])

@@ -16,7 +16,7 @@ from conftest import TOP, make_dataset
 from torch import nn
 
 from mshnet import run as run_module
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
 from mshnet.data import InFiles, find_source, read_dataset
 from mshnet.detection import Detection, fuse_bn
@@ -31,6 +31,7 @@ from mshnet.device import (
     update,
 )
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
+from mshnet.recipe import Config
 from mshnet.run import State, load
 from mshnet.task import score_split
 from mshnet.train import Job, train, train_epoch

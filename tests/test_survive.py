@@ -25,10 +25,11 @@ from torch import nn
 
 from mshnet import run as run_module
 from mshnet.cli import main
-from mshnet.core import Config, UserError
+from mshnet.core import UserError
 from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
 from mshnet.files import write_atomic
+from mshnet.recipe import Config
 from mshnet.run import FORMAT, Folder, Interrupted, State, Stop, Stopped, load, write_checkpoint
 from mshnet.task import predictions
 from mshnet.train import Job, Losses, train, train_step
@@ -965,7 +966,7 @@ from pathlib import Path
 import mshnet
 import torch
 
-from mshnet.core import Config
+from mshnet.recipe import Config
 from mshnet.device import open_device
 from mshnet.run import Background, State, snapshot, write_checkpoint
 

@@ -14,13 +14,14 @@ from torch import nn
 from mshnet import data
 from mshnet.augment import training_batch
 from mshnet.cli import main
-from mshnet.core import TASKS, Config, UserError, configure, from_notebook, run_name, settings_class
+from mshnet.core import TASKS, UserError, configure, from_notebook, run_name, settings_class
 from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
 from mshnet.loss import mshnet_loss
 from mshnet.model import MSHNet
 from mshnet.predict import predict
+from mshnet.recipe import Config
 from mshnet.run import Folder, load
 from mshnet.show import draw_run, samples
 from mshnet.task import make_task, score_split, train_batches, trained_model

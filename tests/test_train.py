@@ -16,10 +16,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mshnet
-from mshnet.core import Config, UserError, run_name
+from mshnet.core import UserError, run_name
 from mshnet.detection import Detection
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
+from mshnet.recipe import Config
 from mshnet.run import State, load
 from mshnet.task import count_predictions, predictions, score_split
 from mshnet.train import Job, is_best, train, train_epoch

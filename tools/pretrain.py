@@ -35,12 +35,13 @@ from PIL import Image
 from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
 
-from mshnet.core import Config, UserError, configure
+from mshnet.core import UserError, configure
 from mshnet.data import load, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
 from mshnet.metrics import BINS, Found, Histogram, objects, pd_fa
 from mshnet.predict import detections, predict_frame
+from mshnet.recipe import Config
 from mshnet.run import write_atomic
 from mshnet.scenes import background, scene, warm
 from mshnet.train import average, train

@@ -37,8 +37,8 @@
 # ```
 
 # %%
-from mshnet.core import Config
 from mshnet.doctor import doctor
+from mshnet.recipe import Config
 
 found = doctor(Config())
 print(found)

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from PIL import Image
 
-from mshnet.core import Config
+from mshnet.recipe import Config
 from mshnet.scenes import scene
 
 root = Path(tempfile.mkdtemp())

@@ -109,8 +109,8 @@
 # Relative to the folder in which you started (in JupyterLab: the notebook's own folder, `nbs/run`; write whole paths there): data sets are looked for as paths, then in `data/`; archives are unpacked to `data/unpacked`; runs are made in `runs/`, each in a folder named after its data and its settings. `--output-dir` names another.
 
 # %%
-from mshnet.core import Config
 from mshnet.places import run_folder, where
+from mshnet.recipe import Config
 
 print(where().note)
 run_folder(Config(dataset_dir="data/NUAA-SIRST", epochs=50))

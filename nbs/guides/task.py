@@ -15,8 +15,8 @@ import tempfile
 
 from torch import nn
 
-from mshnet.core import Config
 from mshnet.detection import NETWORKS, Detection
+from mshnet.recipe import Config
 from mshnet.train import train
 
 

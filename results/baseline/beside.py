@@ -51,10 +51,10 @@ from PIL import Image
 from mshnet.analyse import evaluate_split
 from mshnet.augment import sample_params
 from mshnet.bench import fresh_state, measure_memory, some, take_turns, train_on
-from mshnet.core import Config
 from mshnet.detection import Detection
 from mshnet.device import device_for, hold_memory
 from mshnet.files import write_json
+from mshnet.recipe import Config
 from mshnet.run import environment
 from mshnet.task import Origin, predictions, score_split, trained_model
 from mshnet.weights import PRETRAINED

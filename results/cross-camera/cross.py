@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mshnet.core import Config
 from mshnet.data import splits
 from mshnet.evaluate import Detector
 from mshnet.metrics import Found, objects, pd_fa
 from mshnet.predict import predict_frame
+from mshnet.recipe import Config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import pretrain

@@ -43,6 +43,7 @@ from mshnet.eit.tank import (
 )
 from mshnet.eit.tanks import Stats, open_folder, read_npz, resize_images, simulated_tanks
 
+
 @dataclass(frozen=True)
 class Linear:
     "A reconstruction that is linear in the normalised voltages."

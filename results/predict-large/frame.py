@@ -8,8 +8,8 @@ import sys
 import numpy as np
 from PIL import Image
 
-from mshnet.scenes import scene
 from mshnet.metrics import objects
+from mshnet.scenes import scene
 
 rng = np.random.default_rng(0)
 scenes = [scene(np.random.default_rng(i), 500) for i in range(25)]

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mshnet.core import Config
 from mshnet.data import read_dataset
 from mshnet.evaluate import Detector
 from mshnet.metrics import match_exact
 from mshnet.predict import detections, predict_frame
+from mshnet.recipe import Config
 from mshnet.run import environment
 
 PROTOCOL = {

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from mshnet.core import Config
 from mshnet.data import Split
 from mshnet.detection import Detection
 from mshnet.device import Adagrad, open_device, update
+from mshnet.recipe import Config
 from mshnet.run import Folder, State, each_tensor, load
 from mshnet.task import score_split
 from mshnet.train import Job, beginning, prepare_step, train

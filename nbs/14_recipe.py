@@ -1,0 +1,251 @@
+# %% [markdown]
+# # recipe
+#
+# > The settings of detection: data, training crop, network, loss, and how a prediction is scored.
+#
+# What decides the score of a detector? Its images and their sizes, the crops it is trained on, the loss, the optimizer, and a dozen small numbers. All of them are settings with a default, a range and a description. `Config` joins them to the settings that every task has, and three presets name a few differences.
+
+# %%
+#| default_exp recipe
+
+# %%
+#| hide
+from fastcore.test import expect_fail, test_eq
+
+from mshnet.core import OptimizerFields, TrainingFields, UserError
+
+# %%
+#| export
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from mshnet.core import Settings
+
+# %% [markdown]
+# ## Data, crop, network
+#
+# Each group has one subject. The [augmentation](22_augment.ipynb) page shows each kind of crop, the [loss](01_loss.ipynb) page the losses, the [metrics](02_metrics.ipynb) page the rule of the scores.
+
+# %%
+#| export
+Side = Annotated[int, Field(ge=32, le=4096, multiple_of=16)]  # of a square image, in pixels
+
+
+class DataFields(BaseModel):
+    "Recipe settings of the data."
+
+    train_list: str = Field(
+        default="",
+        description="file of training names in the data set, or a list that comes with mshnet "
+        "(nuaa-sirst-trainval, nuaa-sirst-authors427-trainval, nuaa-sirst-authors320-trainval, "
+        "nudt-sirst-trainval, irstd-1k-trainval); empty: found",
+    )
+    test_list: str = Field(
+        default="",
+        description="file of test names in the data set, or a list that comes with mshnet "
+        "(as for train_list, with test in place of trainval); empty: found",
+    )
+    scenes: int = Field(
+        default=240, ge=4, le=100_000, description="synthetic training scenes, without a data set"
+    )
+    base_size: Side | Literal["native"] = Field(
+        default=256,
+        description="images are scored squashed to a square of this side in pixels, or at their "
+        "own size (native)",
+    )
+    crop_size: int = Field(
+        default=128, ge=32, le=4096, multiple_of=16, description="side of the training crop, pixels"
+    )
+
+
+class AugmentFields(BaseModel):
+    "Recipe settings of the training crop."
+
+    crop: Literal["scored", "native", "resize"] = Field(
+        default="native",
+        description="size of the image that a training crop is cut from, before augment scales "
+        "it: as it is scored, by base_size (scored), its own size (native), or with its long side "
+        "0.5 to 2 times base_size (resize)",
+    )
+    target_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="share of crops that hold a target, if the image has one; clutter may then "
+        "hide it",
+    )
+    clutter_share: float = Field(
+        default=0.25,
+        ge=0,
+        le=1,
+        description="share of crops with something large in front of a part, such as a bank of "
+        "cloud or a wall, which is no target",
+    )
+    augment: Literal["flips", "paper", "robust", "turns"] = Field(
+        default="turns",
+        description="what else changes. turns: mirrored and turned in all eight ways, and blurred; "
+        "flips: native crops are scaled 0.7 to 1.5 times, too; robust: contrast, brightness, noise "
+        "and sensor faults, too, and scaled 0.5 to 1.6 times, for images of other cameras; paper: "
+        "as flips, but mirrored left to right alone",
+    )
+
+
+class NetworkFields(BaseModel):
+    "Recipe settings of the network, its outputs and their scores."
+
+    network: str = Field(
+        default="mshnet", description="the detector's network, by its name in NETWORKS"
+    )
+    warm_epoch: int = Field(
+        default=-1,
+        ge=-1,
+        le=1_000_000,
+        description="last epoch that trains and scores the full-size head alone; -1: all five "
+        "outputs from the first step",
+    )
+    loss: Literal["soft_iou+bce", "soft_iou", "bce", "sls"] = Field(
+        default="soft_iou+bce",
+        description="loss of each output: soft IoU, binary cross-entropy, their sum, or the scale "
+        "and location sensitive loss of the paper",
+    )
+    head_bias: float = Field(
+        default=-4.0,
+        ge=-20,
+        le=20,
+        description="added to the starting bias of the four heads; -4: 2% of the pixels, 0: half "
+        "of them are predicted at first",
+    )
+    fusion_start: Literal["full_size", "random"] = Field(
+        default="full_size",
+        description="how the fusing convolution starts: as a copy of the full-size head, or at "
+        "random",
+    )
+    join_rate: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="learning rate of the coarse heads and the fusing convolution, as a fraction "
+        "of lr",
+    )
+    mirrored: bool = Field(
+        default=False,
+        description="score the mean of the predictions of an image and of its three mirror images "
+        "(four times the time)",
+    )
+    rule: Literal["exact", "reference"] = Field(
+        default="exact",
+        description="how predicted objects are matched with targets: best pairing (exact), or as "
+        "the published scripts do it, faults included (reference)",
+    )
+
+
+# %% [markdown]
+# ## Presets
+#
+# A preset is a name for a few differences from the defaults. What else is written overrules it.
+#
+# - `steady` is the defaults. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be chosen. The [loss](01_loss.ipynb) and [detection](41_detection.ipynb) notebooks show why this recipe cannot die.
+# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
+# - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs. It is taken without a data set, unless a preset is written.
+# - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips. After 60 epochs on NUAA-SIRST (on a CPU) three seeds have a test IoU of 0.69 to 0.70.
+#
+# Runs of the first release do not record all settings. `FIRST_DEFAULTS` has the values that it used.
+
+# %%
+#| export
+FIRST_DEFAULTS: dict[str, Any] = {
+    "choose": "val",
+    "crop_size": 256,
+    "crop": "resize",
+    "target_share": 0.0,
+    "clutter_share": 0.0,
+    "augment": "paper",
+    "epochs": 400,
+    "warm_epoch": 5,
+    "loss": "sls",
+    "head_bias": 0.0,
+    "fusion_start": "random",
+    "optimizer": "adagrad",
+    "lr": 0.05,
+    "schedule": "constant",
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+    "clip_grad": 0.0,
+    "ema": 0.0,
+}
+_FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
+PRESETS: dict[str, dict[str, Any]] = {
+    "steady": {},
+    "paper": {**FIRST_DEFAULTS, "choose": "last", "precision": "fp32"},
+    "quick": {"base_size": 128, "crop_size": 128, "epochs": 9},
+    "a100": {"batch_size": 16, "lr": 0.002},
+    "tpu": {"batch_size": 16, "lr": 0.002},
+}
+
+
+class Config(Settings, NetworkFields, AugmentFields, DataFields):
+    """The settings of detection with MSHNet, checked; `mshnet train --help` explains each.
+
+    What is not written comes from `preset`. Without a preset and without `dataset_dir` the preset
+    is "quick", as on the command line; `preset="steady"` is the defaults. `configure` reads files
+    and runs too. Raises UserError, one line for all wrong settings together.
+    """
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    first_look: ClassVar[str] = "quick"
+    keeps_images: ClassVar[bool] = True
+    synthetic_name: ClassVar[str] = "scenes"
+    flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "mirrored", "rule", "scenes"]}
+    smaller: ClassVar[str] = "--base-size and --crop-size"
+
+    task: Literal["detect"] = Field(default="detect", description="what is trained")
+
+    @classmethod
+    def name_defaults(cls) -> dict[str, Any]:
+        "The defaults, except that a run keeps the name that the first release gave it."
+        return super().name_defaults() | FIRST_DEFAULTS
+
+    @classmethod
+    def unrecorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
+        "Settings that runs of the first release, or of before clutter, did not record."
+        if not record.keys() >= _FIRST_RECORDED:  # a file that a user wrote
+            return {}
+        return {"clutter_share": 0.0, **({} if "optimizer" in record else FIRST_DEFAULTS)}
+
+    def unused(self, written: Mapping[str, Any]) -> list[str]:
+        "Settings without effect, and a warm-up that is as long as the run."
+        lines = super().unused(written)
+        if self.warm_epoch >= self.epochs - 1:
+            lines.append(
+                f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: the run ends within the "
+                "warm-up, so the fused head is never trained"
+            )
+        for name in ("head_bias", "fusion_start"):
+            if name in written and self.weight_path:
+                lines.append(f"{name} is not used with a weight_path, which has its own values")
+        for name in ("head_bias", "fusion_start", "join_rate"):
+            if name in written and self.network != "mshnet":
+                lines.append(f"{name} is used only if {self.network} is a subclass of MSHNet")
+        if "scenes" in written and self.dataset_dir:
+            lines.append("scenes is not used with a dataset_dir")
+        for name in ("train_list", "test_list"):
+            if written.get(name) and not self.dataset_dir:
+                lines.append(f"{name} is not used without a dataset_dir")
+        return lines
+
+
+# %% [markdown]
+# A `Config` prints what differs from the defaults. Below are the names of the recipe's settings by group:
+
+# %%
+print(Config(dataset_dir="sirst", epochs=3, preset="paper"))
+test_eq(Config(preset="steady").recipe(), Config(dataset_dir="sirst").recipe())
+for group in (TrainingFields, OptimizerFields, DataFields, AugmentFields, NetworkFields):
+    print(f"{group.__name__:16}{', '.join(group.model_fields)}")
+
+# %%
+#| hide
+with expect_fail(UserError, contains="did you mean 'paper'?"):
+    Config(preset="papers")
