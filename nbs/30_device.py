@@ -148,10 +148,6 @@ class Device:
             value.data = value.data.to(memory_format=self.layout)  # with its strides
         return model
 
-    def replicate(self, value: Tensor) -> Tensor:
-        "Put a tensor on the device whole, on every chip, for the whole run."
-        return value.to(self.name)
-
     def number(self, value: float) -> float | Tensor:
         "A number that differs from step to step, such as a learning rate, as an input of the step."
         return value

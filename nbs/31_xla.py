@@ -322,13 +322,9 @@ class Xla(Device):
             self.mark(value)
         return model
 
-    def replicate(self, value: Tensor) -> Tensor:
-        "Copy a tensor to every chip."
-        return self.mark(value.to(self.name))
-
     def number(self, value: float) -> Tensor:  # 0-d
         "A number as an input of the compiled step: as a constant, each value would be a program."
-        return self.replicate(torch.tensor(value))
+        return self.mark(torch.tensor(value).to(self.name))
 
     def transfer_batch(self, batch: T) -> T:
         "Cut a batch among the chips."

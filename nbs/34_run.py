@@ -419,7 +419,7 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     "Recipe settings that would change within a run, such as lr 0.05 -> 0.1."
     retired = [
-        f"{n} {shown(old[n])}, which release 0.1.0 alone can resume"
+        f"{n} {shown(old[n])}, a setting of before that cannot be continued"
         for n, usual in RETIRED_RECIPE.items()
         if old.get(n, usual) != usual
     ]

@@ -942,7 +942,7 @@ def test_a_run_with_a_retired_recipe_is_refused_by_its_name(tmp_path):
         content["config"]["lr_rule"] = rule
         torch.save(content | {"checksum": checksum(content)}, last)
         if refused:
-            with pytest.raises(UserError, match="lr_rule 'sqrt', which release"):
+            with pytest.raises(UserError, match="lr_rule 'sqrt', a setting of before"):
                 run_it(config)
         else:
             assert run_it(config).finished

@@ -41,7 +41,7 @@ for file in files:
 # | setting | what it does | when to touch it |
 # |---|---|---|
 # | `--precision` | `auto`: bf16 where the chip computes it itself, fp16 with a scaled loss on NVIDIA's generation 7 (T4, V100), else fp32 | `fp32` for the arithmetic of the paper's code |
-# | `--cache` | where the pixels lie: `device`, `host` (memory), `stream` (files). `auto`: the device if it is a GPU or TPU with four times the room, else memory if half of what is free is enough, else the files | `host` to have the official augmentation to the last pixel on a GPU |
+# | `--cache` | where decoded pixels lie: `host` (memory) or `stream` (files). `auto`: memory if half of what is free is enough, else the files | `stream` beside programs that need the memory |
 # | `--compile` | `torch.compile` for the training step. `auto`: on one NVIDIA GPU of generation 7 or later. **Not measured on a GPU.** On a CPU it took minutes and was no faster | `off` if the first step takes too long for a short run, or the compiler fails |
 # | `--num-workers` | threads that prepare batches; by default none on a CPU, whose cores all compute, elsewhere by the number of cores, at most 8 | if `mshnet bench` shows that data take a large part of a step |
 # | `--deterministic` | only operations that repeat to the last bit on one type of machine, with one version of torch and one number of threads (`OMP_NUM_THREADS`) | to compare two changes, to hunt a fault |

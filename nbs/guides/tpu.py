@@ -62,7 +62,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## Loading is slow
 #
-# The chips would wait if the host prepared their batches. So the pixels of the training split are copied to every chip once, if they take less than a quarter of its memory, and batches are augmented there, within the step's program (`cache`; `--cache host` is the other way, with threads by the number of cores). Scoring batches come from the host. Never train from a mounted Drive: copy the data set to the session's disk first.
+# The host prepares the batches, in threads by the number of cores (`--num-workers`). A crop of 128x128 is cut before any resize and takes about a millisecond. Whether a chip waits for it was not measured: no TPU was available. Never train from a mounted Drive: copy the data set to the session's disk first.
 #
 # ## Saving fails
 #
