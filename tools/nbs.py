@@ -38,7 +38,7 @@ HAND_WRITTEN = {f"{LIBRARY}/{n}" for n in ("py.typed", "pretrained.md", "pretrai
 MODULE = re.compile(r"nbs/(?!run/)(\w+/)?\d\d_\w+\.ipynb")  # of the library, or of a workload
 DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
-INCLUDED = re.compile(r"# \{\{(\w+\.py)\}\}")  # a cell of a runner that is written in this file
+INCLUDED = re.compile(r"# \{\{(\w+\.py)\}\}")  # a runner's cell, written in this file
 LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
 PLACEHOLDER = "your-username"  # the user in settings.ini until an owner writes another
 BADGE = r"\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\)"
@@ -242,11 +242,11 @@ def variant(root: Path, name: str, spec: dict[str, Any]) -> Notebook:
 
 
 def include(nb: Notebook, folder: Path) -> None:
-    "Give each cell that is one line `# {{FILE.py}}` the code of that file, whose one cell it is."
+    "Give each cell that is one line `# {{FILE.py}}` the code of that file."
     for cell in nb.cells:
         if named := INCLUDED.fullmatch(cell.source):
-            [code] = read(folder / named[1]).cells
-            cell.source = code.source
+            code = [c.source for c in read(folder / named[1]).cells if c.cell_type == "code"]
+            cell.source = "\n\n".join(code)
 
 
 def places(cell: Notebook) -> set[str]:
