@@ -2,6 +2,7 @@
 # make test      what a change needs, without XLA                 make check  is all of that as built? (seconds)
 # make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
 # make docs      the site in _docs/: executed copies (six to ten minutes), links checked
+# make wheel     the library in one file, dist/mshnet-*.whl, to upload beside a runner
 # make faults    200 runs killed or disturbed, 2,000 invented inputs for each reader (half an hour)
 # Environments in this folder: .venv, and .venv-xla (torch_xla, 7 GB). Another Python: make PYTHON=python3.12 ...
 
@@ -14,7 +15,7 @@ XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
 CHOSEN = -m 'not nightly'
 
-.PHONY: demo test test-xla test-xla-aside test-all faults check build docs
+.PHONY: demo test test-xla test-xla-aside test-all faults check build docs wheel
 .DEFAULT_GOAL := demo
 
 demo: $(MADE)
@@ -55,6 +56,13 @@ check: $(MADE)
 build: $(MADE)
 	$(BIN)/python tools/nbs.py format
 	$(BIN)/python tools/scores.py
+
+# With any Python that has pip; without build/, whose files of another day would get in
+wheel:
+	@$(RECENT)
+	rm -rf build
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls -t dist/mshnet-*.whl | head -n 1
 
 docs: export OMP_NUM_THREADS ?= 1
 docs: $(MADE)

@@ -107,7 +107,7 @@
 # |---|---|
 # | [A small trial run](guides/first_run.ipynb) | ten minutes |
 # | [Choose your device](guides/device.ipynb), [your own machine](guides/local.ipynb) | Linux, Windows, a MacBook |
-# | [Colab](guides/colab.ipynb), [Kaggle](guides/kaggle.ipynb), [TPU](guides/tpu.ipynb) | in five minutes |
+# | [Colab](guides/colab.ipynb), [Kaggle](guides/kaggle.ipynb), [TPU](guides/tpu.ipynb) | two files, no account |
 # | [From the official script](guides/from_official.ipynb) | flags, published weights |
 # | [How the scores are defined](guides/scores.ipynb) | why published ones differ |
 # | [Speed and memory](guides/speed.ipynb) | tables by device |
@@ -139,7 +139,7 @@
 #
 # They make `.venv`; `test-all` adds `.venv-xla` (7 GB, Linux on x86-64). Read [CONTRIBUTING](../CONTRIBUTING.md), [LOG](../LOG.md) and [CHANGELOG](../CHANGELOG.md).
 #
-# **Your own copy:** write your GitHub name as `user` in `settings.ini`, run `make build`, commit, push: badges and install lines lead there.
+# **Your own copy:** write your GitHub name as `user` in `settings.ini`, run `make build`, commit and push.
 #
 # ## Source and licence
 #

@@ -109,7 +109,7 @@
 # |---|---|
 # | [先做一次小试验](guides/first_run.ipynb)（英文） | 花一天之前先花十分钟 |
 # | [选择设备](guides/device.zh-CN.ipynb)、[自己的机器](guides/local.ipynb)（英文） | Linux、Windows、MacBook |
-# | [Colab](guides/colab.zh-CN.ipynb)、[Kaggle](guides/kaggle.zh-CN.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) | 五分钟上手 |
+# | [Colab](guides/colab.zh-CN.ipynb)、[Kaggle](guides/kaggle.zh-CN.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) | 两个文件，不需要账户 |
 # | [从官方脚本迁移](guides/from_official.ipynb)（英文） | 参数、差异、已发布的权重 |
 # | [指标的定义](guides/scores.ipynb)（英文） | 以及为什么已发表的数值不同 |
 # | [速度与内存](guides/speed.ipynb)（英文） | 按设备列出的表格 |
@@ -143,7 +143,7 @@
 #
 # 它们会自己建立 `.venv`；`make test-all` 还会建立 `.venv-xla`（7 GB，仅限 x86-64 的 Linux）。请读 [CONTRIBUTING](../CONTRIBUTING.md)、[LOG](../LOG.md)（试过什么）和 [CHANGELOG](../CHANGELOG.md)。
 #
-# **你自己的副本：** 在 `settings.ini` 的 `user` 中写入你的 GitHub 用户名，执行 `make build`，然后提交并推送。徽章、安装命令和运行笔记本就会指向它。
+# **你自己的副本：** 在 `settings.ini` 的 `user` 中写入你的 GitHub 用户名，执行 `make build`，然后提交并推送。
 #
 # ## 来源与许可
 #

@@ -29,8 +29,11 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("install")
     others = ("results", "runs", "data", "demo", "build", "*.egg-info", "__pycache__", "_*s", ".*")
     shutil.copytree(TOP, folder / "clone", ignore=shutil.ignore_patterns(*others))
-    run(sys.executable, "-m", "build", "-q", "-o", folder, cwd=folder / "clone")
-    wheel = next(folder.glob("mshnet-*.whl"))
+    stale = folder / "clone" / "build" / "lib" / "mshnet" / "of_another_day.py"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    out = run("make", "wheel", f"PYTHON={sys.executable}", cwd=folder / "clone")
+    wheel = folder / "clone" / out.splitlines()[-1]
     venv.create(folder / "env", with_pip=True)
     python = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     constraints = TOP / "constraints.txt"
@@ -108,7 +111,7 @@ def test_model_and_loss_import_with_torch_alone(installed):
 
 def test_the_wheel_holds_the_folders_of_workloads(installed):
     "An editable install would hide that they are missing."
-    names = zipfile.ZipFile(next(installed[1].glob("*.whl"))).namelist()
+    names = zipfile.ZipFile(next(installed[1].glob("clone/dist/*.whl"))).namelist()
     for name in (
         "eit/__init__.py",
         "eit/tank.py",
@@ -118,3 +121,4 @@ def test_the_wheel_holds_the_folders_of_workloads(installed):
     ):
         assert f"mshnet/{name}" in names
     assert not [name for name in names if name.startswith(("tests/", "tools/", "nbs/"))]
+    assert "mshnet/of_another_day.py" not in names

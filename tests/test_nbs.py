@@ -247,6 +247,11 @@ def test_notebooks_hold_no_outputs_and_are_valid(built):
             f"{nbs.RUNNER}: unknown token {{{{no",
         ),
         ("nbs/index.py", INDEX.replace("# # ", "# # {{no}} ", 1), "nbs/index.py: unknown token"),
+        (
+            nbs.RUNNER,
+            RUNNER.replace("rate = 0.5", "# %%\n# {{first.py}}"),
+            "first.py: no such file",
+        ),
     ],
 )
 def test_a_mistake_in_a_text_is_one_line(tmp_path, capsys, name, text, reported):
@@ -297,6 +302,16 @@ def test_a_runner_has_its_place_its_defaults_and_its_machine(built):
         text = "\n".join(c.source for c in nb.cells)
         assert ("%pip install" in text) == (place == "colab")
         assert ("no install here" in text) == (place != "colab")
+
+
+def test_a_cell_of_a_runner_may_be_a_file(tmp_path):
+    "So that two runners begin with one text; its tokens are filled, its tags those of the cell."
+    put(tmp_path)
+    plain = nbs.runners(tmp_path)
+    [line] = [line for line in RUNNER.splitlines() if "%pip" in line]
+    text = RUNNER.replace(line, "# {{first.py}}")
+    put(tmp_path, **{nbs.RUNNER: text, "nbs/run/first.py": f"# %%\n{line}\n"})
+    assert nbs.runners(tmp_path) == plain
 
 
 # Checking

@@ -164,15 +164,23 @@ def test_an_impossible_value_fails_with_one_line(tmp_path):
     assert len(error.value.traceback) == 1
 
 
-INSTALLING = ["a100_setup", "kaggle_gpu", "tpu_setup", "kaggle_tpu", "eit", "events", "signs"]
+INSTALLED_IN = [p.stem for p in RUNNERS.glob("*.ipynb")]
+PLACES = {"kaggle": "/kaggle/input", "content": "/content"}  # as folders of a test
 
 
-def install(monkeypatch, name, repo, attached=None, fails=False):
-    "Execute the install cell of a runner as built for a repository; pip's words, and what is kept."
+def install_cell(name):
+    "The code that a runner begins with."
     notebook = nbformat.read(RUNNERS / f"{name}.ipynb", 4)
     [cell] = [c for c in notebook.cells if "install" in c.metadata.get("tags", [])]
+    return cell.source
+
+
+def install(monkeypatch, here, repo, name="a100_setup", fails=False):
+    """Execute the install cell of a runner as built for a repository, with the places of Colab and
+    Kaggle, and the notebook's own folder, in a folder; pip's words, and what pip may replace."""
+    source = install_cell(name)
     built_for, branch = nbs.settings(TOP)["repo"], nbs.settings(TOP)["branch"]
-    assert f"github.com/{built_for}@{branch}" in cell.source
+    assert f"github.com/{built_for}@{branch}" in source
     image = ["torch==2.8.0+cpu", "torch_xla==2.8.0", "torch-xla==2.8.0", "numpy==2.0.2"]
     image += ["ipython==7.34.0", "torchvision==0.23.0", "torchmetrics==1.0"]
     given, kept = [], []
@@ -186,40 +194,90 @@ def install(monkeypatch, name, repo, attached=None, fails=False):
 
     monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [])
     monkeypatch.setattr(subprocess, "run", pip)
-    source = cell.source.replace(f"github.com/{built_for}@", f"github.com/{repo}@")
-    exec(source.replace("/kaggle/input", Path(str(attached)).as_posix()), {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    notebook = here / "repository" / "nbs" / "run"
+    notebook.mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(notebook)
+    source = source.replace(f"github.com/{built_for}@", f"github.com/{repo}@")
+    for folder, place in PLACES.items():
+        source = source.replace(place, (here / folder).as_posix())
+    exec(source, {})
     return given[-1], [line for line in image if line not in kept]
 
 
-@pytest.mark.parametrize("name", INSTALLING)
-def test_an_install_keeps_what_the_image_brought(monkeypatch, name):
+def put(here, *names):
+    "Empty files below a folder, each a minute younger than the one before it."
+    paths = [here / name for name in names]
+    for minute, path in enumerate(paths):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1e9 + 60 * minute,) * 2)
+    return paths
+
+
+def test_all_runners_begin_with_one_install_cell():
+    "So what holds for one of them holds for all."
+    assert len(INSTALLED_IN) == 8 and len(set(map(install_cell, INSTALLED_IN))) == 1
+
+
+def test_an_install_keeps_what_the_image_brought(monkeypatch, tmp_path):
     "pip is told to keep exactly these, however pip writes their names."
-    words, free = install(monkeypatch, name, "alice/mshnet")
+    words, free = install(monkeypatch, tmp_path, "alice/mshnet")
     branch = nbs.settings(TOP)["branch"]
     assert words[-1] == f"mshnet @ git+https://github.com/alice/mshnet@{branch}"
     assert free == ["torchmetrics==1.0"]
     with pytest.raises(ModuleNotFoundError, match=r"switch Internet on.*no network"):
-        install(monkeypatch, name, "alice/mshnet", fails=True)
+        install(monkeypatch, tmp_path, "alice/mshnet", fails=True)
 
 
-@pytest.mark.parametrize("name", INSTALLING)
-def test_an_install_without_an_address_stops_with_one_line(monkeypatch, name):
+def test_an_install_that_finds_nothing_stops_with_one_line(monkeypatch, tmp_path):
     "Nothing is fetched from a stranger."
-    with pytest.raises(ModuleNotFoundError, match=r"mshnet has no address yet: .*make build") as e:
-        install(monkeypatch, name, f"{nbs.PLACEHOLDER}/mshnet")
+    with pytest.raises(ModuleNotFoundError, match=r"mshnet has no address yet.*make wheel") as e:
+        install(monkeypatch, tmp_path, f"{nbs.PLACEHOLDER}/mshnet")
     assert "\n" not in str(e.value)
 
 
-@pytest.mark.parametrize("top", ["wheels", "me/wheels", "datasets/me/wheels"])
-def test_an_attached_wheel_comes_first(monkeypatch, tmp_path, top):
-    "Wherever Kaggle mounts it, the later of two; without an address, too."
-    (tmp_path / top).mkdir(parents=True)
-    wheels = [tmp_path / top / f"mshnet-0.{i}.0-py3-none-any.whl" for i in (2, 1)]
-    for wheel in wheels:
-        wheel.touch()
-    for name in INSTALLING:
-        words, _ = install(monkeypatch, name, f"{nbs.PLACEHOLDER}/mshnet", tmp_path)
-        assert Path(words[-1]) == wheels[0]
+WHEEL = "mshnet-0.{}.0-py3-none-any.whl"
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        "kaggle/wheels",
+        "kaggle/me/wheels",
+        "kaggle/datasets/me/wheels",
+        "content",
+        "content/drive/MyDrive",
+        "repository/nbs/run",
+    ],
+)
+def test_a_wheel_comes_first(monkeypatch, tmp_path, top):
+    "Wherever Kaggle mounts it, in Colab or beside the notebook; the later version of three."
+    put(tmp_path, *(f"{top}/{WHEEL.format(i)}" for i in (9, 10, 8)))
+    put(tmp_path, "repository/nbs/run/runner.py")
+    for repo in (f"{nbs.PLACEHOLDER}/mshnet", "alice/mshnet"):
+        words, free = install(monkeypatch, tmp_path, repo)
+        assert Path(words[-1]).resolve() == tmp_path / top / WHEEL.format(10)
+        assert words[:2] == ["install", "-c"] and free == ["torchmetrics==1.0"]
+
+
+@pytest.mark.parametrize("folders", [("content", "drive"), ("drive", "content")])
+def test_of_two_wheels_of_one_version_the_newer_is_taken(monkeypatch, tmp_path, folders):
+    "Whoever builds and uploads again, to Drive or to the session, means the new one."
+    place = {"content": "content", "drive": "content/drive/MyDrive"}
+    wheels = put(tmp_path, *(f"{place[folder]}/{WHEEL.format(1)}" for folder in folders))
+    words, _ = install(monkeypatch, tmp_path, f"{nbs.PLACEHOLDER}/mshnet")
+    assert Path(words[-1]) == wheels[-1]
+
+
+def test_the_repository_around_a_notebook_is_installed(monkeypatch, tmp_path, capsys):
+    "On a machine: editable, and found by the kernel that runs; before the address, too."
+    put(tmp_path, "repository/nbs/run/runner.py")
+    for repo in (f"{nbs.PLACEHOLDER}/mshnet", "alice/mshnet"):
+        words, free = install(monkeypatch, tmp_path, repo)
+        assert words[-2:] == ["-e", f"{tmp_path / 'repository'}[notebook]"]
+        assert sys.path[-1] == str(tmp_path / "repository") and free == ["torchmetrics==1.0"]
+    assert str(tmp_path / "repository") in capsys.readouterr().out
 
 
 @pytest.mark.nightly

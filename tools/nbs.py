@@ -38,6 +38,7 @@ HAND_WRITTEN = {f"{LIBRARY}/{n}" for n in ("py.typed", "pretrained.md", "pretrai
 MODULE = re.compile(r"nbs/(?!run/)(\w+/)?\d\d_\w+\.ipynb")  # of the library, or of a workload
 DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
+INCLUDED = re.compile(r"# \{\{(\w+\.py)\}\}")  # a runner's cell, written in this file
 LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
 PLACEHOLDER = "your-username"  # the user in settings.ini until an owner writes another
 BADGE = r"\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\)"
@@ -231,12 +232,21 @@ def variant(root: Path, name: str, spec: dict[str, Any]) -> Notebook:
     source = spec.get("source", RUNNER)
     nb = read(root / source)
     nb.cells = [c for c in nb.cells if not places(c) or name in places(c)]
+    include(nb, (root / source).parent)
     fill_cells(nb, {**settings(root), "name": name, **spec.get("title", {})}, source)
     for key, value in spec.get("parameters", {}).items():
         if not any(set_default(c, key, value) for c in nb.cells if "parameters" in tags(c)):
             line = f"{key} = {literal(value)}"
             raise Mistake(f"{VARIANTS}: [{name}] sets {line}, no line of the parameters cell")
     return finish(nb, spec.get("metadata"))
+
+
+def include(nb: Notebook, folder: Path) -> None:
+    "Give each cell that is one line `# {{FILE.py}}` the code of that file."
+    for cell in nb.cells:
+        if named := INCLUDED.fullmatch(cell.source):
+            code = [c.source for c in read(folder / named[1]).cells if c.cell_type == "code"]
+            cell.source = "\n\n".join(code)
 
 
 def places(cell: Notebook) -> set[str]:

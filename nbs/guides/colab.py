@@ -8,7 +8,21 @@
 #
 # **What was tried:** these notebooks were executed from top to bottom on a CPU, and mounting and copying against stand-ins. A real Colab session, its GPUs and a real Google Drive were not available.
 #
-# ## 1. Open
+# ## 1. Open: two files and no account
+#
+# You need a notebook and a wheel, which is the whole library in one file. Nothing has to be published, and you need no GitHub account; Colab itself asks for a Google account. On your own machine, in the folder of this project:
+#
+# ```bash
+# make wheel    # without make: python -m pip wheel --no-deps --wheel-dir dist .
+# ```
+#
+# 1. In Colab, choose File, Upload notebook, and upload a runner from `nbs/run/`.
+# 2. Choose the machine of the table below.
+# 3. Open the panel Files at the left and drag `dist/mshnet-*.whl` into it. The file then lies in `/content`, which is deleted with the session. To keep it, put it into `MyDrive` instead, and click Mount Drive in that panel before you run the notebook.
+#
+# Of several wheels the first cell installs the latest version, and of that the newest file. It installs nothing where `mshnet` is already installed: after you upload a new wheel, choose Runtime, Disconnect and delete runtime, and begin again.
+#
+# If the project is published, a badge opens the runner instead, and the first cell needs no wheel.
 #
 # | runner | machine to choose (Runtime, Change runtime type) | open |
 # |---|---|---|
@@ -19,7 +33,7 @@
 #
 # ## 2. Run all
 #
-# Runtime, Run all. The first cell installs `mshnet` and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. It finds targets before it trains anything. The runners' presets train for 200 epochs; for a first look write `epochs = 20` in the settings (more epochs are a new run, because the learning rate falls over all of them). Colab asks for permission to use your Drive below the settings, because these two runners copy results there (the runners of other tasks do so with `mirror_dir = "drive"`); if you refuse, training continues and reports that results stay on the session's disk.
+# Runtime, Run all. The first cell installs `mshnet`, prints from where, and keeps Colab's own torch and numpy; never `pip install torch` there. Without a data set it trains on synthetic scenes, so the first look needs nothing. It finds targets before it trains anything. The runners' presets train for 200 epochs; for a first look write `epochs = 20` in the settings (more epochs are a new run, because the learning rate falls over all of them). Colab asks for permission to use your Drive below the settings, because these two runners copy results there (the runners of other tasks do so with `mirror_dir = "drive"`); if you refuse, training continues and reports that results stay on the session's disk.
 #
 # ## 3. Your data
 #

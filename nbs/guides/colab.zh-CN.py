@@ -8,7 +8,21 @@
 #
 # **验证过什么：** 这些笔记本在 CPU 上从头到尾执行过，挂载与复制用替身试验过。真实的 Colab 会话、它的 GPU 和真实的 Google Drive 都不在手边。
 #
-# ## 1. 打开
+# ## 1. 打开：两个文件，不需要账户
+#
+# 需要一个笔记本和一个 wheel 文件，后者就是整个库。什么都不必发布，也不需要 GitHub 账户；Colab 本身要求 Google 账户。在自己的机器上，在本项目的文件夹中执行：
+#
+# ```bash
+# make wheel    # 没有 make 时：python -m pip wheel --no-deps --wheel-dir dist .
+# ```
+#
+# 1. 在 Colab 中选择 File，Upload notebook，上传 `nbs/run/` 中的一个笔记本。
+# 2. 按下表选择机器。
+# 3. 打开左侧的 Files 面板，把 `dist/mshnet-*.whl` 拖进去。文件就在 `/content` 中，会话结束时随之删除。要保留它，请改放到 `MyDrive`，并在运行笔记本之前点击该面板中的 Mount Drive。
+#
+# 有多个 wheel 时，第一个单元格安装版本最高的，版本相同时安装最新的文件。已经装有 `mshnet` 时它什么都不安装：上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime，然后重新开始。
+#
+# 如果项目已经发布，点击徽章即可打开笔记本，第一个单元格不需要 wheel。
 #
 # | 笔记本 | 要选的机器（Runtime，Change runtime type） | 打开 |
 # |---|---|---|
@@ -19,7 +33,7 @@
 #
 # ## 2. 全部运行
 #
-# Runtime，Run all。第一个单元格安装 `mshnet`，并保留 Colab 自带的 torch 和 numpy；请不要在那里执行 `pip install torch`。没有数据集时用合成场景训练，所以第一次试用什么都不需要准备。它在训练之前就先检测目标。笔记本自带的预设训练 200 个 epoch；第一次试用请在设置中写 `epochs = 20`（写更大的数就是一次新的训练，因为学习率在全部 epoch 上下降）。Colab 会在设置下面的单元格中请求访问你的 Drive，因为这两个笔记本要把结果复制到那里（其他任务的笔记本写 `mirror_dir = "drive"` 时也一样）；如果拒绝，训练照常进行，并说明结果留在会话的磁盘上。
+# Runtime，Run all。第一个单元格安装 `mshnet`，打印它的来源，并保留 Colab 自带的 torch 和 numpy；请不要在那里执行 `pip install torch`。没有数据集时用合成场景训练，所以第一次试用什么都不需要准备。它在训练之前就先检测目标。笔记本自带的预设训练 200 个 epoch；第一次试用请在设置中写 `epochs = 20`（写更大的数就是一次新的训练，因为学习率在全部 epoch 上下降）。Colab 会在设置下面的单元格中请求访问你的 Drive，因为这两个笔记本要把结果复制到那里（其他任务的笔记本写 `mirror_dir = "drive"` 时也一样）；如果拒绝，训练照常进行，并说明结果留在会话的磁盘上。
 #
 # ## 3. 你的数据
 #

@@ -8,14 +8,26 @@
 #
 # **What was tried:** these notebooks were executed from top to bottom on a CPU (two T4s as two processes, a TPU as XLA's CPU runtime), with folders in place of Kaggle's. A real Kaggle session was not available.
 #
-# ## 1. Open
+# ## 1. Open: two files and no account
+#
+# You need a notebook and a wheel, which is the whole library in one file. Nothing has to be published, and you need no GitHub account; Kaggle itself asks for one of its own. On your own machine, in the folder of this project:
+#
+# ```bash
+# make wheel    # without make: python -m pip wheel --no-deps --wheel-dir dist .
+# ```
+#
+# 1. In Kaggle, choose Create, New Notebook, then File, Import Notebook, and upload a runner from `nbs/run/`.
+# 2. Add Input, Upload: make a private data set of the one file `dist/mshnet-*.whl`. It stays attached to the notebook.
+# 3. In the session's options choose the accelerator of the table below, and switch Internet on.
+#
+# Of several wheels the first cell installs the latest version. It needs Internet for the requirements of `mshnet` that Kaggle's image lacks; if the image has them all, it works without. Kaggle gives Internet and accelerators to accounts with a verified phone number.
+#
+# If the project is published, a badge opens the runner instead, and with Internet the first cell needs no wheel.
 #
 # | runner | accelerator (Session options) | open |
 # |---|---|---|
 # | [kaggle_gpu](../run/kaggle_gpu.ipynb) | GPU T4 x2; one is fine too | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 # | [kaggle_tpu](../run/kaggle_tpu.ipynb) | TPU v5e-8 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
-#
-# Switch Internet on in the session's options: the first cell installs `mshnet`. (Kaggle gives Internet and accelerators to accounts with a verified phone number. Without Internet, attach a data set that holds its wheel; the cell looks there first. The wheel's own requirements must then be in Kaggle's image.)
 #
 # ## 2. Run all
 #

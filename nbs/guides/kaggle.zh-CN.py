@@ -8,14 +8,26 @@
 #
 # **验证过什么：** 这些笔记本在 CPU 上从头到尾执行过（两块 T4 用两个进程代替，TPU 用 XLA 的 CPU 运行时代替），Kaggle 的文件夹用别的文件夹代替。真实的 Kaggle 会话不在手边。
 #
-# ## 1. 打开
+# ## 1. 打开：两个文件，不需要账户
+#
+# 需要一个笔记本和一个 wheel 文件，后者就是整个库。什么都不必发布，也不需要 GitHub 账户；Kaggle 本身要求它自己的账户。在自己的机器上，在本项目的文件夹中执行：
+#
+# ```bash
+# make wheel    # 没有 make 时：python -m pip wheel --no-deps --wheel-dir dist .
+# ```
+#
+# 1. 在 Kaggle 中选择 Create，New Notebook，再选择 File，Import Notebook，上传 `nbs/run/` 中的一个笔记本。
+# 2. 选择 Add Input，Upload：用 `dist/mshnet-*.whl` 这一个文件建立一个私有数据集。它会一直附加在这个笔记本上。
+# 3. 在会话选项中选择下表中的加速器，并打开 Internet。
+#
+# 有多个 wheel 时，第一个单元格安装版本最高的。它需要 Internet 来安装 Kaggle 镜像中缺少的 `mshnet` 依赖；如果镜像中都有，没有 Internet 也可以。Kaggle 只向验证过手机号的账户提供 Internet 和加速器。
+#
+# 如果项目已经发布，点击徽章即可打开笔记本；有 Internet 时第一个单元格不需要 wheel。
 #
 # | 笔记本 | 加速器（Session options） | 打开 |
 # |---|---|---|
 # | [kaggle_gpu](../run/kaggle_gpu.ipynb) | GPU T4 x2；一块也可以 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
 # | [kaggle_tpu](../run/kaggle_tpu.ipynb) | TPU v5e-8 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
-#
-# 在会话选项中打开 Internet：第一个单元格要安装 `mshnet`。（Kaggle 只向验证过手机号的账户提供 Internet 和加速器。没有 Internet 时，添加一个含有其 wheel 文件的数据集；该单元格先在那里查找。此时 wheel 的依赖必须已在 Kaggle 的镜像中。）
 #
 # ## 2. 全部运行
 #

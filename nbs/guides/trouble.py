@@ -21,7 +21,7 @@
 # | `... is retired: write ...` | a flag of the official script; the line names the flag of today |
 # | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name. Or a data set or weights without their flag: write it as the line says |
 # | papermill prints "Passed unknown parameter" | the setting is not listed in the notebook's settings cell. It counts nevertheless; a name that is no setting stops the next cell |
-# | the first cell of a runner stops: mshnet has no address yet | nobody has published this copy. Its owner writes `user` in `settings.ini`, runs `make build` and pushes ([CONTRIBUTING](../../CONTRIBUTING.md)); on Kaggle an attached wheel also works |
+# | the first cell of a runner stops: mshnet has no address yet | nobody has published this copy, and there is no wheel. `make wheel` builds one: upload it to `/content` ([Colab](colab.ipynb)), attach it ([Kaggle](kaggle.ipynb)) or put it beside the notebook. If it lies in `MyDrive`, mount the Drive first. Or the owner publishes the copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](local.ipynb)) |
 # | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |

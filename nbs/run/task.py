@@ -10,38 +10,7 @@
 # This installs only what is missing. It never replaces a preinstalled torch, torch_xla, numpy or IPython.
 
 # %% tags=["install"]
-import glob
-import importlib.metadata
-import re
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-# From a wheel that is attached on Kaggle, else from the repository
-if not list(importlib.metadata.distributions(name="mshnet")):
-    _folders = [f"/kaggle/input/{_deep}/mshnet-*.whl" for _deep in ("*", "*/*", "*/*/*")]
-    _source = max(
-        (_wheel for _folder in _folders for _wheel in glob.glob(_folder)),
-        default="mshnet @ git+https://github.com/{{repo}}@{{branch}}",
-    )
-    if "/your-username/" in _source:
-        raise ModuleNotFoundError(
-            "mshnet has no address yet: its owner writes `user` in settings.ini, runs make build "
-            "and pushes; then open this notebook from there"
-        )
-    _pip, _as_text = [sys.executable, "-m", "pip"], {"capture_output": True, "text": True}
-    _kept = re.compile("(torch|torchvision|torch.xla|numpy|ipython)=", re.IGNORECASE)
-    _list = subprocess.run([*_pip, "list", "--format=freeze"], **_as_text)
-    _file = Path(tempfile.mkdtemp(), "kept.txt")
-    _file.write_text("\n".join(filter(_kept.match, _list.stdout.splitlines())))
-    _done = subprocess.run([*_pip, "install", "-c", str(_file), _source], **_as_text)
-    if _list.returncode or _done.returncode:
-        raise ModuleNotFoundError(
-            "pip did not install mshnet (on Kaggle: switch Internet on); it reported: "
-            f"{(_list.stderr + _done.stderr)[-500:]}"
-        )
-    importlib.invalidate_caches()
+# {{install.py}}
 
 # %% [markdown]
 # ## 2. Settings / 设置
