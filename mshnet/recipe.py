@@ -48,7 +48,7 @@ class AugmentFields(BaseModel):
     "Recipe settings of the training crop."
 
     crop: Literal["scored", "native", "resize"] = Field(
-        default="native",
+        default="scored",
         description="size of the image that a training crop is cut from, before augment scales "
         "it: as it is scored, by base_size (scored), its own size (native), or with its long side "
         "0.5 to 2 times base_size (resize)",

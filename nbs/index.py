@@ -9,7 +9,7 @@
 #
 # ![Test scenes from worst to best: image, probability, hits, misses and false alarms](../results/scenes-quick/figures/gallery.png)
 #
-# - **It detects.** Trained weights are included, and the default recipe `steady` gave a usable detector with every measured seed.
+# - **It detects.** Trained weights are included, and the recipe `steady` gave a usable detector with every seed.
 # - **Right.** Network, losses, transforms and scores equal the official code, to the last pixel for counts and to float32 rounding elsewhere ([tests](../tests/test_golden.py)). Each score is stored with its protocol.
 # - **Nothing lost.** An interrupted run resumes. With `--deterministic` on the same CPU its weights equal those of an uninterrupted one.
 # - **It teaches.** Notebooks explain why and how.
@@ -77,7 +77,7 @@
 #
 # | recipe, data | epochs | seeds | mean IoU | least | most | Pd | Fa | dead |
 # |---|---|---|---|---|---|---|---|---|
-# | `steady` (default), NUAA-SIRST | 200 | 0, 1, 2 | 0.729 | 0.711 | 0.740 | 0.940 | 15.4 | 0 of 3 |
+# | `steady`, `--crop native`, NUAA-SIRST | 200 | 0, 1, 2 | 0.729 | 0.711 | 0.740 | 0.940 | 15.4 | 0 of 3 |
 # | `steady`, NUDT-SIRST | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0 of 3 |
 # | `paper`, NUAA-SIRST | 60 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.617 | 330684.4 | 1 of 3 |
 # | `paper`, NUDT-SIRST | 60 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.611 | 325853.5 | 1 of 3 |

@@ -220,7 +220,7 @@ def test_turns_leave_the_pixels_of_the_image_as_they_are():
     turns = [np.rot90(a, k) for a in (image, image[:, ::-1]) for k in range(4)]
     seen, blurred = set(), 0
     for epoch in range(60):
-        drawn = sample_params(Config(crop_size=32, clutter_share=0), epoch, 0)
+        drawn = sample_params(Config(crop="native", crop_size=32, clutter_share=0), epoch, 0)
         blurred += drawn.blur > 0
         drawn = drawn._replace(blur=0.0)
         crop, truth = augment(image, (image > 200).astype(np.uint8), drawn, 32)
