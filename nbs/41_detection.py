@@ -139,6 +139,7 @@ with torch.no_grad():
 # %%
 #| export
 RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
+NATIVE_SHAPES = 100_000  # more than any data set has
 NATIVE = "none: padded at the right and below to multiples of 16 with its mirror image, cut back"
 MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
 
@@ -226,6 +227,8 @@ class Detection(Task):
         return DetectionTally(self.config)
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
+        if self.config.base_size == "native":  # each padded size is a shape, and a program
+            device.shapes = max(device.shapes, NATIVE_SHAPES)
         return fused_for(device, model)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:

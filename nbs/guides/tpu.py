@@ -46,7 +46,7 @@
 #   first step 22 s after the start
 # ```
 #
-# So the first epoch is slow, and with `paper` the first one after the warm-up. No other should be. If a program is compiled again, a warning reports why, as far as it is known. Compiled programs are kept in `xla_cache` beside the run's folder, for the next session; the end of a run reports how many were found there. (On the CPU runtime entries are written but cannot be read back by another process, which then compiles again, quietly. That they save time on a real TPU is what they are for, and was not verified.)
+# So the first epoch is slow, and with `paper` the first one after the warm-up. No other should be. Scoring at native size (`--base-size native`) compiles a program for each padded size: one on NUDT-SIRST and on IRSTD-1k, 69 on the test list of NUAA-SIRST. If a program is compiled again, a warning reports why, as far as it is known. Compiled programs are kept in `xla_cache` beside the run's folder, for the next session; the end of a run reports how many were found there. (On the CPU runtime entries are written but cannot be read back by another process, which then compiles again, quietly. That they save time on a real TPU is what they are for, and was not verified.)
 #
 # ## Out of memory
 #
