@@ -336,7 +336,7 @@ def data_set(given: tuple[str, bytes], folder: Path) -> None:
             (folder / kind / f"{name}.png").write_bytes(GOOD)
             (folder / f"{name}-secret.png").write_bytes(GOOD)  # beside those that may be read
     for name in ("train.txt", "test.txt"):
-        (folder / name).write_text("a\nc\nb\n" if name == "train.txt" else "a\nb\n")
+        (folder / name).write_text("a\nc\n" if name == "train.txt" else "b\n")
     (folder / place).with_suffix(".png").unlink(missing_ok=True)
     (folder / place).write_bytes(data)
     config = Config(dataset_dir=str(folder), train_list="train.txt", test_list="test.txt")

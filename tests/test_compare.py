@@ -30,7 +30,7 @@ from mshnet.metrics import find, objects
 from mshnet.recipe import Config
 from mshnet.show import TargetRecord, style
 from mshnet.task import make_task, wilson
-from mshnet.train import identity, train
+from mshnet.train import Job, identity, train
 
 SETTINGS = {"scenes": 16, "base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu"}
 
@@ -201,12 +201,13 @@ def test_training_images_are_the_same_with_every_seed(tmp_path):
     device = open_device("cpu", "fp32")
 
     parts = [splits(config.model_copy(update={"seed": seed})) for seed in (0, 1)]
-    first, second = (identity(make_task(config), each, device) for each in parts)
+    first, second = (identity(Job(make_task(config), each, device)) for each in parts)
     assert first["training list"] == second["training list"]
     assert first["train data"] != second["train data"]
     pairs = tuple((image, 1 - mask) for image, mask in parts[0]["train"].pairs)
     other = parts[0] | {"train": replace(parts[0]["train"], pairs=pairs)}
-    assert identity(make_task(config), other, device)["training list"] != first["training list"]
+    changed = identity(Job(make_task(config), other, device))
+    assert changed["training list"] != first["training list"]
 
 
 def test_another_recipe_is_no_other_seed(copies):

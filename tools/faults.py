@@ -296,7 +296,7 @@ class Round:
     def add_mirror(self) -> None:
         "Have the run mirrored to a folder."
         self.drive.mkdir()
-        self.words += ["--mirror-dir", str(self.drive), "--mirror-rate", "10000"]
+        self.words += ["--mirror-dir", str(self.drive)]
 
     def run(self, *statuses: int, **how: Any) -> Ended:
         "Run the command; it ends with one of these statuses, and without a traceback."

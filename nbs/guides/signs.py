@@ -42,7 +42,7 @@
 # | `no video (... is missing or empty)` | a label without its file | complete the data, or `--on-bad-image skip`: all of them are counted and left out |
 # | `an empty gloss` | a label of slashes or notes alone | repair the label |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | write `/` between the glosses |
-# | `not in UTF-8, perhaps in GBK; save it as UTF-8` | a table of a Chinese Windows | save it as UTF-8 |
+# | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table of a Chinese Windows | save it as UTF-8 |
 # | `a vocabulary of another set` | weights and data have no gloss in common | take the weights of this data set |
 #
 # The vocabulary is made from the training part. Notes in brackets and numbers of variants are dropped, as published; CE-CSL then has 3,515 glosses. The blank of CTC has number 0. (In the port the blank had the number of the last gloss, which could never be read.)

@@ -42,7 +42,7 @@
 # | `no video (... is missing or empty)` | 有标签而没有文件 | 补全数据，或写 `--on-bad-image skip`：全部计数并略去 |
 # | `an empty gloss` | 标签只有斜杠或注释 | 修正标签 |
 # | `glosses are separated by ...` | 标签用空格、逗号或全角斜杠分隔 | 在词目之间写 `/` |
-# | `not in UTF-8, perhaps in GBK; save it as UTF-8` | 中文 Windows 的表格 | 另存为 UTF-8 |
+# | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | 中文 Windows 的表格 | 另存为 UTF-8 |
 # | `a vocabulary of another set` | 权重与数据没有共同的词目 | 使用这个数据集的权重 |
 #
 # 词表只由训练部分产生。括号里的注释和变体的编号按公布的规则去掉；这样 CE-CSL 有 3,515 个词目。CTC 的空白编号为 0。（移植版中空白占用了最后一个词目的编号，那个词目永远读不出来。）

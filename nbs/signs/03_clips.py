@@ -237,13 +237,7 @@ _COLUMNS = ("left-x", "left-y", "right-x", "right-y", "nose-x", "nose-y")
 
 def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     "The rows of a table; UserError if it is unreadable, or lacks a column."
-    try:
-        text = read_text(path, "table")
-    except UserError as error:
-        if "codec can't decode" in str(error):
-            raise UserError(f"{path}: not in UTF-8, perhaps in GBK; save it as UTF-8") from None
-        raise
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv.DictReader(io.StringIO(read_text(path, "table")))
     missing = [name for name in columns if name not in (reader.fieldnames or [])]
     if missing:
         raise UserError(f"{path}: has no column {missing[0]!r}")

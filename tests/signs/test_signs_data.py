@@ -318,7 +318,7 @@ def test_another_separator_of_glosses_is_named(tmp_path, sign):
 def test_labels_in_gbk_are_named(tmp_path):
     "As a Chinese Windows writes them."
     labels(tmp_path, "1,A,小时/时间", encoding="gbk")
-    with pytest.raises(UserError, match=r"train\.csv: not in UTF-8, perhaps in GBK; save it as UT"):
+    with pytest.raises(UserError, match=r"train\.csv: not a readable table .*GBK, as UTF-8"):
         load_clips(settings(tmp_path), ["train"])
 
 
