@@ -90,7 +90,7 @@ def look(device):
 
 def native(device):
     "Images of three sizes, two when padded, scored at their own size twice; as on the CPU."
-    rng, sizes = np.random.default_rng(0), ((40, 52), (64, 64), (33, 60))
+    rng, sizes = np.random.default_rng(0), ((40, 52), (80, 64), (33, 60))
     pairs = [[rng.integers(0, n, size, dtype=np.uint8) for n in (256, 2)] for size in sizes]
     split = Split("test", ("a", "b", "c"), tuple(map(tuple, pairs)), "sizes")
     task = Detection(Config(**SIZE).model_copy(update={"base_size": "native"}))

@@ -85,7 +85,8 @@ def test_ten_steps_have_the_losses_of_plain_pytorch(seen):
 
     Ten steps of this network multiply a rounding error by some thousand (batch norm over few
     pixels), so no fixed number of digits is right. The same steps in plain PyTorch from weights
-    shaken in their seventh digit measure it: XLA may differ ten times as much, and never by 0.002.
+    shaken in their seventh digit measure it: XLA may differ ten times as much, and never by 0.005
+    (on a CPU without AVX-512 the shaking alone moves the ninth loss by 0.0017).
     Adagrad's sums begin at 0.1 here: from zero its first step is the gradient's sign, which for
     gradients that are zero but for rounding is a coin, and ten steps later the second digit is one
     too. The first loss, before any update, must agree to one part in a million.
@@ -97,7 +98,7 @@ def test_ten_steps_have_the_losses_of_plain_pytorch(seen):
     spread = 1e-6
     for step, value in enumerate(want):
         spread = max(spread, *(abs(run[step] - value) for run in shaken))
-        assert abs(have[step] - value) <= min(10 * spread, 0.002), step
+        assert abs(have[step] - value) <= min(10 * spread, 0.005), step
 
 
 def test_averaged_weights_have_the_loss_of_plain_pytorch(seen):
