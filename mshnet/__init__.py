@@ -28,6 +28,7 @@ if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os
 _HOMES = {
     "Config": "recipe",
     "MSHNet": "model",
+    "UserError": "core",
     "detect": "predict",
     "find_targets": "predict",
     "load": "evaluate",
