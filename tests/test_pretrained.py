@@ -401,7 +401,7 @@ def test_the_few_names_are_offered_by_tab():
     "And cost nothing before they are used: torch is loaded with the first of them."
     code = "import mshnet, sys; assert 'torch' not in sys.modules; print(dir(mshnet))"
     done = subprocess.run([sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True)
-    names = "Config MSHNet detect evaluate find_targets load predict score sls_loss train"
+    names = "Config MSHNet UserError detect evaluate find_targets load predict score sls_loss train"
     assert set(eval(done.stdout)) == {*names.split(), "__version__"}, done.stderr
     assert 8 <= len(mshnet.__doc__.splitlines()) <= 12
     for name in names.split():
