@@ -587,8 +587,6 @@ def read_settings(
         raise UserError(f"config {error}") from None
     if not isinstance(values, dict):
         raise UserError(f'config {file}: write an object such as {{"epochs": 3}}')
-    if is_record(values):  # a run of an earlier release has settings that are retired today
-        values = {name: value for name, value in values.items() if name not in RETIRED}
     return of_earlier_release(values)
 
 
@@ -631,10 +629,12 @@ def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
     task = values.get("task", "detect")
     if not is_record(values) or not isinstance(task, str) or task not in TASKS:
         return values
-    known = {name: value for name, value in values.items() if name not in RETIRED}
+    kind = settings_class(task)
+    dropped = RETIRED.keys() - kind.gone.keys()  # the task judges the values of those in `gone`
+    known = {name: value for name, value in values.items() if name not in dropped}
     if known.get("cache") == "device":
         known["cache"] = "auto"
-    return {**settings_class(task).unrecorded(known), **known}
+    return {**kind.unrecorded(known), **known}
 
 
 def settings_from(
@@ -666,9 +666,8 @@ def from_notebook(
     }
     given = {name: value for name, value in written.items() if value is not None}
     known = list(settings_class(task_of(given, settings_of(_resumed(given)))).model_fields)
-    listed = (
-        settings_class("detect").model_fields.keys() - given.keys()
-    )  # by a runner for any task, and not set
+    of_runners = settings_class("detect").model_fields.keys()  # for any task
+    listed = of_runners - given.keys()  # and not set
     strangers = [n for n in written if n not in {*known, *ALIASES, *SWITCHES, *listed}]
     if strangers:
         own = "; if it is a variable of your own, `del` it or begin its name with _"

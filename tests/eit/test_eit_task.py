@@ -71,6 +71,8 @@ def test_a_regression_and_a_u_net_are_of_before(run, tmp_path, capsys):
     assert settings_from(record) == run.config
     with pytest.raises(UserError, match="network='unet' is not possible: network is retired"):
         settings_from(record | {"network": "unet"})
+    with pytest.raises(UserError, match="method='regression' is not possible: method is retired"):
+        settings_from(record | {"method": "regression"})
 
 
 def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
