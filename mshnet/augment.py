@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['JITTER', 'WIDE_JITTER', 'UNIT', 'AugmentParams', 'sample_params', 'Placement', 'placement', 'sample_clutter',
-           'add_clutter', 'augment', 'resize_square', 'pad_native', 'unpadded', 'Batch', 'collate', 'training_batch',
+           'add_clutter', 'augment', 'resize_square', 'pad_mirrored', 'unpadded', 'Batch', 'collate', 'training_batch',
            'scoring_batch', 'native_plan']
 
 # %% ../nbs/22_augment.ipynb #c-import-math
@@ -268,11 +268,13 @@ def resize_square(
     return np.asarray(picture), scored_mask(mask, size)
 
 
-def pad_native(
+def pad_mirrored(
     image: np.ndarray,  # [H,W] or [H,W,3]
-) -> np.ndarray:  # sides are multiples of 16
+    shape: tuple[int, int] | None = None,  # height and width of the result; None: multiples of 16
+) -> np.ndarray:
     "An image with its mirror image at the right and below."
-    more = [(0, -n % UNIT) for n in image.shape[:2]]
+    old = image.shape[:2]
+    more = [(0, new - n) for n, new in zip(old, shape or [n + -n % UNIT for n in old], strict=True)]
     return np.pad(image, [*more, (0, 0)][: image.ndim], mode="reflect")
 
 
@@ -321,7 +323,7 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
     filler = max(max(indices), 0)
     rows = [i if i >= 0 else filler for i in indices]
     if config.base_size == "native":
-        pairs = [(pad_native(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
+        pairs = [(pad_mirrored(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
     else:
         pairs = [_resized_once(split, i, config.base_size) for i in rows]
     return collate(pairs, [i >= 0 for i in indices])

@@ -30,7 +30,7 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
 from torch import Tensor, nn
 
-from .augment import resize_square
+from .augment import UNIT, pad_mirrored, resize_square
 from .core import UserError, counted, did_you_mean, shown
 from .data import outside_of_data, pixels_of
 from .device import is_out_of_memory
@@ -144,21 +144,20 @@ def overlay(
     return picture
 
 # %% ../nbs/53_predict.ipynb #_cut
-_UNIT = 16  # the network's sides are multiples of this
 TILE = 1024  # longest side that is predicted in one piece
 _MANY = 16  # tiles of a frame whose progress is shown
 
 
 def _cut(length: int, tile: int) -> tuple[int, list[int]]:
     "Side of the tiles along one side of a frame, and their starts. At most two overlap."
-    whole, most = -(-length // _UNIT), tile // _UNIT
+    whole, most = -(-length // UNIT), tile // UNIT
     if whole <= most:
-        return whole * _UNIT, [0]
+        return whole * UNIT, [0]
     overlap = max(2, most // 8)
     count = -(-(whole - overlap) // (most - overlap))
     side = -(-(whole + (count - 1) * overlap) // count)
-    starts = [i * (whole - side) // (count - 1) * _UNIT for i in range(count)]
-    return side * _UNIT, starts
+    starts = [i * (whole - side) // (count - 1) * UNIT for i in range(count)]
+    return side * UNIT, starts
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ class Options:
 
     def __post_init__(self) -> None:
         "Check the values."
-        if self.tile % _UNIT or not 128 <= self.tile <= 8192:
+        if self.tile % UNIT or not 128 <= self.tile <= 8192:
             self._refuse("tile", "a multiple of 16, at least 128, at most 8192")
         if self.base_size != "native" and not (self.side and 16 <= self.side <= 4096):
             self._refuse("base_size", "a multiple of 16, at most 4096, or native")
@@ -186,7 +185,7 @@ class Options:
     def side(self) -> int:
         "Side of the square; 0: each frame keeps its size, or the value is impossible."
         side = self.base_size
-        return side if isinstance(side, int) and side > 0 and side % _UNIT == 0 else 0
+        return side if isinstance(side, int) and side > 0 and side % UNIT == 0 else 0
 
     def _refuse(self, name: str, remedy: str) -> None:
         raise UserError(f"{name}={getattr(self, name)!r} is not possible: write {remedy}")
@@ -218,8 +217,7 @@ class Tiling:
 
     def pad(self, pixels: np.ndarray) -> np.ndarray:  # [H,W] or [H,W,3]
         "The frame with its mirror image at the right and below."
-        more = [(0, new - old) for new, old in zip(self.padded, self.shape, strict=True)]
-        return np.pad(pixels, [*more, (0, 0)][: pixels.ndim], mode="reflect")
+        return pad_mirrored(pixels, self.padded)
 
 # %% ../nbs/53_predict.ipynb #_images_per_pass
 def _images_per_pass(detector: Callable[..., Tensor]) -> int:

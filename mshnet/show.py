@@ -15,11 +15,11 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-import torch
 from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from .augment import unpadded
 from .core import Settings, UserError, read_json, settings_from
 from .data import Split, splits
-from .detection import MIRRORS
+from .detection import over_mirrors
 from .evaluate import Detector
 from .files import make_folder, write_atomic
 from .metrics import MATCH, objects
@@ -377,11 +377,11 @@ class View:
     mask: np.ndarray  # [H,W] bool
 
 
-def view_image(detector: Detector, config: Settings, split: Split, index: int) -> View:
+def view_image(detector: Detector, config: Config, split: Split, index: int) -> View:
     "Predict an image of a split."
     batch = make_task(config).batch(split, [index], None)
-    turns = MIRRORS if getattr(config, "mirrored", False) else MIRRORS[:1]
-    prob = torch.stack([detector(batch.image.flip(t), 1).flip(t) for t in turns]).mean(0)
+    one = partial(detector, batch_size=1)
+    prob = over_mirrors(one, batch.image) if config.mirrored else one(batch.image)
     image, prob = (unpadded(x, batch.mask)[0] for x in (batch.image, prob))
     mask = batch.mask[0, 0].numpy() > 0
     return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)

@@ -357,11 +357,13 @@ def resize_square(
     return np.asarray(picture), scored_mask(mask, size)
 
 
-def pad_native(
+def pad_mirrored(
     image: np.ndarray,  # [H,W] or [H,W,3]
-) -> np.ndarray:  # sides are multiples of 16
+    shape: tuple[int, int] | None = None,  # height and width of the result; None: multiples of 16
+) -> np.ndarray:
     "An image with its mirror image at the right and below."
-    more = [(0, -n % UNIT) for n in image.shape[:2]]
+    old = image.shape[:2]
+    more = [(0, new - n) for n, new in zip(old, shape or [n + -n % UNIT for n in old], strict=True)]
     return np.pad(image, [*more, (0, 0)][: image.ndim], mode="reflect")
 
 
@@ -397,9 +399,9 @@ for (kind, what), row in zip(kinds.items(), figure.subplots(4, 5), strict=True):
 # %%
 test_eq([s.shape for s in resize_square(*made.pairs[0], 64)], [(64, 64), (64, 64)])
 wide = np.arange(20 * 40).reshape(20, 40)
-test_eq(pad_native(wide).shape, (32, 48))
-test_eq(pad_native(wide)[:20, :40], wide)
-test_eq(pad_native(wide)[20], pad_native(wide)[18])
+test_eq(pad_mirrored(wide).shape, (32, 48))
+test_eq(pad_mirrored(wide)[:20, :40], wide)
+test_eq(pad_mirrored(wide)[20], pad_mirrored(wide)[18])
 test_eq(unpadded(torch.ones(1, 1, 32, 48), torch.ones(1, 1, 20, 40)).shape, (1, 1, 20, 40))
 still = AugmentParams(mirror=False, long_side=128, top=0, left=0, blur=0)
 test_eq(augment(*made.pairs[0], still, 128)[0], made.pairs[0][0])
@@ -454,7 +456,7 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
     filler = max(max(indices), 0)
     rows = [i if i >= 0 else filler for i in indices]
     if config.base_size == "native":
-        pairs = [(pad_native(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
+        pairs = [(pad_mirrored(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
     else:
         pairs = [_resized_once(split, i, config.base_size) for i in rows]
     return collate(pairs, [i >= 0 for i in indices])

@@ -139,9 +139,13 @@ with torch.no_grad():
 # %%
 #| export
 RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
-NATIVE_SHAPES = 100_000  # more than any data set has
 NATIVE = "none: padded at the right and below to multiples of 16 with its mirror image, cut back"
-MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
+_MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
+
+
+def over_mirrors(predict: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    "The mean probability [B,1,H,W] over images [B,C,H,W] and their three mirror images."
+    return torch.stack([predict(images.flip(a)).flip(a) for a in _MIRRORS]).mean(0)
 
 
 class DetectionTally:
@@ -209,11 +213,8 @@ class Detection(Task):
         "The logits that are scored: of the image, or of the mean over it and its mirror images."
         if not self.config.mirrored:
             return self._logits(model, batch.image, phase)
-        probs = [
-            self._logits(model, batch.image.flip(axes), phase).sigmoid().flip(axes)
-            for axes in MIRRORS
-        ]
-        return torch.stack(probs).mean(0).logit(eps=1e-7)
+        prob = over_mirrors(lambda image: self._logits(model, image, phase).sigmoid(), batch.image)
+        return prob.logit(eps=1e-7)
 
     def _logits(self, model: Any, image: Tensor, phase: str) -> Tensor:  # [B,1,S,S] float32
         "The logits of images; those of MSHNet by one program for both phases."
@@ -228,7 +229,7 @@ class Detection(Task):
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         if self.config.base_size == "native":  # each padded size is a shape, and a program
-            device.shapes = max(device.shapes, NATIVE_SHAPES)
+            device.shapes = max(device.shapes, 100_000)  # more than any data set has
         return fused_for(device, model)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:

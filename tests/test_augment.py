@@ -11,7 +11,7 @@ from PIL import Image
 from scipy.ndimage import center_of_mass, label
 
 from mshnet.augment import augment as augmented
-from mshnet.augment import native_plan, pad_native, resize_square, sample_params, scoring_batch
+from mshnet.augment import native_plan, pad_mirrored, resize_square, sample_params, scoring_batch
 from mshnet.cli import main
 from mshnet.compare import compare
 from mshnet.core import UserError
@@ -188,7 +188,7 @@ def test_padding_is_the_mirror_image_at_the_right_and_below():
 
     for size in SIZES:
         image = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
-        assert np.array_equal(pad_native(image), Tiling(size).pad(image))
+        assert np.array_equal(pad_mirrored(image), Tiling(size).pad(image))
 
 
 BAD = {
