@@ -129,9 +129,8 @@ def placement(
     spare = [max(side - crop_size, 0) for side in sides]
     starts = [int(at * (n + 1)) for at, n in zip((drawn.top, drawn.left), spare, strict=True)]
     if drawn.target >= 0 and mask.any():
-        rows, cols = np.nonzero(mask)
-        k = int(drawn.target * len(rows))
-        place = [int(rows[k]), int(cols[k])]
+        pixels = np.flatnonzero(mask)
+        place = divmod(int(pixels[int(drawn.target * len(pixels))]), mask.shape[1])
         for i, mirrored in enumerate((drawn.flip, drawn.mirror)):
             old = mask.shape[i] - 1 - place[i] if mirrored else place[i]
             new, edge = int((old + 0.5) * sides[i] / mask.shape[i]), crop_size // 16
@@ -191,16 +190,25 @@ def sample_clutter(
     return tuple(round(_UNIT * float(number)) for number in numbers)
 
 
+def _sums_around(
+    x: Tensor,  # [B,C,S,S]
+    reach: int,
+) -> Tensor:
+    "Sums of the square of 2 reach + 1 pixels around each pixel; exact for whole numbers."
+    side = 2 * reach + 1
+    for _ in range(2):  # along rows, then along columns
+        total = F.pad(x, (reach + 1, reach)).cumsum(-1)
+        x = (total[..., side:] - total[..., :-side]).mT
+    return x
+
+
 def _without_targets(
     image: Tensor,  # [B,C,S,S] grey levels
     mask: Tensor,  # [B,1,S,S] uint8, 0 or 1
 ) -> Tensor:
     "The image with its targets, and 4 pixels around them, replaced by the mean of 33x33 pixels."
-    kept = 1 - F.max_pool2d(mask.float(), 9, stride=1, padding=4)
-    total, count = image * kept, kept
-    for shape, padding in (((33, 1), (16, 0)), ((1, 33), (0, 16))):  # sums
-        total = F.avg_pool2d(total, shape, 1, padding, divisor_override=1)
-        count = F.avg_pool2d(count, shape, 1, padding, divisor_override=1)
+    kept = (_sums_around(mask.float(), 4) == 0).float()
+    total, count = _sums_around(image * kept, 16), _sums_around(kept, 16)
     mean = image.mean((1, 2, 3), keepdim=True)  # where a target is larger than its surroundings
     return torch.where(kept > 0, image, (total + mean) / (count + 1))
 
