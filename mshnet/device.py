@@ -30,7 +30,6 @@ from torch import Tensor, nn, optim
 
 from .core import Settings, UserError, counted, first_line, resolve
 from .files import free_memory
-from .places import installed
 
 # %% ../nbs/30_device.ipynb #each_tensor
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -80,7 +79,7 @@ class Device:
         self.ranks = OneProcess()  # or those of torchrun
         self.reads = 0
         self.micro = 0  # images computed at once; 0: the whole batch
-        self.compile = "off"  # for training; "on", or "auto": where it is likely to gain time
+        self.compile = False  # whether a model is compiled for training
         self.compiled: Any = None  # the model as torch.compile returned it
         self.busy, self.looked, self.news = 0.0, -math.inf, ""  # see `share_cores`
         self.set_precision(self.fastest() if precision == "auto" else precision)
@@ -457,10 +456,10 @@ def device_for(config: Settings) -> Device:
         torch.backends.cudnn.benchmark = False
     device = open_device(config.device, config.precision, config.num_devices)
     check_batch(device, config.batch_size)
-    if config.compile == "on" and (device.compiles or device.ranks.count > 1):
+    device.compile = config.compile == "on"
+    if device.compile and (device.compiles or device.ranks.count > 1):
         why = "XLA compiles by itself" if device.compiles else "not with several processes"
         raise UserError(f"compile=on: {why}; leave it out")
-    device.compile = "off" if device.compiles or started_processes() else config.compile
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
     check_batch(device, device.micro, "micro_batch")
     return device
@@ -543,20 +542,12 @@ def set_random_states(device: Device, states: dict[str, Any]) -> None:
 # %% ../nbs/30_device.ipynb #_compiled
 def _compiled(device: Device, model: nn.Module) -> Any:
     "The model as the `compile` setting wants it; compiled once for all phases."
-    if device.compile == "off" or (device.compile == "auto" and not _may_compile(device)):
+    if not device.compile:
         return model
     if device.compiled is None or device.compiled._orig_mod is not model:
         torch.compiler.reset()  # it remembers what did not compile
-        torch._dynamo.config.suppress_errors = device.compile == "auto"
         device.compiled = torch.compile(model)
     return device.compiled
-
-
-def _may_compile(device: Device) -> bool:
-    "Whether torch.compile has a compiler for this device."
-    if device.kind != "cuda" or not installed("triton"):
-        return False
-    return torch.cuda.get_device_capability(device.index or 0) >= (7, 0)
 
 # %% ../nbs/30_device.ipynb #own_cores
 USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user

@@ -730,7 +730,8 @@ def _not_finite(
             facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
-    tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
+    tries = ["--compile off"] * job.device.compile
+    tries += ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
     tries += ["--precision fp32"] * (job.device.precision != "fp32")
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "

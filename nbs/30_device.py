@@ -37,7 +37,6 @@ from torch import Tensor, nn, optim
 
 from mshnet.core import Settings, UserError, counted, first_line, resolve
 from mshnet.files import free_memory
-from mshnet.places import installed
 
 # %% [markdown]
 # The training loop should read the same on every chip, and on many chips as on one. The differences between chips are in one place, `Device`. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make the loop fast on all of them:
@@ -102,7 +101,7 @@ class Device:
         self.ranks = OneProcess()  # or those of torchrun
         self.reads = 0
         self.micro = 0  # images computed at once; 0: the whole batch
-        self.compile = "off"  # for training; "on", or "auto": where it is likely to gain time
+        self.compile = False  # whether a model is compiled for training
         self.compiled: Any = None  # the model as torch.compile returned it
         self.busy, self.looked, self.news = 0.0, -math.inf, ""  # see `share_cores`
         self.set_precision(self.fastest() if precision == "auto" else precision)
@@ -629,10 +628,10 @@ def device_for(config: Settings) -> Device:
         torch.backends.cudnn.benchmark = False
     device = open_device(config.device, config.precision, config.num_devices)
     check_batch(device, config.batch_size)
-    if config.compile == "on" and (device.compiles or device.ranks.count > 1):
+    device.compile = config.compile == "on"
+    if device.compile and (device.compiles or device.ranks.count > 1):
         why = "XLA compiles by itself" if device.compiles else "not with several processes"
         raise UserError(f"compile=on: {why}; leave it out")
-    device.compile = "off" if device.compiles or started_processes() else config.compile
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
     check_batch(device, device.micro, "micro_batch")
     return device
@@ -751,26 +750,18 @@ test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
 # %% [markdown]
 # ## The compiler
 #
-# Compiling begins with the first call, and needs a compiler that not every machine has. With `compile = auto`, torch calls a model that does not compile as it is, and logs why. With `compile = on` that is an error. On a CPU compiling took minutes and was no faster, so `auto` compiles on a GPU alone.
+# Compiling begins with the first call, and needs a compiler that not every machine has. It is off unless you write `--compile on`. On a CPU it took minutes and was no faster. On an H200 (torch 2.11, bf16) the gradients of the first step were NaN, those of the same step without `torch.compile` and with its backend `aot_eager` were not. The cause is not known. In float32 it was not measured to the end.
 
 # %%
 #| export
 def _compiled(device: Device, model: nn.Module) -> Any:
     "The model as the `compile` setting wants it; compiled once for all phases."
-    if device.compile == "off" or (device.compile == "auto" and not _may_compile(device)):
+    if not device.compile:
         return model
     if device.compiled is None or device.compiled._orig_mod is not model:
         torch.compiler.reset()  # it remembers what did not compile
-        torch._dynamo.config.suppress_errors = device.compile == "auto"
         device.compiled = torch.compile(model)
     return device.compiled
-
-
-def _may_compile(device: Device) -> bool:
-    "Whether torch.compile has a compiler for this device."
-    if device.kind != "cuda" or not installed("triton"):
-        return False
-    return torch.cuda.get_device_capability(device.index or 0) >= (7, 0)
 
 
 # %% [markdown]

@@ -84,6 +84,7 @@ def refused(capsys, line):
         ("train runs/best.pt", "is no data set; write --resume runs/best.pt, or --weight-path"),
         ("train -epochs 3", "-epochs: a flag begins with two dashes; write --epochs"),
         ("test --profile x", "profile is retired: write `with torch.profiler.profile():`"),
+        ("train --compile auto", "compile=auto is retired: leave out --compile, or write on"),
         ("doctor --json", "json is retired: in Python, mshnet.doctor.doctor(config).lines"),
         ("pack runs/x --format zip", "format is retired: `mshnet pack` writes tar.gz"),
         ("train --config nothing.json", "not a readable JSON file"),

@@ -280,7 +280,7 @@ def test_a_compiled_step_is_the_same_step():
     losses, averages = {}, {}
     for way in ("off", "on"):
         task, device = OneLayer(config), device_for(config)
-        device.compile = way
+        device.compile = way == "on"
         model = device.to_device(task.model())
         state = State(model, task.optimizer(model), ema=task.model())
         job = Job(task, task.splits(), device)
@@ -291,13 +291,6 @@ def test_a_compiled_step_is_the_same_step():
     assert losses["on"] == pytest.approx(losses["off"], rel=1e-5)
     for name, value in averages["off"].items():
         assert torch.allclose(averages["on"][name], value, rtol=1e-5), name
-
-
-def test_auto_compiles_where_it_wins():
-    "Not on a CPU."
-    device, model = device_for(tiny()), nn.Linear(1, 1)
-    assert device.compile == "auto"
-    assert device.begin("full", model, torch.optim.SGD(model.parameters())) is model
 
 
 # Repeating

@@ -6,7 +6,7 @@
 # %% [markdown]
 # [中文](device.zh-CN.ipynb)
 #
-# A run can move: begin on one device and resume on a different one. So begin with what you have. Only the CPU rows were **measured**: no GPU, TPU or Apple chip was available. [How fast, and how much memory](speed.ipynb) shows the measurements, and `mshnet bench` measures a device in minutes.
+# A run can move: begin on one device and resume on a different one. So begin with what you have. Only the CPU rows were **measured**. On an NVIDIA H200 trainings ran to their end, and nothing was timed. No TPU or Apple chip was available. [How fast, and how much memory](speed.ipynb) shows the measurements, and `mshnet bench` measures a device in minutes.
 #
 # | you have | take | with | what is known |
 # |---|---|---|---|
@@ -15,7 +15,7 @@
 # | one CPU core and ten minutes | the CPU, with NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST --batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | [measured](results.ipynb): test IoU 0.69 to 0.70, in bf16 |
 # | one CPU core and a good hour | the CPU, with NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST --eval-every 200` | [measured](results.ipynb): 200 epochs of the default recipe, in bf16. A CPU without bf16 takes longer; the doctor's line `accelerator` has the precision |
 # | two CPU cores and a night | the same, by the paper's recipe | `mshnet train --dataset-dir data/NUAA-SIRST --preset paper --precision auto` | 400 epochs in 3 h 12 min, in bf16: projected from measured steps |
-# | an NVIDIA GPU | that | `mshnet train --dataset-dir data/NUAA-SIRST`: it is found | not measured |
+# | an NVIDIA GPU | that | `mshnet train --dataset-dir data/NUAA-SIRST`: it is found | ran on an H200, not timed |
 # | two or more NVIDIA GPUs | all of them share each batch | `--num-devices 2` for two | tested with processes on a CPU |
 # | an Apple chip (M1 and later) | its GPU, in float32 | the same command: it is found | the code for it was never run on one |
 # | a TPU | it, with batches of 16 and more | [the TPU page](tpu.ipynb) | run on XLA's CPU runtime only |

@@ -58,7 +58,7 @@
 #
 # Training takes 36 GFLOP of convolutions for each image of 256x256, and torch's convolutions alone take 62% of a step's time. The [log](../../LOG.md) reports where the rest goes. This bench follows the paper's recipe with crops of 256x256; the default recipe trains on crops of 128x128, a quarter of the pixels.
 #
-# **Accelerators were not measured.** No GPU and no TPU was available, so torch.compile, float16 and pixels on a device ran on a CPU only. [Speed and memory](speed.ipynb) has the tables of what was measured.
+# **Speed on accelerators was not measured.** On one NVIDIA H200 (torch 2.11) 21 trainings ran to their end in bf16 ([folder](../../results/ladder)), one epoch in float32, two in float16 with a prediction; `--compile on` failed there. No TPU was available. [Speed and memory](speed.ipynb) has the tables of what was measured.
 #
 # ## Beside other programs
 #

@@ -42,7 +42,7 @@ for file in files:
 # |---|---|---|
 # | `--precision` | `auto`: bf16 where the chip computes it itself, fp16 with a scaled loss on NVIDIA's generation 7 (T4, V100), else fp32 | `fp32` for the arithmetic of the paper's code |
 # | `--cache` | where decoded pixels lie: `host` (memory) or `stream` (files). `auto`: memory if half of what is free is enough, else the files | `stream` beside programs that need the memory |
-# | `--compile` | `torch.compile` for the training step. `auto`: on one NVIDIA GPU of generation 7 or later. **Not measured on a GPU.** On a CPU it took minutes and was no faster | `off` if the first step takes too long for a short run, or the compiler fails |
+# | `--compile` | `torch.compile` for the training step. On a CPU it took minutes and was no faster. On an H200 with torch 2.11 the loss was NaN after one step in bf16, so it is `off` | `on` to try it with your torch; look at the first losses |
 # | `--num-workers` | threads that prepare batches; by default none on a CPU, whose cores all compute, elsewhere by the number of cores, at most 8 | if `mshnet bench` shows that data take a large part of a step |
 # | `--deterministic` | only operations that repeat to the last bit on one type of machine, with one version of torch and one number of threads (`OMP_NUM_THREADS`) | to compare two changes, to hunt a fault |
 # | `--batch-size`, `--lr` | a larger batch uses a fast device better. Four times the batch takes twice the learning rate | `mshnet bench --largest-batch` tries what fits. A larger batch is another recipe, and its scores are other scores |

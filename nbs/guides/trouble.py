@@ -83,7 +83,7 @@
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
 # | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |
-# | the first epoch is slow | on a GPU `torch.compile` works before the first step (`--compile off`), on a TPU every phase is compiled once |
+# | the first epoch is slow | on a TPU every phase is compiled once |
 # | every epoch is slow | the doctor's line `accelerator`: is it the device that you meant? Are the data on a network disk or on Drive? `mshnet bench` reports what a step waits for |
 # | Chinese names are boxes in pictures | install a font, such as Noto Sans CJK or WenQuanYi Zen Hei, delete matplotlib's cache (`matplotlib.get_cachedir()`) and start Python again |
 # | it is not the same score as last time | two runs of one seed agree to the last bit on one type of CPU, with one torch and one number of threads; `--deterministic` for GPUs |
