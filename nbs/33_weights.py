@@ -129,6 +129,8 @@ def read_file(
     try:
         if os.path.isdir(path):
             raise IsADirectoryError
+        if (opened := _OPENED.pop(_version(path), None)) is not None:
+            return opened
         content = _load_any(path)
         written = content.pop("checksum", None) if isinstance(content, dict) else None
         form = content.get("format") if isinstance(content, dict) else None
@@ -155,6 +157,15 @@ def read_file(
             ) from None
         hint = _looks_like(path) or reinstall(path)
         raise ValueError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
+
+
+_OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
+
+
+def _version(path: str | Path) -> tuple[str, int, int]:
+    "What changes if a file does: its place, size and time."
+    found = os.stat(path)
+    return os.path.realpath(path), found.st_size, found.st_mtime_ns
 
 
 def _looks_like(path: str | Path) -> str:
@@ -426,6 +437,8 @@ def settings_of_weights(
         return {}
     with contextlib.suppress(ValueError):  # its next reader says what is wrong
         content = read_file(file)
+        _OPENED.clear()
+        _OPENED[_version(file)] = content
         record = content.get("config") if isinstance(content, dict) else None
         if isinstance(record, dict) and content.get("best"):
             known = of_earlier_release(record)

@@ -430,3 +430,19 @@ def test_a_module_and_its_function_of_one_name_do_not_clash(name):
         code = (order + check).replace("NAME", name)
         done = subprocess.run([sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True)
         assert done.returncode == 0, (code, done.stderr)
+
+
+@pytest.mark.parametrize("command", ["test", "predict"])
+def test_a_moved_file_is_read_once(command, picture, tmp_path, monkeypatch):
+    "For its settings and its weights together; and again when it was replaced."
+    small = {"scenes": 12, "base_size": 32, "crop_size": 32, "batch_size": 4, "device": "cpu"}
+    run = train(Config(**small, epochs=1, output_dir=str(tmp_path / "run"))).folder
+    moved = shutil.move(run / "best.pt", tmp_path / "moved.pt")
+    read, real = [], mshnet.weights._load_any
+    monkeypatch.setattr(mshnet.weights, "_load_any", lambda path: read.append(path) or real(path))
+    words = [command, "--weight-path", str(moved), "--device", "cpu"]
+    words += [str(picture), "--output-dir", str(tmp_path / "out")] * (command == "predict")
+    assert main(words) == 0 and len(read) == 1
+    mshnet.weights.settings_of_weights(str(moved))
+    torch.save({"net": {"other": torch.ones(1)}}, moved)
+    assert mshnet.weights.read_file(moved)["net"]["other"] == 1
