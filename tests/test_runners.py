@@ -11,15 +11,19 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import demo
 import nbformat
 import papermill
 import pytest
 from papermill.exceptions import PapermillExecutionError
+from PIL import Image
 
 import nbs
 from mshnet.cli import main
 from mshnet.core import configure
+from mshnet.recipe import Config
 from mshnet.show import Picture
+from mshnet.task import make_task
 
 TOP = Path(__file__).parent.parent
 RUNNERS = TOP / "nbs" / "run"
@@ -350,6 +354,27 @@ def test_the_demo_ends_with_the_score_line(tmp_path):
     scores = json.loads((tmp_path / "demo" / "run" / "scores.json").read_text())
     assert done.stdout.splitlines()[-1] == scores["line"]
     assert (tmp_path / "demo" / "local.ipynb").exists()
+    assert done.stdout.startswith("1 target in the image")
+    assert Image.open(tmp_path / "demo" / "first_look.png").mode == "RGB"
+
+
+@pytest.mark.parametrize(("seconds", "epochs"), [(8, 9), (45, 3), (34, 5), (300, 3)])
+def test_the_demo_takes_fewer_epochs_on_a_slow_machine(
+    tmp_path, monkeypatch, capsys, seconds, epochs
+):
+    "As many as take three minutes; a demo that was begun goes on with the number that it has."
+    monkeypatch.setattr(demo, "seconds_of_epoch", lambda task: seconds)
+    assert demo.epochs_for(tmp_path, {}) == epochs
+    assert f"{epochs} epochs of {seconds} s" in capsys.readouterr().out
+    (tmp_path / "config.json").write_text('{"epochs": 4}')
+    assert demo.epochs_for(tmp_path, {}) == 4
+
+
+def test_the_demo_measures_a_step():
+    "An epoch of a small set takes less than one of a large set."
+    small = {"device": "cpu", "base_size": 32, "crop_size": 32}
+    times = [demo.seconds_of_epoch(make_task(Config(**small, scenes=n))) for n in (12, 4000)]
+    assert 0 < times[0] < times[1]
 
 
 def test_a_picture_shows_the_file_that_was_saved(tmp_path):

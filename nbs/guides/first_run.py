@@ -34,7 +34,7 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# The full-size network learns on small images of a synthetic sky. It takes a few minutes on 2 CPU cores. Stop it in the middle with Ctrl-C and give the same command again: it resumes. The pictures are in `runs/trial/figures`. From the repository's folder `make demo` does the same and shows it in a notebook.
+# The full-size network learns on small images of a synthetic sky. It takes a few minutes on 2 CPU cores. Stop it in the middle with Ctrl-C and give the same command again: it resumes. The pictures are in `runs/trial/figures`. From the repository's folder `make demo` does the same and shows it in a notebook; on a slow CPU it takes fewer epochs, as many as three minutes allow by three measured steps.
 #
 # Expect a score near those of [five seeds](../../results/SCORES.md) of the same preset. It is not exactly the same on every machine.
 #
