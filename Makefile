@@ -3,6 +3,7 @@
 # make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
 # make docs      the site in _docs/: executed copies (six to ten minutes), links checked
 # make wheel     the library in one file, dist/mshnet-*.whl, to upload beside a runner
+# make matrix    the tests with other Pythons and packages, into results/environments (hours)
 # make faults    200 runs killed or disturbed, 2,000 invented inputs for each reader (half an hour)
 # Environments in this folder: .venv, and .venv-xla (torch_xla, 7 GB). Another Python: make PYTHON=python3.12 ...
 
@@ -15,7 +16,7 @@ XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
 CHOSEN = -m 'not nightly'
 
-.PHONY: demo test test-xla test-xla-aside test-all faults check build docs wheel
+.PHONY: demo test test-xla test-xla-aside test-all faults check build docs wheel matrix
 .DEFAULT_GOAL := demo
 
 demo: $(MADE)
@@ -48,6 +49,9 @@ endif
 faults: $(MADE)
 	$(BIN)/python tools/faults.py --rounds 200
 	$(BIN)/python tests/fuzz.py 2000 $$(date +%s)
+
+matrix:
+	$(PYTHON) tools/matrix.py
 
 check: $(MADE)
 	$(BIN)/python tools/nbs.py check

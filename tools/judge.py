@@ -1,0 +1,146 @@
+"""How do weights do on four sensors? python tools/judge.py DATA WEIGHTS OUTPUT.json [SENSOR ...]
+
+DATA holds nuaa-sirst/, nudt-sirst/, irstd-1k/ (masks) and drone-ir/ (clips and boxes.csv). Frames
+are scored at their own size: the training lists, because this is for choices and a test list is
+opened once, and every tenth frame of each clip. A target with a mask is found by a detection whose
+centre is less than 3 pixels away; one with a box by a detection whose centre is in the box or at
+most 3 pixels beside it. All other detections are alarms. A sensor is unseen only if the weights
+were trained without it: name those.
+
+OUTPUT.json gets a curve for each sensor, by threshold: Pd, alarms a frame, Pd by size of the target
+(below 9 pixels, to 80, above); IoU and Fa at 0.5 where there are masks. A line for each is printed.
+"""
+
+import csv
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from mshnet.data import splits
+from mshnet.evaluate import Detector
+from mshnet.frames import frames_of
+from mshnet.metrics import Objects, match_exact, objects
+from mshnet.predict import predict_frame
+from mshnet.recipe import Config
+
+MASKED = ("nuaa-sirst", "nudt-sirst", "irstd-1k")
+SENSORS = (*MASKED, "drone-ir")
+THRESHOLDS = (0.01, 0.02, 0.05, *np.arange(0.1, 1, 0.1).round(1).tolist(), 0.95, 0.98, 0.99, 0.999)
+SIZES = ("below 9", "9 to 80", "above 80")  # pixels of a target, or of its box
+EVERY, BESIDE = 10, 3  # frames of a clip; pixels beside a box
+ALARMS = 0.1  # a frame, of the printed line
+
+Box = tuple[float, float, float, float]  # least and largest row, least and largest column
+
+
+def masked(data: Path, sensor: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    "Images and masks of a training list."
+    config = Config(dataset_dir=str(data / sensor), train_list=f"{sensor}-trainval")
+    yield from splits(config, ["train"])["train"].pairs
+
+
+def boxed(folder: Path) -> Iterator[tuple[np.ndarray, list[Box]]]:
+    "Every tenth frame of each clip, with its boxes."
+    boxes: dict[tuple[str, int], list[Box]] = defaultdict(list)
+    with (folder / "boxes.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["x"]:
+                x, y, width, height = (float(row[key]) for key in ("x", "y", "width", "height"))
+                boxes[row["video"], int(row["frame"])].append((y, y + height, x, x + width))
+    for clip in sorted(folder.glob("*.mp4")):
+        for number, frame in enumerate(frames_of(clip)):
+            if number % EVERY == 0:
+                yield frame.pixels, boxes[clip.name, number]
+
+
+def in_boxes(boxes: list[Box], found: Objects) -> tuple[list[int], int]:
+    "Boxes that hold the centre of a detection, and the number of detections in none."
+    held, alarms = set[int](), 0
+    for row, column in found.centroid:
+        hit = [
+            i
+            for i, (top, bottom, left, right) in enumerate(boxes)
+            if top - BESIDE <= row <= bottom + BESIDE and left - BESIDE <= column <= right + BESIDE
+        ]
+        held.update(hit)
+        alarms += not hit
+    return sorted(held), alarms
+
+
+def size_of(area: float) -> int:
+    "The group of a target by its pixels."
+    return int(area >= 9) + int(area > 80)
+
+
+def judge(
+    detector: Detector, frames: Iterator[tuple[np.ndarray, Any]], name: str
+) -> dict[str, Any]:
+    "Counts of a sensor by threshold, as rates."
+    count, pixels, targets = 0, 0, np.zeros(3)
+    found, alarms = np.zeros((len(THRESHOLDS), 3)), np.zeros(len(THRESHOLDS))
+    inter = union = false = 0
+    for image, truth in tqdm(frames, name, leave=False):
+        prob = predict_frame(detector, image)
+        is_mask = isinstance(truth, np.ndarray)
+        real = objects(truth > 0) if is_mask else None
+        areas = real.area if real else [(b - t) * (r - left) for t, b, left, r in truth]
+        groups = [size_of(area) for area in areas]
+        count, pixels = count + 1, pixels + prob.size
+        np.add.at(targets, groups, 1)
+        for k, threshold in enumerate(THRESHOLDS):
+            preds = objects(prob > threshold)
+            if real:
+                pairs = match_exact(real, preds)
+                hit, over = [t for t, _ in pairs], len(preds) - len(pairs)
+            else:
+                hit, over = in_boxes(truth, preds)
+            np.add.at(found[k], [groups[t] for t in hit], 1)
+            alarms[k] += over
+            if real and threshold == 0.5:
+                inter += int(((prob > 0.5) & (truth > 0)).sum())
+                union += int(((prob > 0.5) | (truth > 0)).sum())
+                false += int(preds.area.sum() - preds.area[[p for _, p in pairs]].sum())
+    result: dict[str, Any] = {"frames": count, "targets": int(targets.sum())}
+    result["thresholds"] = list(THRESHOLDS)
+    result["pd"] = (found.sum(1) / max(targets.sum(), 1)).round(4).tolist()
+    result["alarms a frame"] = (alarms / max(count, 1)).round(4).tolist()
+    shares = (found / np.maximum(targets, 1)).round(4).T.tolist()
+    result["pd by size"] = dict(zip(SIZES, shares, strict=True))
+    result["targets by size"] = dict(zip(SIZES, targets.astype(int).tolist(), strict=True))
+    if union:
+        result |= {"iou": round(inter / union, 4), "fa": round(1e6 * false / pixels, 2)}
+    return result
+
+
+def line(sensor: str, result: dict[str, Any]) -> str:
+    "The scores at 0.5, and Pd at the first threshold with few alarms."
+    half = result["thresholds"].index(0.5)
+    few = [k for k, value in enumerate(result["alarms a frame"]) if value <= ALARMS]
+    pd = f"{result['pd'][few[0]]:.3f} at {result['thresholds'][few[0]]:g}" if few else "none"
+    own = f"IoU {result['iou']:.3f}  Fa {result['fa']:.1f}  " if "iou" in result else ""
+    both = f"Pd {result['pd'][half]:.3f}  alarms {result['alarms a frame'][half]:.2f}"
+    return f"{sensor:12}{own}{both}  Pd with {ALARMS} alarms: {pd}"
+
+
+def main(words: list[str]) -> int:
+    "Judge weights on some sensors, and write their curves."
+    if len(words) < 3 or (unknown := set(words[3:]) - set(SENSORS)):
+        what = f"unknown sensor {', '.join(sorted(unknown))}; " if len(words) > 3 else ""
+        sys.exit(f"{what}judge.py DATA WEIGHTS OUTPUT.json [{' '.join(SENSORS)}]")
+    data, detector, results = Path(words[0]), Detector(words[1]), {}
+    for sensor in words[3:] or SENSORS:
+        frames = boxed(data / sensor) if sensor == "drone-ir" else masked(data, sensor)
+        results[sensor] = judge(detector, frames, sensor)
+        print(line(sensor, results[sensor]), flush=True)
+    Path(words[2]).write_text(json.dumps({"weights": words[1], **results}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
