@@ -236,13 +236,11 @@ _OPTIONAL = {  # packages by what they are for
 
 
 def _optional(checkup: _Checkup) -> _Finding:
-    "The optional packages, each with its use: the version, or how to install it."
+    "The optional packages by their use, and how to install those that are missing."
     lines = []
     for use, names in _OPTIONAL.items():
-        there = [f"{name} {version}" for name in names if (version := installed(name))]
-        if missing := [name for name in names if not installed(name)]:
-            there.append(f"not installed (pip install {' '.join(missing)})")
-        lines.append(f"{use}: {', '.join(there)}")
+        missing = " ".join(name for name in names if not installed(name))
+        lines.append(f"{use}: " + (f"pip install {missing}" if missing else "installed"))
     return "ok", "; ".join(lines)
 
 
@@ -306,21 +304,19 @@ def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
     if not config.dataset_dir:
-        what = "synthetic scenes" if config.task == "detect" else f"{config.synthetic_name} data"
-        return "ok", f"{what} (no dataset_dir)"
+        return "ok", f"{config.synthetic_name} data (no dataset_dir)"
     try:
         if config.task != "detect":  # whether these settings read this data set
             make_task(config).splits(["test"])
         text, usable = make_task(config).describe_data()
     except UserError as error:
         return "error", str(error)
-    bad = ("error", "skipped", "warning")
-    first = [line for line in text.splitlines() if line.startswith(bad)]
+    lines = text.splitlines()
+    wrong = [line for line in lines if line.startswith(("error", "skipped", "warning"))]
     if not usable:
-        return "error", f"{first[0]}; `mshnet data {quoted(config.dataset_dir)}` lists all"
-    parts = ("train", "val", "test")
-    counts = [line for line in text.splitlines() if line.partition(":")[0].startswith(parts)]
-    return "warning" if first else "ok", "; ".join([*counts, *first])
+        return "error", f"{wrong[0]}; `mshnet data {quoted(config.dataset_dir)}` lists all"
+    counts = [line for line in lines if line.startswith(("train", "val", "test"))]
+    return "warning" if wrong else "ok", "; ".join([*counts, *wrong])
 
 
 def _session(checkup: _Checkup) -> _Finding:

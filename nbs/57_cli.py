@@ -44,7 +44,7 @@ from mshnet.core import (
     task_of,
     unknown,
 )
-from mshnet.places import first_process
+from mshnet.places import first_process, megabytes
 from mshnet.recipe import Config
 
 # %% [markdown]
@@ -561,14 +561,11 @@ def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = F
 def _export(config: Config, **how: str) -> int:
     "Write weights as a file for other programs, and print its name and its error."
     from mshnet.export import export
-    from mshnet.places import megabytes
     from mshnet.session import offer_download
 
     if not config.weight_path:
-        raise UserError(
-            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or "
-            "pretrained"
-        )
+        todo = "name the weights to export, such as runs/NAME/best.pt, or pretrained"
+        raise UserError(f"weight_path is empty: {todo}")
     done = export(config.weight_path, **how)
     print(f"{done.path}  {megabytes(done.path.stat().st_size)}  {done}")
     for file in (done.path, done.note):
@@ -578,7 +575,6 @@ def _export(config: Config, **how: str) -> int:
 
 def _pack(config: Config, run: str, **how: Any) -> int:
     "Put a run into one file, and print its name."
-    from mshnet.places import megabytes
     from mshnet.session import pack
 
     path = pack(run, **how)
