@@ -74,8 +74,8 @@ COMMANDS = {
 
 # %% ../nbs/57_cli.ipynb #c-arguments-dict-str-tuple-str-str
 _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
-    "train": ("folder", "DIR", "?", "the data set: the same as --dataset-dir DIR"),
-    "data": ("folder", "DIR", "?", "folder or archive of the data set, or a name"),
+    "train": ("folder", "[DIR]", "?", "the data set: the same as --dataset-dir DIR"),
+    "data": ("folder", "[DIR]", "?", "folder or archive of the data set, or a name"),
     "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
     "pack": ("run", "RUN", None, "folder of the run"),
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
@@ -195,8 +195,7 @@ def make_parser(
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command, text in COMMANDS.items():
         name, sign, count, hint = _ARGUMENTS.get(command, ("", "", None, ""))
-        shape = f"[{sign}]" if count == "?" else sign
-        usage = " ".join(filter(None, ["mshnet", command, shape, "[--FLAG VALUE ...]"]))
+        usage = f"mshnet {command} {sign} [--FLAG VALUE ...]".replace("  ", " ")
         sub = commands.add_parser(command, help=text, description=text, usage=usage)
         if name:
             sub.add_argument(name, metavar=sign, nargs=count, help=hint)
@@ -473,14 +472,12 @@ def _scored(names: list[str]) -> list[str]:
 
 def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write the comparison if an output is given."
-    from mshnet.compare import compare, output_file, write_comparison
+    from mshnet.compare import compare, write_comparison
 
-    file = output_file(output) if output else None
     found = compare(_scored(runs), anyway)
+    if output:
+        _note(str(write_comparison(found, output)))
     print(found)
-    if file:
-        write_comparison(found, file)
-        _note(str(file))
     return 0
 
 # %% ../nbs/57_cli.ipynb #_export

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SCORES', 'UNKNOWN', 'MUST', 'MAY', 'SIZES', 'CAUSES', 'Scored', 'choice', 'read_scored', 'Comparison', 'compare',
            'SizeRate', 'by_size', 'cause_of', 'causes', 'seed_groups', 'score_table', 'protocol_table', 'tables',
-           'draw', 'output_file', 'write_comparison']
+           'draw', 'write_comparison']
 
 # %% ../nbs/54_compare.ipynb #c-import-math
 import math
@@ -406,26 +406,20 @@ def draw(comparison: Comparison) -> Figure:
     words.text(0.01, 0.98, "\n".join(lines), va="top", **how)
     return figure
 
-# %% ../nbs/54_compare.ipynb #output_file
-def output_file(
+# %% ../nbs/54_compare.ipynb #write_comparison
+def write_comparison(
+    comparison: Comparison,
     output: str,  # FILE.png or FILE.md
 ) -> Path:
-    "The file for a comparison; UserError for a name that cannot be one."
+    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
     path = Path(os.path.expanduser(output))
     if path.suffix not in (".md", ".png") or os.path.isdir(path):
         raise UserError(f"output={output!r} is not possible: write FILE.md or FILE.png")
+    if path.suffix == ".png" and not comparison.detected:
+        raise UserError(f"output={output!r}: only detections are drawn; write FILE.md")
+    make_folder(path.parent)
+    if path.suffix == ".md":
+        write_atomic(path, f"{comparison}\n")
+    else:
+        save_picture(draw(comparison), path)
     return path
-
-
-def write_comparison(
-    comparison: Comparison,
-    file: Path,  # from `output_file`
-) -> None:
-    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
-    if file.suffix == ".md":
-        make_folder(file.parent)
-        write_atomic(file, f"{comparison}\n")
-        return
-    if not comparison.detected:
-        raise UserError(f"output={str(file)!r}: only detections are drawn; write FILE.md")
-    save_picture(draw(comparison), file)

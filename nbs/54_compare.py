@@ -554,36 +554,29 @@ draw(both)
 # %% [markdown]
 # ## Files
 #
-# The suffix of the output's name selects a picture or a document. The name is checked before any work. A run's own worst images are in its gallery.
+# The suffix of the output's name selects a picture or a document. A run's own worst images are in its gallery.
 
 # %%
 #| export
-def output_file(
+def write_comparison(
+    comparison: Comparison,
     output: str,  # FILE.png or FILE.md
 ) -> Path:
-    "The file for a comparison; UserError for a name that cannot be one."
+    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
     path = Path(os.path.expanduser(output))
     if path.suffix not in (".md", ".png") or os.path.isdir(path):
         raise UserError(f"output={output!r} is not possible: write FILE.md or FILE.png")
+    if path.suffix == ".png" and not comparison.detected:
+        raise UserError(f"output={output!r}: only detections are drawn; write FILE.md")
+    make_folder(path.parent)
+    if path.suffix == ".md":
+        write_atomic(path, f"{comparison}\n")
+    else:
+        save_picture(draw(comparison), path)
     return path
 
 
-def write_comparison(
-    comparison: Comparison,
-    file: Path,  # from `output_file`
-) -> None:
-    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
-    if file.suffix == ".md":
-        make_folder(file.parent)
-        write_atomic(file, f"{comparison}\n")
-        return
-    if not comparison.detected:
-        raise UserError(f"output={str(file)!r}: only detections are drawn; write FILE.md")
-    save_picture(draw(comparison), file)
-
-
 # %%
-file = output_file(f"{place.name}/compared/both.md")
-write_comparison(both, file)
+file = write_comparison(both, f"{place.name}/compared/both.md")
 test_eq(file.read_text(), f"{both}\n")
 place.cleanup()
