@@ -283,11 +283,7 @@ def parse(
     if words[:1] == ["predict"]:  # a file's name may begin with a dash
         words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
     settings, trained = _task_of_words(words)
-    for word in words:
-        if re.match("-[a-z]", word) and _name_of(word) in settings.model_fields:
-            raise UserError(f"{word}: a flag begins with two dashes; write -{word}")
-    whole = "--help-all" in words
-    parsed, rest = make_parser(settings, whole).parse_known_args(words)
+    parsed, rest = make_parser(settings, "--help-all" in words).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
     if command == "predict" and settings is not Config:
@@ -302,20 +298,17 @@ def parse(
     return Words(command, written, file, trained if command == "test" else {})
 
 
-def _name_of(flag: str) -> str:
-    "The setting that a flag names."
-    return flag.lstrip("-").split("=")[0].replace("-", "_")
-
-
 def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     "The error of a word that a command does not have."
     see = f"see mshnet {command} --help"
     if not word.startswith("-"):
         return f"{word!r} is one word too many; {see}"
-    if _name_of(word) in settings.model_fields:
+    name = word.lstrip("-").split("=")[0].replace("-", "_")
+    if name in settings.model_fields:
+        if not word.startswith("--"):
+            return f"{word}: a flag begins with two dashes; write -{word}"
         return f"{word} means nothing to `mshnet {command}`; leave it out"
-    known = [*_OPTIONS.get(command, {}), *flags_of(command, settings)]
-    return unknown(_name_of(word), known, f"; {see}")
+    return unknown(name, [*_OPTIONS.get(command, {}), *flags_of(command, settings)], f"; {see}")
 
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
