@@ -26,7 +26,6 @@ from mshnet.core import (
     SWITCHES,
     TASKS,
     TIME_OVER,
-    OptimizerFields,
     Settings,
     UserError,
     configure,
@@ -37,8 +36,8 @@ from mshnet.core import (
     task_of,
     unknown,
 )
-from .places import first_process
-from .recipe import AugmentFields, Config
+from .places import first_process, megabytes
+from .recipe import Config
 
 # %% ../nbs/57_cli.ipynb #c-reading-dataset-dir-train-list
 _READING = ["dataset_dir", "train_list", "test_list"]
@@ -48,143 +47,70 @@ _LOOKED_AT = [
     *("preset", "batch_size", "micro_batch", "crop_size"),
     *("output_dir", "resume", "mirror_dir", "max_hours"),
 ]
-_NOT_BENCHED = [
-    *("epochs", "patience", "resume", "num_devices", "log_every"),
-    *("max_hours", "mirror_dir", "micro_batch", "on_out_of_memory"),
-    *OptimizerFields.model_fields,
-    *("task", "network", "loss", "head_bias", "fusion_start", "warm_epoch"),
-    *AugmentFields.model_fields,
+_BENCHED = [
+    *("preset", "weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"),
+    *("scenes", "base_size", "crop_size", "mirrored", "rule", "seed", "choose", "on_bad_image"),
+    *("cache", "compile", "deterministic"),
 ]
-COMMANDS: dict[str, tuple[str, list[str]]] = {
-    "train": (
-        "train and score a model; run the same command again to resume",
-        [],  # all
-    ),
-    "test": (
-        "score weights on the test list",
-        [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
-    ),
-    "predict": (
-        "find targets in images and videos: masks, tables, pictures with the detections marked",
-        [*_SCORING, "device", "precision"],
-    ),
-    "data": (
-        "report what a data set holds and what is wrong with it",
-        ["task", *_READING, "seed", "on_bad_image"],
-    ),
-    "doctor": (
-        "check this machine, and report what is wrong and what to do about it",
-        ["task", *_READING, *_DEVICE, *_LOOKED_AT],
-    ),
-    "bench": (
-        "measure training, scoring and memory on this device",
-        [name for name in Config.model_fields if name not in _NOT_BENCHED],
-    ),
-    "export": (
-        "write weights as a file for other programs, and check it (extra: export)",
-        ["weight_path"],
-    ),
-    "compare": (
-        "put runs side by side: scores, protocols, curves, and what went wrong",
-        [],
-    ),
-    "pack": ("put a run into one file", []),
+_FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
+    "test": [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
+    "predict": [*_SCORING, "device", "precision"],
+    "data": ["task", *_READING, "seed", "on_bad_image"],
+    "doctor": ["task", *_READING, *_DEVICE, *_LOOKED_AT],
+    "bench": [*_READING, *_BENCHED],
+    "export": ["weight_path"],
+}
+COMMANDS = {
+    "train": "train and score a model; run the same command again to resume",
+    "test": "score weights on the test list",
+    "predict": "find targets in images and videos; the same command again skips what is finished",
+    "data": "report what a data set holds and what is wrong with it",
+    "doctor": "check this machine, and report what is wrong and what to do about it",
+    "bench": "measure training, scoring and memory on this device",
+    "export": "write weights as a file for other programs, and check it (extra: export)",
+    "compare": "put runs side by side: scores, protocols, curves, and what went wrong",
+    "pack": "put a run into one file",
 }
 
-# %% ../nbs/57_cli.ipynb #_side
+# %% ../nbs/57_cli.ipynb #c-arguments-dict-str-tuple-str-str
 _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
-    "train": ("folder", "DIR", "?", "the data set: the same as --dataset-dir DIR"),
-    "data": ("folder", "DIR", "?", "folder or archive of the data set, or a name"),
+    "train": ("folder", "[DIR]", "?", "the data set: the same as --dataset-dir DIR"),
+    "data": ("folder", "[DIR]", "?", "folder or archive of the data set, or a name"),
     "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
     "pack": ("run", "RUN", None, "folder of the run"),
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
-_SWITCH = {"action": "store_const", "const": True}
-
-
-def _side(text: str) -> int | str:
-    "The side of a square, or `native`."
-    if text == "native" or text.isdecimal():
-        return text if text == "native" else int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not possible: write a number, or native")
-
-
-_OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+_KINDS = "masks,overlays,videos"
+_OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
-        "split": {
-            "type": float,
-            "help": "write train.txt and test.txt for a data set without lists: this part of the "
-            "images, between 0 and 1, is for training (by image, stratified by the number of "
-            "targets, shuffled by --seed)",
-        },
-        "write": {
-            "help": "folder to write a simulated data set to, in the layout that is read (tasks "
-            "eit, events and signs)"
-        },
+        "split": (float, "write missing lists: the part of the images to train with (--seed)"),
+        "write": (str, "folder to write simulated data to (tasks eit, events and signs)"),
     },
     "bench": {
-        "repeats": {
-            "type": int,
-            "help": "turns of each measurement; the median counts (default 5)",
-        },
-        "batch_sizes": {
-            "help": "batch sizes of training, such as 4,16 (default: batch_size and 4 times that)"
-        },
-        "images": {"type": int, "help": "images of each turn (default 32)"},
-        "largest_batch": {
-            "help": "try larger and larger batches until one does not fit, and measure no more",
-            **_SWITCH,
-        },
+        "repeats": (int, "turns of each measurement; the median counts (default 5)"),
+        "images": (int, "images of each turn (default 32)"),
+        "largest_batch": (bool, "only try larger and larger batches until one does not fit"),
     },
     "export": {
-        "format": {"help": "onnx (default) or safetensors"},
-        "output": {"help": "file to write (default: beside the weights, named after them)"},
+        "format": (str, "onnx (default) or safetensors"),
+        "output": (str, "file to write (default: beside the weights, named after them)"),
     },
     "compare": {
-        "output": {
-            "help": "FILE.md or FILE.png to write",
-        },
-        "anyway": {
-            "help": "compare scores that are not comparable, with a warning in table and picture",
-            **_SWITCH,
-        },
+        "output": (str, "FILE.md or FILE.png to write"),
+        "anyway": (bool, "compare scores that are not comparable, with a warning"),
     },
     "pack": {
-        "output": {"help": "file to write, .tar.gz (default: beside the run, named after it)"},
-        "weights_only": {
-            "help": "leave out what only resuming needs: the last checkpoints, and the "
-            "optimizer's state in best.pt (default file: RUN-weights.tar.gz)",
-            **_SWITCH,
-        },
+        "output": (str, "file to write, .tar.gz (default: beside the run, named after it)"),
+        "weights_only": (bool, "leave out what only resuming needs (default: RUN-weights.tar.gz)"),
     },
     "predict": {
-        "tile": {
-            "type": int,
-            "help": "longest side predicted in one piece, in pixels; larger frames are cut into "
-            "tiles that overlap (a multiple of 16, 128 to 8192, default 1024)",
-        },
-        "base_size": {
-            "type": _side,
-            "help": "resize each frame to a square of this side, as `mshnet test` may do: a "
-            "multiple of 16, or native (default: each frame keeps its size)",
-        },
-        "threshold": {
-            "type": float,
-            "help": "least probability of a detection, 0 to 1 (default: the one stored with the "
-            "weights)",
-        },
-        "min_area": {"type": int, "help": "pixels of the smallest detection (default 1)"},
-        "recursive": {"help": "also predict what lies in folders below an INPUT", **_SWITCH},
-        "save": {
-            "help": "what to write: some of masks,overlays,probabilities,videos (default: "
-            "masks,overlays,videos), or none; tables and coco.json are always written"
-        },
+        "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
+        "base_size": (str, "side of the square that frames are resized to (default: native)"),
+        "threshold": (float, "least probability of a detection (default: that of the weights)"),
+        "min_area": (int, "pixels of the smallest detection (default 1)"),
+        "recursive": (bool, "also predict what lies in folders below an INPUT"),
+        "save": (str, f"some of {_KINDS},probabilities, or none (default {_KINDS})"),
     },
-}
-_EPILOGS = {  # printed below the flags of a command
-    "predict": "results: predictions/NAME (NAME-2 if it holds another prediction), or "
-    "--output-dir; no result depends on --batch-size; the same command again skips what "
-    "is finished",
 }
 _EXAMPLES = """\
 examples:
@@ -206,18 +132,8 @@ _DAILY = [
     *("device", "num_devices", "max_hours", "mirror_dir"),
 ]
 _METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
-_METAVARS |= {"baseline": "FILE", "batch_sizes": "N,N", "save": "NAMES", "format": "FORMAT"}
+_METAVARS |= {"save": "NAMES", "format": "FORMAT", "task": "NAME"}
 _PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
-_TEXTS = {  # of settings that each command uses in its own way
-    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
-    "weight_path test": "weights to score: a file or a run folder (default: pretrained)",
-    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
-    "weight_path export": "weights to write: a file, a run folder, or pretrained",
-    "output_dir train": "run folder (default: named after the settings, in runs/)",
-    "output_dir test": "folder of the scores (default: none are written)",
-    "output_dir predict": "folder of the results (default: predictions/NAME)",
-    "output_dir bench": "folder of the measurements (default: runs/bench)",
-}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -243,24 +159,28 @@ def _metavar(name: str, kind: Any) -> str:
     return _METAVARS.get(name) or {int: "N", float: "NUMBER"}.get(kind, path)
 
 
-def _text_of(name: str, command: str, settings: type[Settings]) -> str:
+def _text_of(name: str, settings: type[Settings]) -> str:
     "The help of a setting."
-    task, default = settings.model_fields["task"].default, settings.model_fields[name].default
+    field, task = settings.model_fields[name], settings.model_fields["task"].default
     if name == "task":
         return f"what is trained: {', '.join(TASKS)} (default: that of the run or the weights)"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
-    text = settings.model_fields[name].description or ""
-    text = _TEXTS.get(f"{name} {command}", text).replace("%", "%%")
-    return text if default == "" else f"{text} (default {default})"
+    text = (field.description or "").replace("%", "%%")
+    return text if field.default == "" else f"{text} (default {field.default})"
 
 
 def flags_of(command: str, settings: type[Settings]) -> list[str]:
     "The settings of a task that are flags of a command."
     if command == "train":
         return list(settings.model_fields)
-    names = dict.fromkeys([*COMMANDS[command][1], *settings.flags.get(command, ())])
+    names = dict.fromkeys([*_FLAGS.get(command, ()), *settings.flags.get(command, ())])
     return [name for name in names if name in settings.model_fields]
+
+
+def _flag(name: str) -> str:
+    "The flag of a setting or an option."
+    return f"--{name.replace('_', '-')}"
 
 
 def make_parser(
@@ -273,64 +193,61 @@ def make_parser(
     parser = _Parser(prog="mshnet", description=about, epilog=more)
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command, (text, _) in COMMANDS.items():
-        placed, sign, count, hint = _ARGUMENTS.get(command, ("", "", None, ""))
-        shape = f"[{sign}] " if count == "?" else f"{sign} " if sign else ""
-        usage = f"mshnet {command} {shape}[--FLAG VALUE ...]"
+    for command, text in COMMANDS.items():
+        name, sign, count, hint = _ARGUMENTS.get(command, ("", "", None, ""))
+        usage = f"mshnet {command} {sign} [--FLAG VALUE ...]".replace("  ", " ")
         sub = commands.add_parser(command, help=text, description=text, usage=usage)
-        if placed:
-            sub.add_argument(placed, metavar=sign, nargs=count, help=hint)
-        for name, how in _OPTIONS.get(command, {}).items():
-            shown: dict[str, Any] = (
-                {} if "action" in how else {"metavar": _metavar(name, how.get("type", str))}
-            )
-            sub.add_argument(f"--{name.replace('_', '-')}", **shown, **how)
+        if name:
+            sub.add_argument(name, metavar=sign, nargs=count, help=hint)
+        for name, (kind, hint) in _OPTIONS.get(command, {}).items():
+            how: dict[str, Any] = {"action": "store_const", "const": True}
+            if kind is not bool:
+                how = {"type": kind, "metavar": _metavar(name, kind)}
+            sub.add_argument(_flag(name), help=hint, **how)
         if names := flags_of(command, settings):
             sub.add_argument("--help-all", action="help", help="explain every flag")
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
-            _add_settings(sub, command, settings, whole)
-        sub.epilog = "\n\n".join(filter(None, [_presets(names, settings), _EPILOGS.get(command)]))
+            _add_settings(sub, names, settings, whole)
     return parser
 
 
 def _add_settings(
-    parser: argparse.ArgumentParser, command: str, settings: type[Settings], whole: bool
+    parser: argparse.ArgumentParser, names: list[str], settings: type[Settings], whole: bool
 ) -> None:
-    "Add the flags of settings: those of daily use, those of the task, the others."
-    names = flags_of(command, settings)
+    "Add the flags of settings: those of daily use, those of the task, the others; the presets."
     daily = [name for name in _DAILY if name in names]
     own = [name for name in names if name not in {*Settings.model_fields, *daily}]
     rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
-    more = "" if whole else " (--help-all explains them)"
     for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in some)
-        listed, explained = textwrap.fill(flags, 76, break_on_hyphens=False), whole or some is daily
-        title, text = (title, None) if explained else (title + more, listed)
+        text, explained = None, whole or some is daily
+        if not explained:
+            title += " (--help-all explains them)"
+            text = textwrap.fill(", ".join(map(_flag, some)), 76, break_on_hyphens=False)
         group = parser.add_argument_group(title, text)
         for name in some:
             kind = settings.model_fields[name].annotation
             how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
-            how |= {"dest": name, "metavar": "NAME" if name == "task" else _metavar(name, kind)}
-            hint = _text_of(name, command, settings) if explained else argparse.SUPPRESS
-            group.add_argument(f"--{name.replace('_', '-')}", help=hint, **how)
+            how |= {"dest": name, "metavar": _metavar(name, kind)}
+            hint = _text_of(name, settings) if explained else argparse.SUPPRESS
+            group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
-                how["help"] = argparse.SUPPRESS
-                group.add_argument(f"--{alias.replace('_', '-')}", **how)
+                group.add_argument(_flag(alias), help=argparse.SUPPRESS, **how)
     for switch in (switch for switch, (name, _) in SWITCHES.items() if name in names):
-        flag = f"--{switch.replace('_', '-')}"
-        parser.add_argument(flag, nargs="?", const="true", help=argparse.SUPPRESS)
+        parser.add_argument(_flag(switch), nargs="?", const="true", help=argparse.SUPPRESS)
+    if "preset" in names and settings.presets:
+        parser.epilog = _presets(settings)
 
 
-def _presets(names: list[str], settings: type[Settings]) -> str:
-    "The presets of a task, each with what it changes; empty without any."
+def _presets(settings: type[Settings]) -> str:
+    "The presets of a task, each with what it changes."
     lines = ["presets:"]
     for name, values in settings.presets.items():
         differs = ", ".join(f"{key} {value}" for key, value in values.items())
         usual = _PRESETS.get(name, "" if differs else "the default recipe")
         text = ": ".join(filter(None, [usual, differs]))
         lines.append(f"  {name:10} {textwrap.shorten(text, 66, placeholder=' ...')}")
-    return "\n".join(lines) if "preset" in names and lines[1:] else ""
+    return "\n".join(lines)
 
 # %% ../nbs/57_cli.ipynb #Words
 class Words(NamedTuple):
@@ -349,9 +266,8 @@ def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]
         parser.add_argument(flag, nargs="?", const="", default="")
     asked = parser.parse_known_args(words)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
-    weights = asked.weight_path or str(written.get("weight_path", ""))
-    trained: dict[str, Any] = {}
-    if weights and list(words[:1]) in (["test"], ["predict"]):
+    weights, trained = asked.weight_path or str(written.get("weight_path", "")), {}
+    if weights and words[0] in ("test", "predict"):
         from mshnet.weights import settings_of_weights
 
         trained = settings_of_weights(weights)
@@ -367,11 +283,7 @@ def parse(
     if words[:1] == ["predict"]:  # a file's name may begin with a dash
         words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
     settings, trained = _task_of_words(words)
-    for word in words:
-        if re.match("-[a-z]", word) and _name_of(word) in settings.model_fields:
-            raise UserError(f"{word}: a flag begins with two dashes; write -{word}")
-    whole = "--help-all" in words
-    parsed, rest = make_parser(settings, whole).parse_known_args(words)
+    parsed, rest = make_parser(settings, "--help-all" in words).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
     if command == "predict" and settings is not Config:
@@ -386,25 +298,22 @@ def parse(
     return Words(command, written, file, trained if command == "test" else {})
 
 
-def _name_of(flag: str) -> str:
-    "The setting that a flag names."
-    return flag.lstrip("-").split("=")[0].replace("-", "_")
-
-
 def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     "The error of a word that a command does not have."
+    see = f"see mshnet {command} --help"
     if not word.startswith("-"):
-        return f"{word!r} is one word too many; see mshnet {command} --help"
-    if _name_of(word) in settings.model_fields:
+        return f"{word!r} is one word too many; {see}"
+    name = word.lstrip("-").split("=")[0].replace("-", "_")
+    if name in settings.model_fields:
+        if not word.startswith("--"):
+            return f"{word}: a flag begins with two dashes; write -{word}"
         return f"{word} means nothing to `mshnet {command}`; leave it out"
-    known = [*_OPTIONS.get(command, {}), *flags_of(command, settings)]
-    return unknown(_name_of(word), known, f"; see mshnet {command} --help")
+    return unknown(name, [*_OPTIONS.get(command, {}), *flags_of(command, settings)], f"; {see}")
 
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     "The data set that is named without a flag; UserError for a run, weights or a second data set."
-    if written.get("dataset_dir", folder) != folder:
-        other = written["dataset_dir"]
+    if (other := written.get("dataset_dir", folder)) != folder:
         raise UserError(f"{folder}: --dataset-dir {other} is written as well; write one of them")
     of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
     if command == "train" and of_run:
@@ -434,16 +343,15 @@ def _which_weights(config: Settings) -> str:
 def _result_folder(name: str) -> Path:
     "A folder for scores; UserError if it cannot be written, holds a run or is in a data set."
     from mshnet.data import outside_of_data
-    from mshnet.files import cannot_be_written
+    from mshnet.files import make_folder, write_atomic
 
     outside_of_data(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
         raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
-    with cannot_be_written(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".writable").touch()
-        (folder / ".writable").unlink()
+    make_folder(folder)
+    write_atomic(folder / ".writable", "")
+    (folder / ".writable").unlink()
     return folder
 
 # %% ../nbs/57_cli.ipynb #_train
@@ -487,17 +395,18 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
-    names, task = ("output_dir", "device", "precision", "batch_size"), str(config.task)
-    settings = {name: getattr(config, name) for name in names}
-    if task == "detect":
-        settings["num_workers"] = config.num_workers
-        summary = predict_files(config.weight_path, inputs, **settings, **how)
+    names = ["output_dir", "device", "precision", "batch_size"]
+    if config.task == "detect":
+        names, predict = [*names, "num_workers"], predict_files
+        if (side := how.get("base_size", "")).isdecimal():
+            how["base_size"] = int(side)
     elif how:
-        raise UserError(f"--{next(iter(how)).replace('_', '-')} means nothing to task {task}")
+        raise UserError(f"{_flag(next(iter(how)))} means nothing to task {config.task}")
     else:
-        own = config.model_fields_set.intersection(config.flags.get("predict", ()))
-        settings |= {name: getattr(config, name) for name in own}
-        summary = make_task(config).predict_files(config.weight_path, inputs, **settings)
+        names += config.model_fields_set.intersection(config.flags.get("predict", ()))
+        predict = make_task(config).predict_files
+    settings = {name: getattr(config, name) for name in names}
+    summary = predict(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
@@ -530,62 +439,49 @@ def _doctor(config: Config) -> int:
     return found.status
 
 
-def _bench(config: Config, **how: Any) -> int:
+def _bench(config: Config, largest_batch: bool = False, **how: int) -> int:
     "Print the measurements, or the largest batch."
-    from mshnet.bench import Options, bench, largest_batch, largest_text, table
+    from mshnet import bench
 
-    options = Options(**how)
-    if options.largest_batch:
-        print(largest_text(largest_batch(config)))
+    if largest_batch:
+        print(bench.largest_text(bench.largest_batch(config)))
         return 0
     if config.output_dir:
         _result_folder(config.output_dir)
-    print(table(bench(config, options)))
+    print(bench.table(bench.bench(config, **how)))
     return 0
 
 
-def _scored(runs: list[str]) -> list[str]:
-    "The runs with scores, if there are two; then a warning names the others that exist."
-    without = [
-        run
-        for run in runs
-        if os.path.exists(run) and not os.path.exists(os.path.join(run, "scores.json"))
-    ]
-    if not without or len(runs) - len(without) < 2:
+def _scored(names: list[str]) -> list[str]:
+    "The runs, also those that fit a pattern; if two have scores, a warning names those without."
+    runs = [run for name in names for run in sorted(glob.glob(name)) or [name]]
+    scored = [run for run in runs if os.path.exists(os.path.join(run, "scores.json"))]
+    without = [run for run in runs if run not in scored and os.path.exists(run)]
+    if not without or len(scored) < 2:
         return runs
     warnings.warn(f"skipped, without scores: {', '.join(without)}", stacklevel=2)
     return [run for run in runs if run not in without]
 
 
-def _matches(runs: Sequence[str]) -> list[str]:
-    "The runs, and in place of a pattern those that fit it: not every shell replaces it."
-    return [each for run in runs for each in sorted(glob.glob(run)) or [run]]
-
-
 def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
     "Print runs side by side, and write the comparison if an output is given."
-    from mshnet.compare import compare, output_file, write_comparison
+    from mshnet.compare import compare, write_comparison
 
-    file = output_file(output) if output else None
-    found = compare(_scored(_matches(runs)), anyway)
+    found = compare(_scored(runs), anyway)
+    if output:
+        _note(str(write_comparison(found, output)))
     print(found)
-    if file:
-        write_comparison(found, file)
-        _note(str(file))
     return 0
 
 # %% ../nbs/57_cli.ipynb #_export
 def _export(config: Config, **how: str) -> int:
     "Write weights as a file for other programs, and print its name and its error."
     from mshnet.export import export
-    from mshnet.places import megabytes
     from mshnet.session import offer_download
 
     if not config.weight_path:
-        raise UserError(
-            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or "
-            "pretrained"
-        )
+        todo = "name the weights to export, such as runs/NAME/best.pt, or pretrained"
+        raise UserError(f"weight_path is empty: {todo}")
     done = export(config.weight_path, **how)
     print(f"{done.path}  {megabytes(done.path.stat().st_size)}  {done}")
     for file in (done.path, done.note):
@@ -595,7 +491,6 @@ def _export(config: Config, **how: str) -> int:
 
 def _pack(config: Config, run: str, **how: Any) -> int:
     "Put a run into one file, and print its name."
-    from mshnet.places import megabytes
     from mshnet.session import pack
 
     path = pack(run, **how)
@@ -603,17 +498,8 @@ def _pack(config: Config, run: str, **how: Any) -> int:
     return 0
 
 
-_RUN: dict[str, Callable[..., int]] = {
-    "train": _train,
-    "test": _test,
-    "predict": _predict,
-    "data": _data,
-    "doctor": _doctor,
-    "bench": _bench,
-    "export": _export,
-    "compare": _compare,
-    "pack": _pack,
-}
+_WORKS = (_train, _test, _predict, _data, _doctor, _bench, _export, _compare, _pack)
+_RUN: dict[str, Callable[..., int]] = {work.__name__[1:]: work for work in _WORKS}
 
 # %% ../nbs/57_cli.ipynb #_warnings_once
 def _warnings_once() -> Callable[..., None]:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SCORES', 'UNKNOWN', 'MUST', 'MAY', 'SIZES', 'CAUSES', 'Scored', 'choice', 'read_scored', 'Comparison', 'compare',
            'SizeRate', 'by_size', 'cause_of', 'causes', 'seed_groups', 'score_table', 'protocol_table', 'tables',
-           'draw', 'output_file', 'write_comparison']
+           'draw', 'write_comparison']
 
 # %% ../nbs/54_compare.ipynb #c-import-math
 import math
@@ -89,8 +89,7 @@ class Scored:
         weights, named = self.folder / "best.pt", str(self.details.settings.get("weight_path", ""))
         if named and not os.path.exists(weights):
             weights = weights_file(named, self.task)
-        known = settings_of_weights(str(weights))
-        if not known:
+        if not (known := settings_of_weights(str(weights))):
             return {}
         config = settings_from(known)
         return {k: getattr(config, k) for k in [*config.recipe_names(), "weight_path"]}
@@ -115,19 +114,15 @@ def read_scored(
         what = "a file; name its folder" if os.path.exists(place) else "there is no such folder"
         raise UserError(f"{folder}: {what} (a run, such as runs/NAME, or a folder of scores)")
     if not os.path.exists(place / "scores.json"):
-        remedy = "train it first, or name another folder"
-        if os.path.exists(place / "best.pt"):
-            remedy = f"score it: {_scoring(place / 'best.pt', place)}, and name that folder"
+        remedy, weights = "train it first, or name another folder", place / "best.pt"
+        if os.path.exists(weights):
+            words = f"--weight-path {quoted(weights)} --output-dir {quoted(f'{place}-scores')}"
+            remedy = f"score it: mshnet test {words}, and name that folder"
         raise UserError(f"{folder}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
     scores = {k: v for k in names if not isinstance(v := file.scores[k], str)}
     return Scored(one_line(place.resolve().name), place, scores, file.protocol, read_details(place))
-
-
-def _scoring(weights: Path, folder: Path) -> str:
-    "The command that scores weights into a folder beside this one."
-    return f"mshnet test --weight-path {quoted(weights)} --output-dir {quoted(f'{folder}-scores')}"
 
 # %% ../nbs/54_compare.ipynb #_must
 MUST: tuple[str, ...] = (
@@ -177,9 +172,7 @@ class Comparison:
         warning = [f"**{self.warning}**"] if self.warning else []
         return "\n\n".join(["# Comparison", *warning, *tables(self)])
 
-    def _repr_markdown_(self) -> str:
-        "The same in a notebook."
-        return str(self)
+    _repr_markdown_ = __str__
 
 
 def compare(
@@ -190,22 +183,19 @@ def compare(
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = _distinct([read_scored(folder) for folder in folders])
-    must, rows = _must(runs), [run.how for run in runs]
+    must, rows, recipes = _must(runs), [run.how for run in runs], [run.recipe for run in runs]
     forbids = _differing(rows, must)
     if len(runs) > 1:
         unknown = [name for name in must if name != "choice" and name not in rows[0]]
         forbids |= {name: [row.get(name, UNKNOWN) for row in rows] for name in unknown}
-    recipes = [run.recipe for run in runs]
-    shared = set.intersection(*map(set, recipes)) - {*MUST, *MAY, "base_size"}
-    trained = [name for name in recipes[0] if name in shared]
     if forbids and not anyway:
-        values = [
-            f"{k} {' | '.join(shortened(v, 30) for v in found)}" for k, found in forbids.items()
-        ]
+        values = [f"{k} {' | '.join(shortened(v, 30) for v in x)}" for k, x in forbids.items()]
         raise UserError(
             f"these scores cannot be compared: {'; '.join(values)} "
             f"({' | '.join(run.name for run in runs)}); score them alike, or write --anyway"
         )
+    shared = set.intersection(*map(set, recipes)) - {*MUST, *MAY, "base_size"}
+    trained = [name for name in recipes[0] if name in shared]
     return Comparison(runs, forbids, _differing(rows, MAY) | _differing(recipes, trained))
 
 
@@ -237,8 +227,8 @@ def by_size(targets: Sequence[TargetRecord]) -> list[SizeRate]:
     rates = []
     for name, (least, most) in SIZES.items():
         here = [target.matched for target in targets if least <= target.area <= most]
-        found, count = sum(here), len(here)
-        rates.append(SizeRate(name, count, found, fraction(found, count), wilson(found, count)))
+        count = sum(here), len(here)
+        rates.append(SizeRate(name, count[1], count[0], fraction(*count), wilson(*count)))
     return rates
 
 # %% ../nbs/54_compare.ipynb #cause_of
@@ -302,9 +292,8 @@ def _table(title: str, head: list[str], rows: list[list[str]], note: str = "") -
     lines.insert(1, ["-" * width for width in wide])
     text = [" | ".join(c.ljust(w) for c, w in zip(row, wide, strict=True)) for row in lines]
     shown = "\n".join(f"| {line} |" for line in text) if rows else ""
-    return (
-        "\n\n".join(part for part in (f"## {title}", shown, note) if part) if shown or note else ""
-    )
+    parts = list(filter(None, [shown, note]))
+    return "\n\n".join([f"## {title}", *parts]) if parts else ""
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -322,13 +311,12 @@ def score_table(comparison: Comparison) -> str:
         [run.name, *(_number(run.scores.get(k), digits.get(k, 2)) for k in names)] for run in runs
     ]
     for group in seed_groups(runs):
-        cells = []
+        cells = [f"mean of n = {len(group)} seeds like {group[0].name}"]
         for name in names:
             values = np.array([run.scores.get(name) for run in group], float)  # None becomes NaN
-            mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
-            some = digits.get(name, 3)
-            cells.append(f"{_number(mean, some)} \u00b1 {_number(deviation, some)}")
-        rows.append([f"mean of n = {len(group)} seeds like {group[0].name}", *cells])
+            both = float(np.mean(values)), float(np.std(values, ddof=1))
+            cells.append(" \u00b1 ".join(_number(value, digits.get(name, 3)) for value in both))
+        rows.append(cells)
     note = "\u00b1: standard deviation of a sample" if len(rows) > len(runs) else ""
     return _table("Scores", ["run", *names.values()], rows, note)
 
@@ -348,21 +336,21 @@ def protocol_table(comparison: Comparison) -> str:
 def _size_table(runs: Sequence[Scored]) -> str:
     "Detection by size."
     rows = []
-    for run in (run for run in runs if run.details.targets):
-        for name, targets, found, pd, interval in by_size(run.details.targets or []):
-            shown = "-" if math.isnan(pd) else "-".join(map(_number, interval))
-            rows.append([run.name, name, str(targets), str(found), _number(pd), shown])
-    without = [run.name for run in runs if run.details.targets is None]
-    note = f"without records of targets; score again by mshnet test: {', '.join(without)}"
-    head = ["run", "area, pixels", "targets", "found", "Pd", "95%"]
-    return _table("By size", head, rows, note if without else "")
+    for run in runs:
+        for name, targets, found, pd, ends in by_size(run.details.targets or []):
+            shown = "-" if math.isnan(pd) else "-".join(map(_number, ends))
+            if run.details.targets:
+                rows.append([run.name, name, str(targets), str(found), _number(pd), shown])
+    without = ", ".join(run.name for run in runs if run.details.targets is None)
+    note = f"without records of targets; score again by mshnet test: {without}" if without else ""
+    return _table("By size", ["run", "area, pixels", "targets", "found", "Pd", "95%"], rows, note)
 
 
 def _cause_table(runs: Sequence[Scored]) -> str:
     "The causes of the wrong pixels of each run."
     rows = []
-    for run in runs:
-        found = causes(run.details) if run.details.targets is not None else []
+    for run in (run for run in runs if run.details.targets is not None):
+        found = causes(run.details)
         total = sum(pixels for _, _, pixels in found)
         for cause, times, pixels in found:
             share = f"{_number(100 * fraction(pixels, total), 0)}%"
@@ -382,23 +370,15 @@ _WIDE = 180  # characters in a line below the picture
 
 
 def _draw_sizes(axes: Axes, runs: Sequence[Scored]) -> None:
-    "Detection rate by size."
-    known = [(i, by_size(r.details.targets)) for i, r in enumerate(runs) if r.details.targets]
-    for turn, (place, rates) in enumerate(known):
-        shift = (turn - (len(known) - 1) / 2) * min(0.16, 0.7 / len(known))
+    "Detection rate by size, with its interval."
+    for i, run in enumerate(runs):
+        rates = by_size(run.details.targets or [])
         pd = np.array([rate.pd for rate in rates])
         low, high = np.array([rate.interval for rate in rates]).T
         reach = np.nan_to_num(np.stack([pd - low, high - pd]).clip(0))
-        look = {**style(place), "linestyle": "", "capsize": 3, "markersize": 6}
-        axes.errorbar(np.arange(len(rates)) + shift, pd, reach, **look)
-    if known:
-        counts = [[rate.targets for rate in rates] for _, rates in known]
-        same = all(count == counts[0] for count in counts)
-        names = [r.name + (f"\nn = {r.targets}" if same else "") for r in known[0][1]]
-        axes.set_xticks(range(len(names)), names)
-        axes.set_xlim(-0.5, len(names) - 0.5)
-    else:
-        axes.text(0.5, 0.5, "no records of targets", ha="center", transform=axes.transAxes)
+        look = {**style(i), "linestyle": "", "capsize": 3, "markersize": 6}
+        axes.errorbar(np.arange(len(rates)) + (i - (len(runs) - 1) / 2) * 0.1, pd, reach, **look)
+    axes.set_xticks(range(len(SIZES)), list(SIZES))
     axes.set(ylim=(-0.03, 1.03), xlabel="area of the target, pixels", ylabel="Pd")
     axes.grid(alpha=0.3, axis="y")
 
@@ -426,26 +406,20 @@ def draw(comparison: Comparison) -> Figure:
     words.text(0.01, 0.98, "\n".join(lines), va="top", **how)
     return figure
 
-# %% ../nbs/54_compare.ipynb #output_file
-def output_file(
+# %% ../nbs/54_compare.ipynb #write_comparison
+def write_comparison(
+    comparison: Comparison,
     output: str,  # FILE.png or FILE.md
 ) -> Path:
-    "The file for a comparison; UserError for a name that cannot be one."
+    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
     path = Path(os.path.expanduser(output))
     if path.suffix not in (".md", ".png") or os.path.isdir(path):
         raise UserError(f"output={output!r} is not possible: write FILE.md or FILE.png")
+    if path.suffix == ".png" and not comparison.detected:
+        raise UserError(f"output={output!r}: only detections are drawn; write FILE.md")
+    make_folder(path.parent)
+    if path.suffix == ".md":
+        write_atomic(path, f"{comparison}\n")
+    else:
+        save_picture(draw(comparison), path)
     return path
-
-
-def write_comparison(
-    comparison: Comparison,
-    file: Path,  # from `output_file`
-) -> None:
-    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
-    if file.suffix == ".md":
-        make_folder(file.parent)
-        write_atomic(file, f"{comparison}\n")
-        return
-    if not comparison.detected:
-        raise UserError(f"output={str(file)!r}: only detections are drawn; write FILE.md")
-    save_picture(draw(comparison), file)

@@ -14,9 +14,8 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -24,7 +23,7 @@ from torch.utils import collect_env
 
 from .core import Settings, UserError, counted, first_line, quoted
 from .device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
-from .mirror import Site, site_of
+from .mirror import site_of
 from .places import installed, session_hours, where
 from .recipe import Config
 from .run import PACKAGES
@@ -35,8 +34,7 @@ from .xla import XLA_PACKAGES, tpu_chips, why_no_xla
 LEVELS = ("ok", "warning", "error")  # the index is the exit status
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     "The report of one check."
 
     level: str  # one of LEVELS
@@ -44,12 +42,10 @@ class Line:
     text: str  # the finding and, unless it is ok, the remedy
 
     def __str__(self) -> str:
-        "The line as it is printed."
         return f"{self.level:8}{self.subject:12}{self.text}"
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     "The lines of all checks."
 
     lines: tuple[Line, ...]
@@ -60,7 +56,6 @@ class Report:
         return max(LEVELS.index(line.level) for line in self.lines)
 
     def __str__(self) -> str:
-        "One line each."
         return "\n".join(map(str, self.lines))
 
 # %% ../nbs/56_doctor.ipynb #_find_nvidia
@@ -85,30 +80,24 @@ class _Checkup:
 
     def __init__(self, config: Any) -> None:  # the settings of any task
         self.config = config
-        self.site, self.misplaced = _site(config)
+        self.misplaced = self.problem = ""  # why there is no mirror, and no device
         self.device: Device | None = None
-        self.problem = ""  # why there is no device
-        chosen = config.device, config.precision, config.num_devices
+        try:
+            self.site = site_of(config, mount=False)
+        except UserError as error:
+            self.misplaced = str(error)
+            self.site = site_of(config.model_copy(update={"mirror_dir": ""}), mount=False)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                self.device = open_device(*chosen)
+                self.device = open_device(config.device, config.precision, config.num_devices)
             except UserError as error:
                 self.problem = str(error)
             except Exception as error:  # of a driver or a runtime; a run would fail alike
-                self.problem = (
-                    f"device={config.device} does not start ({type(error).__name__}: "
-                    f"{first_line(error)}); restart the machine, or write --device cpu"
-                )
+                why = f"{type(error).__name__}: {first_line(error)}"
+                todo = "restart the machine, or write --device cpu"
+                self.problem = f"device={config.device} does not start ({why}); {todo}"
         self.warned = [first_line(warning.message) for warning in caught]
-
-
-def _site(config: Any) -> tuple[Site, str]:
-    "The site of a run, and why its mirror cannot be where it is wanted."
-    try:
-        return site_of(config, mount=False), ""
-    except UserError as error:
-        return site_of(config.model_copy(update={"mirror_dir": ""}), mount=False), str(error)
 
 # %% ../nbs/56_doctor.ipynb #_machine
 _Finding = tuple[str, str]  # level and text
@@ -116,12 +105,13 @@ _Finding = tuple[str, str]  # level and text
 
 def _machine(checkup: _Checkup) -> _Finding:
     "System, cores, memory, place, and the load by other programs."
-    cores, taken = own_cores(), busy_cores(0.3)
-    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all"
-    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    text = f"{system}, {memory}; {where().note}; other programs keep {taken:.1f} of "
-    text += f"{counted(len(cores), 'core')} busy"
-    alone = len(cores) - round(taken) >= USUAL_THREADS  # each thread has a core
+    cores, taken = len(own_cores()), busy_cores(0.3)
+    text = (
+        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+        f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all; {where().note}; "
+        f"other programs keep {taken:.1f} of {counted(cores, 'core')} busy"
+    )
+    alone = cores - round(taken) >= USUAL_THREADS  # each thread has a core
     if alone or not checkup.device or checkup.device.kind != "cpu":
         return "ok", text
     slow = "training is slower beside them, and its steps may stall; stop them, or wait"
@@ -147,40 +137,32 @@ def _unseen_gpu(gpus: list[str]) -> str:  # empty: torch sees them
     "The remedy for NVIDIA GPUs that the system has and torch does not see."
     if not gpus or torch.cuda.is_available():
         return ""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    why = "does not get it; restart the machine, then install torch again if it stays so"
     if not torch.version.cuda:
         why = "is built without CUDA; install the build for CUDA that pytorch.org names instead"
-    elif hidden is not None:
+    elif (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         why = f"may not use it: CUDA_VISIBLE_DEVICES={hidden!r}; remove that variable"
-    else:
-        why = "does not get it; restart the machine, then install torch again if it stays so"
     return f"this machine has {', '.join(dict.fromkeys(gpus))}, but torch {torch.__version__} {why}"
 
 
 def _unfit_xla() -> str:  # empty: nothing is wrong
     "The remedy for a TPU without its package, or with the package of a different torch."
     chips, version = len(tpu_chips()), installed(XLA_PACKAGES[0])
-    if not chips and not version:
-        return ""
     environ = {**os.environ, "PJRT_DEVICE": "CPU"}  # only the versions matter here
-    return why_no_xla(environ, chips, torch.__version__, version)
+    return why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
 
 
 def _build(checkup: _Checkup) -> _Finding:
     "Whether this torch was built for what this machine has."
     (gpus, problem), asked = _find_nvidia(), checkup.config.device.partition(":")[0]
-
-    def level(kind: str, auto: str) -> str:  # an error if this kind of device was asked for
-        return {"auto": auto, kind: "error"}.get(asked, "ok")
-
+    if asked in ("auto", "xla") and (text := _unfit_xla()):
+        return "error", text
     broken = f"nvidia-smi: {problem}; restart the machine, then install the driver again"
+    text = broken if problem else _unseen_gpu(gpus)
+    if asked in ("auto", "cuda") and text:
+        return "warning" if asked == "auto" else "error", text
     cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
-    answers = (
-        (level("cuda", "warning"), broken if problem else _unseen_gpu(gpus)),
-        (level("xla", "error"), _unfit_xla()),
-        ("ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {', '.join(gpus) or 'none'}"),
-    )
-    return max((a for a in answers if a[1]), key=lambda answer: LEVELS.index(answer[0]))
+    return "ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {', '.join(gpus) or 'none'}"
 
 # %% ../nbs/56_doctor.ipynb #_versions
 def _versions(checkup: _Checkup) -> _Finding:
@@ -202,14 +184,11 @@ _OPTIONAL = {  # packages by what they are for
 
 
 def _optional(checkup: _Checkup) -> _Finding:
-    "The optional packages, each with its use: the version, or how to install it."
+    "The optional packages by their use, and how to install those that are missing."
     lines = []
     for use, names in _OPTIONAL.items():
-        have = {name: installed(name) for name in names}
-        missing = [name for name in names if not have[name]]
-        there = ", ".join(f"{name} {version}" for name, version in have.items() if version)
-        todo = f"not installed (pip install {' '.join(missing)})" if missing else ""
-        lines.append(f"{use}: {', '.join(filter(None, (there, todo)))}")
+        missing = " ".join(name for name in names if not installed(name))
+        lines.append(f"{use}: " + (f"pip install {missing}" if missing else "installed"))
     return "ok", "; ".join(lines)
 
 # %% ../nbs/56_doctor.ipynb #_memory
@@ -223,8 +202,7 @@ def _memory(checkup: _Checkup) -> _Finding:
     free = device.free() / 2**30 if device else 0.0
     if not 0 < free < float("inf"):
         return "ok", "how much is free is not known"
-    on_host = device is not None and device.kind in ("cpu", "mps")
-    text = f"{free:.1f} GB free{'' if on_host else ' on each device'}"
+    text = f"{free:.1f} GB free{' on each device' if world > 1 else ''}"
     if free < 1:
         return "warning", f"{text}; free some, or write a smaller --batch-size or --micro-batch"
     return "ok", f"{text}; `mshnet bench --largest-batch` tries which batch fits"
@@ -248,70 +226,60 @@ def _disk(checkup: _Checkup) -> _Finding:
     free, reason = _room(folder)
     if reason:
         return "error", f"{folder} cannot be written ({reason}); write another --output-dir"
-    if free < 1:
-        text = f"{free:.1f} GB free for {folder}; delete something or use --output-dir"
-        return "error" if free < 0.2 else "warning", text
-    return "ok", f"{free:.0f} GB free for {folder}"
+    if free >= 1:
+        return "ok", f"{free:.0f} GB free for {folder}"
+    text = f"{free:.1f} GB free for {folder}; delete something or use --output-dir"
+    return "error" if free < 0.2 else "warning", text
 
 
 def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
     if not config.dataset_dir:
-        what = "synthetic scenes" if config.task == "detect" else f"{config.synthetic_name} data"
-        return "ok", f"{what} (no dataset_dir)"
+        return "ok", f"{config.synthetic_name} data (no dataset_dir)"
     try:
         if config.task != "detect":  # whether these settings read this data set
             make_task(config).splits(["test"])
         text, usable = make_task(config).describe_data()
     except UserError as error:
         return "error", str(error)
-    bad = ("error", "skipped", "warning")
-    first = [line for line in text.splitlines() if line.startswith(bad)]
+    lines = text.splitlines()
+    wrong = [line for line in lines if line.startswith(("error", "skipped", "warning"))]
     if not usable:
-        return "error", f"{first[0]}; `mshnet data {quoted(config.dataset_dir)}` lists all"
-    parts = ("train", "val", "test")
-    counts = [line for line in text.splitlines() if line.partition(":")[0].startswith(parts)]
-    return "warning" if first else "ok", "; ".join([*counts, *first])
+        return "error", f"{wrong[0]}; `mshnet data {quoted(config.dataset_dir)}` lists all"
+    counts = [line for line in lines if line.startswith(("train", "val", "test"))]
+    return "warning" if wrong else "ok", "; ".join([*counts, *wrong])
 
 
 def _session(checkup: _Checkup) -> _Finding:
     "When the session ends, and where the run is copied to."
-    config, site, drive = checkup.config, checkup.site, where().drive
-    usual = session_hours(Config())
-    ends = site.seconds < float("inf")
-    time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
+    site, drive, usual = checkup.site, where().drive, session_hours(Config())
+    time, ends = "no limit of time", site.seconds < float("inf")
+    if ends:
+        time = f"stops by itself after {site.hours:g} hours"
     if ends and site.hours > usual:
         return "warning", f"{time}; this place may end it before, write --max-hours {usual:g}"
     if checkup.misplaced:
         return "error", checkup.misplaced
-    if not config.mirror_dir:
-        if drive:
-            return "warning", f"{time}, and the run goes with it; write --mirror-dir drive"
-        return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
-    if not site.mirror:
-        reason = site.note.removeprefix("mirror").strip()
-        if drive:
-            return "ok", f"{time}; {reason}; training asks for your permission to mount it"
-        return "warning", f"{time}; {reason}; write --mirror-dir DIR"
-    free, reason = _room(site.mirror)
-    if reason:
+    if site.mirror:
+        free, reason = _room(site.mirror)
+        if not reason:
+            return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
         line = f"mirror_dir={str(site.mirror)!r} cannot be written ({reason}); write another"
         return "error", line
-    return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
+    if checkup.config.mirror_dir:
+        reason = site.note.removeprefix("mirror").strip()
+        todo = (
+            "training asks for your permission to mount it" if drive else "write --mirror-dir DIR"
+        )
+        return "ok" if drive else "warning", f"{time}; {reason}; {todo}"
+    if drive:
+        return "warning", f"{time}, and the run goes with it; write --mirror-dir drive"
+    return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
 
 # %% ../nbs/56_doctor.ipynb #doctor
-_CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {
-    "machine": _machine,
-    "accelerator": _accelerator,
-    "build": _build,
-    "versions": _versions,
-    "optional": _optional,
-    "memory": _memory,
-    "disk": _disk,
-    "data": _data,
-    "session": _session,
-}
+_ALL = (_machine, _accelerator, _build, _versions, _optional, _memory, _disk, _data, _session)
+_CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {check.__name__[1:]: check for check in _ALL}
 
 
 def doctor(config: Settings) -> Report:

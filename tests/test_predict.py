@@ -851,7 +851,7 @@ MISTAKES = {
         "tile=1000 is not possible: write a multiple of 16",
     ),
     "base size": (["{dir}/a.png", "--base-size", "100"], "base_size=100 is not possible"),
-    "no size": (["{dir}/a.png", "--base-size", "x"], "'x' is not possible: write a number, or nat"),
+    "no size": (["{dir}/a.png", "--base-size", "x"], "'x' is not possible: write a multiple of 16"),
     "threshold": (["{dir}/a.png", "--threshold", "50"], "write a number from 0 to 1"),
     "not a threshold": (["{dir}/a.png", "--threshold", "nan"], "write a number from 0 to 1"),
     "area": (["{dir}/a.png", "--min-area", "0"], "write a number of pixels, at least 1"),

@@ -57,9 +57,7 @@ def run(row: str) -> dict[str, str]:
     output(python, "-m", "venv", folder)
     python = folder / "bin" / "python"
     words = (lowest() if versions == "lowest" else versions).split()
-    if first := [
-        word for word in words if word.startswith("torch==")
-    ]:  # or the newest comes
+    if first := [word for word in words if word.startswith("torch==")]:  # or the newest comes
         output(python, "-m", "pip", "install", "--quiet", *first)
     output(python, "-m", "pip", "install", "--quiet", *words, "-e", ".[dev]")
     listed = json.loads(output(python, "-m", "pip", "list", "--format", "json"))
