@@ -553,10 +553,10 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
-    names, task = ("output_dir", "device", "precision", "batch_size"), str(config.task)
+    names, task = ["output_dir", "device", "precision"], str(config.task)
+    names += ["num_workers" if task == "detect" else "batch_size"]
     settings = {name: getattr(config, name) for name in names}
     if task == "detect":
-        settings["num_workers"] = config.num_workers
         summary = predict_files(config.weight_path, inputs, **settings, **how)
     elif how:
         raise UserError(f"--{next(iter(how)).replace('_', '-')} means nothing to task {task}")
