@@ -216,7 +216,6 @@ overlay(image, detections(prob))
 #| export
 TILE = 1024  # longest side that is predicted in one piece
 _MANY = 16  # tiles of a frame whose progress is shown
-KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
 
 
 def _cut(length: int, tile: int) -> tuple[int, list[int]]:
@@ -229,40 +228,6 @@ def _cut(length: int, tile: int) -> tuple[int, list[int]]:
     side = -(-(whole + (count - 1) * overlap) // count)
     starts = [i * (whole - side) // (count - 1) * UNIT for i in range(count)]
     return side * UNIT, starts
-
-
-_POSSIBLE: dict[str, tuple[Callable[[Any], bool], str]] = {  # values of settings, in words
-    "tile": (
-        lambda side: side % UNIT == 0 and 128 <= side <= 8192,
-        "a multiple of 16, at least 128, at most 8192",
-    ),
-    "base_size": (
-        lambda side: side == "native" or (side in range(16, 4097) and side % UNIT == 0),
-        "a multiple of 16, at most 4096, or native",
-    ),
-    "threshold": (
-        lambda limit: limit is None or (isinstance(limit, Real) and 0 <= limit <= 1),
-        "a number from 0 to 1",
-    ),
-    "min_area": (lambda area: area >= 1, "a number of pixels, at least 1"),
-    "save": (
-        lambda save: set(_kinds(save)) <= set(KINDS),
-        f"some of {','.join(KINDS)}, or none; coco.json has the boxes",
-    ),
-}
-
-
-def _kinds(save: str) -> list[str]:
-    "The kinds of results in a list with commas."
-    return sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
-
-
-def _expect_possible(**settings: Any) -> None:
-    "UserError for an impossible value."
-    for name, value in settings.items():
-        fits, remedy = _POSSIBLE[name]
-        if not fits(value):
-            raise UserError(f"{name}={value!r} is not possible: write {remedy}")
 
 
 # %% [markdown]
@@ -478,11 +443,23 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
         ) from None
 
 
+def _expect(possible: bool, what: str, remedy: str) -> None:
+    "UserError unless a value is possible."
+    if not possible:
+        raise UserError(f"{what} is not possible: write {remedy}")
+
+
+def _expect_threshold(threshold: float | None) -> None:
+    "UserError unless a threshold is a probability, or that of the weights."
+    possible = threshold is None or (isinstance(threshold, Real) and 0 <= threshold <= 1)
+    _expect(possible, f"{threshold=}", "a number from 0 to 1")
+
+
 def _detect_in(
     pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
 ) -> tuple[Detections, float]:
     "The detections in one image, and the threshold they are above."
-    _expect_possible(threshold=threshold)
+    _expect_threshold(threshold)
     file = weights_file(weights)
     detector = _last_opened(file, stamp(file), device)
     least = detector.threshold if threshold is None else threshold
@@ -578,6 +555,7 @@ find_targets(device="cpu")
 
 # %%
 #| export
+KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
 _LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to it
 
 
@@ -619,7 +597,7 @@ def _film(path: Path, source: Path, size: Sequence[int]) -> Iterator[Callable[[A
 # %% [markdown]
 # ### Finished files
 #
-# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these lines, at the end or after an interrupt.
+# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these lines, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
 
 # %%
 #| export
@@ -652,8 +630,8 @@ def _write_tables(folder: Path) -> dict[str, Any]:  # their counts
     "Write the tables and coco.json of all frames that are done."
     texts = {name: io.StringIO() for name in _TABLES}
     found, frames, skipped = (csv.writer(t, lineterminator="\n") for t in texts.values())
-    for table, head in zip((found, frames, skipped), _TABLES.values(), strict=True):
-        table.writerow(head.split(","))
+    for table, columns in zip((found, frames, skipped), _TABLES.values(), strict=True):
+        table.writerow(columns.split(","))
     images, targets, errors = list[str](), list[str](), dict[str, str]()
     for line in _lines(folder):
         file, number, size = line["stamp"][0], line["frame"], line["size"]
@@ -678,25 +656,12 @@ def _write_tables(folder: Path) -> dict[str, Any]:  # their counts
     return {"frames": len(images), "detections": len(targets), "skipped": errors}
 
 
-# %% [markdown]
-# `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+class _Results:
+    "A folder of results: pictures and a line of each frame, and at the end the tables."
 
-# %%
-#| export
-class Writer:
-    "The folder of results: pictures and a line of each frame, and at the end the tables."
-
-    def __init__(
-        self,
-        folder: Path,
-        files: Sequence[Path],
-        kinds: Sequence[str],
-        threshold: float,
-        min_area: int,
-        record: dict[str, Any],  # how the results are made, for summary.json
-    ) -> None:
-        self.folder, self.files, self.kinds, self.record = folder, files, kinds, record
-        self.threshold, self.min_area = threshold, min_area
+    def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
+        self.folder, self.files, self.record = folder, files, record  # the last for summary.json
+        self.kinds, self.min_area = record["asked"]["save"], record["asked"]["min_area"]
         self.stems = Counter(file.stem.casefold() for file in files)
         self.stamps = {file: (_spelled(file), *(stamp(file) or ())[:2]) for file in files}
         last = (line for line in _lines(folder) if line["last"] and not line["error"])
@@ -705,8 +670,11 @@ class Writer:
         self.film = contextlib.ExitStack()  # the video of the file at hand
         self.began = time.monotonic()
 
-    def __enter__(self) -> "Writer":
+    def __enter__(self) -> "_Results":
         "Drop what is left of files that are not finished."
+        if self.done:
+            done = counted(len(self.done), "file")
+            print(f"resume  {self.folder}: {done} done", file=sys.stderr)
         names = set[str]()
         with cannot_be_written(self.folder):
             with replacing(self.folder / _LINES) as file:
@@ -758,7 +726,7 @@ class Writer:
 
     def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's pictures, then its line; return the number of detections."
-        name, found = "", detections(prob, self.threshold, self.min_area)
+        name, found = "", detections(prob, self.record["threshold"], self.min_area)
         if not frame.error:
             name = self.name(frame)
             self._draw(frame, name, prob, found)
@@ -801,6 +769,14 @@ class Writer:
 
 # %%
 #| export
+def _asked(path: Path, inputs: Any, **settings: Any) -> dict[str, Any]:
+    "What makes two predictions the same: weights, inputs and settings."
+    named = [inputs] if isinstance(inputs, str | Path) else inputs
+    places = [os.path.abspath(os.path.expanduser(name)) for name in named]
+    weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
+    return {**weights, "inputs": places, **settings}
+
+
 def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any]) -> Path:
     "The folder for results: the given one, or a free one that is named after the weights."
 
@@ -840,7 +816,7 @@ _MOST_WARNINGS = 20  # skipped files that are printed; all are in skipped.csv
 
 
 def _predict_into(
-    writer: Writer,
+    results: _Results,
     detector: Callable[..., Tensor],
     frames: Iterable[Frame],
     tile: int,
@@ -861,15 +837,28 @@ def _predict_into(
     with Stop() as stop:
         probs = predict_frames(detector, pixels(), side or tile, check)
         # the total begins with one frame for each file
-        meter: Any = bar(probs, len(writer.left), "predict", "frames")
+        meter: Any = bar(probs, len(results.left), "predict", "frames")
         for prob in meter:
             frame = waiting.popleft()
             meter.total += max(frame.count - 1, 0) if not frame.number else 0
-            found += writer.write(frame, _at_size(prob, frame.pixels.shape))
+            found += results.write(frame, _at_size(prob, frame.pixels.shape))
             skipped += bool(frame.error)
             if frame.error and skipped <= _MOST_WARNINGS:
                 warnings.warn(f"{_spelled(frame.file)}: {frame.error}; skipped", stacklevel=2)
             meter.set_postfix_str(counted(found, "detection"), refresh=False)
+
+
+def _expect_possible(
+    tile: int, base_size: int | str, threshold: float | None, min_area: int, kinds: list[str]
+) -> None:
+    "UserError for an impossible setting."
+    native = base_size == "native" or base_size in range(16, 4097, UNIT)
+    _expect(tile in range(128, 8193, UNIT), f"{tile=}", "a multiple of 16, from 128 to 8192")
+    _expect(native, f"{base_size=}", "a multiple of 16, at most 4096, or native")
+    _expect(min_area >= 1, f"{min_area=}", "a number of pixels, at least 1")
+    _expect_threshold(threshold)
+    some = f"some of {','.join(KINDS)}, or none; coco.json has the boxes"
+    _expect(set(kinds) <= set(KINDS), f"save={','.join(kinds)!r}", some)
 
 
 def predict_files(
@@ -887,30 +876,28 @@ def predict_files(
     recursive: bool = False,  # also the folders below an input
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
-    how = {"tile": tile, "base_size": base_size, "threshold": threshold, "min_area": min_area}
-    _expect_possible(**how, save=save)
+    kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
+    how: dict[str, Any] = {
+        "tile": tile,
+        "base_size": base_size,
+        "threshold": threshold,
+        "min_area": min_area,
+    }
+    _expect_possible(**how, kinds=kinds)
     files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
-    named = [inputs] if isinstance(inputs, str | Path) else inputs
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)
-    asked = {
-        "weights": os.path.abspath(path),
-        "sha256": digest(path),
-        "inputs": [os.path.abspath(os.path.expanduser(name)) for name in named],
-        **{"precision": precision, "save": _kinds(save), **how},
-    }
+    asked = _asked(path, inputs, precision=precision, save=kinds, **how)
     folder = _output_folder(path, output_dir, asked)
     least = detector.threshold if threshold is None else threshold
     record = {"asked": asked, "threshold": least, "environment": environment(detector.why)}
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
     with alone(folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
-        with Writer(folder, files, _kinds(save), least, min_area, record) as writer:
-            if done := len(files) - len(writer.left):
-                print(f"resume  {folder}: {counted(done, 'file')} done", file=sys.stderr)
+        with _Results(folder, files, record) as results:
             side = base_size if isinstance(base_size, int) else 0
-            _predict_into(writer, detector, read_frames(writer.left, workers), tile, side)
-    return writer.written
+            _predict_into(results, detector, read_frames(results.left, workers), tile, side)
+    return results.written
 
 
 # %% [markdown]

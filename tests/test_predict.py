@@ -2,7 +2,6 @@
 
 import csv
 import importlib.util
-import io
 import itertools
 import json
 import os
@@ -34,10 +33,10 @@ from mshnet.files import find_inputs
 from mshnet.frames import READABLE
 from mshnet.model import MSHNet
 from mshnet.predict import (
-    Writer,
     _cut,
     _fades,
     _levels,
+    _Results,
     detections,
     frames_of,
     overlay,
@@ -625,7 +624,7 @@ def test_an_interrupted_prediction_skips_its_finished_files(
     "Also killed within a line: no frame is lost or there twice, a TIFF is read from its beginning."
     data, out = mixed(tmp_path / "data"), tmp_path / "out"
     predict_files(weights, data, tmp_path / "whole")
-    written, write = [], Writer.write
+    written, write = [], _Results.write
 
     def writes(self, frame, prob):
         if len(written) == at:
@@ -633,7 +632,7 @@ def test_an_interrupted_prediction_skips_its_finished_files(
         written.append((frame.file.name, frame.number))
         return write(self, frame, prob)
 
-    monkeypatch.setattr(Writer, "write", writes)
+    monkeypatch.setattr(_Results, "write", writes)
     with pytest.raises(KeyboardInterrupt):
         predict_files(weights, data, out)
     assert summary(out)["state"] == "stopped"
@@ -642,7 +641,7 @@ def test_an_interrupted_prediction_skips_its_finished_files(
         with open(out / "frames.jsonl", "ab") as lines:
             lines.write(b'{"stamp": ["/data/9')
     first = written[:]
-    monkeypatch.setattr(Writer, "write", lambda *x: written.append(x[1]) or write(*x))
+    monkeypatch.setattr(_Results, "write", lambda *x: written.append(x[1]) or write(*x))
     done = predict_files(weights, data, out)
     kept = [name for name, _ in first if name not in ("3.png", "4.tif") or at > 9]
     assert len(written) - len(first) == 12 - len([name for name in kept if name != "3.png"])
@@ -654,17 +653,8 @@ def test_an_interrupted_prediction_skips_its_finished_files(
 # How far it is
 
 
-class Terminal(io.StringIO):
-    "A terminal, as far as a program sees it."
-
-    def isatty(self):
-        return True
-
-
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
-    tmp_path, weights, by_pixels, capsys, monkeypatch
-):
-    "With the frames, the detections and the time left; pages of a TIFF count."
+def test_progress_counts_frames_and_detections(tmp_path, weights, by_pixels, capsys, monkeypatch):
+    "With the time left; pages of a TIFF count. (On a terminal it is a bar: test_cli.py.)"
     data = mixed(tmp_path)
     monkeypatch.setattr(mshnet.session, "_EVERY", 0)
     words = [data, "--weight-path", weights, "--output-dir", tmp_path / "out"]
@@ -674,12 +664,6 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
     assert all(line.endswith(" left") for line in lines)
     assert any(" detections" in line for line in lines)
     assert lines[-1].startswith("  predict: 12 of 12 frames, ")
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of a test in this process
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    words[-1] = tmp_path / "again"
-    main(["predict", *map(str, words)])
-    assert re.search(r"\rpredict: +\d+%\|.* 0/7 \[", terminal.getvalue())
-    assert "warning: " in terminal.getvalue() and "  predict: " not in terminal.getvalue()
 
 
 # Bad input, and a bad moment
