@@ -386,6 +386,13 @@ def _spelled(name: str | Path) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
+def _mask(found: Detections, shape: Sequence[int]) -> Image.Image:
+    "Detections as white on black."
+    mask = np.zeros(shape, np.uint8)
+    mask[found.pixels] = 255
+    return Image.fromarray(mask)
+
+
 def _levels(prob: np.ndarray) -> Image.Image:
     "Probabilities as 16-bit grey."
     return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
@@ -509,10 +516,13 @@ class _Results:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.film.__exit__(kind, error, trace)  # drops the video of a file that is not finished
-        self.file.close()
-        stopped = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-        self.summarise(stopped if error else "finished")
+        "Drop the video of a file that is not finished, and record how it ended."
+        try:
+            self.film.__exit__(kind, error, trace)
+        finally:
+            self.file.close()
+            stopped = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            self.summarise(stopped if error else "finished")
 
     def summarise(self, state: str) -> None:
         "Write the tables, and summary.json."
@@ -560,17 +570,19 @@ class _Results:
 
     def _draw(self, frame: Frame, name: str, prob: np.ndarray, found: Detections) -> None:
         "Write the pictures of a frame."
-        mask, marked = np.zeros(prob.shape, np.uint8), overlay(frame.pixels, found)
-        mask[found.pixels] = 255
-        pictures = {"masks": Image.fromarray(mask), "overlays": marked}
-        pictures["probabilities"] = _levels(prob)
-        for kind in self.kinds:
-            if kind in pictures:
-                content = io.BytesIO()
-                pictures[kind].save(content, "PNG", compress_level=3)
-                path = self.folder / kind / f"{name}.png"
-                write_atomic(path, content.getvalue(), durable=False)
-        if "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS:
+        film = "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS
+        marked: Any = overlay(frame.pixels, found) if film or "overlays" in self.kinds else None
+        makers: dict[str, Callable[[], Any]] = {
+            "masks": lambda: _mask(found, prob.shape),
+            "overlays": lambda: marked,
+            "probabilities": lambda: _levels(prob),
+        }
+        for kind in (kind for kind in makers if kind in self.kinds):
+            content = io.BytesIO()
+            makers[kind]().save(content, "PNG", compress_level=3)
+            path = self.folder / kind / f"{name}.png"
+            write_atomic(path, content.getvalue(), durable=False)
+        if film:
             if not frame.number:
                 path = self.folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
                 self.add = self.film.enter_context(_film(path, frame.file, marked.size))

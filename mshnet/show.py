@@ -207,6 +207,7 @@ class Details(Record):
     images: list[_ImageRecord] = []
     curves: dict[str, dict[str, list[Amount | None]] | None] | None = None
     targets: list[TargetRecord] | None = None
+    settings: dict[str, Any] = {}
 
     @field_validator("curves")
     @classmethod

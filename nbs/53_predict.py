@@ -64,7 +64,7 @@ from mshnet.weights import PRETRAINED, weights_file
 # %% [markdown]
 # A `Detector` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture, and `predict` returns probabilities.
 #
-# [Frames](23_frames.ipynb) reads the files. Here we begin with one frame: what a detection is, and how a frame of any size is predicted. Then come results, and what happens when a prediction is interrupted.
+# [Frames](23_frames.ipynb) reads the files. Here we begin with one frame.
 #
 # On this page a classical filter stands in for the network, because its answers are easy to check. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
 
@@ -519,9 +519,6 @@ def predict(
     return predict_frame(detector, _pixels_in(images))
 
 
-# %% [markdown]
-# An untrained network is enough for an example. We also write the files that the next examples read.
-
 # %%
 from mshnet.model import MSHNet
 
@@ -562,6 +559,13 @@ _LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to
 def _spelled(name: str | Path) -> str:
     "A name as all tables have it, even if it is not valid UTF-8."
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _mask(found: Detections, shape: Sequence[int]) -> Image.Image:
+    "Detections as white on black."
+    mask = np.zeros(shape, np.uint8)
+    mask[found.pixels] = 255
+    return Image.fromarray(mask)
 
 
 def _levels(prob: np.ndarray) -> Image.Image:
@@ -694,10 +698,13 @@ class _Results:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.film.__exit__(kind, error, trace)  # drops the video of a file that is not finished
-        self.file.close()
-        stopped = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-        self.summarise(stopped if error else "finished")
+        "Drop the video of a file that is not finished, and record how it ended."
+        try:
+            self.film.__exit__(kind, error, trace)
+        finally:
+            self.file.close()
+            stopped = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            self.summarise(stopped if error else "finished")
 
     def summarise(self, state: str) -> None:
         "Write the tables, and summary.json."
@@ -745,17 +752,19 @@ class _Results:
 
     def _draw(self, frame: Frame, name: str, prob: np.ndarray, found: Detections) -> None:
         "Write the pictures of a frame."
-        mask, marked = np.zeros(prob.shape, np.uint8), overlay(frame.pixels, found)
-        mask[found.pixels] = 255
-        pictures = {"masks": Image.fromarray(mask), "overlays": marked}
-        pictures["probabilities"] = _levels(prob)
-        for kind in self.kinds:
-            if kind in pictures:
-                content = io.BytesIO()
-                pictures[kind].save(content, "PNG", compress_level=3)
-                path = self.folder / kind / f"{name}.png"
-                write_atomic(path, content.getvalue(), durable=False)
-        if "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS:
+        film = "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS
+        marked: Any = overlay(frame.pixels, found) if film or "overlays" in self.kinds else None
+        makers: dict[str, Callable[[], Any]] = {
+            "masks": lambda: _mask(found, prob.shape),
+            "overlays": lambda: marked,
+            "probabilities": lambda: _levels(prob),
+        }
+        for kind in (kind for kind in makers if kind in self.kinds):
+            content = io.BytesIO()
+            makers[kind]().save(content, "PNG", compress_level=3)
+            path = self.folder / kind / f"{name}.png"
+            write_atomic(path, content.getvalue(), durable=False)
+        if film:
             if not frame.number:
                 path = self.folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
                 self.add = self.film.enter_context(_film(path, frame.file, marked.size))
