@@ -1,5 +1,6 @@
 "Prediction of files: what is exact, what is written, and what bad input is answered with."
 
+import ast
 import csv
 import importlib.util
 import itertools
@@ -439,7 +440,7 @@ def test_names_are_whole_and_never_collide(tmp_path, weights, by_pixels):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 def test_a_name_has_one_spelling(tmp_path, weights, by_pixels, monkeypatch):
-    "In GBK and in UTF-8, with a line feed, too; and when all are finished."
+    "In GBK and in UTF-8, with a line feed, too; when all are finished; whatever the locale is."
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.pad(np.full((3, 3), 230, np.uint8), 20)).save("a.png")
     for name in ("红外".encode("gbk"), "红外".encode(), b"a\nb"):
@@ -454,6 +455,12 @@ def test_a_name_has_one_spelling(tmp_path, weights, by_pixels, monkeypatch):
         coco = json.loads(Path("out/coco.json").read_text())
         assert {x["file_name"] for x in coco["images"]} == want and len(coco["annotations"]) == 3
         assert set(os.listdir(b"out/masks")) == names
+    code = (
+        "import os; from mshnet.predict import _spelled as s; print({s(x) for x in os.listdir()})"
+    )
+    env = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "utf-8"}
+    words = [sys.executable, "-X", "utf8=0", "-c", code]
+    assert want <= ast.literal_eval(subprocess.check_output(words, env=env, encoding="utf-8"))
 
 
 def test_overlays_are_readable_at_any_size():
