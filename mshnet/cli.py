@@ -395,7 +395,7 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
-    names = ["output_dir", "device", "precision", "batch_size"]
+    names = ["output_dir", "device", "precision"]
     if config.task == "detect":
         names, predict = [*names, "num_workers"], predict_files
         if (side := how.get("base_size", "")).isdecimal():
@@ -403,7 +403,10 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     elif how:
         raise UserError(f"{_flag(next(iter(how)))} means nothing to task {config.task}")
     else:
-        names += config.model_fields_set.intersection(config.flags.get("predict", ()))
+        names += [
+            "batch_size",
+            *config.model_fields_set.intersection(config.flags.get("predict", ())),
+        ]
         predict = make_task(config).predict_files
     settings = {name: getattr(config, name) for name in names}
     summary = predict(config.weight_path, inputs, **settings, **how)

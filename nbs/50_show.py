@@ -115,15 +115,12 @@ if not _FOUND:
 # %%
 #| export
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-LINES, SIGNS = ("-", "--", ":", "-."), "osD^vP*"
 
 
-def style(
-    place: int,  # of a line among those shown
-) -> dict[str, Any]:
+def style(place: int) -> dict[str, Any]:  # place: of a line among those shown
     "Colour, marker and pattern of a line."
-    own = {"color": COLORS[place % 7], "marker": SIGNS[place % 7]}
-    return {**own, "linestyle": LINES[place % 4]}
+    pattern = ("-", "--", ":", "-.")[place % 4]
+    return {"color": COLORS[place % 7], "marker": "osD^vP*"[place % 7], "linestyle": pattern}
 
 
 def draw_line(
@@ -135,9 +132,8 @@ def draw_line(
     at: int | slice | None = None,  # the points that get a marker; None: none
 ) -> None:
     "Draw a curve in the style of its place."
-    look = style(place)
-    color, sign = look["color"], look["marker"]
-    axes.plot(x, y, look["linestyle"], color=color, linewidth=1.4, label=label)
+    color, sign, pattern = style(place).values()
+    axes.plot(x, y, pattern, color=color, linewidth=1.4, label=label)
     if at is not None:
         axes.plot(x[at], y[at], sign, color=color, markersize=8 if isinstance(at, int) else 5)
 
@@ -164,16 +160,11 @@ def learning_curves(
     folder: Path,  # of a run
 ) -> Picture:
     "Loss and scores by epoch."
-    folder, figure = Path(folder), Figure(figsize=(7, 5))
-    _draw_history(figure, Folder(folder).history())
-    return save_picture(figure, folder / "figures" / "learning.png")
-
-
-def _draw_history(figure: Figure, history: Sequence[dict[str, Any]]) -> None:
-    "Loss above, scores below, by epoch."
+    figure, path = Figure(figsize=(7, 5)), Path(folder) / "figures" / "learning.png"
+    history = Folder(Path(folder)).history()
     if not history:
         figure.text(0.5, 0.5, "no epoch yet", ha="center", va="center")
-        return
+        return save_picture(figure, path)
     top, below = figure.subplots(2, 1, sharex=True)
     epochs = np.array([e["epoch"] for e in history])
     at = slice(None) if len(history) <= _FEW else None
@@ -200,6 +191,7 @@ def _draw_history(figure: Figure, history: Sequence[dict[str, Any]]) -> None:
             axes.axvspan(min(warm) - 0.5, max(warm) + 0.5, color="0.9", zorder=0)
     if warm:
         top.set_title("grey: warm-up, the full-size head alone", fontsize=9)
+    return save_picture(figure, path)
 
 
 # %%
@@ -211,22 +203,16 @@ learning_curves(run.folder)
 
 # %%
 #| export
-def run_config(
-    folder: Path,  # of a run
-) -> Config:
+def run_config(folder: Path) -> Config:
     "The settings of a run."
     found: Config = settings_from(Folder(folder).read_json("config.json"))
     return found
 
 
-def not_drawn(
-    picture: str,  # the function that draws it
-    config: Settings,
-) -> str:  # empty for detection
+def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
     "The line in place of a picture that only detection has."
-    if config.task == "detect":
-        return ""
-    return f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
+    line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
+    return line if config.task != "detect" else ""
 
 
 # %% [markdown]
@@ -321,10 +307,8 @@ def read_scores_file(path: Path, kind: type[T]) -> T:
         ) from None
 
 
-def read_details(
-    folder: Path,  # of a run, or of scores
-) -> Details:
-    "The record of a scoring; an empty one without details.json."
+def read_details(folder: Path) -> Details:
+    "The record of a scoring in a folder; an empty one without details.json."
     path = folder / "details.json"
     return read_scores_file(path, Details) if path.exists() else Details()
 
@@ -468,11 +452,8 @@ figure
 
 # %%
 #| export
-def even_steps(
-    length: int,
-    count: int,
-) -> list[int]:  # at most `count`, with the first and the last
-    "Indices at even steps through a list."
+def even_steps(length: int, count: int) -> list[int]:  # at most `count`
+    "Indices at even steps through a list, with the first and the last."
     return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
 
 
@@ -496,14 +477,6 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
     return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)
 
 
-def _graded(folder: Path, count: int) -> list[_ImageRecord]:
-    "Images of a run from the worst to the best IoU, at even steps."
-    ranked = sorted(read_details(folder).images, key=lambda image: image.iou)
-    if not ranked:
-        raise UserError(f"{folder}: has no scored images yet; finish the run first")
-    return [ranked[i] for i in even_steps(len(ranked), count)]
-
-
 def gallery(
     folder: Path,  # of a run
     count: int = 5,
@@ -514,7 +487,11 @@ def gallery(
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)
-    rows, split = _graded(folder, count), splits(config)["test"]
+    ranked = sorted(read_details(folder).images, key=lambda image: image.iou)
+    if not ranked:
+        raise UserError(f"{folder}: has no scored images yet; finish the run first")
+    rows = [ranked[i] for i in even_steps(len(ranked), count)]
+    split = splits(config)["test"]
     places = {name: i for i, name in enumerate(split.names)}
     if gone := [row.name for row in rows if row.name not in places]:
         raise UserError(
@@ -533,9 +510,7 @@ def gallery(
     return save_picture(figure, path)
 
 
-def draw_run(
-    folder: Path,  # of a run
-) -> None:
+def draw_run(folder: Path) -> None:
     "Draw learning curves, trade-offs and the gallery into the folder of a finished run."
     for draw in (learning_curves, trade_offs, gallery):
         draw(folder)

@@ -377,6 +377,4 @@ def __getattr__(name: str) -> NoReturn:
 
 
 # %%
-with expect_fail(ImportError, contains="learning_curves"):
-    __getattr__("watch")
 place.cleanup()

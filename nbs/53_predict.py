@@ -24,9 +24,9 @@ import os
 import sys
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from scipy.ndimage import label
 from torch import Tensor, nn
 
 from mshnet.augment import UNIT, pad_mirrored, resize_square
-from mshnet.core import UserError, counted, did_you_mean, shown
+from mshnet.core import UserError, counted, shown
 from mshnet.data import outside_of_data, pixels_of
 from mshnet.device import is_out_of_memory
 from mshnet.evaluate import Detector, OtherTask, expect_bytes
@@ -48,6 +48,7 @@ from mshnet.files import (
     digest,
     find_inputs,
     replacing,
+    stamp,
     write_atomic,
     write_json,
 )
@@ -57,12 +58,13 @@ from mshnet.places import where
 from mshnet.run import Folder, Stop, Stopped, environment
 from mshnet.scenes import scene
 from mshnet.session import alone, bar, duration
+from mshnet.task import Written
 from mshnet.weights import PRETRAINED, weights_file
 
 # %% [markdown]
 # A `Detector` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture, and `predict` returns probabilities.
 #
-# [Frames](23_frames.ipynb) reads the files. Here we begin with one frame: what a detection is, and how a frame of any size is predicted. Then come results, and what happens when a prediction is interrupted.
+# [Frames](23_frames.ipynb) reads the files. Here we begin with one frame.
 #
 # On this page a classical filter stands in for the network, because its answers are easy to check. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
 
@@ -228,37 +230,6 @@ def _cut(length: int, tile: int) -> tuple[int, list[int]]:
     return side * UNIT, starts
 
 
-@dataclass(frozen=True)
-class Options:
-    "How a frame becomes detections; UserError for an impossible value."
-
-    tile: int = TILE  # longest side that is predicted in one piece
-    base_size: int | str = "native"  # side of the square that frames are resized to, if any
-    threshold: float | None = None  # of the probability; None: the one stored with the weights
-    min_area: int = 1  # pixels of the smallest detection
-
-    def __post_init__(self) -> None:
-        "Check the values."
-        if self.tile % UNIT or not 128 <= self.tile <= 8192:
-            self._refuse("tile", "a multiple of 16, at least 128, at most 8192")
-        if self.base_size != "native" and not (self.side and 16 <= self.side <= 4096):
-            self._refuse("base_size", "a multiple of 16, at most 4096, or native")
-        limit = self.threshold
-        if limit is not None and not (isinstance(limit, Real) and 0 <= limit <= 1):
-            self._refuse("threshold", "a number from 0 to 1")
-        if self.min_area < 1:
-            self._refuse("min_area", "a number of pixels, at least 1")
-
-    @property
-    def side(self) -> int:
-        "Side of the square; 0: each frame keeps its size, or the value is impossible."
-        side = self.base_size
-        return side if isinstance(side, int) and side > 0 and side % UNIT == 0 else 0
-
-    def _refuse(self, name: str, remedy: str) -> None:
-        raise UserError(f"{name}={getattr(self, name)!r} is not possible: write {remedy}")
-
-
 # %% [markdown]
 # ### No seam
 #
@@ -282,13 +253,12 @@ class Tiling:
     "How a frame is padded and cut: where its tiles lie, and their weights."
 
     def __init__(self, shape: Sequence[int], tile: int = TILE) -> None:
-        self.shape = shape[0], shape[1]
-        cuts = [_cut(length, tile) for length in self.shape]
+        cuts = [_cut(length, tile) for length in shape[:2]]
         height, width = (starts[-1] + side for side, starts in cuts)
         self.padded = height, width
-        rows, cols = ([slice(x, x + side) for x in starts] for side, starts in cuts)
+        places = itertools.product(*([slice(x, x + side) for x in xs] for side, xs in cuts))
         fades = itertools.product(*(_fades(*cut) for cut in cuts))
-        self.tiles = list(zip(itertools.product(rows, cols), fades, strict=True))
+        self.tiles = list(zip(places, fades, strict=True))
 
     def pad(self, pixels: np.ndarray) -> np.ndarray:  # [H,W] or [H,W,3]
         "The frame with its mirror image at the right and below."
@@ -345,50 +315,65 @@ def _probabilities(
 
 
 # %% [markdown]
-# One loop over the tiles pads, cuts, predicts and blends. A small frame is a single tile, whose weight is 1 everywhere. With `base_size`, frames are resized to one square as in `mshnet test`, predicted, and their probabilities resized back; targets then have the sizes that the network was scored at.
+# Frames flow through one after the other. Each is padded and cut; a piece is predicted together with its neighbours of one size, of the same frame or of the next, and blended into the map of its frame. A small frame is a single tile, whose weight is 1 everywhere.
+#
+# With `base_size`, a frame is resized to a square as in `mshnet test`, predicted, and its probabilities resized back; targets then have the sizes that the network was scored at.
 
 # %%
 #| export
+def _pieces(pixels: np.ndarray, tile: int) -> Iterator[tuple[Any, ...]]:
+    "The tiles of a frame: pixels, their part of its map, their weights; the map with the last."
+    tiling = Tiling(pixels.shape, tile)
+    padded, prob = tiling.pad(pixels), np.zeros(tiling.padded, np.float32)
+    tiles: Iterable[Any] = tiling.tiles
+    if len(tiling.tiles) >= _MANY:
+        tiles = bar(tiles, len(tiling.tiles), "tiles of a frame", "tiles")
+    for i, (place, fade) in enumerate(tiles, 1):
+        whole = prob[: pixels.shape[0], : pixels.shape[1]] if i == len(tiling.tiles) else None
+        yield padded[place], prob[place], fade, whole
+
+
 def predict_frames(
     detector: Callable[..., Tensor],
-    frames: Sequence[np.ndarray],  # each [H,W] or [H,W,3] uint8; their tiles have one size
+    frames: Iterable[np.ndarray],  # each [H,W] or [H,W,3] uint8, of any size
     tile: int = TILE,  # longest side that is predicted in one piece
-    base_size: int = 0,  # side of the square that frames are resized to; 0: they keep their size
     check: Callable[[], object] = lambda: None,  # called before each pass; may raise
-) -> list[np.ndarray]:  # of each [H,W] float32, 0..1
-    "Probabilities of target of frames of any size."
-    if base_size:
-        squares = [resize_square(pixels, np.zeros((1, 1)), base_size)[0] for pixels in frames]
-        found = predict_frames(detector, squares, base_size, check=check)
-        return [
-            np.asarray(Image.fromarray(prob).resize(pixels.shape[1::-1], Image.Resampling.BILINEAR))
-            for prob, pixels in zip(found, frames, strict=True)
-        ]
-    tilings = [Tiling(pixels.shape, tile) for pixels in frames]
-    padded = [tiling.pad(pixels) for tiling, pixels in zip(tilings, frames, strict=True)]
-    maps = [np.zeros(tiling.padded, np.float32) for tiling in tilings]
-    tiles = [(i, *tile) for i, tiling in enumerate(tilings) for tile in tiling.tiles]
-    size = _images_per_pass(detector)
-    starts: Iterable[int] = range(0, len(tiles), size)
-    if len(tiles) >= _MANY:
-        starts = bar(starts, -(-len(tiles) // size), "tiles of a frame", "passes")
-    for start in starts:
-        check()
-        some = tiles[start : start + size]
-        images = np.stack([padded[i][place] for i, place, _ in some])
-        for (i, place, fade), prob in zip(some, _probabilities(detector, images), strict=True):
-            maps[i][place] += np.outer(*fade) * prob
-    return [prob[: t.shape[0], : t.shape[1]] for prob, t in zip(maps, tilings, strict=True)]
+) -> Iterator[np.ndarray]:  # of each [H,W] float32, 0..1
+    "Probabilities of target, frame by frame; of a frame without pixels an empty map."
+    pieces = (piece for pixels in frames for piece in _pieces(pixels, tile))
+    for shape, alike in itertools.groupby(pieces, lambda piece: piece[0].shape):
+        while some := list(itertools.islice(alike, _images_per_pass(detector))):
+            check()
+            images = np.stack([pixels for pixels, *_ in some])
+            probs = _probabilities(detector, images) if all(shape) else images
+            for (_, part, fade, whole), prob in zip(some, probs, strict=True):
+                part += np.outer(*fade) * prob
+                if whole is not None:
+                    yield whole
+
+
+def _square(pixels: np.ndarray, side: int) -> np.ndarray:  # side 0: as it is
+    "A frame resized to a square."
+    return resize_square(pixels, np.zeros((1, 1)), side)[0] if side and pixels.size else pixels
+
+
+def _at_size(prob: np.ndarray, shape: Sequence[int]) -> np.ndarray:  # [H,W] float32
+    "The map of a frame, resized back from that of a square."
+    size = shape[1], shape[0]
+    if prob.shape == size[::-1]:
+        return prob
+    return np.asarray(Image.fromarray(prob).resize(size, Image.Resampling.BILINEAR))
 
 
 def predict_frame(
     detector: Callable[..., Tensor],
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8, of any size
-    tile: int = TILE,
-    base_size: int = 0,
+    tile: int = TILE,  # longest side that is predicted in one piece
+    base_size: int = 0,  # side of the square that it is resized to; 0: it keeps its size
 ) -> np.ndarray:  # [H,W] float32, 0..1
     "Probabilities of target of one frame."
-    return predict_frames(detector, [pixels], tile, base_size)[0]
+    [prob] = predict_frames(detector, [_square(pixels, base_size)], base_size or tile)
+    return _at_size(prob, pixels.shape)
 
 
 # %%
@@ -396,7 +381,7 @@ image = sights[0][:150, :141]
 prob = predict_frame(stands_out, image)
 one_pass = stands_out(torch.from_numpy(Tiling(image.shape).pad(image)).expand(1, 3, -1, -1))
 test_eq(prob, one_pass[0, 0, :150, :141].numpy())
-test_eq(predict_frames(stands_out, [sights[1], image])[1], prob)
+test_eq(list(predict_frames(stands_out, [sights[1], image]))[1], prob)
 test_eq(predict_frame(stands_out, image, base_size=128).shape, image.shape)
 Image.fromarray((255 * prob).astype(np.uint8))
 
@@ -420,92 +405,63 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most ([folder](../results/predict-large)).
 
 # %% [markdown]
-# ## Which weights
-#
-# The library comes with one file of trained weights, `pretrained`, for a first look before any training. Use `--weight-path` for your own weights: a checkpoint, or the folder of a run (its `best.pt`: by default the last epoch).
-
-# %%
-#| export
-def _file_of(weights: str | os.PathLike[str]) -> Path:
-    "The file of weights, which need not exist."
-    unnamed = isinstance(weights, str) and not weights
-    return weights_file(PRETRAINED if unnamed else weights)
-
-
-def open_weights(
-    weights: str | os.PathLike[str],  # a run, its folder, a file; empty: the pretrained weights
-    device: str = "auto",
-    precision: str = "auto",
-) -> Detector:
-    "The detector of a file of weights; UserError for other files."
-    return Detector(_file_of(weights), device, precision)
-
-
-# %% [markdown]
-# An untrained network is enough for an example. We also write the files that the next examples read.
-
-# %%
-from mshnet.model import MSHNet
-
-place = tempfile.TemporaryDirectory()
-here = Path(place.name)
-for name in ("run", "one", "two"):
-    (here / name).mkdir()
-for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
-    Image.fromarray(sights[int(name[4])]).save(here / name)
-(here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
-torch.save({"state_dict": MSHNet().state_dict()}, here / "run" / "best.pt")
-network = open_weights(here / "run", "cpu")
-print(network.name, "on", network.why.split(":")[0])
-
-
-# %% [markdown]
 # ## One picture, one line
 #
-# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked, for the first cell of a notebook. Without an image it takes a synthetic scene, because no real infrared picture with free terms was available. The detector stays in memory for the next call. `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
+# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked. Without an image it takes a synthetic scene, because no real infrared picture with free terms was available. `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
+#
+# The library comes with one file of trained weights, `pretrained`, for a first look before any training. Your own weights are a checkpoint, or the folder of a run (its `best.pt`: by default the last epoch). The detector stays in memory for the next call.
 
 # %%
 #| export
 @functools.lru_cache(maxsize=1)
-def _last_opened(file: Path, changed: int, device: str) -> Detector:
+def _last_opened(file: Path, changed: Any, device: str) -> Detector:
     "The detector of a file of weights, kept for the next image until the file changes."
-    return open_weights(file, device)
+    return Detector(file, device)
 
 
 def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     "The pixels of an image file, or of an image in memory as if it were read from a file."
     if isinstance(image, str | Path):
-        files = find_inputs(image, READABLE)
-        frames = (frame for file in files for frame in frames_of(file))
-        frame = next(frames)
-        if frame.error:
-            raise UserError(f"{image}: {frame.error}")
-        if next(frames, None) is not None:
-            raise UserError(f"{image}: holds more than one image; `mshnet predict` takes them all")
+        frames = (frame for file in find_inputs(image, READABLE) for frame in frames_of(file))
+        frame, more = next(frames), next(frames, None)
+        if frame.error or more:
+            reason = "holds more than one image; `mshnet predict` takes them all"
+            raise UserError(f"{image}: {frame.error or reason}")
         return frame.pixels
+    if isinstance(image, Image.Image):
+        return pixels_of(image)
     try:
-        picture = image if isinstance(image, Image.Image) else np.asarray(image)
-        if not isinstance(picture, Image.Image):
-            if picture.ndim not in (2, 3) or not picture.size or picture.dtype == np.int8:
-                raise ValueError(picture.shape)
-            picture = Image.fromarray(picture)
+        values = np.asarray(image)
+        if values.ndim not in (2, 3) or not values.size or values.dtype == np.int8:
+            raise ValueError(values.shape)
+        return pixels_of(Image.fromarray(values))
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
             f"{kind}{shape and f' {shape}'} is no image; give a file's name, or uint8 or uint16 "
             "[H,W] or uint8 [H,W,3]"
         ) from None
-    return pixels_of(picture)
+
+
+def _expect(possible: bool, what: str, remedy: str) -> None:
+    "UserError unless a value is possible."
+    if not possible:
+        raise UserError(f"{what} is not possible: write {remedy}")
+
+
+def _expect_threshold(threshold: float | None) -> None:
+    "UserError unless a threshold is a probability, or that of the weights."
+    possible = threshold is None or (isinstance(threshold, Real) and 0 <= threshold <= 1)
+    _expect(possible, f"{threshold=}", "a number from 0 to 1")
 
 
 def _detect_in(
     pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
 ) -> tuple[Detections, float]:
     "The detections in one image, and the threshold they are above."
-    Options(threshold=threshold)
-    file = _file_of(weights)
-    changed = file.stat().st_mtime_ns if file.is_file() else 0
-    detector = _last_opened(file, changed, device)
+    _expect_threshold(threshold)
+    file = weights_file(weights)
+    detector = _last_opened(file, stamp(file), device)
     least = detector.threshold if threshold is None else threshold
     return detections(predict_frame(detector, pixels), least), least
 
@@ -552,30 +508,37 @@ def predict(
 
     Raises UserError for weights and images of another type, and for files that cannot be read.
     """
-    if isinstance(weights, nn.Module):
-        detector: Any = Detector(weights, device, precision)
-    else:
-        detector = open_weights(weights, device, precision)
+    source = weights if isinstance(weights, nn.Module) else weights_file(weights)
+    detector = Detector(source, device, precision)
     if isinstance(images, Tensor) and images.ndim == 4:
         expect_bytes(images)
-        found = predict_frames(detector, list(images.permute(0, 2, 3, 1).numpy(force=True)))
-        return torch.from_numpy(np.stack(found))[:, None]
+        found = predict_frames(detector, images.permute(0, 2, 3, 1).numpy(force=True))
+        return torch.from_numpy(np.stack(list(found)))[:, None]
     if isinstance(images, list | tuple):
-        return [predict_frame(detector, _pixels_in(image)) for image in images]
+        return list(predict_frames(detector, map(_pixels_in, images)))
     return predict_frame(detector, _pixels_in(images))
 
+
+# %%
+from mshnet.model import MSHNet
+
+place = tempfile.TemporaryDirectory()
+here = Path(place.name)
+for name in ("run", "one", "two"):
+    (here / name).mkdir()
+for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
+    Image.fromarray(sights[int(name[4])]).save(here / name)
+(here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
+torch.save({"state_dict": MSHNet().state_dict()}, here / "run" / "best.pt")
 
 # %%
 file, grey = here / "one" / "0.png", torch.from_numpy(sights[0])
 test_eq(detect(grey, device="cpu"), detect(file, device="cpu"))
 from_file, from_array = predict(here / "run", [file, grey], "cpu")
 test_eq(from_file, from_array)
-test_eq(predict(here / "run", grey.expand(1, 3, -1, -1), "cpu")[0, 0].numpy(), from_file)
 for nothing in (np.zeros((0, 5), np.uint8), np.zeros(50, np.uint8)):
     with expect_fail(UserError, contains="is no image"):
         detect(nothing, device="cpu")
-with expect_fail(UserError, contains="device=gpu: write auto"):
-    detect(grey, device="gpu")
 with expect_fail(UserError, contains="weights of type Tensor"):
     predict(grey, here / "run")
 find_targets(device="cpu")
@@ -585,16 +548,11 @@ find_targets(device="cpu")
 #
 # Each frame gets a mask of 0 and 255 and an overlay. On request it gets its probabilities as a 16-bit image, in which 32,768 and more means above 0.5. A video gets a video of its overlays. `detections.csv` has a line per detection; rows and columns count from 0 at the centre of the top-left pixel. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do. All tables spell a name in one way. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
 
 # %%
 #| export
-KINDS = {  # of results, each in a folder of its name; and the suffix of the files
-    "masks": ".png",
-    "overlays": ".png",
-    "probabilities": ".png",
-    "videos": ".mp4",
-}
+KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
 _LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to it
 
 
@@ -603,33 +561,38 @@ def _spelled(name: str | Path) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
+def _mask(found: Detections, shape: Sequence[int]) -> Image.Image:
+    "Detections as white on black."
+    mask = np.zeros(shape, np.uint8)
+    mask[found.pixels] = 255
+    return Image.fromarray(mask)
+
+
 def _levels(prob: np.ndarray) -> Image.Image:
     "Probabilities as 16-bit grey."
     return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
 
 
 @contextlib.contextmanager
-def _film(path: Path, source: Path) -> Iterator[Callable[[Image.Image], None]]:
-    "Write a video of pictures, at least one, at the rate of another video."
+def _film(path: Path, source: Path, size: Sequence[int]) -> Iterator[Callable[[Any], None]]:
+    "Write a video of pictures of one size, at the rate of another video."
     import av
 
     with av.open(str(source)) as read:
         rate = read.streams.video[0].average_rate or 25
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+    width, height = (n // 2 * 2 for n in size)  # as the codec requires
     with (
         cannot_be_written(path),
         replacing(path, durable=False) as target,
         av.open(target, "w", format="mp4") as made,
     ):
-        stream: Any = made.add_stream(codec, rate=rate)
-        stream.pix_fmt, size = "yuv420p", [0, 0]
+        stream: Any = made.add_stream(codec, rate=rate, width=width, height=height)
+        stream.pix_fmt = "yuv420p"
 
         def add(picture: Image.Image) -> None:
-            if not size[0]:
-                size[:] = [n // 2 * 2 for n in picture.size]  # as the codec requires
-                stream.width, stream.height = size
-            image = picture.crop((0, 0, size[0], size[1]))
-            made.mux(stream.encode(av.VideoFrame.from_image(image)))
+            image = av.VideoFrame.from_image(picture.crop((0, 0, width, height)))
+            made.mux(stream.encode(image))
 
         yield add
         made.mux(stream.encode())
@@ -638,19 +601,16 @@ def _film(path: Path, source: Path) -> Iterator[Callable[[Image.Image], None]]:
 # %% [markdown]
 # ### Finished files
 #
-# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`, from which all tables are made. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change.
+# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these lines, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
 
 # %%
 #| export
 _LINES = "frames.jsonl"
-
-
-def _stamp(file: Path) -> tuple[Any, ...]:
-    "Name, size and time of change of an input."
-    with contextlib.suppress(OSError):  # reading it will report why
-        found = os.stat(file)
-        return _spelled(file), found.st_size, found.st_mtime_ns
-    return (_spelled(file),)
+_TABLES = {
+    "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean",
+    "frames.csv": "file,frame,name,height,width,detections",
+    "skipped.csv": "file,frame,error",
+}
 
 
 def _lines(folder: Path) -> Iterator[dict[str, Any]]:
@@ -662,27 +622,63 @@ def _lines(folder: Path) -> Iterator[dict[str, Any]]:
                     yield json.loads(line)
 
 
-class Writer:
-    "Writes the pictures and the line of each frame into a folder."
+def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
+    "A detection as COCO's tools read it."
+    top, left, bottom, right = row["box"]
+    box = {"bbox": [left, top, right - left, bottom - top], "area": row["area"], "iscrowd": 0}
+    shape = {"segmentation": {"size": size, "counts": row["runs"]}, "score": row["peak"]}
+    return json.dumps({**ids, "category_id": 1, **box, **shape})
 
-    def __init__(
-        self,
-        folder: Path,
-        kinds: Sequence[str],
-        files: Sequence[Path],
-        threshold: float = 0.5,
-        min_area: int = 1,
-    ) -> None:
-        self.folder, self.kinds = folder, kinds
-        self.threshold, self.min_area = threshold, min_area
+
+def _write_tables(folder: Path) -> dict[str, Any]:  # their counts
+    "Write the tables and coco.json of all frames that are done."
+    texts = {name: io.StringIO() for name in _TABLES}
+    found, frames, skipped = (csv.writer(t, lineterminator="\n") for t in texts.values())
+    for table, columns in zip((found, frames, skipped), _TABLES.values(), strict=True):
+        table.writerow(columns.split(","))
+    images, targets, errors = list[str](), list[str](), dict[str, str]()
+    for line in _lines(folder):
+        file, number, size = line["stamp"][0], line["frame"], line["size"]
+        if line["error"]:
+            errors[file] = line["error"]
+            skipped.writerow([file, number, line["error"]])
+            continue
+        head = [file, number, line["name"]]
+        frames.writerow([*head, *size, len(line["objects"])])
+        image = {"id": len(images) + 1, "file_name": file, "frame": number}
+        images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
+        for row in line["objects"]:
+            place = [row["object"], *row["centroid"], *row["box"]]
+            found.writerow([*head, *place, row["area"], row["peak"], row["mean"]])
+            targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
+    for name, text in texts.items():
+        write_atomic(folder / name, text.getvalue())
+    parts = {"images": ",\n".join(images), "annotations": ",\n".join(targets)}
+    lists = "".join(f', "{part}": [\n{items}]' for part, items in parts.items())
+    coco = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
+    write_atomic(folder / "coco.json", coco)
+    return {"frames": len(images), "detections": len(targets), "skipped": errors}
+
+
+class _Results:
+    "A folder of results: pictures and a line of each frame, and at the end the tables."
+
+    def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
+        self.folder, self.files, self.record = folder, files, record  # the last for summary.json
+        self.kinds, self.min_area = record["asked"]["save"], record["asked"]["min_area"]
         self.stems = Counter(file.stem.casefold() for file in files)
-        self.stamps = {file: _stamp(file) for file in files}
+        self.stamps = {file: (_spelled(file), *(stamp(file) or ())[:2]) for file in files}
         last = (line for line in _lines(folder) if line["last"] and not line["error"])
         self.done = {tuple(line["stamp"]) for line in last} & set(self.stamps.values())
         self.left = [file for file in files if self.stamps[file] not in self.done]
         self.film = contextlib.ExitStack()  # the video of the file at hand
+        self.began = time.monotonic()
 
-    def __enter__(self) -> "Writer":
+    def __enter__(self) -> "_Results":
+        "Drop what is left of files that are not finished."
+        if self.done:
+            done = counted(len(self.done), "file")
+            print(f"resume  {self.folder}: {done} done", file=sys.stderr)
         names = set[str]()
         with cannot_be_written(self.folder):
             with replacing(self.folder / _LINES) as file:
@@ -693,16 +689,34 @@ class Writer:
             for kind in self.kinds:
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
                 for path in sorted((self.folder / kind).iterdir()):
-                    own = path.suffix in (KINDS[kind], ".tmp")
-                    if own and _spelled(path.stem) not in names:  # of a file that is not finished
+                    own = path.suffix in (".png", ".mp4", ".tmp")
+                    if own and _spelled(path.stem) not in names:
                         path.unlink()
             self.file = open(self.folder / _LINES, "a", encoding="utf-8")
         self.taken = {name.casefold() for name in names}
+        self.summarise("running")
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self.film.__exit__(*error)  # drops the video of a file that is not finished
-        self.file.close()
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        "Drop the video of a file that is not finished, and record how it ended."
+        try:
+            self.film.__exit__(kind, error, trace)
+        finally:
+            self.file.close()
+            stopped = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            self.summarise(stopped if error else "finished")
+
+    def summarise(self, state: str) -> None:
+        "Write the tables, and summary.json."
+        counts = {"files": len(self.files), **_write_tables(self.folder)}
+        seconds = time.monotonic() - self.began
+        content = {"state": state, **self.record, **counts, "seconds": round(seconds, 3)}
+        write_json(self.folder / SUMMARY, content)
+        frames, files, found = (
+            counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection")
+        )
+        line = f"{frames} of {files}: {found} in {duration(seconds)}"
+        self.written = Written(self.folder, line, len(counts["skipped"]))
 
     def name(self, frame: Frame) -> str:
         "A name for the frame's pictures, without suffix, that no other frame has."
@@ -717,132 +731,57 @@ class Writer:
         self.taken.add(_spelled(name).casefold())
         return name
 
-    def write(self, frame: Frame, prob: np.ndarray, tiles: int) -> int:
+    def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's pictures, then its line; return the number of detections."
-        stamp, objects = self.stamps[frame.file], list[dict[str, Any]]()
-        line = {"stamp": stamp, "frame": frame.number, "last": frame.last, "error": frame.error}
+        name, found = "", detections(prob, self.record["threshold"], self.min_area)
         if not frame.error:
-            name, found = self.name(frame), detections(prob, self.threshold, self.min_area)
+            name = self.name(frame)
             self._draw(frame, name, prob, found)
-            pairs = zip(found.rows(), found.runs(prob.shape), strict=True)
-            objects = [{**row, "runs": runs} for row, runs in pairs]
-            line |= {"name": _spelled(name), "size": prob.shape, "tiles": tiles}
         if frame.last:
             self.film.close()
+        rows = zip(found.rows(), found.runs(prob.shape), strict=True)
+        line = {
+            **{"stamp": self.stamps[frame.file], "frame": frame.number, "last": frame.last},
+            **{"error": frame.error, "name": _spelled(name), "size": prob.shape},
+            "objects": [{**row, "runs": runs} for row, runs in rows],
+        }
         with cannot_be_written(self.folder):
-            self.file.write(f"{json.dumps({**line, 'objects': objects})}\n")
+            self.file.write(f"{json.dumps(line)}\n")
             self.file.flush()
-        return len(objects)
+        return len(found)
 
     def _draw(self, frame: Frame, name: str, prob: np.ndarray, found: Detections) -> None:
         "Write the pictures of a frame."
         film = "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS
-        pictures = {"probabilities": _levels(prob)} if "probabilities" in self.kinds else {}
-        if "masks" in self.kinds:
-            mask = np.zeros(prob.shape, np.uint8)
-            mask[found.pixels] = 255
-            pictures["masks"] = Image.fromarray(mask)
-        marked = overlay(frame.pixels, found) if film or "overlays" in self.kinds else None
-        if marked and "overlays" in self.kinds:
-            pictures["overlays"] = marked
-        for kind, picture in pictures.items():
+        marked: Any = overlay(frame.pixels, found) if film or "overlays" in self.kinds else None
+        makers: dict[str, Callable[[], Any]] = {
+            "masks": lambda: _mask(found, prob.shape),
+            "overlays": lambda: marked,
+            "probabilities": lambda: _levels(prob),
+        }
+        for kind in (kind for kind in makers if kind in self.kinds):
             content = io.BytesIO()
-            picture.save(content, "PNG", compress_level=3)
+            makers[kind]().save(content, "PNG", compress_level=3)
             path = self.folder / kind / f"{name}.png"
             write_atomic(path, content.getvalue(), durable=False)
-        if marked and film:
+        if film:
             if not frame.number:
                 path = self.folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
-                self.add = self.film.enter_context(_film(path, frame.file))
+                self.add = self.film.enter_context(_film(path, frame.file, marked.size))
             self.add(marked)
-
-
-# %%
-frame = Frame(here / "one" / "0.png", 0, True, image)
-with Writer(here / "run", [], [frame.file]) as writer:
-    writer.write(frame, prob, 1)
-print((here / "run" / _LINES).read_text()[-300:])
-with Writer(here / "run", [], [frame.file, here / "one" / "1.png"]) as writer:
-    test_eq([file.name for file in writer.left], ["1.png"])
-
-# %% [markdown]
-# The tables are made of these lines at the end, or after an interrupt.
-
-# %%
-#| export
-_TABLES = {
-    "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean",
-    "frames.csv": "file,frame,name,height,width,tiles,detections",
-    "skipped.csv": "file,frame,error",
-}
-
-
-def _target(image: int, size: Sequence[int], row: dict[str, Any]) -> dict[str, Any]:
-    "A detection as COCO's tools read it."
-    top, left, bottom, right = row["box"]
-    return {
-        **{"image_id": image, "category_id": 1, "iscrowd": 0, "area": row["area"]},
-        **{"bbox": [left, top, right - left, bottom - top], "score": row["peak"]},
-        "segmentation": {"size": size, "counts": row["runs"]},
-    }
-
-
-def _write_tables(summary: "Summary") -> None:
-    "Write the tables and coco.json of all frames that are done, and count."
-    texts = {name: io.StringIO(f"{head}\n") for name, head in _TABLES.items()}
-    for text in texts.values():
-        text.seek(0, io.SEEK_END)
-    found, frames, skipped = (csv.writer(t, lineterminator="\n") for t in texts.values())
-    images, targets, summary.skipped = list[str](), list[str](), {}
-    for line in _lines(summary.folder):
-        file, number = line["stamp"][0], line["frame"]
-        if line["error"]:
-            summary.skipped[file] = line["error"]
-            skipped.writerow([file, number, line["error"]])
-            continue
-        head, size = [file, number, line["name"]], line["size"]
-        frames.writerow([*head, *size, line["tiles"], len(line["objects"])])
-        image = {"id": len(images) + 1, "file_name": file, "frame": number}
-        images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
-        for row in line["objects"]:
-            place = [row["object"], *row["centroid"], *row["box"]]
-            found.writerow([*head, *place, row["area"], row["peak"], row["mean"]])
-            target = {"id": len(targets) + 1, **_target(len(images), size, row)}
-            targets.append(json.dumps(target))
-    for name, text in texts.items():
-        write_atomic(summary.folder / name, text.getvalue())
-    parts = {"images": ",\n".join(images), "annotations": ",\n".join(targets)}
-    lists = "".join(f', "{part}": [\n{items}]' for part, items in parts.items())
-    coco = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
-    write_atomic(summary.folder / "coco.json", coco)
-    summary.frames, summary.detections = len(images), len(targets)
 
 
 # %% [markdown]
 # ### The folder
 #
-# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds anything else, such as the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. A folder that the user names is rejected then. `summary.json` records how the results were made.
+# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds anything else, such as the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. A folder that the user names is rejected then.
 
 # %%
 #| export
-def _kinds_to_save(save: str) -> list[str]:
-    "The kinds of results to write, from a list with commas; UserError for an unknown kind."
-    words = [word.strip() for word in save.split(",") if save not in ("", "none")]
-    if "yolo" in words:
-        raise UserError("save=yolo is retired: coco.json has the boxes")
-    for word in words:
-        if word not in KINDS:
-            hint = did_you_mean(word, list(KINDS))
-            raise UserError(
-                f"save={shown(word)} is not known{hint}: write some of {','.join(KINDS)}, or none"
-            )
-    return [kind for kind in KINDS if kind in words]
-
-
 def _asked(path: Path, inputs: Any, **settings: Any) -> dict[str, Any]:
     "What makes two predictions the same: weights, inputs and settings."
     named = [inputs] if isinstance(inputs, str | Path) else inputs
-    places = [os.path.abspath(os.path.expanduser(text)) for text in named]
+    places = [os.path.abspath(os.path.expanduser(name)) for name in named]
     weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
     return {**weights, "inputs": places, **settings}
 
@@ -851,9 +790,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     "The folder for results: the given one, or a free one that is named after the weights."
 
     def fits(folder: Path) -> bool:
-        held = (
-            [path for path in folder.iterdir() if path.name != ".lock"] if folder.is_dir() else []
-        )
+        held = folder.is_dir() and any(path.name != ".lock" for path in folder.iterdir())
         return not held or Folder(folder).read_json(SUMMARY).get("asked") == asked
 
     if output_dir:
@@ -880,113 +817,59 @@ with expect_fail(UserError, contains="holds something else"):
 # %% [markdown]
 # ## All of it
 #
-# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. Frames of one size that fit into one piece are predicted together, and a larger one alone. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
+# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
 
 # %%
 #| export
 _MOST_WARNINGS = 20  # skipped files that are printed; all are in skipped.csv
 
 
-@dataclass
-class Summary:
-    "The counts of a prediction, those of files that were finished before it included."
-
-    folder: Path
-    files: int  # requested
-    frames: int = 0  # predicted
-    detections: int = 0
-    skipped: dict[str, str] = field(default_factory=dict)  # file: why
-    seconds: float = 0.0  # of this time
-
-    @property
-    def status(self) -> int:
-        "Exit status: 1 if a file was skipped, wholly or in part."
-        return 1 if self.skipped else 0
-
-    def __str__(self) -> str:
-        "One line."
-        skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
-        return (
-            f"{counted(self.frames, 'frame')} of {counted(self.files, 'file')}{skipped}: "
-            f"{counted(self.detections, 'detection')} in {duration(self.seconds)}"
-        )
-
-
-@contextlib.contextmanager
-def _recorded(summary: Summary, content: dict[str, Any]) -> Iterator[None]:
-    "Record the state in the folder, running, then finished, stopped or failed; and the tables."
-    began, state = time.monotonic(), "running"
-
-    def record() -> None:
-        _write_tables(summary)
-        summary.seconds = round(time.monotonic() - began, 3)
-        counts = {**vars(summary), "folder": summary.folder.name}
-        write_json(summary.folder / SUMMARY, {"state": state, **content, **counts})
-
-    record()
-    try:
-        yield
-        state = "finished"
-    except BaseException as error:
-        state = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-        raise
-    finally:
-        record()
-
-
-def _batches(
-    frames: Iterable[Frame], options: Options, size: int
-) -> Iterator[tuple[list[Frame], int]]:
-    "Up to `size` consecutive frames that can be predicted together; how many tiles each has."
-
-    def kind(frame: Frame) -> tuple[Any, ...]:
-        if frame.error:
-            return (0,)
-        if options.side:
-            return 1, options.side, frame.pixels.ndim
-        tiling = Tiling(frame.pixels.shape, options.tile)
-        return len(tiling.tiles), tiling.padded, frame.pixels.ndim
-
-    for (tiles, *_), alike in itertools.groupby(frames, kind):
-        while batch := list(itertools.islice(alike, max(size, 1) if tiles <= 1 else 1)):
-            yield batch, tiles
-
-
 def _predict_into(
-    writer: Writer,
+    results: _Results,
     detector: Callable[..., Tensor],
-    batches: Iterable[tuple[list[Frame], int]],
-    options: Options,
+    frames: Iterable[Frame],
+    tile: int,
+    side: int,  # of the square that frames are resized to; 0: they keep their size
 ) -> None:
     "Predict frames, write the results and show progress; Stopped after a request to stop."
+    waiting, found, skipped = deque[Frame](), 0, 0
 
-    def predicted() -> Iterator[tuple[Frame, np.ndarray, int]]:
-        for batch, tiles in batches:
-            maps = pixels = [frame.pixels for frame in batch]
-            if tiles:  # else files that cannot be read
-                maps = predict_frames(detector, pixels, options.tile, options.side, check)
-            yield from zip(batch, maps, itertools.repeat(tiles))
+    def pixels() -> Iterator[np.ndarray]:
+        for frame in frames:
+            waiting.append(frame)
+            yield _square(frame.pixels, side)
 
     def check() -> None:
         if stop.reason:
             raise Stopped(stop.reason, stop.number)
 
-    # the total begins with one frame for each file
-    meter: Any = bar(predicted(), len(writer.left), "predict", "frames")
-    found = skipped = 0
     with Stop() as stop:
-        for frame, prob, tiles in meter:
-            if not frame.number:
-                meter.total += max(frame.count - 1, 0)
-            found += writer.write(frame, prob, tiles)
+        probs = predict_frames(detector, pixels(), side or tile, check)
+        # the total begins with one frame for each file
+        meter: Any = bar(probs, len(results.left), "predict", "frames")
+        for prob in meter:
+            frame = waiting.popleft()
+            meter.total += max(frame.count - 1, 0) if not frame.number else 0
+            found += results.write(frame, _at_size(prob, frame.pixels.shape))
             skipped += bool(frame.error)
             if frame.error and skipped <= _MOST_WARNINGS:
                 warnings.warn(f"{_spelled(frame.file)}: {frame.error}; skipped", stacklevel=2)
             meter.set_postfix_str(counted(found, "detection"), refresh=False)
 
 
-# %%
-#| export
+def _expect_possible(
+    tile: int, base_size: int | str, threshold: float | None, min_area: int, kinds: list[str]
+) -> None:
+    "UserError for an impossible setting."
+    native = base_size == "native" or base_size in range(16, 4097, UNIT)
+    _expect(tile in range(128, 8193, UNIT), f"{tile=}", "a multiple of 16, from 128 to 8192")
+    _expect(native, f"{base_size=}", "a multiple of 16, at most 4096, or native")
+    _expect(min_area >= 1, f"{min_area=}", "a number of pixels, at least 1")
+    _expect_threshold(threshold)
+    some = f"some of {','.join(KINDS)}, or none; coco.json has the boxes"
+    _expect(set(kinds) <= set(KINDS), f"save={','.join(kinds)!r}", some)
+
+
 def predict_files(
     weights: str | Path,  # a file, or the folder of a run; empty: the pretrained weights
     inputs: str | Path | Sequence[str | Path],  # images, videos, folders, globs
@@ -995,50 +878,35 @@ def predict_files(
     precision: str = "auto",
     tile: int = TILE,  # longest side that is predicted in one piece
     save: str = "masks,overlays,videos",  # what to write: some of KINDS, or none
-    batch_size: int = 4,  # frames of one size that are predicted together; no result depends on it
     num_workers: int = -1,  # 0: no reading ahead; -1: by the device
     base_size: int | str = "native",  # side of the square that frames are resized to, if any
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection
     recursive: bool = False,  # also the folders below an input
-) -> Summary:
+) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
-    options = Options(tile, base_size, threshold, min_area)
-    kinds = _kinds_to_save(save)
+    kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
+    how: dict[str, Any] = {
+        "tile": tile,
+        "base_size": base_size,
+        "threshold": threshold,
+        "min_area": min_area,
+    }
+    _expect_possible(**how, kinds=kinds)
     files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
-    detector, path = open_weights(weights, device, precision), _file_of(weights)
-    asked = _asked(path, inputs, **vars(options), precision=precision, save=kinds)
+    path = weights_file(weights or PRETRAINED)
+    detector = Detector(path, device, precision)
+    asked = _asked(path, inputs, precision=precision, save=kinds, **how)
     folder = _output_folder(path, output_dir, asked)
     least = detector.threshold if threshold is None else threshold
+    record = {"asked": asked, "threshold": least, "environment": environment(detector.why)}
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
     with alone(folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
-        summary = Summary(folder, len(files))
-        record = {"asked": asked, "protocol": _protocol(detector, options, least)}
-        writer = Writer(folder, kinds, files, least, min_area)
-        if writer.done:
-            print(f"resume  {folder}: {counted(len(writer.done), 'file')} done", file=sys.stderr)
-        with _recorded(summary, record), writer:
-            batches = _batches(read_frames(writer.left, workers), options, batch_size)
-            _predict_into(writer, detector, batches, options)
-    return summary
-
-
-def _protocol(detector: Detector, options: Options, threshold: float) -> dict[str, Any]:
-    "The protocol of the detections, for summary.json."
-    size = "each frame at its own, padded by its mirror image to multiples of 16"
-    if side := options.side:
-        size = f"each frame resized to {side}x{side}, probabilities resized back"
-    return {
-        "weights": detector.name,
-        "size": size,
-        "tile": options.tile,
-        "threshold": threshold,
-        "min_area": options.min_area,
-        "objects": "8-connected, on the whole frame",
-        "16 bits": "each frame stretched from its own minimum and maximum",
-        "environment": environment(detector.why),
-    }
+        with _Results(folder, files, record) as results:
+            side = base_size if isinstance(base_size, int) else 0
+            _predict_into(results, detector, read_frames(results.left, workers), tile, side)
+    return results.written
 
 
 # %% [markdown]
@@ -1047,10 +915,10 @@ def _protocol(detector: Detector, options: Options, threshold: float) -> dict[st
 # %%
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    done: Summary = predict_files(
+    done: Written = predict_files(
         "", [here / "one", here / "two", here / "broken.png"], here / "out", "cpu"
     )
-test_eq((done.status, done.frames, len(done.skipped), len(caught)), (1, 4, 1, 1))
+test_eq((done.status, len(caught)), (1, 1))
 print(done)
 sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*"))
 

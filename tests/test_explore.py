@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_run
-from matplotlib.figure import Figure
 from PIL import Image
 
 from mshnet import explore as exploring
@@ -219,13 +218,14 @@ def test_a_marker_at_an_edge_of_an_image_is_whole():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 200])
-def test_epochs_on_the_axis_are_whole(count):
+def test_epochs_on_the_axis_are_whole(tmp_path, monkeypatch, count):
     "Also those of a short run; and a single epoch is seen, as a marker."
     scores = {"iou": 0.0, "niou": 1.0, "pd": None}
     entry = {"loss": 1.0, "phase": "full", "scores": scores, "split": "test"}
-    history = [{**entry, "epoch": i} for i in range(count)]
-    figure = Figure()
-    show._draw_history(figure, history)
+    lines = [json.dumps({**entry, "epoch": i}) + "\n" for i in range(count)]
+    (tmp_path / "log.jsonl").write_text("".join(lines))
+    monkeypatch.setattr(show, "save_picture", lambda figure, path: figure)
+    figure = show.learning_curves(tmp_path)
     low, high = figure.axes[1].get_xlim()
     ticks = [t for t in figure.axes[1].get_xticks() if low <= t <= high]
     assert ticks and all(float(t).is_integer() for t in ticks)
