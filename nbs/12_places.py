@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-import tempfile
-
 from fastcore.test import expect_fail, test_eq
 
 from mshnet.core import Config
@@ -17,6 +15,7 @@ from mshnet.core import Config
 # %%
 #| export
 import contextlib
+import glob
 import math
 import os
 import signal
@@ -252,60 +251,6 @@ f"{session_seconds():.1f} of {3600 * session_hours(Config(), COLAB, {}):.0f} sec
 
 
 # %% [markdown]
-# ## Where the backup of a run lies
-#
-# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its mirror (see the mirror notebook). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, and `drive/MyDrive/copies` means a folder of the Drive too.
-
-# %%
-#| export
-def _mirror_parent(config: Settings, place: Place) -> Path | None:
-    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
-    if config.mirror_dir == "drive":
-        return place.drive / "mshnet" if place.drive else None
-    folder = Path(config.mirror_dir).expanduser()
-    return Path(os.path.abspath(folder)) if config.mirror_dir else None
-
-
-def wants_drive(config: Settings, place: Place | None = None) -> bool:
-    "Whether a run's copies go to a Google Drive that can be mounted here."
-    place = place or where()
-    parent = _mirror_parent(config, place)
-    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
-
-
-def mirror_folder(
-    config: Settings,
-    place: Place | None = None,
-    say: Callable[[str], object] = print,  # gets the line that reports why there is no mirror
-) -> Path | None:
-    "The mirror of this run, or None; UserError if it is the run folder itself."
-    if not config.mirror_dir:
-        return None
-    place = place or where()
-    folder = Path(os.path.abspath(run_folder(config, place)))
-    parent = _mirror_parent(config, place)
-    if not parent:
-        say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
-        return None
-    if place.drive and wants_drive(config, place) and not is_mounted(place.drive):
-        say(f"mirror  Google Drive is not mounted: results stay in {folder}")
-        return None
-    target = parent / folder.name
-    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
-    if folder in (target, *target.parents) or own in (real, *real.parents):
-        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
-    return target
-
-
-# %%
-stick = Config(mirror_dir="/media/stick", output_dir="runs/mine")
-test_eq((mirror_folder(stick), wants_drive(stick)), (Path("/media/stick/mine"), False))
-test_eq(mirror_folder(Config(mirror_dir="drive"), HERE), None)
-with expect_fail(UserError, contains="the run itself is there"):
-    mirror_folder(Config(mirror_dir="runs", output_dir="runs/mine"))
-
-
-# %% [markdown]
 # ## Google Drive, and how it hangs
 #
 # A Drive whose connection hangs blocks even a check whether its folder exists. The check waits in the kernel, where no signal of Python reaches it. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
@@ -377,23 +322,99 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
     return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
 
 
+# %%
+test_eq([is_mounted(Path(name)) for name in (".", "no/such/folder")], [True, False])
+test_eq(mount_drive(HERE), Mounted(None, "Google Drive is mounted in Colab only"))
+
+
+# %% [markdown]
+# ## The site of a run
+#
+# Where a run lies, where it is copied to and how long it may take follow from the settings and the place. We work it out once, when a command begins, and hand it down.
+#
+# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its mirror (see the mirror notebook). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, and `drive/MyDrive/copies` means a folder of the Drive too. On Kaggle a copy may also lie in an earlier output that is attached as input.
+
+# %%
+#| export
+class Site(NamedTuple):
+    "Where a run lies, where it is copied to, and how long it may take here."
+
+    folder: Path
+    mirror: Path | None  # None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it
+    programs: Path  # folder of programs compiled for a TPU
+    seconds: float  # that are left for it; infinite where sessions do not end
+    hours: float  # that will be over then
+    note: str = ""  # why there is no mirror, although one is wanted
+
+
+def site_of(config: Settings, place: Place | None = None, mount: bool = True) -> Site:
+    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
+    place = place or where()
+    if mount:
+        ask_for_drive(config)
+    folder = run_folder(config, place)
+    mirror, note = _mirror_of(config, Path(os.path.abspath(folder)), place)
+    copies = [] if config.resume else [*([mirror] if mirror else []), *_attached(folder, place)]
+    usual = session_hours(config.model_copy(update={"max_hours": 0.0}), place)
+    session = max(usual, config.max_hours)  # who writes more knows of a longer session
+    own = (3600 * config.max_hours or math.inf, config.max_hours)
+    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    return Site(folder, mirror, copies, program_folder(config), seconds, hours, note)
+
+
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
-    data = bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
-    asked = where().name == "colab" and (data or wants_drive(config))
+    place, data = where(), bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
+    asked = place.name == "colab" and (data or _wants_drive(config, place))
     if asked and not is_mounted(MY_DRIVE):
         print(mount_drive().line)
 
 
+def _mirrors(config: Settings, place: Place) -> Path | None:
+    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
+    if config.mirror_dir == "drive":
+        return place.drive / "mshnet" if place.drive else None
+    return Path(os.path.abspath(Path(config.mirror_dir).expanduser())) if config.mirror_dir else None
+
+
+def _wants_drive(config: Settings, place: Place) -> bool:
+    "Whether a run's copies go to a Google Drive that can be mounted here."
+    parent = _mirrors(config, place)
+    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
+
+
+def _mirror_of(config: Settings, folder: Path, place: Place) -> tuple[Path | None, str]:
+    "The mirror of a run, or why there is none; UserError if it is the run folder itself."
+    if not config.mirror_dir:
+        return None, ""
+    if not (parent := _mirrors(config, place)):
+        return None, f"mirror  Google Drive is mounted in Colab only: results stay in {folder}"
+    if place.drive and _wants_drive(config, place) and not is_mounted(place.drive):
+        return None, f"mirror  Google Drive is not mounted: results stay in {folder}"
+    target = parent / folder.name
+    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
+    if folder in (target, *target.parents) or own in (real, *real.parents):
+        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
+    return target, ""
+
+
+def _attached(folder: Path, place: Place) -> list[Path]:
+    "The folders of a run in outputs that are attached on Kaggle."
+    folder, kept = Path(os.path.abspath(folder)), place.runs.parent  # the output of a notebook
+    name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
+    tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
+    return sorted({p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")})
+
+
 # %%
-test_eq([is_mounted(Path(name)) for name in (".", "no/such/folder")], [True, False])
-with tempfile.TemporaryDirectory() as tmp:
-    colab = Place("colab", Path(tmp), Path(tmp) / "runs", "", drive=Path(tmp) / "drive" / "MyDrive")
-    asked = Config(mirror_dir="drive", output_dir="runs/mine")
-    test_eq((mirror_folder(asked, colab), wants_drive(asked, colab)), (None, True))
-    colab.drive.mkdir(parents=True)
-    test_eq(mirror_folder(asked, colab), colab.drive / "mshnet" / "mine")
-test_eq(mount_drive(HERE), Mounted(None, "Google Drive is mounted in Colab only"))
+stick = Config(mirror_dir="/media/stick", output_dir="runs/mine", max_hours=2)
+site: Site = site_of(stick)
+test_eq((site.folder, site.mirror, site.seconds), (Path("runs/mine"), site.copies[0], 7200))
+with expect_fail(UserError, contains="the run itself is there"):
+    site_of(Config(mirror_dir="runs", output_dir="runs/mine"))
+print(site_of(Config(mirror_dir="drive", output_dir="mine")).note.replace(os.getcwd(), ""))
+site
 
 
 # %% [markdown]

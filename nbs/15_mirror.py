@@ -20,35 +20,20 @@ import tempfile
 
 from fastcore.test import test_eq
 
-from mshnet.core import Config, run_name
-
 # %%
 #| export
 import contextlib
-import glob
-import math
 import os
 import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-from mshnet.core import PlaceFields, Settings, read_record
+from mshnet.core import PlaceFields, read_record
 from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, reason, stamp
-from mshnet.places import (
-    Place,
-    ask_for_drive,
-    has_checkpoint,
-    megabytes,
-    mirror_folder,
-    program_folder,
-    run_folder,
-    session_hours,
-    session_seconds,
-    where,
-)
+from mshnet.places import has_checkpoint, megabytes
 
 # %% [markdown]
 # ## Which files, and over which
@@ -118,11 +103,7 @@ class Mirror:
         self.token, self.claimed = uuid.uuid4().hex.encode(), False
         self.parent: os.stat_result | None = None  # of the target, as it was at first
         self.problem, self.reported = "", ""  # of the last round; the last reported one
-        self.busy, self.changed, self.closed = (
-            threading.Lock(),
-            threading.Event(),
-            threading.Event(),
-        )
+        self.busy, self.changed, self.closed = threading.Lock(), threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
 
     def __enter__(self) -> "Mirror":
@@ -298,18 +279,6 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-def copies_of(config: Settings, place: Place | None = None) -> list[Path]:
-    "Folders that may hold a copy of this run: its mirror, and outputs attached on Kaggle."
-    place = place or where()
-    mirror = mirror_folder(config, place, say=lambda _: None)
-    folder = Path(os.path.abspath(run_folder(config, place)))
-    kept = place.runs.parent  # on Kaggle the output of a notebook
-    name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
-    tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
-    attached = {p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")}
-    return [*([mirror] if mirror else []), *sorted(attached)]
-
-
 def bring_back(
     folder: Path,
     copies: list[Path],
@@ -364,53 +333,8 @@ def _take_files(copy: Path, folder: Path) -> None:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "working" / "runs", "")
-    config = Config()
-    for place in ("input/version-2", "input/notebooks/me/version-3"):
-        copy = Path(tmp) / place / "runs" / run_name(config)
-        write_run(copy, last_pt="", status_json=f'{{"epochs_done": {place[-1]}}}')
-    folder, copies = run_folder(config, kaggle), copies_of(config, kaggle)
-    test_eq([has_checkpoint(f) for f in (folder, *copies)], [False, True, True])
-    took = bring_back(folder, copies)
-    assert "version-3" in str(took)
+    folder, copies = Path(tmp) / "run", [Path(tmp) / name / "run" for name in ("drive", "input")]
+    for epochs, copy in enumerate(copies):
+        write_run(copy, last_pt="", status_json=f'{{"epochs_done": {epochs}}}')
+    test_eq(bring_back(folder, copies), copies[1])  # it has the most epochs
     test_eq(bring_back(folder, copies), None)  # the folder has it now
-
-
-# %% [markdown]
-# ## The site of a run
-#
-# Where a run lies, where it is copied to and how long it may take follow from the settings and the place. We work it out once, when a command begins, and hand it down. In Colab this is also the moment to ask for the Drive.
-
-# %%
-#| export
-class Site(NamedTuple):
-    "Where a run lies, where it is copied to, and how long it may take here."
-
-    folder: Path
-    mirror: Path | None  # None: its files are not copied
-    copies: list[Path]  # folders that may hold a copy of it
-    programs: Path  # folder of programs compiled for a TPU
-    seconds: float  # that are left for it; infinite where sessions do not end
-    hours: float  # that will be over then
-    note: str = ""  # why there is no mirror, although one is wanted
-
-
-def site_of(config: Settings, mount: bool = True) -> Site:
-    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
-    if mount:
-        ask_for_drive(config)
-    notes: list[str] = []
-    mirror = mirror_folder(config, say=notes.append)
-    copies = [] if config.resume else copies_of(config)
-    usual = session_hours(config.model_copy(update={"max_hours": 0.0}))
-    session = max(usual, config.max_hours)  # who writes more knows of a longer session
-    own = (3600 * config.max_hours or math.inf, config.max_hours)
-    seconds, hours = min(own, (3600 * session - session_seconds(), session))
-    folder, programs = run_folder(config), program_folder(config)
-    return Site(folder, mirror, copies, programs, seconds, hours, " ".join(notes))
-
-
-# %%
-site: Site = site_of(Config(output_dir="runs/mine", max_hours=2))
-test_eq((site.folder, site.mirror, site.seconds), (Path("runs/mine"), None, 7200))
-site

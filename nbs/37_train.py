@@ -62,8 +62,8 @@ from mshnet.device import (
     update,
 )
 from mshnet.files import digest, write_json
-from mshnet.mirror import Mirror, Site, bring_back, site_of
-from mshnet.places import first_process, megabytes
+from mshnet.mirror import Mirror, bring_back
+from mshnet.places import Site, first_process, megabytes, site_of
 from mshnet.run import (
     Background,
     Folder,

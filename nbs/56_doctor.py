@@ -30,8 +30,7 @@ from torch.utils import collect_env
 
 from mshnet.core import Settings, UserError, counted, first_line, quoted
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
-from mshnet.mirror import Site, site_of
-from mshnet.places import installed, session_hours, where
+from mshnet.places import Site, installed, session_hours, site_of, where
 from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task

@@ -19,17 +19,8 @@ import pytest
 
 from mshnet import mirror, places
 from mshnet.core import UserError, run_name
-from mshnet.mirror import Mirror, bring_back, copies_of, site_of
-from mshnet.places import (
-    COLAB,
-    HERE,
-    KAGGLE,
-    Mounted,
-    Place,
-    mirror_folder,
-    session_hours,
-    wants_drive,
-)
+from mshnet.mirror import Mirror, bring_back
+from mshnet.places import COLAB, HERE, KAGGLE, Mounted, Place, session_hours, site_of
 from mshnet.recipe import Config
 
 FILES = ["config.json", "env.json", "figures/curves.png", "log.jsonl", "scores.json"]
@@ -116,11 +107,12 @@ def hidden(folder):
 def test_the_mirror_has_a_folder_for_each_run(tmp_path, monkeypatch):
     "Two runs with one mirror_dir do not meet; a relative one stays where it was meant."
     one, two = (Config(mirror_dir=str(tmp_path), seed=seed) for seed in (1, 2))
-    found = [mirror_folder(config, HERE) for config in (one, two)]
+    found = [site_of(config).mirror for config in (one, two)]
     assert found == [tmp_path / run_name(one), tmp_path / run_name(two)]
     assert found[0] != found[1]
     monkeypatch.chdir(tmp_path)
-    assert mirror_folder(Config(mirror_dir="copies", output_dir="a/run")) == tmp_path / "copies/run"
+    near = Config(mirror_dir="copies", output_dir="a/run")
+    assert site_of(near).mirror == tmp_path / "copies/run"
 
 
 def colab(tmp_path):
@@ -135,21 +127,21 @@ def colab(tmp_path):
 def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, monkeypatch, asked):
     "A folder made in its place would be deleted with the session, and its owner would believe."
     monkeypatch.chdir(tmp_path)  # as in Colab
-    said, config = [], Config(mirror_dir=asked.format(tmp_path))
-    assert mirror_folder(config, colab(tmp_path), said.append) is None
-    assert len(said) == 1 and "not mounted" in said[0] and str(tmp_path / "runs") in said[0]
+    config = Config(mirror_dir=asked.format(tmp_path))
+    site = site_of(config, colab(tmp_path))
+    assert site.mirror is None and site.copies == []
+    assert "not mounted" in site.note and str(tmp_path / "runs") in site.note
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
-    assert mirror_folder(config, colab(tmp_path), said.append).parent.parent.name
-    assert len(said) == 1
+    site = site_of(config, colab(tmp_path))
+    assert site.mirror.parent.parent.name and site.note == ""
 
 
 @pytest.mark.parametrize("place", [HERE, KAGGLE])
 def test_the_word_drive_outside_colab_is_reported(place):
     "The same settings work on every machine."
-    said = []
-    assert mirror_folder(Config(mirror_dir="drive"), place, said.append) is None
-    assert "Colab only" in said[0]
+    site = site_of(Config(mirror_dir="drive"), place)
+    assert site.mirror is None and "Colab only" in site.note
 
 
 @pytest.mark.parametrize(
@@ -160,11 +152,11 @@ def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, asked, wanted):
     "The word and a folder alike, in Colab; elsewhere a folder of that name is a folder."
     monkeypatch.chdir(tmp_path)
     config = Config(mirror_dir=asked.format(tmp_path))
-    assert wants_drive(config, colab(tmp_path)) == bool(wanted)
-    assert not wants_drive(config, HERE)
-    monkeypatch.setattr(places, "where", lambda *_: colab(tmp_path))
     asked = []
     monkeypatch.setattr(places, "mount_drive", lambda: asked.append(1) or Mounted(None, "asked"))
+    site_of(config)
+    assert asked == []
+    monkeypatch.setattr(places, "where", lambda *_: colab(tmp_path))
     site_of(config)
     assert len(asked) == wanted
     places.ask_for_drive(Config(dataset_dir="/content/drive/MyDrive/set"))  # its data lie there
@@ -177,7 +169,7 @@ def test_a_run_is_no_mirror_of_itself(run, tmp_path, mirror):
     (tmp_path / "link").symlink_to(run.parent)
     config = Config(mirror_dir=mirror.format(tmp_path), output_dir=f"{tmp_path}/runs/mine")
     with pytest.raises(UserError, match="the run itself is there"):
-        mirror_folder(config)
+        site_of(config)
     disk, before = Disk(run, tmp_path / "link" / "mine"), contents(run)
     assert "own folder" in disk.mirror.flush(60)
     assert contents(run) == before and not (run / ".mirror").exists()
@@ -663,11 +655,11 @@ def test_kaggle_looks_into_attached_outputs(tmp_path, top, inside):
     config = Config() if "runs" in inside else Config(output_dir=f"{tmp_path}/working/mine")
     copy = copy_at(tmp_path / "input" / top / inside.format(run_name(config)), 3)
     copy_at(tmp_path / "input" / top / "runs" / "another-run", 9)
-    assert copies_of(config, kaggle) == [copy]
+    assert site_of(config, kaggle).copies == [copy]
     mirrored = config.model_copy(update={"mirror_dir": str(tmp_path / "disk")})
-    assert copies_of(mirrored, kaggle) == [mirror_folder(mirrored, kaggle), copy]
-    assert copies_of(mirrored, HERE) == [mirror_folder(mirrored, HERE)]  # elsewhere, that alone
-    assert copies_of(Config(mirror_dir="drive"), HERE) == []
+    for place, attached in ((kaggle, [copy]), (HERE, [])):
+        site = site_of(mirrored, place)
+        assert site.copies == [site.mirror, *attached]
 
 
 # How long

@@ -427,9 +427,9 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys):
 
 def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
     "Not from that of a notebook that has been open for days; those of a place do."
-    monkeypatch.setattr("mshnet.mirror.session_seconds", lambda: 400_000.0)
+    monkeypatch.setattr("mshnet.places.session_seconds", lambda: 400_000.0)
     assert run_it(tiny(tmp_path / "run", max_hours=10)).finished
-    monkeypatch.setattr("mshnet.mirror.session_hours", lambda config: 11.5)
+    monkeypatch.setattr("mshnet.places.session_hours", lambda *_: 11.5)
     for own, over in ((10, r"11\.5"), (23, "23"), (0, r"11\.5")):
         with pytest.raises(Stopped, match=f"the session's {over} hours are over"):
             run_it(tiny(tmp_path / str(own), max_hours=own))
