@@ -24,8 +24,7 @@ from torch.utils import collect_env
 
 from .core import Settings, UserError, counted, first_line, quoted
 from .device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
-from .mirror import Site, site_of
-from .places import installed, session_hours, where
+from .places import Site, installed, session_hours, site_of, where
 from .recipe import Config
 from .run import PACKAGES
 from .task import make_task

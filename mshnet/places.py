@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'BEGUN', 'Place', 'where', 'interactive', 'installed', 'first_process',
            'say', 'heartbeat', 'megabytes', 'run_folder', 'program_folder', 'has_checkpoint', 'session_hours',
-           'session_seconds', 'wants_drive', 'mirror_folder', 'is_mounted', 'on_drive', 'Mounted', 'mount_drive',
-           'ask_for_drive', 'forget_stale_tpu']
+           'session_seconds', 'is_mounted', 'on_drive', 'Mounted', 'mount_drive', 'Site', 'site_of', 'ask_for_drive',
+           'forget_stale_tpu']
 
 # %% ../nbs/12_places.ipynb #c-import-contextlib
 import contextlib
+import glob
 import math
 import os
 import signal
@@ -186,45 +187,6 @@ def session_seconds() -> float:
     "Seconds since this process began."
     return time.monotonic() - BEGUN
 
-# %% ../nbs/12_places.ipynb #_mirror_parent
-def _mirror_parent(config: Settings, place: Place) -> Path | None:
-    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
-    if config.mirror_dir == "drive":
-        return place.drive / "mshnet" if place.drive else None
-    folder = Path(config.mirror_dir).expanduser()
-    return Path(os.path.abspath(folder)) if config.mirror_dir else None
-
-
-def wants_drive(config: Settings, place: Place | None = None) -> bool:
-    "Whether a run's copies go to a Google Drive that can be mounted here."
-    place = place or where()
-    parent = _mirror_parent(config, place)
-    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
-
-
-def mirror_folder(
-    config: Settings,
-    place: Place | None = None,
-    say: Callable[[str], object] = print,  # gets the line that reports why there is no mirror
-) -> Path | None:
-    "The mirror of this run, or None; UserError if it is the run folder itself."
-    if not config.mirror_dir:
-        return None
-    place = place or where()
-    folder = Path(os.path.abspath(run_folder(config, place)))
-    parent = _mirror_parent(config, place)
-    if not parent:
-        say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
-        return None
-    if place.drive and wants_drive(config, place) and not is_mounted(place.drive):
-        say(f"mirror  Google Drive is not mounted: results stay in {folder}")
-        return None
-    target = parent / folder.name
-    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
-    if folder in (target, *target.parents) or own in (real, *real.parents):
-        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
-    return target
-
 # %% ../nbs/12_places.ipynb #is_mounted
 def is_mounted(drive: Path, timeout: float = 20.0) -> bool:
     "Whether Google Drive is there and answers within so many seconds."
@@ -286,13 +248,78 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
         return Mounted(None, f"Google Drive is not mounted ({reason(error)}): {what}; {todo}")
     return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
 
+# %% ../nbs/12_places.ipynb #Site
+class Site(NamedTuple):
+    "Where a run lies, where it is copied to, and how long it may take here."
+
+    folder: Path
+    mirror: Path | None  # None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it
+    programs: Path  # folder of programs compiled for a TPU
+    seconds: float  # that are left for it; infinite where sessions do not end
+    hours: float  # that will be over then
+    note: str = ""  # why there is no mirror, although one is wanted
+
+
+def site_of(config: Settings, place: Place | None = None, mount: bool = True) -> Site:
+    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
+    place = place or where()
+    if mount:
+        ask_for_drive(config)
+    folder = run_folder(config, place)
+    mirror, note = _mirror_of(config, Path(os.path.abspath(folder)), place)
+    copies = [] if config.resume else [*([mirror] if mirror else []), *_attached(folder, place)]
+    usual = session_hours(config.model_copy(update={"max_hours": 0.0}), place)
+    session = max(usual, config.max_hours)  # who writes more knows of a longer session
+    own = (3600 * config.max_hours or math.inf, config.max_hours)
+    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    return Site(folder, mirror, copies, program_folder(config), seconds, hours, note)
+
 
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
-    data = bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
-    asked = where().name == "colab" and (data or wants_drive(config))
+    place, data = where(), bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
+    asked = place.name == "colab" and (data or _wants_drive(config, place))
     if asked and not is_mounted(MY_DRIVE):
         print(mount_drive().line)
+
+
+def _mirrors(config: Settings, place: Place) -> Path | None:
+    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
+    if config.mirror_dir == "drive":
+        return place.drive / "mshnet" if place.drive else None
+    return (
+        Path(os.path.abspath(Path(config.mirror_dir).expanduser())) if config.mirror_dir else None
+    )
+
+
+def _wants_drive(config: Settings, place: Place) -> bool:
+    "Whether a run's copies go to a Google Drive that can be mounted here."
+    parent = _mirrors(config, place)
+    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
+
+
+def _mirror_of(config: Settings, folder: Path, place: Place) -> tuple[Path | None, str]:
+    "The mirror of a run, or why there is none; UserError if it is the run folder itself."
+    if not config.mirror_dir:
+        return None, ""
+    if not (parent := _mirrors(config, place)):
+        return None, f"mirror  Google Drive is mounted in Colab only: results stay in {folder}"
+    if place.drive and _wants_drive(config, place) and not is_mounted(place.drive):
+        return None, f"mirror  Google Drive is not mounted: results stay in {folder}"
+    target = parent / folder.name
+    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
+    if folder in (target, *target.parents) or own in (real, *real.parents):
+        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
+    return target, ""
+
+
+def _attached(folder: Path, place: Place) -> list[Path]:
+    "The folders of a run in outputs that are attached on Kaggle."
+    folder, kept = Path(os.path.abspath(folder)), place.runs.parent  # the output of a notebook
+    name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
+    tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
+    return sorted({p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")})
 
 # %% ../nbs/12_places.ipynb #forget_stale_tpu
 def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str]:

@@ -385,14 +385,15 @@ def prepare(
 def _bring_along(folder: Folder, config: Settings) -> None:
     "Make the last good epoch this folder's `last.pt`, with its log and its best epoch."
     here = start = folder.file("last.pt")
+    past: list[Path] = []
     if not has_checkpoint(folder.path):
         if not config.resume:
             return
         start = _resume_file(config)
-        for name in ("log.jsonl", "best.pt"):
-            if (start.parent / name).exists():
-                write_atomic(folder.file(name), (start.parent / name).read_bytes())
+        past = [start.with_name(name) for name in ("log.jsonl", "best.pt")]
     source = good(start)[0]
+    for file in filter(Path.exists, past):
+        write_atomic(folder.file(file.name), file.read_bytes())
     if source != here:
         if here.exists():
             os.replace(here, folder.file("damaged.pt"))

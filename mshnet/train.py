@@ -55,8 +55,8 @@ from mshnet.device import (
     update,
 )
 from .files import digest, write_json
-from .mirror import Mirror, Site, bring_back, site_of
-from .places import first_process, megabytes
+from .mirror import Mirror, bring_back
+from .places import Site, first_process, megabytes, site_of
 from mshnet.run import (
     Background,
     Folder,
@@ -181,7 +181,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
     device.keep(site.programs)
     with contextlib.ExitStack() as held:
         once(lambda: held.enter_context(alone(folder.path)))
-        once(lambda: _look_back(site))
+        once(lambda: bring_back(site.folder, site.copies))
         job = Job(task, task.splits(), device, folder)
         _check_data(job)
         state = beginning(job)
@@ -317,12 +317,11 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 Compute = Callable[[Any], "torch.Tensor | dict[str, torch.Tensor]"]  # of a batch on the device
 
 
-def train_epoch(
-    job: Job,
-    state: State,
-    epoch: int,
-) -> tuple[float, dict[str, float]]:  # mean loss of the epoch, and of its named parts
-    "Train for one epoch, or for the rest of it; Stopped if the run is asked to stop."
+def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, float]]:
+    """Train for one epoch, or for the rest of it; Stopped if the run is asked to stop.
+
+    Returns the mean loss of the epoch, and those of its named parts.
+    """
     task, device, config, data = job.task, job.device, job.config, job.parts["train"]
     compute = _begin_epoch(job, state, epoch)
     plan = device.ranks.shard(task.plan(data, epoch))
@@ -445,33 +444,24 @@ def _loss_of(
             loss = loss * share
     return loss, {"": loss.detach()} | {k: v.detach() * share for k, v in parts.items()}
 
-# %% ../nbs/37_train.ipynb #_values_of
-def _values_of(model: torch.nn.Module) -> list[torch.Tensor]:
-    "Weights and buffers; one that two layers share is listed once."
-    return [*model.parameters(), *model.buffers()]
-
-
+# %% ../nbs/37_train.ipynb #average
 def average(
     ema: torch.nn.Module,
     model: torch.nn.Module,
     share: float | torch.Tensor,  # of the model's weights in the new average, 0..1
 ) -> None:
     "Move averaged weights and buffers towards those of the model."
+    values = [[*each.parameters(), *each.buffers()] for each in (ema, model)]  # shared ones once
     with torch.no_grad():
-        for old, new in zip(_values_of(ema), _values_of(model), strict=True):
+        for old, new in zip(*values, strict=True):
             if old.is_floating_point():
                 old.lerp_(new, share)
             elif not new.ndim:  # a counter; other integers are tables that never change
                 old.copy_(new)
 
 
-def prepare_step(
-    job: Job,
-    state: State,
-    step: int,  # of the run, from 0
-    per_epoch: int,
-) -> None:
-    "Average the weights before a step, and set the step's learning rate in every group."
+def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
+    "Average the weights before a step of the run, and set its learning rate in every group."
     task, device = job.task, job.device
     if state.ema is not None:
         average(state.ema, state.model, device.number(1 - task.decay(step)))
@@ -525,12 +515,10 @@ def finish(job: Job) -> None:
 def _check_data(job: Job) -> None:
     "UserError if the data have no split to score, or if the rate would grow to the end of the run."
     config, judge = job.config, judge_split(job.config)
-    if lacking := {"train", "test"} - job.parts.keys():
-        raise UserError(f"task {config.task} has no {min(lacking)} split, which every task needs")
-    if judge not in job.parts:
-        raise UserError(
-            f"choose={config.choose}: task {config.task} has no {judge} split; write --choose last"
-        )
+    for name in ("train", "test", judge):
+        if name not in job.parts:
+            todo = "; write --choose last" if name == "val" else ", which every task needs"
+            raise UserError(f"task {config.task} has no {name} split{todo}")
     if config.patience and config.choose != "val":
         raise UserError(
             f"patience={config.patience} needs a validation part, as the test list must not end a "
@@ -572,14 +560,7 @@ def beginning(job: Job) -> State:
             kept = {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
             job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
     elif config.weight_path:
-        file = weights_file(config.weight_path, config.task)
-        with as_user_error():
-            content = load_weights(model, file)
-            if ema is not None:
-                load_weights(ema, file, content)
-        earlier = content.get("data", {}) if isinstance(content, dict) else {}
-        _warn_of_known(job, earlier)
-        job.record = _with_earlier_images(job.record, earlier)
+        _begin_with_weights(job, state)
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # as before it was interrupted
     state.micro = device.micro
@@ -589,26 +570,23 @@ def beginning(job: Job) -> State:
 _OF_THE_START = ("starting weights", "training images")  # what a resumed run keeps of its record
 
 
-def _warn_of_known(
-    job: Job,
-    earlier: dict[str, str],  # the record of the starting weights' data
-) -> None:
-    "Warn if the starting weights were trained on samples that judge this run's epochs."
-    judge = judge_split(job.config)
+def _begin_with_weights(job: Job, state: State) -> None:
+    "Begin with the weights of a file, and record which images they were trained on."
+    config, record = job.config, job.record
+    file = weights_file(config.weight_path, config.task)
+    with as_user_error():
+        content = load_weights(state.model, file)
+        if state.ema is not None:
+            load_weights(state.ema, file, content)
+    earlier = content.get("data", {}) if isinstance(content, dict) else {}
+    judge = judge_split(config)
     remedy = "; write --choose last" if judge == "val" else ""
     count_seen(job.task, job.parts[judge], earlier, judge, remedy)
-
-
-def _with_earlier_images(
-    record: dict[str, str],  # of this run's data
-    earlier: dict[str, str],  # of the starting weights' data
-) -> dict[str, str]:
-    "The record, with the training images of the starting weights; without any if not known."
-    found = [data.get("training images") for data in (record, earlier)]
-    known = [text for text in found if text is not None]
-    if len(known) < len(found):
-        return {name: value for name, value in record.items() if name != "training images"}
-    return record | {"training images": " ".join(sorted(set(" ".join(known).split())))}
+    images = [data.get("training images") for data in (record, earlier)]
+    known = [text for text in images if text is not None]
+    record.pop("training images", None)
+    if len(known) == len(images):  # else nobody knows all of them
+        record["training images"] = " ".join(sorted(set(" ".join(known).split())))
 
 
 def identity(job: Job) -> dict[str, str]:
@@ -619,13 +597,7 @@ def identity(job: Job) -> dict[str, str]:
         same["starting weights"] = digest(start)[:12]
     return same | {"precision": job.device.precision}
 
-# %% ../nbs/37_train.ipynb #_look_back
-def _look_back(site: Site) -> None:
-    "Bring a run back that is missing here, if there is a copy."
-    if took := bring_back(site.folder, site.copies):
-        print(f"mirror  brought back from {took}")
-
-
+# %% ../nbs/37_train.ipynb #_begin_session
 def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStack) -> None:
     "Start what accompanies a run until the stack is left."
     first = first_process()
@@ -711,13 +683,8 @@ class NotFinite(UserError):
         self.facts = facts
 
 
-def _not_finite(
-    job: Job,
-    state: State,
-    epoch: int,
-    step: int,  # the first whose loss is not finite, from 0
-) -> NotFinite:
-    "The error of a NaN or infinite loss."
+def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
+    "The error of a loss that is NaN or infinite, first in this step, from 0."
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]

@@ -375,7 +375,9 @@ def _mirrors(config: Settings, place: Place) -> Path | None:
     "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
     if config.mirror_dir == "drive":
         return place.drive / "mshnet" if place.drive else None
-    return Path(os.path.abspath(Path(config.mirror_dir).expanduser())) if config.mirror_dir else None
+    return (
+        Path(os.path.abspath(Path(config.mirror_dir).expanduser())) if config.mirror_dir else None
+    )
 
 
 def _wants_drive(config: Settings, place: Place) -> bool:

@@ -47,10 +47,8 @@ from mshnet.places import has_checkpoint, megabytes
 _LATE = ("best.pt", "last.pt", "status.json")
 
 
-def _run_files(
-    folder: Path,
-) -> list[str]:  # relative to the folder
-    "The files of a run to copy, in this order."
+def run_files(folder: Path) -> list[str]:
+    "The names of the files of a run to copy, relative to its folder, in this order."
     found = []
     for top, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "." and name != "tensorboard"]
@@ -103,7 +101,11 @@ class Mirror:
         self.token, self.claimed = uuid.uuid4().hex.encode(), False
         self.parent: os.stat_result | None = None  # of the target, as it was at first
         self.problem, self.reported = "", ""  # of the last round; the last reported one
-        self.busy, self.changed, self.closed = threading.Lock(), threading.Event(), threading.Event()
+        self.busy, self.changed, self.closed = (
+            threading.Lock(),
+            threading.Event(),
+            threading.Event(),
+        )
         self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
 
     def __enter__(self) -> "Mirror":
@@ -131,7 +133,7 @@ class Mirror:
         worker.start()
         worker.join(timeout)
         late = f"not done after {timeout:.0f} s" if worker.is_alive() else ""
-        names, missing = _run_files(self.source), self.missing()
+        names, missing = run_files(self.source), self.missing()
         if not missing:
             size = sum(found[0] for n in names if (found := stamp(self.source / n)))
             return f"mirror  all {len(names)} files ({megabytes(size)}) are in {self.target}"
@@ -145,7 +147,7 @@ class Mirror:
         if not self.wanted:
             return {}
         missing = self.missing()
-        there = len(_run_files(self.source)) - len(missing)
+        there = len(run_files(self.source)) - len(missing)
         facts = {"folder": str(self.target), "files": there, "missing": missing}
         return facts | {"problem": self.problem}
 
@@ -183,7 +185,7 @@ class Mirror:
 
     def missing(self) -> list[str]:
         "Files that are not in the target as they are now."
-        names = _run_files(self.source)
+        names = run_files(self.source)
         return [name for name in names if stamp(self.source / name) != self.copied.get(name)]
 
     def copy_missing(self) -> str:
@@ -198,7 +200,7 @@ class Mirror:
             except OSError as error:
                 if (self.source / name).exists():  # else it was removed meanwhile
                     problem = problem or reason(error)
-        if _run_files(self.source):
+        if run_files(self.source):
             self.check()
         return problem
 
@@ -259,7 +261,7 @@ def write_run(folder, **files):
 with tempfile.TemporaryDirectory() as tmp:
     source, target = Path(tmp) / "run", Path(tmp) / "drive" / "run"
     write_run(source, status_json='{"epochs_done": 1}', last_pt="epoch 1", log_jsonl="{}")
-    test_eq(_run_files(source), ["log.jsonl", "last.pt", "status.json"])
+    test_eq(run_files(source), ["log.jsonl", "last.pt", "status.json"])
     with Mirror(source, target) as mirror:
         print(mirror.flush(timeout=60).replace(tmp, ""))
         write_run(source, last_pt="epoch 2")
@@ -279,11 +281,8 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-def bring_back(
-    folder: Path,
-    copies: list[Path],
-) -> Path | None:  # the copy that was taken
-    "Copy a run back into its folder, unless the folder has a checkpoint."
+def bring_back(folder: Path, copies: list[Path]) -> Path | None:
+    "Copy a run back into its folder, unless that has a checkpoint; return the copy, and print it."
     if has_checkpoint(folder):
         return None
     found: list[tuple[int, Path]] = []
@@ -294,6 +293,7 @@ def bring_back(
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):
             _take_files(copy, folder)
+            print(f"mirror  brought back from {copy}")
             return copy
     return None
 
@@ -315,7 +315,7 @@ def _take_files(copy: Path, folder: Path) -> None:
 
     OSError without a checkpoint, or without its records; then nothing stays.
     """
-    names = [name for name in _run_files(copy) if name != "last.pt"]
+    names = [name for name in run_files(copy) if name != "last.pt"]
     names += [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
     new = [folder / name for name in names if not (folder / name).exists()]
     try:
