@@ -86,12 +86,6 @@ def _early(config: Settings) -> str:
     return f"no better score for {counted(config.patience, 'epoch')}"
 
 
-def _why_done(folder: Folder, config: Settings) -> str:
-    "Why a run has no more epochs to train, by its log."
-    done = max((entry["epoch"] + 1 for entry in folder.history()), default=config.epochs)
-    return _early(config) if done < config.epochs else ALL_DONE
-
-
 @dataclass(frozen=True)
 class Run:
     "A run: its folder, and what is in it. It can be given wherever a run folder can."
@@ -147,10 +141,7 @@ class Job:
     folder: Folder = field(default_factory=lambda: Folder(Path(os.devnull)))  # nothing is written
     stop: Stop = field(default_factory=Stop)  # whether the run is to stop
     record: dict[str, str] = field(default_factory=dict)  # of data and start, for checkpoints
-    mirror: Mirror = field(init=False)  # copies the folder to where it is safe
-
-    def __post_init__(self) -> None:
-        self.mirror = Mirror(self.folder.path, None)
+    mirror: Mirror = field(default_factory=lambda: Mirror(Path(os.devnull), None))  # none
 
     @property
     def config(self) -> Settings:
@@ -191,8 +182,10 @@ def train(config: Settings, task: Task | None = None) -> Run:
         with _failure_recorded(job):
             _announce(job, state)
             stopped = fit(job, state)
-            reason = stopped.reason if stopped else once(lambda: _why_done(folder, config))
-            if not stopped and reason != ALL_DONE:
+            reason = ALL_DONE if state.epoch + 1 >= config.epochs else _early(config)
+            if stopped:
+                reason = stopped.reason
+            elif reason != ALL_DONE:
                 print(f"end     {reason}")
             if once(folder.file("best.pt").exists):
                 finish(job)
@@ -213,7 +206,6 @@ def processes_to_start(config: Settings) -> bool:
 def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped it, if one did
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
-    data = job.record
     with (
         tensorboard(folder, not _all_done(config, state) and first_process()) as write_scalars,
         Background(job.mirror.wake) as background,
@@ -226,7 +218,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 trained = time.monotonic() - start
                 scores = _score_epoch(job, state, epoch)
             except Stopped as stopped:  # within the epoch
-                content = snapshot(state, config, data)
+                content = snapshot(state, config, job.record)
                 work = partial(write_checkpoint, content, folder.file("last.pt"))
                 job.once(partial(background.do, work))
                 return stopped
@@ -240,7 +232,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 continue
             entry = _log_entry(job, state, losses, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
-            job.once(partial(keep, folder, config, state, entry, data, background))
+            job.once(partial(keep, folder, config, state, entry, job.record, background))
             write_scalars(entry)
             _print_epoch(job, entry)
             if not _all_done(config, state) and (
@@ -631,9 +623,6 @@ def _failure_recorded(job: Job) -> Iterator[None]:
     except BaseException as error:
         if first_process():
             _ended(job.folder, error)
-            if isinstance(error, NotFinite):
-                with contextlib.suppress(UserError):
-                    write_json(job.folder.file("not_finite.json"), error.facts)
             if copied := job.mirror.flush(30):
                 print(copied, flush=True)
         raise
@@ -676,33 +665,32 @@ def _resume_command(folder: Folder, config: Settings) -> str:
 
 # %% ../nbs/37_train.ipynb #NotFinite
 class NotFinite(UserError):
-    "A NaN or infinite loss, with the facts of its batch."
-
-    def __init__(self, text: str, facts: dict[str, Any]) -> None:
-        super().__init__(text)
-        self.facts = facts
+    "A NaN or infinite loss."
 
 
 def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
-    "The error of a loss that is NaN or infinite, first in this step, from 0."
+    "The error of a loss that is first NaN or infinite in this step; its facts are written."
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
     batch = task.batch(split, plan[step], epoch)
-    facts = {"epoch": epoch, "step": step, "names": names}
-    facts |= {"lr": task.rate(epoch * len(plan) + step, len(plan))}
+    rate = task.rate(epoch * len(plan) + step, len(plan))
+    facts: dict[str, Any] = {"epoch": epoch, "step": step, "names": names, "lr": rate}
     for name, value in batch._asdict().items():
         if value.ndim > 1:  # as text: JSON has no NaN
             rows = [(x.min(), x.mean(), x.max()) for x in value.float().flatten(1)]
             facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
+    facts["weights that are not finite"] = bad
+    if first_process():
+        with contextlib.suppress(UserError):
+            write_json(job.folder.file("not_finite.json"), facts)
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
     tries += ["--precision fp32"] * (job.device.precision != "fp32")
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}",
-        facts | {"weights that are not finite": bad},
+        f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}"
     )
 
 # %% ../nbs/37_train.ipynb #_halve

@@ -161,11 +161,7 @@ def megabytes(size: float) -> str:
 
 # %%
 test_eq(where({"COLAB_RELEASE_TAG": "release"}), COLAB)
-test_eq(where({"KAGGLE_KERNEL_RUN_TYPE": "Interactive", "COLAB_RELEASE_TAG": "release"}), KAGGLE)
-names = ("A", "JPY_SESSION_NAME", "VOILA_BASE_URL", "COLAB_GPU")
-test_eq([interactive({name: "x"}) for name in names], [False, True, True, True])
-test_eq([first_process(e) for e in ({}, {"RANK": "0"}, {"RANK": "3"})], [True, True, False])
-test_eq([megabytes(n) for n in (512, 31_400, 2e6)], ["0.5 kB", "31 kB", "2.0 MB"])
+test_eq([interactive({name: "x"}) for name in ("A", "JPY_SESSION_NAME")], [False, True])
 say(f"torch {installed('torch')}, {megabytes(14_658_415)}")
 with heartbeat(lambda seconds: print(f"{seconds:.1f} s so far"), first=0.05):
     time.sleep(0.1)
