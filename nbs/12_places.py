@@ -60,10 +60,9 @@ class Place:
     local: Path = Path("data")  # where data sets are unpacked and downloaded, on the local disk
     hours: float = math.inf  # length of a session, less half an hour to end it well
     tpu_hours: float = math.inf  # the same with a TPU
-    drive: Path | None = None  # where Google Drive is once it is mounted
 
 
-DRIVE = Path("/content/drive")
+DRIVE = Path("/content/drive")  # Google Drive in Colab, once it is mounted
 MY_DRIVE = DRIVE / "MyDrive"
 
 COLAB = Place(
@@ -75,7 +74,6 @@ COLAB = Place(
     Path("/content/data"),
     hours=11.5,
     tpu_hours=11.5,
-    drive=MY_DRIVE,
 )
 KAGGLE = Place(
     "kaggle",
@@ -210,14 +208,8 @@ run_folder(Config(), KAGGLE)
 
 # %%
 #| export
-def session_hours(
-    config: Settings,
-    place: Place | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> float:  # infinite where sessions do not end
-    "Hours after which a session should end by itself."
-    if config.max_hours > 0:
-        return config.max_hours
+def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.environ) -> float:
+    "Hours after which a session should end by itself; infinite where sessions do not end."
     place = place or where(environ)
     signs = ("TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "TPU_NAME", "TPU_PROCESS_ADDRESSES")
     return place.tpu_hours if any(name in environ for name in signs) else place.hours
@@ -241,9 +233,8 @@ def session_seconds() -> float:
 
 # %%
 kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_WORKER_ID": "0"}
-test_eq(session_hours(Config(), environ=kaggle_tpu), 8.5)
-test_eq(session_hours(Config(max_hours=2), KAGGLE), 2)
-f"{session_seconds():.1f} of {3600 * session_hours(Config(), COLAB, {}):.0f} seconds are over"
+test_eq(session_hours(environ=kaggle_tpu), 8.5)
+f"{session_seconds():.1f} of {3600 * session_hours(COLAB, {}):.0f} seconds are over"
 
 
 # %% [markdown]
@@ -352,8 +343,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     folder = run_folder(config, place)
     mirror, note = _mirror_of(config, Path(os.path.abspath(folder)), place)
     copies = [] if config.resume else [*([mirror] if mirror else []), *_attached(folder, place)]
-    usual = session_hours(config.model_copy(update={"max_hours": 0.0}), place)
-    session = max(usual, config.max_hours)  # who writes more knows of a longer session
+    session = max(session_hours(place), config.max_hours)  # more hours are those of the session
     own = (3600 * config.max_hours or math.inf, config.max_hours)
     seconds, hours = min(own, (3600 * session - session_seconds(), session))
     return Site(folder, mirror, copies, program_folder(config), seconds, hours, note)
@@ -361,25 +351,24 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
 
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
-    place, data = where(), bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
-    asked = place.name == "colab" and (data or _wants_drive(config, place))
-    if asked and not is_mounted(MY_DRIVE):
+    place = where()
+    folders = [Path(config.dataset_dir) if config.dataset_dir else None, _mirrors(config, place)]
+    if _on_colabs(place, *folders) and not is_mounted(MY_DRIVE):
         print(mount_drive().line)
+
+
+def _on_colabs(place: Place, *folders: Path | None) -> bool:
+    "Whether this is Colab, and one of the folders lies on its Drive."
+    return place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
 
 
 def _mirrors(config: Settings, place: Place) -> Path | None:
     "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
     if config.mirror_dir == "drive":
-        return place.drive / "mshnet" if place.drive else None
+        return MY_DRIVE / "mshnet" if place.name == "colab" else None
     return (
         Path(os.path.abspath(Path(config.mirror_dir).expanduser())) if config.mirror_dir else None
     )
-
-
-def _wants_drive(config: Settings, place: Place) -> bool:
-    "Whether a run's copies go to a Google Drive that can be mounted here."
-    parent = _mirrors(config, place)
-    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
 
 
 def _mirror_of(config: Settings, folder: Path, place: Place) -> tuple[Path | None, str]:
@@ -388,7 +377,7 @@ def _mirror_of(config: Settings, folder: Path, place: Place) -> tuple[Path | Non
         return None, ""
     if not (parent := _mirrors(config, place)):
         return None, f"mirror  Google Drive is mounted in Colab only: results stay in {folder}"
-    if place.drive and _wants_drive(config, place) and not is_mounted(place.drive):
+    if _on_colabs(place, parent) and not is_mounted(MY_DRIVE):
         return None, f"mirror  Google Drive is not mounted: results stay in {folder}"
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))

@@ -361,8 +361,8 @@ def _data(checkup: _Checkup) -> _Finding:
 
 def _session(checkup: _Checkup) -> _Finding:
     "When the session ends, and where the run is copied to."
-    config, site, drive = checkup.config, checkup.site, where().drive
-    usual = session_hours(Config())
+    config, site, drive = checkup.config, checkup.site, where().name == "colab"
+    usual = session_hours()
     ends = site.seconds < float("inf")
     time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
     if ends and site.hours > usual:

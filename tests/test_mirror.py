@@ -115,25 +115,27 @@ def test_the_mirror_has_a_folder_for_each_run(tmp_path, monkeypatch):
     assert site_of(near).mirror == tmp_path / "copies/run"
 
 
-def colab(tmp_path):
+@pytest.fixture
+def colab(tmp_path, monkeypatch):
     "Colab, with its folders in another place."
-    drive = tmp_path / "drive" / "MyDrive"
-    return Place("colab", tmp_path, tmp_path / "runs", "", drive=drive)
+    monkeypatch.setattr(places, "DRIVE", tmp_path / "drive")
+    monkeypatch.setattr(places, "MY_DRIVE", tmp_path / "drive" / "MyDrive")
+    monkeypatch.chdir(tmp_path)  # as in Colab
+    return Place("colab", tmp_path, tmp_path / "runs", "")
 
 
 @pytest.mark.parametrize(
     "asked", ["drive", "{}/drive/MyDrive/mine", "{}/drive", "drive/MyDrive/mine", "./x/../drive"]
 )
-def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, monkeypatch, asked):
+def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, colab, asked):
     "A folder made in its place would be deleted with the session, and its owner would believe."
-    monkeypatch.chdir(tmp_path)  # as in Colab
     config = Config(mirror_dir=asked.format(tmp_path))
-    site = site_of(config, colab(tmp_path))
+    site = site_of(config, colab)
     assert site.mirror is None and site.copies == []
     assert "not mounted" in site.note and str(tmp_path / "runs") in site.note
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
-    site = site_of(config, colab(tmp_path))
+    site = site_of(config, colab)
     assert site.mirror.parent.parent.name and site.note == ""
 
 
@@ -147,18 +149,17 @@ def test_the_word_drive_outside_colab_is_reported():
     ("asked", "wanted"),
     [("drive", True), ("drive/MyDrive/a", True), ("{}/drive/a", True), ("copies", False), ("", 0)],
 )
-def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, asked, wanted):
+def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, colab, asked, wanted):
     "The word and a folder alike, in Colab; elsewhere a folder of that name is a folder."
-    monkeypatch.chdir(tmp_path)
     config = Config(mirror_dir=asked.format(tmp_path))
     asked = []
     monkeypatch.setattr(places, "mount_drive", lambda: asked.append(1) or Mounted(None, "asked"))
     site_of(config)
     assert asked == []
-    monkeypatch.setattr(places, "where", lambda *_: colab(tmp_path))
+    monkeypatch.setattr(places, "where", lambda *_: colab)
     site_of(config)
     assert len(asked) == wanted
-    places.ask_for_drive(Config(dataset_dir="/content/drive/MyDrive/set"))  # its data lie there
+    places.ask_for_drive(Config(dataset_dir="drive/MyDrive/set"))  # its data lie there
     assert len(asked) == wanted + 1
 
 
@@ -672,8 +673,8 @@ def test_kaggle_looks_into_attached_outputs(tmp_path, top, inside):
 )
 def test_a_session_ends_before_the_service_ends_it(place, environ, hours):
     "Half an hour is left to score the kept epoch and to copy; what is asked for goes first."
-    assert session_hours(Config(), place, environ) == hours
-    assert session_hours(Config(max_hours=0.1), place, environ) == 0.1
+    assert session_hours(place, environ) == hours
+    assert site_of(Config(max_hours=0.1), place).hours == 0.1
 
 
 def test_the_age_of_a_session_is_that_of_its_process(monkeypatch):
