@@ -65,9 +65,7 @@ KAGGLE = Place(
     hours=11.5,
     tpu_hours=8.5,
 )
-HERE = Place(
-    "here", Path("data"), Path("runs"), "this machine: folders are relative to where you started"
-)
+HERE = Place("here", Path("data"), Path("runs"), "this machine: folders begin where you started")
 
 
 def where(environ: Mapping[str, str] = os.environ) -> Place:
@@ -259,8 +257,9 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     if mount:
         ask_for_drive(config)
     folder = run_folder(config, place)
-    mirror, note = _mirror_of(config, Path(os.path.abspath(folder)), place)
-    copies = [] if config.resume else [*([mirror] if mirror else []), *_attached(folder, place)]
+    mirror, note = _mirror_of(config, place, Path(os.path.abspath(folder)))
+    attached = _attached(place, Path(os.path.abspath(folder)))
+    copies = [] if config.resume else [*filter(None, [mirror]), *attached]
     session = max(session_hours(place), config.max_hours)  # more hours are those of the session
     own = (3600 * config.max_hours or math.inf, config.max_hours)
     seconds, hours = min(own, (3600 * session - session_seconds(), session))
@@ -271,13 +270,9 @@ def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
     place = where()
     folders = [Path(config.dataset_dir) if config.dataset_dir else None, _mirrors(config, place)]
-    if _on_colabs(place, *folders) and not is_mounted(MY_DRIVE):
+    asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
+    if asked and not is_mounted(MY_DRIVE):
         print(mount_drive().line)
-
-
-def _on_colabs(place: Place, *folders: Path | None) -> bool:
-    "Whether this is Colab, and one of the folders lies on its Drive."
-    return place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
 
 
 def _mirrors(config: Settings, place: Place) -> Path | None:
@@ -289,13 +284,13 @@ def _mirrors(config: Settings, place: Place) -> Path | None:
     )
 
 
-def _mirror_of(config: Settings, folder: Path, place: Place) -> tuple[Path | None, str]:
+def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
     "The mirror of a run, or why there is none; UserError if it is the run folder itself."
     if not config.mirror_dir:
         return None, ""
     if not (parent := _mirrors(config, place)):
         return None, f"mirror  Google Drive is mounted in Colab only: results stay in {folder}"
-    if _on_colabs(place, parent) and not is_mounted(MY_DRIVE):
+    if on_drive(parent) and not is_mounted(MY_DRIVE):
         return None, f"mirror  Google Drive is not mounted: results stay in {folder}"
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
@@ -304,9 +299,9 @@ def _mirror_of(config: Settings, folder: Path, place: Place) -> tuple[Path | Non
     return target, ""
 
 
-def _attached(folder: Path, place: Place) -> list[Path]:
+def _attached(place: Place, folder: Path) -> list[Path]:
     "The folders of a run in outputs that are attached on Kaggle."
-    folder, kept = Path(os.path.abspath(folder)), place.runs.parent  # the output of a notebook
+    kept = place.runs.parent  # the output of a notebook
     name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
     tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
     return sorted({p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")})

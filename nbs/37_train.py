@@ -202,16 +202,14 @@ def train(config: Settings, task: Task | None = None) -> Run:
         job = Job(task, task.splits(), device, folder)
         _check_data(job)
         state = beginning(job)
-        unfinished = not _all_done(config, state)
-        once(lambda: prepare(folder, config, device.why, unfinished))
+        once(lambda: prepare(folder, config, device.why, not _all_done(config, state)))
         _begin_session(job, state, site, held)
         with _failure_recorded(job):
             _announce(job, state)
             stopped = fit(job, state)
-            reason = ALL_DONE if state.epoch + 1 >= config.epochs else _early(config)
-            if stopped:
-                reason = stopped.reason
-            elif reason != ALL_DONE:
+            done = ALL_DONE if state.epoch + 1 >= config.epochs else _early(config)
+            reason = stopped.reason if stopped else done
+            if not stopped and reason != ALL_DONE:
                 print(f"end     {reason}")
             if once(folder.file("best.pt").exists):
                 finish(job)
