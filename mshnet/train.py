@@ -226,7 +226,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             if failed:  # here nothing refers to its step any more
                 background.finish()
                 release(device)
-                state = beginning(job)
+                vars(state).update(vars(beginning(job)))  # the caller has this state too
                 continue
             entry = _log_entry(job, state, losses, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)

@@ -506,7 +506,7 @@ def test_a_batch_without_room_is_halved_on_request(tmp_path, capsys):
         line = f"  {size}: does not fit into the memory of cpu: continuing with micro_batch {parts}"
         assert said.count(line) == 1
     assert [entry["micro_batch"] for entry in run.history] == [2, 2]
-    assert run.ended == "all epochs done"
+    assert (run.ended, status(run.folder)["epochs_done"]) == ("all epochs done", 2)
     other = tiny(tmp_path / "other", batch_size=8, micro_batch=2, epochs=2)
     assert result(train(other, Large(other)).folder) == result(run.folder)
 
