@@ -16,7 +16,6 @@ import hashlib
 import inspect
 import io
 import json
-import math
 import os
 import warnings
 from collections import deque
@@ -332,14 +331,11 @@ def locked(
             lock.release()
 
 # %% ../nbs/11_files.ipynb #free_memory
-def free_memory(
-    groups: Path = Path("/sys/fs/cgroup"),
-) -> float:  # bytes; infinite if the system does not report it
-    "Memory that this process may still take, by the system and by its container."
-    found = [math.inf]
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
+def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> float:
+    "Bytes that this process may still take, by the system and by its container."
+    import psutil  # imported here: `mshnet --help` needs none
+
+    found = [float(psutil.virtual_memory().available)]
     for limit, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
         folder = groups if limit == "max" else groups / "memory"  # older systems
         with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"

@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'BEGUN', 'Place', 'where', 'interactive', 'installed', 'first_process',
            'say', 'heartbeat', 'megabytes', 'run_folder', 'program_folder', 'has_checkpoint', 'session_hours',
-           'session_seconds', 'wants_drive', 'mirror_folder', 'is_mounted', 'on_drive', 'Mounted', 'mount_drive',
-           'ask_for_drive', 'forget_stale_tpu']
+           'session_seconds', 'is_mounted', 'on_drive', 'Mounted', 'mount_drive', 'Site', 'site_of', 'ask_for_drive',
+           'forget_stale_tpu']
 
 # %% ../nbs/12_places.ipynb #c-import-contextlib
 import contextlib
+import glob
 import math
 import os
 import signal
@@ -39,10 +40,9 @@ class Place:
     local: Path = Path("data")  # where data sets are unpacked and downloaded, on the local disk
     hours: float = math.inf  # length of a session, less half an hour to end it well
     tpu_hours: float = math.inf  # the same with a TPU
-    drive: Path | None = None  # where Google Drive is once it is mounted
 
 
-DRIVE = Path("/content/drive")
+DRIVE = Path("/content/drive")  # Google Drive in Colab, once it is mounted
 MY_DRIVE = DRIVE / "MyDrive"
 
 COLAB = Place(
@@ -54,7 +54,6 @@ COLAB = Place(
     Path("/content/data"),
     hours=11.5,
     tpu_hours=11.5,
-    drive=MY_DRIVE,
 )
 KAGGLE = Place(
     "kaggle",
@@ -66,9 +65,7 @@ KAGGLE = Place(
     hours=11.5,
     tpu_hours=8.5,
 )
-HERE = Place(
-    "here", Path("data"), Path("runs"), "this machine: folders are relative to where you started"
-)
+HERE = Place("here", Path("data"), Path("runs"), "this machine: folders begin where you started")
 
 
 def where(environ: Mapping[str, str] = os.environ) -> Place:
@@ -158,14 +155,8 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("last.pt", "previous.pt"))
 
 # %% ../nbs/12_places.ipynb #session_hours
-def session_hours(
-    config: Settings,
-    place: Place | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> float:  # infinite where sessions do not end
-    "Hours after which a session should end by itself."
-    if config.max_hours > 0:
-        return config.max_hours
+def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.environ) -> float:
+    "Hours after which a session should end by itself; infinite where sessions do not end."
     place = place or where(environ)
     signs = ("TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "TPU_NAME", "TPU_PROCESS_ADDRESSES")
     return place.tpu_hours if any(name in environ for name in signs) else place.hours
@@ -185,45 +176,6 @@ BEGUN = time.monotonic() - _age()  # both clocks are read at once; later only on
 def session_seconds() -> float:
     "Seconds since this process began."
     return time.monotonic() - BEGUN
-
-# %% ../nbs/12_places.ipynb #_mirror_parent
-def _mirror_parent(config: Settings, place: Place) -> Path | None:
-    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
-    if config.mirror_dir == "drive":
-        return place.drive / "mshnet" if place.drive else None
-    folder = Path(config.mirror_dir).expanduser()
-    return Path(os.path.abspath(folder)) if config.mirror_dir else None
-
-
-def wants_drive(config: Settings, place: Place | None = None) -> bool:
-    "Whether a run's copies go to a Google Drive that can be mounted here."
-    place = place or where()
-    parent = _mirror_parent(config, place)
-    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
-
-
-def mirror_folder(
-    config: Settings,
-    place: Place | None = None,
-    say: Callable[[str], object] = print,  # gets the line that reports why there is no mirror
-) -> Path | None:
-    "The mirror of this run, or None; UserError if it is the run folder itself."
-    if not config.mirror_dir:
-        return None
-    place = place or where()
-    folder = Path(os.path.abspath(run_folder(config, place)))
-    parent = _mirror_parent(config, place)
-    if not parent:
-        say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
-        return None
-    if place.drive and wants_drive(config, place) and not is_mounted(place.drive):
-        say(f"mirror  Google Drive is not mounted: results stay in {folder}")
-        return None
-    target = parent / folder.name
-    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
-    if folder in (target, *target.parents) or own in (real, *real.parents):
-        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
-    return target
 
 # %% ../nbs/12_places.ipynb #is_mounted
 def is_mounted(drive: Path, timeout: float = 20.0) -> bool:
@@ -286,13 +238,73 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
         return Mounted(None, f"Google Drive is not mounted ({reason(error)}): {what}; {todo}")
     return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
 
+# %% ../nbs/12_places.ipynb #Site
+class Site(NamedTuple):
+    "Where a run lies, where it is copied to, and how long it may take here."
+
+    folder: Path
+    mirror: Path | None  # None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it
+    programs: Path  # folder of programs compiled for a TPU
+    seconds: float  # that are left for it; infinite where sessions do not end
+    hours: float  # that will be over then
+    note: str = ""  # why there is no mirror, although one is wanted
+
+
+def site_of(config: Settings, place: Place | None = None, mount: bool = True) -> Site:
+    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
+    place = place or where()
+    if mount:
+        ask_for_drive(config)
+    folder = run_folder(config, place)
+    mirror, note = _mirror_of(config, place, Path(os.path.abspath(folder)))
+    attached = _attached(place, Path(os.path.abspath(folder)))
+    copies = [] if config.resume else [*filter(None, [mirror]), *attached]
+    session = max(session_hours(place), config.max_hours)  # more hours are those of the session
+    own = (3600 * config.max_hours or math.inf, config.max_hours)
+    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    return Site(folder, mirror, copies, program_folder(config), seconds, hours, note)
+
 
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
-    data = bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
-    asked = where().name == "colab" and (data or wants_drive(config))
+    place = where()
+    folders = [Path(config.dataset_dir) if config.dataset_dir else None, _mirrors(config, place)]
+    asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
     if asked and not is_mounted(MY_DRIVE):
         print(mount_drive().line)
+
+
+def _mirrors(config: Settings, place: Place) -> Path | None:
+    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
+    if config.mirror_dir == "drive":
+        return MY_DRIVE / "mshnet" if place.name == "colab" else None
+    return (
+        Path(os.path.abspath(Path(config.mirror_dir).expanduser())) if config.mirror_dir else None
+    )
+
+
+def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
+    "The mirror of a run, or why there is none; UserError if it is the run folder itself."
+    if not config.mirror_dir:
+        return None, ""
+    if not (parent := _mirrors(config, place)):
+        return None, f"mirror  Google Drive is mounted in Colab only: results stay in {folder}"
+    if on_drive(parent) and not is_mounted(MY_DRIVE):
+        return None, f"mirror  Google Drive is not mounted: results stay in {folder}"
+    target = parent / folder.name
+    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
+    if folder in (target, *target.parents) or own in (real, *real.parents):
+        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
+    return target, ""
+
+
+def _attached(place: Place, folder: Path) -> list[Path]:
+    "The folders of a run in outputs that are attached on Kaggle."
+    kept = place.runs.parent  # the output of a notebook
+    name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
+    tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
+    return sorted({p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")})
 
 # %% ../nbs/12_places.ipynb #forget_stale_tpu
 def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str]:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'PROGRESS', 'Folder', 'write_log', 'say_status', 'environment', 'State', 'snapshot',
-           'write_checkpoint', 'Content', 'load', 'restore', 'good', 'best_or_last', 'find_checkpoint', 'prepare',
-           'Interrupted', 'Stopped', 'Stop', 'Background', 'keep']
+           'write_checkpoint', 'load', 'restore', 'good', 'best_or_last', 'find_checkpoint', 'prepare', 'Interrupted',
+           'Stopped', 'Stop', 'Background', 'keep']
 
 # %% ../nbs/34_run.ipynb #c-import-contextlib
 import contextlib
@@ -176,8 +176,8 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
         previous = path.with_name("previous.pt") if path.name == "last.pt" else None
         write_atomic(path, buffer.getvalue(), previous)
 
-# %% ../nbs/34_run.ipynb #Content
-class Content(BaseModel):
+# %% ../nbs/34_run.ipynb #_Content
+class _Content(BaseModel):
     "The fields of a checkpoint."
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
@@ -213,7 +213,7 @@ def load(path: Path) -> dict[str, Any]:
     if form == 1:
         content["random"] = []  # that format had none within an epoch
     try:
-        return Content.model_validate(content).model_dump()
+        return _Content.model_validate(content).model_dump()
     except (ValidationError, RecursionError) as error:
         what = error.errors()[0]["loc"] if isinstance(error, ValidationError) else "nested"
         raise UserError(f"{path}: not a checkpoint to resume from ({shown(what)})") from None
@@ -385,14 +385,15 @@ def prepare(
 def _bring_along(folder: Folder, config: Settings) -> None:
     "Make the last good epoch this folder's `last.pt`, with its log and its best epoch."
     here = start = folder.file("last.pt")
+    past: list[Path] = []
     if not has_checkpoint(folder.path):
         if not config.resume:
             return
         start = _resume_file(config)
-        for name in ("log.jsonl", "best.pt"):
-            if (start.parent / name).exists():
-                write_atomic(folder.file(name), (start.parent / name).read_bytes())
+        past = [start.with_name(name) for name in ("log.jsonl", "best.pt")]
     source = good(start)[0]
+    for file in filter(Path.exists, past):
+        write_atomic(folder.file(file.name), file.read_bytes())
     if source != here:
         if here.exists():
             os.replace(here, folder.file("damaged.pt"))

@@ -55,8 +55,8 @@ from mshnet.device import (
     update,
 )
 from .files import digest, write_json
-from .mirror import Mirror, Site, bring_back, site_of
-from .places import first_process, megabytes
+from .mirror import Mirror, bring_back
+from .places import Site, first_process, megabytes, site_of
 from mshnet.run import (
     Background,
     Folder,
@@ -84,12 +84,6 @@ ALL_DONE = "all epochs done"  # why a finished run ended
 def _early(config: Settings) -> str:
     "Why a run ended that its patience ended."
     return f"no better score for {counted(config.patience, 'epoch')}"
-
-
-def _why_done(folder: Folder, config: Settings) -> str:
-    "Why a run has no more epochs to train, by its log."
-    done = max((entry["epoch"] + 1 for entry in folder.history()), default=config.epochs)
-    return _early(config) if done < config.epochs else ALL_DONE
 
 
 @dataclass(frozen=True)
@@ -147,10 +141,7 @@ class Job:
     folder: Folder = field(default_factory=lambda: Folder(Path(os.devnull)))  # nothing is written
     stop: Stop = field(default_factory=Stop)  # whether the run is to stop
     record: dict[str, str] = field(default_factory=dict)  # of data and start, for checkpoints
-    mirror: Mirror = field(init=False)  # copies the folder to where it is safe
-
-    def __post_init__(self) -> None:
-        self.mirror = Mirror(self.folder.path, None)
+    mirror: Mirror = field(default_factory=lambda: Mirror(Path(os.devnull), None))  # none
 
     @property
     def config(self) -> Settings:
@@ -181,17 +172,17 @@ def train(config: Settings, task: Task | None = None) -> Run:
     device.keep(site.programs)
     with contextlib.ExitStack() as held:
         once(lambda: held.enter_context(alone(folder.path)))
-        once(lambda: _look_back(site))
+        once(lambda: bring_back(site.folder, site.copies))
         job = Job(task, task.splits(), device, folder)
         _check_data(job)
         state = beginning(job)
-        unfinished = not _all_done(config, state)
-        once(lambda: prepare(folder, config, device.why, unfinished))
+        once(lambda: prepare(folder, config, device.why, not _all_done(config, state)))
         _begin_session(job, state, site, held)
         with _failure_recorded(job):
             _announce(job, state)
             stopped = fit(job, state)
-            reason = stopped.reason if stopped else once(lambda: _why_done(folder, config))
+            done = ALL_DONE if state.epoch + 1 >= config.epochs else _early(config)
+            reason = stopped.reason if stopped else done
             if not stopped and reason != ALL_DONE:
                 print(f"end     {reason}")
             if once(folder.file("best.pt").exists):
@@ -213,7 +204,6 @@ def processes_to_start(config: Settings) -> bool:
 def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped it, if one did
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
-    data = job.record
     with (
         tensorboard(folder, not _all_done(config, state) and first_process()) as write_scalars,
         Background(job.mirror.wake) as background,
@@ -226,7 +216,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 trained = time.monotonic() - start
                 scores = _score_epoch(job, state, epoch)
             except Stopped as stopped:  # within the epoch
-                content = snapshot(state, config, data)
+                content = snapshot(state, config, job.record)
                 work = partial(write_checkpoint, content, folder.file("last.pt"))
                 job.once(partial(background.do, work))
                 return stopped
@@ -236,11 +226,11 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             if failed:  # here nothing refers to its step any more
                 background.finish()
                 release(device)
-                state = beginning(job)
+                vars(state).update(vars(beginning(job)))  # the caller has this state too
                 continue
             entry = _log_entry(job, state, losses, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
-            job.once(partial(keep, folder, config, state, entry, data, background))
+            job.once(partial(keep, folder, config, state, entry, job.record, background))
             write_scalars(entry)
             _print_epoch(job, entry)
             if not _all_done(config, state) and (
@@ -317,12 +307,11 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 Compute = Callable[[Any], "torch.Tensor | dict[str, torch.Tensor]"]  # of a batch on the device
 
 
-def train_epoch(
-    job: Job,
-    state: State,
-    epoch: int,
-) -> tuple[float, dict[str, float]]:  # mean loss of the epoch, and of its named parts
-    "Train for one epoch, or for the rest of it; Stopped if the run is asked to stop."
+def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, float]]:
+    """Train for one epoch, or for the rest of it; Stopped if the run is asked to stop.
+
+    Returns the mean loss of the epoch, and those of its named parts.
+    """
     task, device, config, data = job.task, job.device, job.config, job.parts["train"]
     compute = _begin_epoch(job, state, epoch)
     plan = device.ranks.shard(task.plan(data, epoch))
@@ -445,33 +434,24 @@ def _loss_of(
             loss = loss * share
     return loss, {"": loss.detach()} | {k: v.detach() * share for k, v in parts.items()}
 
-# %% ../nbs/37_train.ipynb #_values_of
-def _values_of(model: torch.nn.Module) -> list[torch.Tensor]:
-    "Weights and buffers; one that two layers share is listed once."
-    return [*model.parameters(), *model.buffers()]
-
-
+# %% ../nbs/37_train.ipynb #average
 def average(
     ema: torch.nn.Module,
     model: torch.nn.Module,
     share: float | torch.Tensor,  # of the model's weights in the new average, 0..1
 ) -> None:
     "Move averaged weights and buffers towards those of the model."
+    values = [[*each.parameters(), *each.buffers()] for each in (ema, model)]  # shared ones once
     with torch.no_grad():
-        for old, new in zip(_values_of(ema), _values_of(model), strict=True):
+        for old, new in zip(*values, strict=True):
             if old.is_floating_point():
                 old.lerp_(new, share)
             elif not new.ndim:  # a counter; other integers are tables that never change
                 old.copy_(new)
 
 
-def prepare_step(
-    job: Job,
-    state: State,
-    step: int,  # of the run, from 0
-    per_epoch: int,
-) -> None:
-    "Average the weights before a step, and set the step's learning rate in every group."
+def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
+    "Average the weights before a step of the run, and set its learning rate in every group."
     task, device = job.task, job.device
     if state.ema is not None:
         average(state.ema, state.model, device.number(1 - task.decay(step)))
@@ -525,12 +505,10 @@ def finish(job: Job) -> None:
 def _check_data(job: Job) -> None:
     "UserError if the data have no split to score, or if the rate would grow to the end of the run."
     config, judge = job.config, judge_split(job.config)
-    if lacking := {"train", "test"} - job.parts.keys():
-        raise UserError(f"task {config.task} has no {min(lacking)} split, which every task needs")
-    if judge not in job.parts:
-        raise UserError(
-            f"choose={config.choose}: task {config.task} has no {judge} split; write --choose last"
-        )
+    for name in ("train", "test", judge):
+        if name not in job.parts:
+            todo = "; write --choose last" if name == "val" else ", which every task needs"
+            raise UserError(f"task {config.task} has no {name} split{todo}")
     if config.patience and config.choose != "val":
         raise UserError(
             f"patience={config.patience} needs a validation part, as the test list must not end a "
@@ -572,14 +550,7 @@ def beginning(job: Job) -> State:
             kept = {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
             job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
     elif config.weight_path:
-        file = weights_file(config.weight_path, config.task)
-        with as_user_error():
-            content = load_weights(model, file)
-            if ema is not None:
-                load_weights(ema, file, content)
-        earlier = content.get("data", {}) if isinstance(content, dict) else {}
-        _warn_of_known(job, earlier)
-        job.record = _with_earlier_images(job.record, earlier)
+        _begin_with_weights(job, state)
     if config.on_out_of_memory == "halve" and not device.micro:
         device.micro = state.micro  # as before it was interrupted
     state.micro = device.micro
@@ -589,26 +560,23 @@ def beginning(job: Job) -> State:
 _OF_THE_START = ("starting weights", "training images")  # what a resumed run keeps of its record
 
 
-def _warn_of_known(
-    job: Job,
-    earlier: dict[str, str],  # the record of the starting weights' data
-) -> None:
-    "Warn if the starting weights were trained on samples that judge this run's epochs."
-    judge = judge_split(job.config)
+def _begin_with_weights(job: Job, state: State) -> None:
+    "Begin with the weights of a file, and record which images they were trained on."
+    config, record = job.config, job.record
+    file = weights_file(config.weight_path, config.task)
+    with as_user_error():
+        content = load_weights(state.model, file)
+        if state.ema is not None:
+            load_weights(state.ema, file, content)
+    earlier = content.get("data", {}) if isinstance(content, dict) else {}
+    judge = judge_split(config)
     remedy = "; write --choose last" if judge == "val" else ""
     count_seen(job.task, job.parts[judge], earlier, judge, remedy)
-
-
-def _with_earlier_images(
-    record: dict[str, str],  # of this run's data
-    earlier: dict[str, str],  # of the starting weights' data
-) -> dict[str, str]:
-    "The record, with the training images of the starting weights; without any if not known."
-    found = [data.get("training images") for data in (record, earlier)]
-    known = [text for text in found if text is not None]
-    if len(known) < len(found):
-        return {name: value for name, value in record.items() if name != "training images"}
-    return record | {"training images": " ".join(sorted(set(" ".join(known).split())))}
+    images = [data.get("training images") for data in (record, earlier)]
+    known = [text for text in images if text is not None]
+    record.pop("training images", None)
+    if len(known) == len(images):  # else nobody knows all of them
+        record["training images"] = " ".join(sorted(set(" ".join(known).split())))
 
 
 def identity(job: Job) -> dict[str, str]:
@@ -619,13 +587,7 @@ def identity(job: Job) -> dict[str, str]:
         same["starting weights"] = digest(start)[:12]
     return same | {"precision": job.device.precision}
 
-# %% ../nbs/37_train.ipynb #_look_back
-def _look_back(site: Site) -> None:
-    "Bring a run back that is missing here, if there is a copy."
-    if took := bring_back(site.folder, site.copies):
-        print(f"mirror  brought back from {took}")
-
-
+# %% ../nbs/37_train.ipynb #_begin_session
 def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStack) -> None:
     "Start what accompanies a run until the stack is left."
     first = first_process()
@@ -659,9 +621,6 @@ def _failure_recorded(job: Job) -> Iterator[None]:
     except BaseException as error:
         if first_process():
             _ended(job.folder, error)
-            if isinstance(error, NotFinite):
-                with contextlib.suppress(UserError):
-                    write_json(job.folder.file("not_finite.json"), error.facts)
             if copied := job.mirror.flush(30):
                 print(copied, flush=True)
         raise
@@ -704,39 +663,33 @@ def _resume_command(folder: Folder, config: Settings) -> str:
 
 # %% ../nbs/37_train.ipynb #NotFinite
 class NotFinite(UserError):
-    "A NaN or infinite loss, with the facts of its batch."
-
-    def __init__(self, text: str, facts: dict[str, Any]) -> None:
-        super().__init__(text)
-        self.facts = facts
+    "A NaN or infinite loss."
 
 
-def _not_finite(
-    job: Job,
-    state: State,
-    epoch: int,
-    step: int,  # the first whose loss is not finite, from 0
-) -> NotFinite:
-    "The error of a NaN or infinite loss."
+def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
+    "The error of a loss that is first NaN or infinite in this step; its facts are written."
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
     batch = task.batch(split, plan[step], epoch)
-    facts = {"epoch": epoch, "step": step, "names": names}
-    facts |= {"lr": task.rate(epoch * len(plan) + step, len(plan))}
+    rate = task.rate(epoch * len(plan) + step, len(plan))
+    facts: dict[str, Any] = {"epoch": epoch, "step": step, "names": names, "lr": rate}
     for name, value in batch._asdict().items():
         if value.ndim > 1:  # as text: JSON has no NaN
             rows = [(x.min(), x.mean(), x.max()) for x in value.float().flatten(1)]
             facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
+    facts["weights that are not finite"] = bad
+    if first_process():
+        with contextlib.suppress(UserError):
+            write_json(job.folder.file("not_finite.json"), facts)
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     tries = ["--compile off"] * job.device.compile
     tries += ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
     tries += ["--precision fp32"] * (job.device.precision != "fp32")
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}",
-        facts | {"weights that are not finite": bad},
+        f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}"
     )
 
 # %% ../nbs/37_train.ipynb #_halve

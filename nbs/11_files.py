@@ -24,7 +24,6 @@ import hashlib
 import inspect
 import io
 import json
-import math
 import os
 import warnings
 from collections import deque
@@ -152,9 +151,6 @@ with expect_fail(UserError, contains="data (No space left on device)"), explain_
 broken = expect_fail(UserError, contains="a.zip (EOFError); copy it")
 with broken, explain_failure("a.zip", "copy it", damaged=True):
     raise EOFError
-with expect_fail(OSError, contains="No space left"), explain_failure("a.zip", damaged=True):
-    raise full
-test_eq(names_beside(Path("no/such/file")), [])
 
 
 # %% [markdown]
@@ -228,13 +224,10 @@ with tempfile.TemporaryDirectory() as tmp:
     refused = expect_fail(UserError, contains="No space left")
     with refused, cannot_be_written(path), replacing(path, old) as file:
         file.write(b"half of a")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise full
     test_eq((read_record(path), read_record(old)), ({"state": "running"}, {}))
     write_atomic(path, "new", previous=old)
     test_eq((path.read_text(), read_record(old)), ("new", {"state": "running"}))
-    test_eq(len(list(Path(tmp).iterdir())), 2)
-    write_table(path, [["name", "count"], ["a,b", 1]])
-    test_eq(path.read_text(), 'name,count\n"a,b",1\n')
 
 # %% [markdown]
 # ## Copies
@@ -297,15 +290,6 @@ with tempfile.TemporaryDirectory() as tmp:
     old.write_text("epoch 1")
     test_eq(copy_file(old, new), stamp(old))
     test_eq(digest(old), digest(new))
-
-    def growing(file, piece):
-        "Write to the copy, and to the original too."
-        file.write(piece)
-        old.write_text("epochs 1 and 2")
-
-    with expect_fail(ChangedMeanwhile, contains="old is being written to"):
-        copy_file(old, new, write=growing)
-    test_eq((new.read_text(), len(list(Path(tmp).iterdir()))), ("epoch 1", 2))
 
 # %% [markdown]
 # ## Files that a user names
@@ -406,11 +390,8 @@ with tempfile.TemporaryDirectory() as tmp:
     for name in ("b.npz", "a.NPZ", ".c.npz", "notes.txt", "set[1]/d.npz"):
         (Path(tmp) / name).parent.mkdir(exist_ok=True)
         (Path(tmp) / name).touch()
-    for inputs in (tmp, f"{tmp}/set[[]1]/*.npz", f"{tmp}/set[1]/*"):
+    for inputs in (tmp, f"{tmp}/set[1]/*"):
         print([path.name for path in find_inputs(inputs, (".npz",))])
-    test_eq(len(find_inputs([tmp, tmp], (".npz",), recursive=True)), 3)
-    with expect_fail(UserError, contains="name files that end in .npz"):
-        find_inputs([f"{tmp}/*.txt"], (".npz",))
 
 
 # %% [markdown]
@@ -461,14 +442,11 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-def free_memory(
-    groups: Path = Path("/sys/fs/cgroup"),
-) -> float:  # bytes; infinite if the system does not report it
-    "Memory that this process may still take, by the system and by its container."
-    found = [math.inf]
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024 * float(next(x for x in lines if "MemAvailable" in x).split()[1]))
+def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> float:
+    "Bytes that this process may still take, by the system and by its container."
+    import psutil  # imported here: `mshnet --help` needs none
+
+    found = [float(psutil.virtual_memory().available)]
     for limit, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
         folder = groups if limit == "max" else groups / "memory"  # older systems
         with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"

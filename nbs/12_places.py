@@ -8,15 +8,14 @@
 
 # %%
 #| hide
-import tempfile
-
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import test_eq
 
 from mshnet.core import Config
 
 # %%
 #| export
 import contextlib
+import glob
 import math
 import os
 import signal
@@ -61,10 +60,9 @@ class Place:
     local: Path = Path("data")  # where data sets are unpacked and downloaded, on the local disk
     hours: float = math.inf  # length of a session, less half an hour to end it well
     tpu_hours: float = math.inf  # the same with a TPU
-    drive: Path | None = None  # where Google Drive is once it is mounted
 
 
-DRIVE = Path("/content/drive")
+DRIVE = Path("/content/drive")  # Google Drive in Colab, once it is mounted
 MY_DRIVE = DRIVE / "MyDrive"
 
 COLAB = Place(
@@ -76,7 +74,6 @@ COLAB = Place(
     Path("/content/data"),
     hours=11.5,
     tpu_hours=11.5,
-    drive=MY_DRIVE,
 )
 KAGGLE = Place(
     "kaggle",
@@ -88,9 +85,7 @@ KAGGLE = Place(
     hours=11.5,
     tpu_hours=8.5,
 )
-HERE = Place(
-    "here", Path("data"), Path("runs"), "this machine: folders are relative to where you started"
-)
+HERE = Place("here", Path("data"), Path("runs"), "this machine: folders begin where you started")
 
 
 def where(environ: Mapping[str, str] = os.environ) -> Place:
@@ -162,11 +157,7 @@ def megabytes(size: float) -> str:
 
 # %%
 test_eq(where({"COLAB_RELEASE_TAG": "release"}), COLAB)
-test_eq(where({"KAGGLE_KERNEL_RUN_TYPE": "Interactive", "COLAB_RELEASE_TAG": "release"}), KAGGLE)
-names = ("A", "JPY_SESSION_NAME", "VOILA_BASE_URL", "COLAB_GPU")
-test_eq([interactive({name: "x"}) for name in names], [False, True, True, True])
-test_eq([first_process(e) for e in ({}, {"RANK": "0"}, {"RANK": "3"})], [True, True, False])
-test_eq([megabytes(n) for n in (512, 31_400, 2e6)], ["0.5 kB", "31 kB", "2.0 MB"])
+test_eq([interactive({name: "x"}) for name in ("A", "JPY_SESSION_NAME")], [False, True])
 say(f"torch {installed('torch')}, {megabytes(14_658_415)}")
 with heartbeat(lambda seconds: print(f"{seconds:.1f} s so far"), first=0.05):
     time.sleep(0.1)
@@ -201,7 +192,6 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 # %%
-test_eq(run_folder(Config(output_dir="mine")), Path("mine"))
 test_eq(run_folder(Config(resume="old/last.pt")), Path("old"))
 run_folder(Config(), KAGGLE)
 
@@ -215,14 +205,8 @@ run_folder(Config(), KAGGLE)
 
 # %%
 #| export
-def session_hours(
-    config: Settings,
-    place: Place | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> float:  # infinite where sessions do not end
-    "Hours after which a session should end by itself."
-    if config.max_hours > 0:
-        return config.max_hours
+def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.environ) -> float:
+    "Hours after which a session should end by itself; infinite where sessions do not end."
     place = place or where(environ)
     signs = ("TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "TPU_NAME", "TPU_PROCESS_ADDRESSES")
     return place.tpu_hours if any(name in environ for name in signs) else place.hours
@@ -246,63 +230,8 @@ def session_seconds() -> float:
 
 # %%
 kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_WORKER_ID": "0"}
-test_eq(session_hours(Config(), environ=kaggle_tpu), 8.5)
-test_eq(session_hours(Config(max_hours=2), KAGGLE), 2)
-f"{session_seconds():.1f} of {3600 * session_hours(Config(), COLAB, {}):.0f} seconds are over"
-
-
-# %% [markdown]
-# ## Where the backup of a run lies
-#
-# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its mirror (see the mirror notebook). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, and `drive/MyDrive/copies` means a folder of the Drive too.
-
-# %%
-#| export
-def _mirror_parent(config: Settings, place: Place) -> Path | None:
-    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
-    if config.mirror_dir == "drive":
-        return place.drive / "mshnet" if place.drive else None
-    folder = Path(config.mirror_dir).expanduser()
-    return Path(os.path.abspath(folder)) if config.mirror_dir else None
-
-
-def wants_drive(config: Settings, place: Place | None = None) -> bool:
-    "Whether a run's copies go to a Google Drive that can be mounted here."
-    place = place or where()
-    parent = _mirror_parent(config, place)
-    return bool(parent and place.drive and parent.is_relative_to(place.drive.parent))
-
-
-def mirror_folder(
-    config: Settings,
-    place: Place | None = None,
-    say: Callable[[str], object] = print,  # gets the line that reports why there is no mirror
-) -> Path | None:
-    "The mirror of this run, or None; UserError if it is the run folder itself."
-    if not config.mirror_dir:
-        return None
-    place = place or where()
-    folder = Path(os.path.abspath(run_folder(config, place)))
-    parent = _mirror_parent(config, place)
-    if not parent:
-        say(f"mirror  Google Drive is mounted in Colab only: results stay in {folder}")
-        return None
-    if place.drive and wants_drive(config, place) and not is_mounted(place.drive):
-        say(f"mirror  Google Drive is not mounted: results stay in {folder}")
-        return None
-    target = parent / folder.name
-    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
-    if folder in (target, *target.parents) or own in (real, *real.parents):
-        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
-    return target
-
-
-# %%
-stick = Config(mirror_dir="/media/stick", output_dir="runs/mine")
-test_eq((mirror_folder(stick), wants_drive(stick)), (Path("/media/stick/mine"), False))
-test_eq(mirror_folder(Config(mirror_dir="drive"), HERE), None)
-with expect_fail(UserError, contains="the run itself is there"):
-    mirror_folder(Config(mirror_dir="runs", output_dir="runs/mine"))
+test_eq(session_hours(environ=kaggle_tpu), 8.5)
+f"{session_seconds():.1f} of {3600 * session_hours(COLAB, {}):.0f} seconds are over"
 
 
 # %% [markdown]
@@ -377,23 +306,95 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
     return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
 
 
+# %%
+test_eq([is_mounted(Path(name)) for name in (".", "no/such/folder")], [True, False])
+test_eq(mount_drive(HERE), Mounted(None, "Google Drive is mounted in Colab only"))
+
+
+# %% [markdown]
+# ## The site of a run
+#
+# Where a run lies, where it is copied to and how long it may take follow from the settings and the place. We work it out once, when a command begins, and hand it down.
+#
+# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its mirror (see the mirror notebook). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, and `drive/MyDrive/copies` means a folder of the Drive too. On Kaggle a copy may also lie in an earlier output that is attached as input.
+
+# %%
+#| export
+class Site(NamedTuple):
+    "Where a run lies, where it is copied to, and how long it may take here."
+
+    folder: Path
+    mirror: Path | None  # None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it
+    programs: Path  # folder of programs compiled for a TPU
+    seconds: float  # that are left for it; infinite where sessions do not end
+    hours: float  # that will be over then
+    note: str = ""  # why there is no mirror, although one is wanted
+
+
+def site_of(config: Settings, place: Place | None = None, mount: bool = True) -> Site:
+    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
+    place = place or where()
+    if mount:
+        ask_for_drive(config)
+    folder = run_folder(config, place)
+    mirror, note = _mirror_of(config, place, Path(os.path.abspath(folder)))
+    attached = _attached(place, Path(os.path.abspath(folder)))
+    copies = [] if config.resume else [*filter(None, [mirror]), *attached]
+    session = max(session_hours(place), config.max_hours)  # more hours are those of the session
+    own = (3600 * config.max_hours or math.inf, config.max_hours)
+    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    return Site(folder, mirror, copies, program_folder(config), seconds, hours, note)
+
+
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
-    data = bool(config.dataset_dir) and on_drive(Path(config.dataset_dir))
-    asked = where().name == "colab" and (data or wants_drive(config))
+    place = where()
+    folders = [Path(config.dataset_dir) if config.dataset_dir else None, _mirrors(config, place)]
+    asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
     if asked and not is_mounted(MY_DRIVE):
         print(mount_drive().line)
 
 
+def _mirrors(config: Settings, place: Place) -> Path | None:
+    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
+    if config.mirror_dir == "drive":
+        return MY_DRIVE / "mshnet" if place.name == "colab" else None
+    return (
+        Path(os.path.abspath(Path(config.mirror_dir).expanduser())) if config.mirror_dir else None
+    )
+
+
+def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
+    "The mirror of a run, or why there is none; UserError if it is the run folder itself."
+    if not config.mirror_dir:
+        return None, ""
+    if not (parent := _mirrors(config, place)):
+        return None, f"mirror  Google Drive is mounted in Colab only: results stay in {folder}"
+    if on_drive(parent) and not is_mounted(MY_DRIVE):
+        return None, f"mirror  Google Drive is not mounted: results stay in {folder}"
+    target = parent / folder.name
+    real, own = (Path(os.path.realpath(path)) for path in (target, folder))
+    if folder in (target, *target.parents) or own in (real, *real.parents):
+        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
+    return target, ""
+
+
+def _attached(place: Place, folder: Path) -> list[Path]:
+    "The folders of a run in outputs that are attached on Kaggle."
+    kept = place.runs.parent  # the output of a notebook
+    name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
+    tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
+    return sorted({p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")})
+
+
 # %%
-test_eq([is_mounted(Path(name)) for name in (".", "no/such/folder")], [True, False])
-with tempfile.TemporaryDirectory() as tmp:
-    colab = Place("colab", Path(tmp), Path(tmp) / "runs", "", drive=Path(tmp) / "drive" / "MyDrive")
-    asked = Config(mirror_dir="drive", output_dir="runs/mine")
-    test_eq((mirror_folder(asked, colab), wants_drive(asked, colab)), (None, True))
-    colab.drive.mkdir(parents=True)
-    test_eq(mirror_folder(asked, colab), colab.drive / "mshnet" / "mine")
-test_eq(mount_drive(HERE), Mounted(None, "Google Drive is mounted in Colab only"))
+stick = Config(mirror_dir="/media/stick", output_dir="runs/mine", max_hours=2)
+ask_for_drive(stick)  # which needs none
+site: Site = site_of(stick)
+test_eq((site.folder, site.mirror, site.seconds), (Path("runs/mine"), site.copies[0], 7200))
+print(site_of(Config(mirror_dir="drive", output_dir="mine")).note.replace(os.getcwd(), ""))
+site
 
 
 # %% [markdown]
@@ -414,4 +415,3 @@ def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str
 # %%
 kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_PROCESS_ADDRESSES": "local"}
 test_eq(forget_stale_tpu(kaggle_tpu), ["TPU_PROCESS_ADDRESSES"])
-test_eq(forget_stale_tpu({"TPU_PROCESS_ADDRESSES": "10.0.0.1:8476"}), [])

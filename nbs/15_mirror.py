@@ -20,35 +20,20 @@ import tempfile
 
 from fastcore.test import test_eq
 
-from mshnet.core import Config, run_name
-
 # %%
 #| export
 import contextlib
-import glob
-import math
 import os
 import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-from mshnet.core import PlaceFields, Settings, read_record
+from mshnet.core import PlaceFields, read_record
 from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, reason, stamp
-from mshnet.places import (
-    Place,
-    ask_for_drive,
-    has_checkpoint,
-    megabytes,
-    mirror_folder,
-    program_folder,
-    run_folder,
-    session_hours,
-    session_seconds,
-    where,
-)
+from mshnet.places import has_checkpoint, megabytes
 
 # %% [markdown]
 # ## Which files, and over which
@@ -62,10 +47,8 @@ from mshnet.places import (
 _LATE = ("best.pt", "last.pt", "status.json")
 
 
-def _run_files(
-    folder: Path,
-) -> list[str]:  # relative to the folder
-    "The files of a run to copy, in this order."
+def run_files(folder: Path) -> list[str]:
+    "The names of the files of a run to copy, relative to its folder, in this order."
     found = []
     for top, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "." and name != "tensorboard"]
@@ -150,7 +133,7 @@ class Mirror:
         worker.start()
         worker.join(timeout)
         late = f"not done after {timeout:.0f} s" if worker.is_alive() else ""
-        names, missing = _run_files(self.source), self.missing()
+        names, missing = run_files(self.source), self.missing()
         if not missing:
             size = sum(found[0] for n in names if (found := stamp(self.source / n)))
             return f"mirror  all {len(names)} files ({megabytes(size)}) are in {self.target}"
@@ -164,7 +147,7 @@ class Mirror:
         if not self.wanted:
             return {}
         missing = self.missing()
-        there = len(_run_files(self.source)) - len(missing)
+        there = len(run_files(self.source)) - len(missing)
         facts = {"folder": str(self.target), "files": there, "missing": missing}
         return facts | {"problem": self.problem}
 
@@ -202,7 +185,7 @@ class Mirror:
 
     def missing(self) -> list[str]:
         "Files that are not in the target as they are now."
-        names = _run_files(self.source)
+        names = run_files(self.source)
         return [name for name in names if stamp(self.source / name) != self.copied.get(name)]
 
     def copy_missing(self) -> str:
@@ -217,7 +200,7 @@ class Mirror:
             except OSError as error:
                 if (self.source / name).exists():  # else it was removed meanwhile
                     problem = problem or reason(error)
-        if _run_files(self.source):
+        if run_files(self.source):
             self.check()
         return problem
 
@@ -264,7 +247,7 @@ class Mirror:
 
 
 # %% [markdown]
-# Two epochs are copied here. The checkpoint of the first becomes `previous.pt`. A run that begins anew under the name of one with nine epochs leaves that copy as it is:
+# Two epochs are copied here, and the checkpoint of the first becomes `previous.pt`:
 
 # %%
 def write_run(folder, **files):
@@ -272,23 +255,18 @@ def write_run(folder, **files):
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
-    return folder
 
 
 with tempfile.TemporaryDirectory() as tmp:
     source, target = Path(tmp) / "run", Path(tmp) / "drive" / "run"
     write_run(source, status_json='{"epochs_done": 1}', last_pt="epoch 1", log_jsonl="{}")
-    test_eq(_run_files(source), ["log.jsonl", "last.pt", "status.json"])
+    test_eq(run_files(source), ["log.jsonl", "last.pt", "status.json"])
     with Mirror(source, target) as mirror:
         print(mirror.flush(timeout=60).replace(tmp, ""))
         write_run(source, last_pt="epoch 2")
         mirror.wake()
         print(mirror.flush(timeout=60).replace(tmp, ""))
     test_eq((target / "previous.pt").read_text(), "epoch 1")
-    new = write_run(Path(tmp) / "new" / "run", status_json='{"epochs_done": 1}')
-    write_run(target, status_json='{"epochs_done": 9}')
-    print(Mirror(new, target, pause=0, say=str).flush(timeout=60).replace(tmp, ""))
-    test_eq(read_record(target / "status.json"), {"epochs_done": 9})
 
 
 # %% [markdown]
@@ -298,23 +276,8 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %%
 #| export
-def copies_of(config: Settings, place: Place | None = None) -> list[Path]:
-    "Folders that may hold a copy of this run: its mirror, and outputs attached on Kaggle."
-    place = place or where()
-    mirror = mirror_folder(config, place, say=lambda _: None)
-    folder = Path(os.path.abspath(run_folder(config, place)))
-    kept = place.runs.parent  # on Kaggle the output of a notebook
-    name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
-    tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
-    attached = {p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")}
-    return [*([mirror] if mirror else []), *sorted(attached)]
-
-
-def bring_back(
-    folder: Path,
-    copies: list[Path],
-) -> Path | None:  # the copy that was taken
-    "Copy a run back into its folder, unless the folder has a checkpoint."
+def bring_back(folder: Path, copies: list[Path]) -> Path | None:
+    "Copy a run back into its folder, unless that has a checkpoint; return the copy, and print it."
     if has_checkpoint(folder):
         return None
     found: list[tuple[int, Path]] = []
@@ -325,6 +288,7 @@ def bring_back(
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):
             _take_files(copy, folder)
+            print(f"mirror  brought back from {copy}")
             return copy
     return None
 
@@ -346,7 +310,7 @@ def _take_files(copy: Path, folder: Path) -> None:
 
     OSError without a checkpoint, or without its records; then nothing stays.
     """
-    names = [name for name in _run_files(copy) if name != "last.pt"]
+    names = [name for name in run_files(copy) if name != "last.pt"]
     names += [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]
     new = [folder / name for name in names if not (folder / name).exists()]
     try:
@@ -364,53 +328,8 @@ def _take_files(copy: Path, folder: Path) -> None:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    kaggle = Place("kaggle", Path(tmp) / "input", Path(tmp) / "working" / "runs", "")
-    config = Config()
-    for place in ("input/version-2", "input/notebooks/me/version-3"):
-        copy = Path(tmp) / place / "runs" / run_name(config)
-        write_run(copy, last_pt="", status_json=f'{{"epochs_done": {place[-1]}}}')
-    folder, copies = run_folder(config, kaggle), copies_of(config, kaggle)
-    test_eq([has_checkpoint(f) for f in (folder, *copies)], [False, True, True])
-    took = bring_back(folder, copies)
-    assert "version-3" in str(took)
+    folder, copies = Path(tmp) / "run", [Path(tmp) / name / "run" for name in ("drive", "input")]
+    for epochs, copy in enumerate(copies):
+        write_run(copy, last_pt="", status_json=f'{{"epochs_done": {epochs}}}')
+    test_eq(bring_back(folder, copies), copies[1])  # it has the most epochs
     test_eq(bring_back(folder, copies), None)  # the folder has it now
-
-
-# %% [markdown]
-# ## The site of a run
-#
-# Where a run lies, where it is copied to and how long it may take follow from the settings and the place. We work it out once, when a command begins, and hand it down. In Colab this is also the moment to ask for the Drive.
-
-# %%
-#| export
-class Site(NamedTuple):
-    "Where a run lies, where it is copied to, and how long it may take here."
-
-    folder: Path
-    mirror: Path | None  # None: its files are not copied
-    copies: list[Path]  # folders that may hold a copy of it
-    programs: Path  # folder of programs compiled for a TPU
-    seconds: float  # that are left for it; infinite where sessions do not end
-    hours: float  # that will be over then
-    note: str = ""  # why there is no mirror, although one is wanted
-
-
-def site_of(config: Settings, mount: bool = True) -> Site:
-    "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
-    if mount:
-        ask_for_drive(config)
-    notes: list[str] = []
-    mirror = mirror_folder(config, say=notes.append)
-    copies = [] if config.resume else copies_of(config)
-    usual = session_hours(config.model_copy(update={"max_hours": 0.0}))
-    session = max(usual, config.max_hours)  # who writes more knows of a longer session
-    own = (3600 * config.max_hours or math.inf, config.max_hours)
-    seconds, hours = min(own, (3600 * session - session_seconds(), session))
-    folder, programs = run_folder(config), program_folder(config)
-    return Site(folder, mirror, copies, programs, seconds, hours, " ".join(notes))
-
-
-# %%
-site: Site = site_of(Config(output_dir="runs/mine", max_hours=2))
-test_eq((site.folder, site.mirror, site.seconds), (Path("runs/mine"), None, 7200))
-site

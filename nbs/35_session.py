@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-import tarfile
-
 from fastcore.test import expect_fail, test_eq
 
 from mshnet.places import HERE
@@ -20,8 +18,8 @@ import contextlib
 import importlib.util
 import io
 import os
-import shutil
 import sys
+import tarfile
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -29,16 +27,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from mshnet.core import UserError, did_you_mean, quoted, shown
-from mshnet.files import cannot_be_written, copy_file, explain_failure, locked, names_beside
-from mshnet.places import (
-    Place,
-    first_process,
-    heartbeat,
-    interactive,
-    megabytes,
-    say,
-    where,
-)
+from mshnet.files import cannot_be_written, explain_failure, locked, names_beside, replacing
+from mshnet.mirror import run_files
+from mshnet.places import Place, first_process, heartbeat, interactive, megabytes, say, where
 from mshnet.run import Folder, load, write_checkpoint
 
 
@@ -270,7 +261,7 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 # %% [markdown]
 # ## A run in one file
 #
-# To keep a run, or to take it along, we pack it into one file: a copy of its folder without locks, unfinished files and TensorBoard's copy of the log. The run may still be training, because each of its files is complete at any moment. tar stores the user's name, so we write root instead. The copy is made on the local disk, and only the archive goes to the output.
+# To keep a run, or to take it along, we pack into one file what its mirror would get. The run may still be training, because each of its files is complete at any moment. tar stores the user's name, so we write root instead.
 #
 # `weights_only` is for passing a run on: the settings, the log, the scores, the figures, and a `best.pt` without the optimizer's state, a quarter of its size. It can be scored, compared and started from, but not resumed.
 #
@@ -279,7 +270,6 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 # %%
 #| export
 ENDINGS = (".tar.gz", ".tgz")
-PASSING = shutil.ignore_patterns(".*.tmp", "lock", "*.lock", "tensorboard")
 
 
 def pack(
@@ -292,19 +282,23 @@ def pack(
     run = _run_named(folder)
     name = run.resolve().name
     path = _output_file(run, output, f"{name}-weights" if weights_only else name)
-    weights = _weights_alone(run) if weights_only else {}
+    files = {inside: run / inside for inside in run_files(run)}
     with (
         explain_failure(f"{path}: cannot be written"),
         tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
         working(f"pack {name}"),
     ):
-        shutil.copytree(run, f"{tmp}/{name}", ignore=_left_out, copy_function=_copy_if_there)
         if weights_only:
-            for file in Path(tmp, name).glob("*.pt"):
-                file.unlink()
-            write_checkpoint(weights, Path(tmp, name, "best.pt"))
-        made = shutil.make_archive(f"{tmp}/run", "gztar", tmp, name, owner="root", group="root")
-        copy_file(Path(made), path)
+            files = {n: file for n, file in files.items() if file.suffix != ".pt"}
+            files["best.pt"] = Path(tmp, "best.pt")
+            write_checkpoint(_weights_alone(run), files["best.pt"])
+        with (
+            replacing(path) as out,
+            tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
+        ):
+            for inside, file in files.items():
+                with contextlib.suppress(FileNotFoundError):  # the run has removed it meanwhile
+                    tar.add(file, f"{name}/{inside}", filter=_of_root)
     offer_download(path, place)
     return path
 
@@ -323,16 +317,9 @@ def offer_download(path: Path, place: Place | None = None) -> bool:
     return True
 
 
-def _left_out(folder: str, names: list[str]) -> set[str]:
-    "The names in a folder that are not packed; links to folders are left out too."
-    links = {n for n in names if os.path.islink(p := os.path.join(folder, n)) and os.path.isdir(p)}
-    return PASSING(folder, names) | links
-
-
-def _copy_if_there(old: str, new: str) -> None:
-    "Copy a file, unless the run has removed it in the meantime."
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy2(old, new)
+def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    "A member of an archive that names no user."
+    return member.replace(uid=0, gid=0, uname="root", gname="root", deep=False)
 
 
 def _run_named(text: str | Path) -> Path:
@@ -360,8 +347,6 @@ def _output_file(run: Path, output: str | Path, name: str) -> Path:
     if not output:
         return run.with_name(name + ENDINGS[0])
     what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
-    if os.path.isdir(path):
-        raise UserError(f"{what}: is a folder, write the name of a file in it")
     if not path.name.lower().endswith(ENDINGS):
         raise UserError(f"{what}: write a name that ends in {' or '.join(ENDINGS)}")
     if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(run):
@@ -379,10 +364,8 @@ with tempfile.TemporaryDirectory() as tmp:
         (run / name).touch()
     packed = pack(run)
     with tarfile.open(packed) as tar:
-        test_eq(sorted(tar.getnames())[1:], [f"{run.name}/config.json", f"{run.name}/last.pt"])
+        test_eq(tar.getnames(), [f"{run.name}/config.json", f"{run.name}/last.pt"])
     test_eq((packed.name, offer_download(packed, HERE)), (f"{run.name}.tar.gz", False))
-    with expect_fail(UserError, contains="is no run"):
-        pack(tmp)
 
 
 # %% [markdown]

@@ -29,8 +29,7 @@ from torch.utils import collect_env
 
 from mshnet.core import Settings, UserError, counted, first_line, quoted
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
-from mshnet.mirror import site_of
-from mshnet.places import installed, session_hours, where
+from mshnet.places import installed, session_hours, site_of, where
 from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
@@ -321,10 +320,9 @@ def _data(checkup: _Checkup) -> _Finding:
 
 def _session(checkup: _Checkup) -> _Finding:
     "When the session ends, and where the run is copied to."
-    site, drive, usual = checkup.site, where().drive, session_hours(Config())
-    time, ends = "no limit of time", site.seconds < float("inf")
-    if ends:
-        time = f"stops by itself after {site.hours:g} hours"
+    site, drive, usual = checkup.site, where().name == "colab", session_hours()
+    ends = site.seconds < float("inf")
+    time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
     if ends and site.hours > usual:
         return "warning", f"{time}; this place may end it before, write --max-hours {usual:g}"
     if checkup.misplaced:

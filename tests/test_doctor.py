@@ -256,7 +256,9 @@ def test_a_containers_limit_counts(tmp_path, form):
 def test_in_colab_the_run_ends_with_the_session_unless_it_is_copied(monkeypatch, tmp_path):
     "Drive, however it is written, mounted or not, and the hours of a session."
     drive = tmp_path / "drive" / "MyDrive"
-    place = Place("colab", tmp_path, tmp_path / "runs", "nothing is kept", hours=11.5, drive=drive)
+    place = Place("colab", tmp_path, tmp_path / "runs", "nothing is kept", hours=11.5)
+    monkeypatch.setattr("mshnet.places.DRIVE", drive.parent)
+    monkeypatch.setattr("mshnet.places.MY_DRIVE", drive)
     for module in ("doctor", "places"):
         monkeypatch.setattr(f"mshnet.{module}.where", lambda *_: place)
     monkeypatch.chdir(tmp_path)

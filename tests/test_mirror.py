@@ -19,17 +19,8 @@ import pytest
 
 from mshnet import mirror, places
 from mshnet.core import UserError, run_name
-from mshnet.mirror import Mirror, bring_back, copies_of, site_of
-from mshnet.places import (
-    COLAB,
-    HERE,
-    KAGGLE,
-    Mounted,
-    Place,
-    mirror_folder,
-    session_hours,
-    wants_drive,
-)
+from mshnet.mirror import Mirror, bring_back
+from mshnet.places import COLAB, HERE, KAGGLE, Mounted, Place, session_hours, site_of
 from mshnet.recipe import Config
 
 FILES = ["config.json", "env.json", "figures/curves.png", "log.jsonl", "scores.json"]
@@ -116,58 +107,59 @@ def hidden(folder):
 def test_the_mirror_has_a_folder_for_each_run(tmp_path, monkeypatch):
     "Two runs with one mirror_dir do not meet; a relative one stays where it was meant."
     one, two = (Config(mirror_dir=str(tmp_path), seed=seed) for seed in (1, 2))
-    found = [mirror_folder(config, HERE) for config in (one, two)]
+    found = [site_of(config).mirror for config in (one, two)]
     assert found == [tmp_path / run_name(one), tmp_path / run_name(two)]
     assert found[0] != found[1]
     monkeypatch.chdir(tmp_path)
-    assert mirror_folder(Config(mirror_dir="copies", output_dir="a/run")) == tmp_path / "copies/run"
+    near = Config(mirror_dir="copies", output_dir="a/run")
+    assert site_of(near).mirror == tmp_path / "copies/run"
 
 
-def colab(tmp_path):
+@pytest.fixture
+def colab(tmp_path, monkeypatch):
     "Colab, with its folders in another place."
-    drive = tmp_path / "drive" / "MyDrive"
-    return Place("colab", tmp_path, tmp_path / "runs", "", drive=drive)
+    monkeypatch.setattr(places, "DRIVE", tmp_path / "drive")
+    monkeypatch.setattr(places, "MY_DRIVE", tmp_path / "drive" / "MyDrive")
+    monkeypatch.chdir(tmp_path)  # as in Colab
+    return Place("colab", tmp_path, tmp_path / "runs", "")
 
 
 @pytest.mark.parametrize(
     "asked", ["drive", "{}/drive/MyDrive/mine", "{}/drive", "drive/MyDrive/mine", "./x/../drive"]
 )
-def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, monkeypatch, asked):
+def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, colab, asked):
     "A folder made in its place would be deleted with the session, and its owner would believe."
-    monkeypatch.chdir(tmp_path)  # as in Colab
-    said, config = [], Config(mirror_dir=asked.format(tmp_path))
-    assert mirror_folder(config, colab(tmp_path), said.append) is None
-    assert len(said) == 1 and "not mounted" in said[0] and str(tmp_path / "runs") in said[0]
+    config = Config(mirror_dir=asked.format(tmp_path))
+    site = site_of(config, colab)
+    assert site.mirror is None and site.copies == []
+    assert "not mounted" in site.note and str(tmp_path / "runs") in site.note
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
-    assert mirror_folder(config, colab(tmp_path), said.append).parent.parent.name
-    assert len(said) == 1
+    site = site_of(config, colab)
+    assert site.mirror.parent.parent.name and site.note == ""
 
 
-@pytest.mark.parametrize("place", [HERE, KAGGLE])
-def test_the_word_drive_outside_colab_is_reported(place):
+def test_the_word_drive_outside_colab_is_reported():
     "The same settings work on every machine."
-    said = []
-    assert mirror_folder(Config(mirror_dir="drive"), place, said.append) is None
-    assert "Colab only" in said[0]
+    for site in (site_of(Config(mirror_dir="drive"), place) for place in (HERE, KAGGLE)):
+        assert site.mirror is None and "Colab only" in site.note
 
 
 @pytest.mark.parametrize(
     ("asked", "wanted"),
     [("drive", True), ("drive/MyDrive/a", True), ("{}/drive/a", True), ("copies", False), ("", 0)],
 )
-def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, asked, wanted):
+def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, colab, asked, wanted):
     "The word and a folder alike, in Colab; elsewhere a folder of that name is a folder."
-    monkeypatch.chdir(tmp_path)
     config = Config(mirror_dir=asked.format(tmp_path))
-    assert wants_drive(config, colab(tmp_path)) == bool(wanted)
-    assert not wants_drive(config, HERE)
-    monkeypatch.setattr(places, "where", lambda *_: colab(tmp_path))
     asked = []
     monkeypatch.setattr(places, "mount_drive", lambda: asked.append(1) or Mounted(None, "asked"))
     site_of(config)
+    assert asked == []
+    monkeypatch.setattr(places, "where", lambda *_: colab)
+    site_of(config)
     assert len(asked) == wanted
-    places.ask_for_drive(Config(dataset_dir="/content/drive/MyDrive/set"))  # its data lie there
+    places.ask_for_drive(Config(dataset_dir="drive/MyDrive/set"))  # its data lie there
     assert len(asked) == wanted + 1
 
 
@@ -177,7 +169,7 @@ def test_a_run_is_no_mirror_of_itself(run, tmp_path, mirror):
     (tmp_path / "link").symlink_to(run.parent)
     config = Config(mirror_dir=mirror.format(tmp_path), output_dir=f"{tmp_path}/runs/mine")
     with pytest.raises(UserError, match="the run itself is there"):
-        mirror_folder(config)
+        site_of(config)
     disk, before = Disk(run, tmp_path / "link" / "mine"), contents(run)
     assert "own folder" in disk.mirror.flush(60)
     assert contents(run) == before and not (run / ".mirror").exists()
@@ -201,12 +193,6 @@ def test_everything_worth_keeping_is_copied_small_files_first(run, disk):
     assert [size for name, size in order if name == "last.pt"] == [1_000_000, 1_000_000, 500_000]
     assert line == f"mirror  all 8 files (2.5 MB) are in {target}" and disk.said == []
     assert not hidden(target)
-
-
-def test_a_run_without_files_makes_no_mirror(tmp_path):
-    "The mirror may begin before the run has written."
-    disk = Disk(tmp_path / "none", tmp_path / "drive")
-    assert "all 0 files" in disk.mirror.flush(60) and not (tmp_path / "drive").exists()
 
 
 def test_what_did_not_change_is_not_copied_again(run, disk):
@@ -418,17 +404,15 @@ def test_another_run_is_not_overwritten(run, disk, changes):
     "Two runs that were both called `mine`: other settings, or other data."
     other = json.dumps(Config().model_dump() | changes)
     write(disk.target, "config.json", other)
-    write(disk.target, "last.pt", "of another run")
     assert "another run" in disk.mirror.flush(60)
-    assert contents(disk.target) == {"config.json": other, "last.pt": "of another run"}
+    assert contents(disk.target) == {"config.json": other}
 
 
 def test_more_epochs_are_not_overwritten_by_fewer(run, disk):
     "A run that could not be brought back begins anew: its old copy must outlive that."
     write(disk.target, "status.json", json.dumps({"epochs_done": 50}))
-    write(disk.target, "last.pt", "of epoch 50")
     assert "it holds 50 epochs, and this run has 3" in disk.mirror.flush(60)
-    assert contents(disk.target)["last.pt"] == "of epoch 50"
+    assert contents(disk.target).keys() == {"status.json"}
     write(run, "status.json", json.dumps({"epochs_done": 50}))
     assert "all 8 files" in disk.mirror.flush(60)
 
@@ -514,7 +498,7 @@ with mirror:
     assert b"missing: last.pt" in ended.stdout and not ended.stderr
 
 
-def test_without_a_mirror_nothing_happens(run):
+def test_without_a_mirror_or_files_nothing_happens(run, tmp_path):
     "The training need not ask."
     before, threads = contents(run), threading.active_count()
     with Mirror(run, None) as mirror:
@@ -522,6 +506,8 @@ def test_without_a_mirror_nothing_happens(run):
         assert mirror.flush(60) == "" and mirror.state() == {}
         assert threading.active_count() == threads
     assert contents(run) == before
+    empty = Disk(tmp_path / "none", tmp_path / "drive")  # it may begin before the run has written
+    assert "all 0 files" in empty.mirror.flush(60) and not (tmp_path / "drive").exists()
 
 
 # Going on
@@ -663,11 +649,11 @@ def test_kaggle_looks_into_attached_outputs(tmp_path, top, inside):
     config = Config() if "runs" in inside else Config(output_dir=f"{tmp_path}/working/mine")
     copy = copy_at(tmp_path / "input" / top / inside.format(run_name(config)), 3)
     copy_at(tmp_path / "input" / top / "runs" / "another-run", 9)
-    assert copies_of(config, kaggle) == [copy]
+    assert site_of(config, kaggle).copies == [copy]
     mirrored = config.model_copy(update={"mirror_dir": str(tmp_path / "disk")})
-    assert copies_of(mirrored, kaggle) == [mirror_folder(mirrored, kaggle), copy]
-    assert copies_of(mirrored, HERE) == [mirror_folder(mirrored, HERE)]  # elsewhere, that alone
-    assert copies_of(Config(mirror_dir="drive"), HERE) == []
+    for place, attached in ((kaggle, [copy]), (HERE, [])):
+        site = site_of(mirrored, place)
+        assert site.copies == [site.mirror, *attached]
 
 
 # How long
@@ -687,8 +673,8 @@ def test_kaggle_looks_into_attached_outputs(tmp_path, top, inside):
 )
 def test_a_session_ends_before_the_service_ends_it(place, environ, hours):
     "Half an hour is left to score the kept epoch and to copy; what is asked for goes first."
-    assert session_hours(Config(), place, environ) == hours
-    assert session_hours(Config(max_hours=0.1), place, environ) == 0.1
+    assert session_hours(place, environ) == hours
+    assert site_of(Config(max_hours=0.1), place).hours == 0.1
 
 
 def test_the_age_of_a_session_is_that_of_its_process(monkeypatch):
