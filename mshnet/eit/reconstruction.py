@@ -225,15 +225,12 @@ def predict_tanks(
     device: str = "auto",
     precision: str = "auto",
     batch_size: int = 32,  # no result depends on it
-    samples: int = 0,  # pictures drawn of a measurement; 0: as the weights were scored
-    sampling_steps: int = 0,  # from noise to a picture; 0: as the weights were scored
+    **options: Any,  # samples, sampling_steps; those that are missing are as in the scores
 ) -> Written:
     "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
     files = find_inputs(inputs, (".npz", ".csv", ".txt"))
     read = list(read_each(files, read_measurements))
-    drawn_as = {"samples": samples, "sampling_steps": sampling_steps}
-    changed = {name: value for name, value in drawn_as.items() if value}
-    task, model = trained_task(weights, EitConfig(), **changed)
+    task, model = trained_task(weights, EitConfig(), **options)
     folder = predictions_folder(weights, output_dir, "pretrained-eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
@@ -245,10 +242,10 @@ def predict_tanks(
     for part in read:
         if part.note:
             warnings.warn(part.note, stacklevel=2)
-        for name, pictures in pictures_of(part):
-            longer = f"{part.file.parent.name}_{name}"
+        for short, pictures in pictures_of(part):
+            longer = f"{part.file.parent.name}_{short}"
             numbered = (f"{longer}-{number}" for number in itertools.count(2))
-            tries = itertools.chain([name, longer], numbered)
+            tries = itertools.chain([short, longer], numbered)
             name = next(each for each in tries if each not in found)
             found[name] = pictures
             resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")

@@ -135,10 +135,8 @@ class Events(Task):
         at, c = [max(row, 0) for row in rows], self.config
         frames = [data.frames(row) for row in at]
         if epoch is not None and (c.shift or c.warp):
-            frames = [
-                _moved(some, self.rng(row, epoch), c.shift, c.warp)
-                for row, some in zip(rows, frames, strict=True)
-            ]
+            pairs = zip(frames, (self.rng(row, epoch) for row in rows), strict=True)
+            frames = [_moved(some, rng, c.shift, c.warp) for some, rng in pairs]
         labels = torch.tensor([data.labels[row] for row in at])
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
@@ -190,9 +188,8 @@ class Events(Task):
 
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
         "The task, how many recordings, those that were skipped, and how they were counted."
-        c = self.config
-        counted_as = {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
-        return super().protocol(data, scores) | {"skipped": data.skipped, **counted_as}
+        c, facts = self.config, super().protocol(data, scores) | {"skipped": data.skipped}
+        return facts | {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
 
     def describe_data(self) -> tuple[str, bool]:
         "The parts of a folder and their classes; of a simulation, their sizes."

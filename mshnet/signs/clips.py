@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VIDEOS', 'PARTS', 'TRACKS', 'SIDE', 'Clip', 'Clips', 'count_frames', 'needed_frames', 'usable', 'read_tracks',
-           'kind_of', 'simulated_clips', 'write_clips', 'load_clips']
+           'kind_of', 'simulated_clips', 'write_clips', 'write_simulation', 'load_clips']
 
 # %% ../../nbs/signs/03_clips.ipynb #c-import-csv
 import csv
@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from ..core import UserError, counted, first_line, read_text, resolve
-from ..files import make_folder, write_table
+from ..files import claim, make_folder, write_table
 from .ctc import least_frames
 from .glosses import Vocabulary, split_glosses
 from ..task import content_of, digits
@@ -359,6 +359,12 @@ def simulated_clips(
         clips.append(Clip(label, tuple(glosses), len(array), _SIGNERS[signer], array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
 
+
+def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
+    "A part of these settings; for val and test a fifth of the training sentences."
+    count = config.sentences if name == "train" else max(config.sentences // 5, 4)
+    return simulated_clips(name, count, config.signs, seed, video)
+
 # %% ../../nbs/signs/03_clips.ipynb #write_clips
 def write_clips(folder: Path, part: Clips) -> int:  # files written
     "Write a part in CE-CSL's layout: a table of labels, and a folder of jpg for each clip."
@@ -375,19 +381,20 @@ def write_clips(folder: Path, part: Clips) -> int:  # files written
     write_table(folder / "label" / f"{name}.csv", rows)
     return written + 1
 
+
+def write_simulation(folder: Path, config: Any) -> int:  # files written
+    "Write simulated videos, all three parts; UserError if the folder holds something else."
+    names = ("dataset_dir", "sentences", "signs", "seed")
+    claim(folder, "clips.json", {"simulated clips": {n: getattr(config, n) for n in names}})
+    parts = (_simulated(name, config, config.seed, video=True) for name in PARTS)
+    return sum(write_clips(folder, part) for part in parts)
+
 # %% ../../nbs/signs/03_clips.ipynb #load_clips
-_FEWER = {"train": 1, "val": 5, "test": 5}  # simulated sentences: a fifth of the training ones
-
-
 def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     "The parts of a run's data, of train, val and test; UserError if a clip cannot be used."
     wanted = "tracks" if config.network == "tracks" else "video"
     if not config.dataset_dir:
-        count, video = config.sentences, wanted == "video"
-        return {
-            name: simulated_clips(name, max(count // _FEWER[name], 4), config.signs, 0, video)
-            for name in names
-        }
+        return {name: _simulated(name, config, 0, wanted == "video") for name in names}
     folder = Path(config.dataset_dir).expanduser()
     if (kind := kind_of(folder)) != wanted:
         other = "--network tracks" if kind == "tracks" else "--network tfnet, or --preset paper"

@@ -130,31 +130,22 @@ def _write_clip(
     task: Signs,
 ) -> list[list[str]]:  # fmt: skip
     "Write the probabilities and the picture of a clip; return its rows of the table."
-    at = first_frames(len(log_probs), len(frames), task.config.max_frames)
-    _write_probabilities(folder / f"{name}.csv", at, log_probs, numbers, task)
+    at, words = first_frames(len(log_probs), len(frames), task.config.max_frames), task.vocabulary
+    probability, shown = np.exp(log_probs), [0, *dict.fromkeys(numbers)]
+    table = zip(at, probability[:, shown], strict=True)
+    rows = ([frame, *(f"{p:.4f}" for p in row)] for frame, row in table)
+    write_table(folder / f"{name}.csv", [["frame", "blank", *words.decode(shown[1:])], *rows])
     figure = Figure(figsize=(8, 3), layout="constrained")
     draw_clip(figure, frames, log_probs, numbers, task, name)
     resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
-    read = zip(place_glosses(log_probs, numbers), numbers, strict=True)
-    probability, words = np.exp(log_probs), task.vocabulary.words
-    return [[name, words[n - 1], str(at[i]), f"{probability[i, n]:.4f}"] for i, n in read]
+    read = zip(place_glosses(log_probs, numbers), numbers, words.decode(numbers), strict=True)
+    return [[name, word, str(at[i]), f"{probability[i, n]:.4f}"] for i, n, word in read]
 
 # %% ../../nbs/signs/06_reading.ipynb #first_frames
 def first_frames(steps: int, frames: int, most: int) -> np.ndarray:  # [steps] int
     "The frame at which each step begins, of a clip of so many frames, of which `most` are read."
     stretch = max((frames - 1) / max(min(frames, most) - 1, 1), 1)
     return (FRAMES * stretch * np.arange(steps)).round().astype(int)
-
-
-def _write_probabilities(
-    path: Path, at: np.ndarray, log_probs: np.ndarray, numbers: list[int], task: Signs
-) -> None:
-    "Write the probability of the blank and of each gloss that was read, for every step."
-    shown = [0, *dict.fromkeys(numbers)]
-    head = ["frame", "blank", *task.vocabulary.decode(shown[1:])]
-    values = np.exp(log_probs[:, shown])
-    rows = ([frame, *(f"{p:.4f}" for p in row)] for frame, row in zip(at, values, strict=True))
-    write_table(path, [head, *rows])
 
 # %% ../../nbs/signs/06_reading.ipynb #draw_clip
 def draw_clip(

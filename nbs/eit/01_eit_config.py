@@ -44,20 +44,13 @@ class _TankFields(BaseModel):
         default=32, ge=16, le=128, multiple_of=16, description="side of the picture, pixels"
     )
     noise: float = Field(
-        default=0.02,
-        ge=0,
-        le=1,
-        description="noise of simulated voltages, as a fraction of the size of a measurement",
+        default=0.02, ge=0, le=1, description="noise of simulated voltages, as a share of them"
     )
     gains: float = Field(
         default=0.07, ge=0, le=1, description="spread of the gains of simulated electrodes"
     )
     jitter: float = Field(
-        default=0.15,
-        ge=0,
-        le=1,
-        description="spread of the size of a training measurement (its logarithm), because "
-        "contrast and current of real tanks are known roughly",
+        default=0.15, ge=0, le=1, description="spread of the size of a training measurement"
     )
     augment: Literal["turns", "none"] = Field(
         default="turns",
@@ -79,20 +72,13 @@ class _DiffusionFields(BaseModel):
     heads: int = Field(default=4, ge=1, le=64, description="attention heads")
     scales: int = Field(default=1, ge=1, le=6, description="how often the grid of tokens is halved")
     hints: int = Field(
-        default=2,
-        ge=0,
-        le=3,
-        description="classical reconstructions that the network sees beside the voltages: of "
-        "weak, medium and strong regularisation",
+        default=2, ge=0, le=3, description="linear reconstructions that the network sees, too"
     )
     loss: Literal["l1", "l2"] = Field(
-        default="l2",
-        description="error of a picture: mean absolute (l1, as published) or mean square",
+        default="l2", description="error of a picture: mean absolute (l1, as published) or square"
     )
     ema_law: Literal["steps", "paper"] = Field(
-        default="steps",
-        description="how averaged weights begin: with a decay that grows in every step, or as "
-        "published: copied for 100 steps, then averaged in every tenth step",
+        default="steps", description="when weights are averaged: in each step, or as published"
     )
     sampling_steps: int = Field(
         default=5, ge=1, le=1000, description="steps from noise to a picture"

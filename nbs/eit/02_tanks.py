@@ -130,9 +130,6 @@ stats = Stats.of(voltages)
 test_close(stats.normalise(voltages).square().mean(), 1.0, 1e-4)
 turned = turn_voltages(voltages, torch.full((100,), 7))
 test_close(Stats.of(turned).std, stats.std, 1e-9)
-with tempfile.TemporaryDirectory() as tmp:
-    stats.save(Path(tmp))
-    test_close(Stats.read(Path(tmp)).std, stats.std, 1e-9)
 
 
 # %% [markdown]

@@ -40,9 +40,6 @@ def inside(size: int) -> Tensor:  # [size,size] bool
     return at[:, None] ** 2 + at**2 < 1
 
 
-SCORES = ("cc", "rmse", "dice_conductive", "dice_resistive", "psnr", "ssim")
-
-
 def score_images(
     images: Tensor,  # [N,S,S] reconstructions
     truth: Tensor,  # [N,S,S] -1 to 1
@@ -52,15 +49,14 @@ def score_images(
     square = (images - truth).square().mean((1, 2))
     within, both = inside(images.shape[-1]), zip(images.numpy(), truth.numpy(), strict=True)
     maps = [structural_similarity(*pair, data_range=2, full=True)[1] for pair in both]  # 7x7 pixels
-    values = (
-        correlation(images.flatten(1), truth.flatten(1)),
-        square.sqrt(),
-        _dice(images > 0.5, truth > 0.5),
-        _dice(images < -0.5, truth < -0.5),
-        10 * torch.log10(4 / square),
-        torch.stack([torch.from_numpy(each)[within].mean() for each in maps]),
-    )
-    return dict(zip(SCORES, values, strict=True))
+    return {
+        "cc": correlation(images.flatten(1), truth.flatten(1)),
+        "rmse": square.sqrt(),
+        "dice_conductive": _dice(images > 0.5, truth > 0.5),
+        "dice_resistive": _dice(images < -0.5, truth < -0.5),
+        "psnr": 10 * torch.log10(4 / square),
+        "ssim": torch.stack([torch.from_numpy(each)[within].mean() for each in maps]),
+    }
 
 
 def _dice(found: Tensor, true: Tensor) -> Tensor:

@@ -70,23 +70,13 @@ class _RecordingFields(BaseModel):
         default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
     )
     warp: float = Field(
-        default=0.16,
-        ge=0,
-        le=0.5,
-        description="share by which a training recording is stretched and slanted, at most; it is "
-        "turned and bent as much",
+        default=0.16, ge=0, le=0.5, description="share by which training recordings are warped"
     )
     recordings: int = Field(
-        default=1000,
-        ge=20,
-        le=100_000,
-        description="simulated training recordings, without a data set",
+        default=1000, ge=20, le=100_000, description="simulated training recordings"
     )
     noise: float = Field(
-        default=0.5,
-        ge=0,
-        le=1000,
-        description="simulated events without a reason, per pixel and second",
+        default=0.5, ge=0, le=1000, description="simulated noise, events per pixel and second"
     )
 
 
@@ -108,17 +98,10 @@ class _NetworkFields(BaseModel):
     )
     features: int = Field(default=32, ge=1, le=1024, description="channels of the third")
     pool: int = Field(
-        default=0,
-        ge=0,
-        le=64,
-        description="side of the grid to which the third layer is averaged; 0: all of its pixels",
+        default=0, ge=0, le=64, description="side of the grid of averaged rates; 0: all pixels"
     )
     slope: float = Field(
-        default=2.0,
-        gt=0,
-        le=1000,
-        description="slope of the surrogate gradient; a smaller one lets neurons learn that are "
-        "further from their threshold",
+        default=2.0, gt=0, le=1000, description="slope of the surrogate gradient; published: 25"
     )
     rate_window: int = Field(
         default=5, ge=1, le=1000, description="bins over which firing rates are taken"

@@ -40,17 +40,10 @@ class _ClipFields(BaseModel):
         default=24, ge=16, le=1024, description="side to which frames of a video are resized"
     )
     crop: int = Field(
-        default=24,
-        ge=16,
-        le=1024,
-        description="side of the part of a frame that is seen: at random in training, the same "
-        "for all frames of a clip, and the centre in scoring",
+        default=24, ge=16, le=1024, description="side of the part of a frame that the network sees"
     )
     rescale: float = Field(
-        default=0.2,
-        ge=0,
-        le=0.9,
-        description="training clips are signed faster or slower, by at most this share",
+        default=0.2, ge=0, le=0.9, description="share by which training clips are faster or slower"
     )
     augment: Literal["splice", "warp", "none"] = Field(
         default="splice",
@@ -59,17 +52,10 @@ class _ClipFields(BaseModel):
         "of the glosses are known (splice)",
     )
     max_frames: int = Field(
-        default=300,
-        ge=16,
-        le=10_000,
-        description="longest clip; of longer ones frames are left out",
+        default=300, ge=16, le=10_000, description="frames of a clip that the network reads"
     )
     buckets: int = Field(
-        default=4,
-        ge=0,
-        le=64,
-        description="lengths to which batches are padded, each a program for a TPU; 0: each batch "
-        "as long as its longest clip",
+        default=4, ge=0, le=64, description="lengths to which batches are padded; 0: as needed"
     )
 
 
@@ -82,29 +68,20 @@ class _NetworkFields(BaseModel):
     "Recipe settings of the network, its loss and its decoder."
 
     network: Literal["tracks", "tfnet", "vac"] = Field(
-        default="tracks",
-        description="for hand tracks (tracks), or for video: TFNet, or VAC, the lighter baseline",
+        default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
     backbone: Literal["published", "small"] = Field(
-        default="published",
-        description="network for single frames: ResNet with motion gates, or a narrow one for "
-        "small frames",
+        default="published", description="network for single frames; small: for small frames"
     )
     hidden: int = Field(
         default=128, ge=16, le=8192, multiple_of=16, description="values of the BiLSTM, both ways"
     )
     dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout of the tracks network")
     scale: float = Field(
-        default=4.0,
-        gt=0,
-        le=1000,
-        description="factor of the logits of normalised classifiers; 1: as published, small "
-        "networks need 4 to 8",
+        default=4.0, gt=0, le=1000, description="factor of the logits; small networks need 4 to 8"
     )
     distil: Literal["detached", "published", "none"] = Field(
-        default="none",
-        description="distillation of the BiLSTM into the convolution: towards a fixed teacher, "
-        "with gradients into the teacher (as published), or none",
+        default="none", description="the BiLSTM teaches the convolution; published: both change"
     )
     distil_weight: float = Field(
         default=25.0, ge=0, le=1000, description="weight of the distillation"
@@ -116,10 +93,7 @@ class _NetworkFields(BaseModel):
         default=10, ge=1, le=1000, description="beginnings of sentences that the beam keeps"
     )
     bigram_weight: float = Field(
-        default=0.3,
-        ge=0,
-        le=10,
-        description="weight of the bigram of the training glosses in the beam; 0: none",
+        default=0.3, ge=0, le=10, description="weight of training pairs in the beam; 0: none"
     )
 
 

@@ -31,7 +31,7 @@ import numpy as np
 from PIL import Image
 
 from mshnet.core import UserError, counted, first_line, read_text, resolve
-from mshnet.files import make_folder, write_table
+from mshnet.files import claim, make_folder, write_table
 from mshnet.signs.ctc import least_frames
 from mshnet.signs.glosses import Vocabulary, split_glosses
 from mshnet.task import content_of, digits
@@ -410,6 +410,12 @@ def simulated_clips(
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
 
 
+def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
+    "A part of these settings; for val and test a fifth of the training sentences."
+    count = config.sentences if name == "train" else max(config.sentences // 5, 4)
+    return simulated_clips(name, count, config.signs, seed, video)
+
+
 # %%
 made: Clips = simulated_clips("train", 8, 12, seed=0, video=True)
 clip: Clip = made.clips[0]
@@ -443,6 +449,14 @@ def write_clips(folder: Path, part: Clips) -> int:  # files written
     return written + 1
 
 
+def write_simulation(folder: Path, config: Any) -> int:  # files written
+    "Write simulated videos, all three parts; UserError if the folder holds something else."
+    names = ("dataset_dir", "sentences", "signs", "seed")
+    claim(folder, "clips.json", {"simulated clips": {n: getattr(config, n) for n in names}})
+    parts = (_simulated(name, config, config.seed, video=True) for name in PARTS)
+    return sum(write_clips(folder, part) for part in parts)
+
+
 # %% [markdown]
 # ## The data of a run
 #
@@ -450,18 +464,11 @@ def write_clips(folder: Path, part: Clips) -> int:  # files written
 
 # %%
 #| export
-_FEWER = {"train": 1, "val": 5, "test": 5}  # simulated sentences: a fifth of the training ones
-
-
 def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     "The parts of a run's data, of train, val and test; UserError if a clip cannot be used."
     wanted = "tracks" if config.network == "tracks" else "video"
     if not config.dataset_dir:
-        count, video = config.sentences, wanted == "video"
-        return {
-            name: simulated_clips(name, max(count // _FEWER[name], 4), config.signs, 0, video)
-            for name in names
-        }
+        return {name: _simulated(name, config, 0, wanted == "video") for name in names}
     folder = Path(config.dataset_dir).expanduser()
     if (kind := kind_of(folder)) != wanted:
         other = "--network tracks" if kind == "tracks" else "--network tfnet, or --preset paper"

@@ -13,13 +13,13 @@ from fastcore.test import test_eq
 
 from mshnet.core import configure
 from mshnet.device import open_device
+from mshnet.signs.clips import Clip, simulated_clips
 
 # %%
 #| export
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,16 +29,7 @@ from torch import Tensor, nn
 
 from mshnet.core import UserError, as_user_error, counted, resolve
 from mshnet.device import Device
-from mshnet.files import claim
-from mshnet.signs.clips import (
-    Clip,
-    Clips,
-    kind_of,
-    load_clips,
-    needed_frames,
-    simulated_clips,
-    write_clips,
-)
+from mshnet.signs.clips import Clips, kind_of, load_clips, needed_frames, write_simulation
 from mshnet.signs.ctc import Bigram, beam_search, greedy, signing_loss
 from mshnet.signs.glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
@@ -226,20 +217,6 @@ def _check_start(weights: str, words: Vocabulary) -> None:
 
 # %%
 #| export
-def plan_by_length(
-    frames: np.ndarray,  # of each clip
-    size: int,  # of a batch
-    rng: np.random.Generator | None,  # None: for a scoring
-) -> list[list[int]]:  # -1: filler
-    "The clips of each batch, of similar length."
-    if rng is None:
-        rows = np.argsort(frames, kind="stable").tolist()
-        return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
-    rows = rng.permutation(len(frames))[: len(frames) // size * size]
-    rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
-    return rng.permutation(rows.reshape(-1, size)).tolist()
-
-
 def as_seen(
     array: np.ndarray,  # [T,S,S,3] or [T,6]
     glosses: Sequence[str],
@@ -287,9 +264,9 @@ Pair = tuple[list[str], list[str]]  # the true glosses and those that were read
 
 
 class SignScores(Values):
-    "Scores by name; `pairs` has the sentences, by their row."
+    "Scores by name; `pairs` has the sentences, by their row, in the end by their name."
 
-    pairs: dict[int, Pair]
+    pairs: dict[Any, Pair]
 
     def __str__(self) -> str:
         s = self
@@ -321,20 +298,16 @@ class SignTally(RowTally):
         return scores
 
 
-@dataclass(frozen=True)
 class SignEvaluation(Evaluation):
     "Scores with every sentence."
 
-    sentences: dict[str, Pair] = field(default_factory=dict)
-
     def details(self) -> dict[str, Any]:
         "The sentences, each with its alignment."
-        return {
-            "sentences": [
-                {"name": k, "truth": t, "read": r, "alignment": show_alignment(align(t, r))}
-                for k, (t, r) in self.sentences.items()
-            ]
-        }
+        found = [
+            {"name": name, "truth": a, "read": b, "alignment": show_alignment(align(a, b))}
+            for name, (a, b) in self.scores.pairs.items()
+        ]
+        return {"sentences": found}
 
 
 # %% [markdown]
@@ -385,10 +358,8 @@ class Signs(Task):
         if c.weight_path:
             _check_start(c.weight_path, self.vocabulary)
         if c.max_frames < (least := max(map(needed_frames, sentences), default=0)):
-            raise UserError(
-                f"max_frames={c.max_frames}: a training sentence needs {least}; write "
-                f"--max-frames {least} or more"
-            )
+            why = f"a training sentence needs {least}; write --max-frames {least} or more"
+            raise UserError(f"max_frames={c.max_frames}: {why}")
 
     def _see(self, sentences: Sequence[Sequence[str]]) -> None:
         "Number the glosses of these sentences that have no class; note the longest sentence."
@@ -400,10 +371,7 @@ class Signs(Task):
         known, self.bigram = model.words()
         self.vocabulary = known or self.vocabulary
         if not self.vocabulary.words:
-            raise UserError(
-                "the weights hold no glosses, so their numbers cannot be read; use weights of a "
-                "run of mshnet"
-            )
+            raise UserError("the weights hold no glosses; use weights of a run of mshnet")
 
     def take_words(self, model: nn.Module, data: Any) -> None:
         "Take the glosses that a network was trained for; UserError if the data have none of them."
@@ -422,9 +390,14 @@ class Signs(Task):
 
     def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
         "The clips of each batch, of similar length."
-        rng = None if epoch is None else np.random.default_rng([self.config.seed, epoch])
-        frames = np.array([clip.frames for clip in data.clips])
-        return plan_by_length(frames, self.config.batch_size, rng)
+        frames, size = np.array([clip.frames for clip in data.clips]), self.config.batch_size
+        if epoch is None:
+            rows = np.argsort(frames, kind="stable").tolist()
+            return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
+        rng = np.random.default_rng([self.config.seed, epoch])
+        rows = rng.permutation(len(frames))[: len(frames) // size * size]
+        rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
+        return rng.permutation(rows.reshape(-1, size)).tolist()
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> SignBatch:
         "The batch of these clips: changed at random in training, whole in scoring."
@@ -459,8 +432,7 @@ class Signs(Task):
                 if len(data) > 1:
                     warnings.warn(f"left out: {why}", stacklevel=2)
                 at, row = (at + 1) % len(data), row if epoch is not None else -1
-        whole = f"{data.source}: no clip can be read, such as {why}"
-        raise UserError(why if len(data) == 1 else whole)
+        raise UserError(f"{data.source}: no clip can be read, such as {why}")
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[SignBatch]:
         "The batches of an epoch, in a few lengths; each has one length in all processes."
@@ -513,21 +485,20 @@ class Signs(Task):
         self.take_words(model, data)
         device.shapes = max(len(self.buckets), 1)
         scores: SignScores = score_split(self, model, data, device, phase)
-        named = {data.names[row]: pair for row, pair in scores.pairs.items()}
+        named = scores.pairs = {data.names[row]: pair for row, pair in scores.pairs.items()}
         for name, known in (("known", True), ("new", False)) if self.learnt else ():
             pairs = [pair for pair in named.values() if (tuple(pair[0]) in self.learnt) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
         whole = protocol(self, data, scores, device, origin)
-        return SignEvaluation(scores, whole, self.config.model_dump(), named)
+        return SignEvaluation(scores, whole, self.config.model_dump())
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many sentences and glosses, the vocabulary, and how it was read."
-        c, words = self.config, self.vocabulary
-        facts = {"vocabulary": len(words), "vocabulary_hash": words.digest[:12]}
-        outside = sum(words.outside(data.sentences).values())
-        facts |= {"samples": len(scores.pairs), "outside_vocabulary": outside}
-        if len(scores.pairs) < len(data):
-            facts["skipped"] = len(data) - len(scores.pairs)
+        c, words, count = self.config, self.vocabulary, len(scores.pairs)
+        facts = {"vocabulary": len(words), "vocabulary_hash": words.digest[:12], "samples": count}
+        facts["outside_vocabulary"] = words.outside(data.sentences).total()
+        if count < len(data):
+            facts["skipped"] = len(data) - count
         facts["decoder"] = c.decoder
         if c.decoder == "beam":
             facts |= {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
@@ -536,39 +507,21 @@ class Signs(Task):
     def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
         "The lines on the data before a run: clips, glosses, lengths."
         new = f"; {len(self.outside)} of the others never occur there" if self.outside else ""
-        frames = [clip.frames for clip in parts["train"].clips]
-        tight = sum(c.frames < 1.5 * needed_frames(c.glosses) for c in parts["train"].clips)
-        return super().about(parts, device) | {
-            "glosses": f"{len(self.vocabulary)} different in training{new}",
-            "frames": f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight",
-        }
+        own = {"glosses": f"{len(self.vocabulary)} different in training{new}"}
+        return super().about(parts, device) | own | {"frames": _about_frames(parts["train"])}
 
     def advice(self, history: list[dict[str, Any]]) -> str:
         "A line on a run that reads nothing."
-        scores = [entry["scores"] for entry in history if "scores" in entry]
-        if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
-            return ""
-        if len(scores) < 3:
-            return "only blanks are read so far; CTC begins so"
-        return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
+        return _advice_if_blank([entry["scores"] for entry in history if "scores" in entry])
 
     def describe_data(self) -> tuple[str, bool]:
         "What a folder holds, each part with its glosses."
-        if self.config.dataset_dir:
-            video = kind_of(Path(self.config.dataset_dir).expanduser()) == "video"
-            network = {"network": "tfnet" if video else "tracks"}
-            self.config = self.config.model_copy(update=network)
+        self.config = _for_its_folder(self.config)
         return "\n".join(_described(p, self.vocabulary) for p in self.splits().values()), True
 
     def write_data(self, folder: Path) -> str:
         "Write simulated videos in CE-CSL's layout; UserError for a folder that holds others."
-        c, names = self.config, ("dataset_dir", "sentences", "signs", "seed")
-        claim(folder, "clips.json", {"simulated clips": {n: getattr(c, n) for n in names}})
-        parts = (
-            simulated_clips(name, max(c.sentences // share, 4), c.signs, c.seed, video=True)
-            for name, share in {"train": 1, "val": 5, "test": 5}.items()
-        )
-        return f"{folder}: {sum(write_clips(folder, part) for part in parts)} files written"
+        return f"{folder}: {write_simulation(folder, self.config)} files written"
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Any:
         return resolve("mshnet.signs.reading:read_files")(weights, inputs, **how)
@@ -579,16 +532,40 @@ class Signs(Task):
 
 
 # %% [markdown]
-# `mshnet data` prints a line for each part.
+# What is printed before a run, during it, and by `mshnet data`:
 
 # %%
 #| export
+def _about_frames(part: Clips) -> str:
+    "The lengths of clips, and how many are hardly long enough for their glosses."
+    frames = [clip.frames for clip in part.clips]
+    tight = sum(clip.frames < 1.5 * needed_frames(clip.glosses) for clip in part.clips)
+    return f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
+
+
+def _for_its_folder(config: SignsConfig) -> SignsConfig:
+    "The settings with a network that reads what the folder holds."
+    if not config.dataset_dir:
+        return config
+    video = kind_of(Path(config.dataset_dir).expanduser()) == "video"
+    return config.model_copy(update={"network": "tfnet" if video else "tracks"})
+
+
+def _advice_if_blank(scores: list[dict[str, Any]]) -> str:  # one line; empty: none
+    "Advice on a run that reads nothing."
+    if not scores or scores[-1]["deletions"] < scores[-1]["words"]:
+        return ""
+    if len(scores) < 3:
+        return "only blanks are read so far; CTC begins so"
+    return "still only blanks are read: try a higher --lr, --scale 8, or more --epochs"
+
+
 def _described(part: Clips, known: Vocabulary) -> str:  # one line
     "What a part holds."
     words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
     return (
         f"{part.name}: {counted(len(part), 'clip')} of {part.source}, {count} glosses, "
-        f"{len(words)} different, {sum(known.outside(part.sentences).values())} not in training"
+        f"{len(words)} different, {known.outside(part.sentences).total()} not in training"
     )
 
 
@@ -623,5 +600,4 @@ plt.show()
 #| hide
 tally: SignTally = task.tally()
 test_eq(make_network(config, 13).classifier1.weight.shape, (32, 13))
-test_eq(len(plan_by_length(np.arange(5), 2, None)), 3)
 test_eq(as_seen(tracks, (), config, None).shape, (len(tracks), NUMBERS))

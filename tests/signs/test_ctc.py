@@ -13,7 +13,6 @@ from mshnet.signs.ctc import (
     collapse,
     ctc_loss,
     distil,
-    greedy,
     least_frames,
     signing_loss,
 )
@@ -110,12 +109,6 @@ def test_a_beam_weighs_the_bigram():
         log_probs = torch.tensor(rng.standard_normal((5, 3))).log_softmax(1).numpy()
         best = max(sentences, key=lambda s: total(log_probs, s))
         assert beam_search(log_probs, 64, bigram, 1.5) == best
-
-
-def test_greedy_merges_repeats_and_drops_blanks():
-    "In that order, so a repeated gloss needs a blank between."
-    path = [0, 1, 1, 0, 1, 2, 2, 0]
-    assert greedy(np.log(np.eye(3)[path] + 1e-9)) == collapse(path) == [1, 1, 2]
 
 
 def test_the_teacher_is_detached_and_padding_is_not_distilled():

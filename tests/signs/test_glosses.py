@@ -62,14 +62,6 @@ def test_one_spelling(text, spelt):
     assert normalise(spelt) == spelt
 
 
-def test_unknown_glosses_are_counted_and_never_the_blank():
-    "-1 for each of them; 0 is for the blank."
-    vocabulary = Vocabulary.of([["B", "A"], ["A"]])
-    assert vocabulary.encode(["A", "X", "B"]) == [1, -1, 2]
-    assert vocabulary.outside([["A", "X"], ["X"]]) == {"X": 2}
-    assert vocabulary.decode([2, 1]) == ["B", "A"]
-
-
 def pairs(count, seed=0):
     "Random sentences of few glosses, with many repeats."
     rng = np.random.default_rng(seed)
