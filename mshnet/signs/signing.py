@@ -150,7 +150,26 @@ def _check_start(weights: str, words: Vocabulary) -> None:
             "of this one; start from weights of this set, or from none"
         )
 
-# %% ../../nbs/signs/05_signing.ipynb #as_seen
+
+def _check_length(most: int, sentences: Sequence[Sequence[str]]) -> None:
+    "Raise UserError if a training sentence needs more frames than the network reads."
+    if most < (least := max(map(needed_frames, sentences), default=0)):
+        why = f"a training sentence needs {least}; write --max-frames {least} or more"
+        raise UserError(f"max_frames={most}: {why}")
+
+# %% ../../nbs/signs/05_signing.ipynb #_by_length
+def _by_length(
+    frames: np.ndarray, size: int, rng: np.random.Generator | None
+) -> list[list[int]]:  # -1: filler
+    "The clips of each batch, of similar length; without random numbers for a scoring."
+    if rng is None:
+        rows = np.argsort(frames, kind="stable").tolist()
+        return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
+    rows = rng.permutation(len(frames))[: len(frames) // size * size]
+    rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
+    return rng.permutation(rows.reshape(-1, size)).tolist()
+
+
 def as_seen(
     array: np.ndarray,  # [T,S,S,3] or [T,6]
     glosses: Sequence[str],
@@ -277,9 +296,7 @@ class Signs(Task):
             self.places = shared_glosses(sentences)
         if c.weight_path:
             _check_start(c.weight_path, self.vocabulary)
-        if c.max_frames < (least := max(map(needed_frames, sentences), default=0)):
-            why = f"a training sentence needs {least}; write --max-frames {least} or more"
-            raise UserError(f"max_frames={c.max_frames}: {why}")
+        _check_length(c.max_frames, sentences)
 
     def _see(self, sentences: Sequence[Sequence[str]]) -> None:
         "Number the glosses of these sentences that have no class; note the longest sentence."
@@ -310,14 +327,9 @@ class Signs(Task):
 
     def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
         "The clips of each batch, of similar length."
-        frames, size = np.array([clip.frames for clip in data.clips]), self.config.batch_size
-        if epoch is None:
-            rows = np.argsort(frames, kind="stable").tolist()
-            return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
-        rng = np.random.default_rng([self.config.seed, epoch])
-        rows = rng.permutation(len(frames))[: len(frames) // size * size]
-        rows = rows[np.argsort(frames[rows] * rng.uniform(0.8, 1.25, len(rows)), kind="stable")]
-        return rng.permutation(rows.reshape(-1, size)).tolist()
+        rng = None if epoch is None else np.random.default_rng([self.config.seed, epoch])
+        frames = np.array([clip.frames for clip in data.clips])
+        return _by_length(frames, self.config.batch_size, rng)
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> SignBatch:
         "The batch of these clips: changed at random in training, whole in scoring."
@@ -330,9 +342,8 @@ class Signs(Task):
         words, counts = self.words, [len(sentence) for sentence in glosses]
         for label, sentence in zip(labels, glosses, strict=True):
             label[: len(sentence)] = words.encode(sentence)
-        numbers = (torch.from_numpy(frames), torch.from_numpy(labels))
-        clip = torch.from_numpy(np.ascontiguousarray(array))
-        return SignBatch(clip, *numbers, torch.tensor(counts), torch.tensor(kept))
+        clip, steps, found = map(torch.from_numpy, (np.ascontiguousarray(array), frames, labels))
+        return SignBatch(clip, steps, found, torch.tensor(counts), torch.tensor(kept))
 
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...], int]:
         "A clip as it is seen, its glosses and row; if unreadable the next one, or filler."
@@ -419,10 +430,8 @@ class Signs(Task):
         facts["outside_vocabulary"] = words.outside(data.sentences).total()
         if count < len(data):
             facts["skipped"] = len(data) - count
-        facts["decoder"] = c.decoder
-        if c.decoder == "beam":
-            facts |= {"beam_width": c.beam_width, "bigram_weight": c.bigram_weight}
-        return super().protocol(data, scores) | facts
+        how = ("decoder", "beam_width", "bigram_weight")[: 3 if c.decoder == "beam" else 1]
+        return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
         "The lines on the data before a run: clips, glosses, lengths."
@@ -431,7 +440,6 @@ class Signs(Task):
         return super().about(parts, device) | own | {"frames": _about_frames(parts["train"])}
 
     def advice(self, history: list[dict[str, Any]]) -> str:
-        "A line on a run that reads nothing."
         return _advice_if_blank([entry["scores"] for entry in history if "scores" in entry])
 
     def describe_data(self) -> tuple[str, bool]:
@@ -447,7 +455,6 @@ class Signs(Task):
         return resolve("mshnet.signs.reading:read_files")(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
-        "Draw some clips of the test part with what was read."
         resolve("mshnet.signs.reading:draw_sentences")(folder, folder / "figures", self.config)
 
 # %% ../../nbs/signs/05_signing.ipynb #_about_frames
