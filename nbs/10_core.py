@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 
 
 # %% [markdown]
@@ -336,6 +337,11 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         return "\n".join([*filter(None, lines), "all other settings: the defaults"])
 
     @classmethod
+    def with_default(cls, name: str, default: Any) -> Any:
+        "A setting as it is here, with another default, for the class of a task."
+        return FieldInfo.merge_field_infos(cls.model_fields[name], default=default)
+
+    @classmethod
     def defaults(cls) -> dict[str, Any]:
         "The default of each setting, without any preset."
         return {name: field.default for name, field in cls.model_fields.items()}
@@ -523,6 +529,11 @@ RETIRED = {
     "backbone_weights": "is retired: write --weight-path FILE; the guide on sign language has the "
     "lines that make this file of ImageNet weights",
     "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
+    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
+    "flip": "is retired: leave it out, because signs differ by their hand",
+    "vocabulary": "is retired: leave it out; the glosses are those of the training part",
+    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
+    "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
 }
 RETIRED_RECIPE = {"lr_rule": "fixed"}  # retired settings: the value of runs that still resume
 RETIRED_VALUES = {  # each with the value that a run resumes with

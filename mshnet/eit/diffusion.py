@@ -32,11 +32,7 @@ def amounts(level: np.ndarray) -> np.ndarray:  # [B] times -> [B,2] float32
     return np.stack([kept**0.5, (1 - kept) ** 0.5], 1).astype(np.float32)
 
 
-def mix(
-    picture: Tensor,  # [B,1,S,S]
-    noise: Tensor,  # [B,1,S,S] standard normal
-    amounts: Tensor,  # [B,2] of the picture and of the noise, from `amounts`
-) -> Tensor:  # [B,1,S,S]
+def mix(picture: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S] twice, [B,2]
     "The noisy picture."
     of_picture, of_noise = amounts.view(-1, 2, 1, 1, 1).unbind(1)
     return of_picture * picture + of_noise * noise
@@ -44,23 +40,17 @@ def mix(
 
 def noise_of(noisy: Tensor, picture: Tensor, kept: float) -> Tensor:
     "The noise in a noisy picture, if this is the picture without it: `mix` solved for the noise."
-    found: Tensor = (noisy - kept**0.5 * picture) / (1 - kept) ** 0.5
-    return found
+    return (noisy - kept**0.5 * picture) / (1 - kept) ** 0.5
 
 # %% ../../nbs/eit/05_diffusion.ipynb #times
-def times(
-    steps: int,  # K, 1 to 1000
-) -> list[int]:  # K falling times and -1, which stands for the prediction itself
-    "The times of sampling in K steps; ValueError unless K is possible."
-    if not 1 <= steps <= STEPS:
-        raise ValueError(f"sampling in {steps} steps of {STEPS}: write 1 to {STEPS}")
+def times(steps: int) -> list[int]:
+    "The falling times of sampling in 1 to 1000 steps, and -1, the prediction itself."
     return [STEPS * i // steps - 1 for i in range(steps, -1, -1)]
 
 
 def sample(
     denoise: Callable[[Tensor, Tensor], Tensor],  # (noisy [B,1,S,S], time [B]) -> picture
     noise: Sequence[Tensor],  # K of [B,1,S,S], standard normal: the first begins, others are added
-    eta: float = 1.0,  # 0: no noise is added, the first decides everything
 ) -> Tensor:  # [B,1,S,S]
     "Pictures from noise, in as many steps as there are noises."
     noisy, path = noise[0], times(len(noise))
@@ -69,7 +59,7 @@ def sample(
         if then < 0:
             break
         a, b = kept_share()[now], kept_share()[then]
-        fresh = eta**2 * (1 - a / b) * (1 - b) / (1 - a)  # variance of the new noise
+        fresh = (1 - a / b) * (1 - b) / (1 - a)  # variance of the new noise
         old = float((1 - b - fresh) ** 0.5) * noise_of(noisy, picture, float(a))
         noisy = float(b**0.5) * picture + old + float(fresh**0.5) * noise[i + 1]
     return picture

@@ -29,20 +29,13 @@ class _TankFields(BaseModel):
         default=32, ge=16, le=128, multiple_of=16, description="side of the picture, pixels"
     )
     noise: float = Field(
-        default=0.02,
-        ge=0,
-        le=1,
-        description="noise of simulated voltages, as a fraction of the size of a measurement",
+        default=0.02, ge=0, le=1, description="noise of simulated voltages, as a share of them"
     )
     gains: float = Field(
         default=0.07, ge=0, le=1, description="spread of the gains of simulated electrodes"
     )
     jitter: float = Field(
-        default=0.15,
-        ge=0,
-        le=1,
-        description="spread of the size of a training measurement (its logarithm), because "
-        "contrast and current of real tanks are known roughly",
+        default=0.15, ge=0, le=1, description="spread of the size of a training measurement"
     )
     augment: Literal["turns", "none"] = Field(
         default="turns",
@@ -59,20 +52,13 @@ class _DiffusionFields(BaseModel):
     heads: int = Field(default=4, ge=1, le=64, description="attention heads")
     scales: int = Field(default=1, ge=1, le=6, description="how often the grid of tokens is halved")
     hints: int = Field(
-        default=2,
-        ge=0,
-        le=3,
-        description="classical reconstructions that the network sees beside the voltages: of "
-        "weak, medium and strong regularisation",
+        default=2, ge=0, le=3, description="linear reconstructions that the network sees, too"
     )
     loss: Literal["l1", "l2"] = Field(
-        default="l2",
-        description="error of a picture: mean absolute (l1, as published) or mean square",
+        default="l2", description="error of a picture: mean absolute (l1, as published) or square"
     )
     ema_law: Literal["steps", "paper"] = Field(
-        default="steps",
-        description="how averaged weights begin: with a decay that grows in every step, or as "
-        "published: copied for 100 steps, then averaged in every tenth step",
+        default="steps", description="when weights are averaged: in each step, or as published"
     )
     sampling_steps: int = Field(
         default=5, ge=1, le=1000, description="steps from noise to a picture"
@@ -83,23 +69,11 @@ class _DiffusionFields(BaseModel):
 
 # %% ../../nbs/eit/01_eit_config.ipynb #EitConfig
 _PUBLISHED: dict[str, Any] = {
-    "size": 128,
-    "patch": 2,
-    "width": 512,
-    "heads": 16,
-    "scales": 4,
-    "hints": 0,
-    "augment": "none",
-    "jitter": 0.0,
-    "loss": "l1",
-    "ema_law": "paper",
-    "optimizer": "adam",
-    "lr": 1e-5,
-    "schedule": "constant",
-    "warmup_steps": 0,
-    "weight_decay": 0.0,
-    "ema": 0.995,
-    "samples": 1,
+    **{"size": 128, "patch": 2, "width": 512, "heads": 16, "scales": 4, "hints": 0},
+    **{"augment": "none", "jitter": 0.0, "loss": "l1", "samples": 1, "precision": "auto"},
+    **{"optimizer": "adam", "lr": 1e-5, "schedule": "constant", "warmup_steps": 0},
+    **{"weight_decay": 0.0, "ema": 0.995, "ema_law": "paper"},
+    **{"batch_size": 16, "epochs": 200, "eval_every": 10},
 }
 
 
@@ -115,46 +89,26 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
         "quick": {"tanks": 256, "epochs": 4, "width": 32, "eval_every": 4},
-        "paper": {
-            **_PUBLISHED,
-            "batch_size": 16,
-            "precision": "auto",
-            "epochs": 200,
-            "eval_every": 10,
-        },
-        "tpu": {**_PUBLISHED, "batch_size": 64, "epochs": 200, "eval_every": 10}
-        | {"precision": "bf16", "lr": 1e-4, "schedule": "cosine"},
+        "paper": _PUBLISHED,
+        "tpu": _PUBLISHED
+        | {"batch_size": 64, "precision": "bf16", "lr": 1e-4, "schedule": "cosine"},
     }
     retired: ClassVar[dict[str, str]] = {"baseline": "--preset small, and --samples 1 to test it"}
     gone: ClassVar[dict[str, Any]] = {"method": "diffusion", "network": "dit"}
     synthetic_name: ClassVar[str] = "simulated"
 
     task: Literal["eit"] = Field(default="eit", description="what is trained")
-    batch_size: int = Field(
-        default=32, ge=1, le=65_536, description="samples per step, over all devices"
-    )
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
-        default="fp32",
-        description="arithmetic of the model; the small network gains nothing from less than fp32; "
-        "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
-    )
-    epochs: int = Field(default=12, ge=1, le=1_000_000, description="passes over the training data")
-    eval_every: int = Field(
-        default=6, ge=1, le=1_000_000, description="epochs between two scorings"
-    )
-    ema: float = Field(
-        default=0.995,
-        ge=0,
-        lt=1,
-        description="decay of the averaged weights in a step (exponential moving average), which "
-        "are scored and kept; 0: none",
-    )
+    batch_size: int = Settings.with_default("batch_size", 32)
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Settings.with_default("precision", "fp32")
+    epochs: int = Settings.with_default("epochs", 12)
+    eval_every: int = Settings.with_default("eval_every", 6)
+    ema: float = Settings.with_default("ema", 0.995)
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
         lines = super().unused(written)
         drawn = self.dataset_dir and self.data == "simulated"  # real tanks are for the test alone
-        simulated = [n for n in ("tanks", "noise", "gains") if n in written and drawn]
+        simulated = [name for name in ("tanks", "noise", "gains") if name in written and drawn]
         lines += [f"{name} is not used with a dataset_dir" for name in simulated]
         if "on_bad_image" in written:
             lines.append("on_bad_image is not used by task eit: a damaged file ends the run")

@@ -7,6 +7,7 @@ __all__ = ['positions', 'Norm', 'Attention', 'WindowAttention', 'DiTBlock', 'enl
 
 # %% ../../nbs/eit/04_networks.ipynb #c-import-math
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,8 +40,7 @@ class _NoiseLevel(nn.Module):
     def forward(self, level: Tensor) -> Tensor:  # [B] -> [B, width]
         "The vectors of these times."
         angles = _waves(level, 128, 128)
-        found: Tensor = self.mlp(torch.cat([angles.cos(), angles.sin()], 1))
-        return found
+        return self.mlp(torch.cat([angles.cos(), angles.sin()], 1))
 
 # %% ../../nbs/eit/04_networks.ipynb #Norm
 class Norm(nn.Module):
@@ -50,8 +50,7 @@ class Norm(nn.Module):
         super().__init__()
         self.g = nn.Parameter(torch.ones(1, 1, width))
 
-    def forward(self, x: Tensor) -> Tensor:
-        "[B,N,width]"
+    def forward(self, x: Tensor) -> Tensor:  # [B,N,width]
         return F.normalize(x, dim=-1) * x.shape[-1] ** 0.5 * self.g
 
 
@@ -69,8 +68,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         bias = bias if bias is None else bias.to(q.dtype)
         found = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        out: Tensor = self.proj(found.transpose(1, 2).reshape(b, n, width))
-        return out
+        return self.proj(found.transpose(1, 2).reshape(b, n, width))
 
 
 class _Biased(Attention):
@@ -86,8 +84,7 @@ class _Biased(Attention):
         apart = place.flatten(1)[:, :, None] - place.flatten(1)[:, None] + side - 1
         self.register_buffer("relative_position_index", apart[0] * (2 * side - 1) + apart[1])
 
-    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        "[B,N,width]"
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:  # [B,N,width]
         n = x.shape[1]
         found = self.relative_position_bias_table[self.relative_position_index.flatten()]
         return super().forward(x, found.view(n, n, -1).permute(2, 0, 1))
@@ -101,13 +98,11 @@ class WindowAttention(nn.Module):
         self.side = grid // 4
         self.attn = _Biased(width, heads, self.side)
 
-    def forward(self, x: Tensor) -> Tensor:
-        "[B, grid * grid, width]"
+    def forward(self, x: Tensor) -> Tensor:  # [B, grid * grid, width]
         b, _, width = x.shape
         cut = x.view(b, 4, self.side, 4, self.side, width).transpose(2, 3)
         found = self.attn(cut.reshape(b * 16, self.side**2, width))
-        joined: Tensor = found.view(b, 4, 4, self.side, self.side, width).transpose(2, 3)
-        return joined.reshape(x.shape)
+        return found.view(b, 4, 4, self.side, self.side, width).transpose(2, 3).reshape(x.shape)
 
 # %% ../../nbs/eit/04_networks.ipynb #_Mlp
 class _Mlp(nn.Module):
@@ -117,10 +112,8 @@ class _Mlp(nn.Module):
         super().__init__()
         self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        "[B,N,width]"
-        found: Tensor = self.fc2(F.silu(self.fc1(x)))
-        return found
+    def forward(self, x: Tensor) -> Tensor:  # [B,N,width]
+        return self.fc2(F.silu(self.fc1(x)))
 
 
 class DiTBlock(nn.Module):
@@ -132,8 +125,7 @@ class DiTBlock(nn.Module):
         self.norm2, self.mlp = Norm(width), _Mlp(width)
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        "[B,N,width], [B,width]"
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:  # [B,N,width], [B,width]
         parts = self.adaLN_modulation(time)[:, None].chunk(6, 2)
         shift, scale, gate, shift2, scale2, gate2 = parts
         x = x + gate * self.attn(self.norm1(x) * (1 + scale) + shift)
@@ -148,13 +140,11 @@ class _Merge(nn.Module):
         self.reduction = nn.Linear(4 * width, width, bias=False)
         self.norm = nn.LayerNorm(4 * width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        "[B, side * side, width] -> a quarter of the tokens"
+    def forward(self, x: Tensor) -> Tensor:  # [B, side * side, width] -> a quarter of the tokens
         b, n, width = x.shape
         half = math.isqrt(n) // 2
         cut = x.view(b, half, 2, half, 2, width).permute(0, 1, 3, 4, 2, 5)
-        found: Tensor = self.reduction(self.norm(cut.reshape(b, half * half, 4 * width)))
-        return found
+        return self.reduction(self.norm(cut.reshape(b, half * half, 4 * width)))
 
 
 def enlarge(x: Tensor, times: int) -> Tensor:
@@ -169,13 +159,11 @@ class _Double(nn.Module):
         super().__init__()
         self.add_module("2", nn.Conv2d(width, width, 1))  # third of four in the published model
 
-    def forward(self, x: Tensor) -> Tensor:
-        "[B, side * side, width] -> four times the tokens"
+    def forward(self, x: Tensor) -> Tensor:  # [B, side * side, width] -> four times the tokens
         b, n, width = x.shape
         side = math.isqrt(n)
         grid = enlarge(x.transpose(1, 2).reshape(b, width, side, side), 2)
-        found: Tensor = self.get_submodule("2")(grid)
-        return found.flatten(2).transpose(1, 2)
+        return self.get_submodule("2")(grid).flatten(2).transpose(1, 2)
 
 
 class _Final(nn.Module):
@@ -187,11 +175,9 @@ class _Final(nn.Module):
         self.linear = nn.Linear(width, patch * patch)
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
 
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        "[B,N,width] -> [B,N,patch * patch]"
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:  # [B,N,width] -> [B,N,patch * patch]
         shift, scale = self.adaLN_modulation(time)[:, None].chunk(2, 2)
-        found: Tensor = self.linear(self.norm_final(x) * (1 + scale) + shift)
-        return found
+        return self.linear(self.norm_final(x) * (1 + scale) + shift)
 
 # %% ../../nbs/eit/04_networks.ipynb #DiT
 class DiT(nn.Module):
@@ -249,29 +235,23 @@ class DiT(nn.Module):
         condition = enlarge(condition, self.size // condition.shape[-1])
         x = self.x_embedder.proj(torch.cat([noisy, condition], 1)).flatten(2).transpose(1, 2)
         x, time = x + self.pos_embed, self.t_embedder(level)
-        for block in (parts.swinIn1, parts.swinIn2):
-            x = self._run(block, x, time)
+        x = self._run([parts.swinIn1, parts.swinIn2], x, time)
         for merge, *blocks in parts.downs:
             kept.append(x)
-            x = merge(x)
-            for block in blocks:
-                x = self._run(block, x, time)
-        x = self._run(parts.mid, x, time)
+            x = self._run(blocks, merge(x), time)
+        x = self._run([parts.mid], x, time)
         for double, join, *blocks in parts.ups:
-            x = join(torch.cat([double(x), kept.pop()], 2))
-            for block in blocks:
-                x = self._run(block, x, time)
-        for block in (parts.swinOut1, parts.swinOut2):
-            x = self._run(block, x, time)
+            x = self._run(blocks, join(torch.cat([double(x), kept.pop()], 2)), time)
+        x = self._run([parts.swinOut1, parts.swinOut2], x, time)
         return self._picture(self.final_layer(x, time))
 
-    def _run(self, block: nn.Module, x: Tensor, time: Tensor) -> Tensor:
-        "A block; on the largest grid of a network that does not remember, computed twice."
-        if self.remember or not torch.is_grad_enabled() or x.shape[1] < self.grid**2:
-            found: Tensor = block(x, time)
-            return found
-        again: Tensor = checkpoint(block, x, time, use_reentrant=False, preserve_rng_state=False)
-        return again
+    def _run(self, blocks: list[nn.Module], x: Tensor, time: Tensor) -> Tensor:
+        "Some blocks; on the largest grid of a network that does not remember, computed twice."
+        twice = not self.remember and torch.is_grad_enabled() and x.shape[1] == self.grid**2
+        again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+        for block in blocks:
+            x = again(block, x, time) if twice else block(x, time)
+        return x
 
     def _picture(self, x: Tensor) -> Tensor:
         "Patches [B,N,patch * patch] side by side: [B,1,S,S]."
@@ -318,5 +298,4 @@ class Guided(nn.Module):
         found = F.linear(condition.flatten(1), self.guesses.flatten(0, 1))
         guess = found.view(len(noisy), -1, size, size)
         maps = torch.cat([enlarge(condition, size // condition.shape[-1]), guess], 1)
-        picture: Tensor = guess[:, :1] + self.network(noisy, level, maps)
-        return picture
+        return guess[:, :1] + self.network(noisy, level, maps)

@@ -24,17 +24,13 @@ _PLACES = [(r, j) for r in range(16) for j in range(16) if (j - r) % 16 not in (
 DISTANCE = np.array([min((j - r) % 16, (r - j) % 16) for r, j in _PLACES])  # 2 to 8, of each value
 
 
-def pairs(
-    maps: Tensor,  # [..., 16, 16]
-) -> Tensor:  # [..., 208]
+def pairs(maps: Tensor) -> Tensor:  # [..., 16, 16] -> [..., 208]
     "The measured values of a map."
     return maps[..., [r for r, _ in _PLACES], [j for _, j in _PLACES]]
 
 
-def tank_map(
-    voltages: Tensor,  # [..., 208]
-) -> Tensor:  # [..., 16, 16]: driven pair, sensed pair; 0 where nothing is measured
-    "The map of a measurement, as networks and pictures show it."
+def tank_map(voltages: Tensor) -> Tensor:  # [..., 208] -> [..., 16, 16]
+    "The map of a measurement, driven and sensed pair; 0 where nothing is measured."
     flat = torch.tensor([16 * r + j for r, j in _PLACES], device=voltages.device)
     made = voltages.new_zeros(*voltages.shape[:-1], 256).index_copy(-1, flat, voltages)
     return made.unflatten(-1, (16, 16))
@@ -48,10 +44,8 @@ class Mesh(NamedTuple):
     electrodes: Tensor  # [16] the corners that are electrodes
 
 
-def ring_mesh(
-    around: int = 64,  # corners at the wall: a multiple of 16
-) -> Mesh:
-    "A mesh of rings with the symmetries of the electrodes."
+def ring_mesh(around: int = 64) -> Mesh:
+    "A mesh of rings with the symmetries of the electrodes; `around` is a multiple of 16."
     rings = round(around / 5.4)  # triangles of nearly equal sides
     count, shift, start = around, 0.0, 0  # corners of a ring, its turn in steps, its first corner
     nodes, triangles = [_ring(1.0, count, shift)], []
@@ -133,11 +127,8 @@ class Tank:
         driven = (eye - eye.roll(1, 0)).expand_as(conductances)  # alike, or 16 samples are vectors
         return torch.linalg.solve(conductances + 1, driven)
 
-    def potentials(
-        self,
-        conductivity: Tensor,  # [N,E] of each triangle, above 0
-    ) -> Tensor:  # [N,n,16] of each corner, for each driven pair
-        "Potentials in the whole tank."
+    def potentials(self, conductivity: Tensor) -> Tensor:  # [N,E], above 0 -> [N,n,16]
+        "Potentials of all corners for each driven pair."
         conductances, steps = self._eliminate(conductivity)
         found = [self._at_electrodes(conductances)]
         for step in steps:
@@ -145,14 +136,10 @@ class Tank:
         order = torch.cat(self.levels).argsort().to(conductivity.device)
         return torch.cat(found, 1)[:, order]
 
-    def voltages(
-        self,
-        conductivity: Tensor,  # [N,E] of each triangle, above 0
-        at_once: int = 32,  # samples solved together
-    ) -> Tensor:  # [N,208] for a current of 1
-        "What the electrodes measure, in the published order."
+    def voltages(self, conductivity: Tensor) -> Tensor:  # [N,E], above 0 -> [N,208]
+        "What the electrodes measure for a current of 1, in the published order."
         found = []
-        for part in conductivity.split(at_once):
+        for part in conductivity.split(32):
             u = self._at_electrodes(self._eliminate(part)[0])
             found.append(pairs((u.roll(-1, 1) - u).mT))
         return torch.cat(found)
@@ -183,10 +170,11 @@ def _conductances(mesh: Mesh) -> Tensor:
 _EDGE = 0.02  # half of the width over which a thing fades out in a mesh
 
 
-def draw_shapes(
-    rng: np.random.Generator,
-) -> np.ndarray:  # [3,7]: row, column, radius, angle, stretch, corners, change; radius 0: none
-    "One to three things at random places in the tank, apart from each other and from the wall."
+def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
+    """One to three things at random places in the tank, apart from each other and from the wall.
+
+    A row is row, column, radius (0: none), angle, stretch, corners, change.
+    """
     shapes: list[list[float]] = []
     for _ in range(rng.integers(1, 4)):
         for _ in range(20):
@@ -217,10 +205,7 @@ def render(
     return ((0.5 + depth / (2 * edge)).clamp(0, 1) * change).sum(1)
 
 
-def render_images(
-    shapes: Tensor,  # [N,3,7]
-    size: int,
-) -> Tensor:  # [N,size,size] float32
+def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,size] float32
     "Draw things as pictures; a pixel that an edge crosses has a value in between."
     at = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     points = torch.cartesian_prod(at, at)
@@ -228,10 +213,8 @@ def render_images(
     return torch.cat(drawn).unflatten(1, (size, size))
 
 # %% ../../nbs/eit/00_tank.ipynb #conductivity
-def conductivity(
-    change: Tensor,  # -1: resistive, 0: water, 1: conductive
-) -> Tensor:  # relative to the water's
-    "The conductivity that a value of a picture stands for: 0.05, 1, or 3, linear in between."
+def conductivity(change: Tensor) -> Tensor:  # -1: resistive, 0: water, 1: conductive
+    "Relative to the water's: 0.05, 1, or 3, and linear in between."
     return 1 + torch.where(change > 0, 2 * change, 0.95 * change)
 
 
@@ -242,38 +225,28 @@ def _points(mesh: Mesh) -> Tensor:
 
 
 @cache
-def standard_tank(
-    fine: bool = False,  # the mesh of test data; False: that of training data
-) -> tuple[Tank, Tensor, Tensor]:  # the tank, points [4*E,2], voltages of plain water [208]
-    "The tank that samples are simulated in."
+def standard_tank(fine: bool = False) -> tuple[Tank, Tensor, Tensor]:  # points [4*E,2], [208]
+    "The tank of training data, or the finer one of test data; its points, voltages of water."
     tank = Tank(ring_mesh(96 if fine else 64))
     water = torch.ones(1, len(tank.mesh.triangles), dtype=torch.float64)
     return tank, _points(tank.mesh), tank.voltages(water)[0]
 
 
-def measure(
-    shapes: Tensor,  # [N,3,7]
-    fine: bool = False,
-) -> Tensor:  # [N,208] float64: with the things minus plain water, without noise
-    "Voltage differences of tanks with these things."
+def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208] float64
+    "Voltages of tanks with these things minus those of plain water, without noise."
     tank, points, water = standard_tank(fine)
     drawn = (conductivity(render(part, points, _EDGE)) for part in shapes.split(32))
     return torch.cat([tank.voltages(x.unflatten(1, (-1, 4)).mean(2)) for x in drawn]) - water
 
 
-def triangle_means(
-    images: Tensor,  # [N,H,H] float64
-    fine: bool = False,
-) -> Tensor:  # [N,E]
+def triangle_means(images: Tensor, fine: bool = False) -> Tensor:  # [N,H,H] float64 -> [N,E]
     "The mean of a picture over each triangle."
     points = standard_tank(fine)[1].flip(1).expand(len(images), 1, -1, 2)
     found = F.grid_sample(images[:, None], points, align_corners=False)[:, 0, 0]
     return found.unflatten(1, (-1, 4)).mean(2)
 
 
-def measure_images(
-    images: Tensor,  # [N,H,H] change of the conductivity, -1 to 1
-) -> Tensor:  # [N,208] float64
+def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] float64
     "Voltage differences of tanks that hold what pictures show."
     tank, _, water = standard_tank(fine=True)
     return tank.voltages(triangle_means(conductivity(images.double()), fine=True)) - water
@@ -293,7 +266,13 @@ def simulate(
 ) -> tuple[Tensor, Tensor]:  # voltages [N,208], pictures [N,size,size], both float32
     "Simulated measurements with the pictures they were measured of."
     shapes = sample_shapes(count, seed, first)
-    return _disturb(measure(shapes, fine), seed, noise, gains, first), render_images(shapes, size)
+    clean, rows = measure(shapes, fine), range(first, first + count)
+    drawn = [np.random.default_rng([seed, row, 1]).normal(size=240) for row in rows]
+    drift = torch.tensor(np.stack(drawn))
+    gain = (1 + gains * drift[:, :16, None]) * (1 + gains * drift[:, None, 16:32])
+    level = clean.square().mean(1, keepdim=True).sqrt()
+    voltages = UNIT * (clean * pairs(gain) + noise * level * drift[:, 32:])
+    return voltages.float(), render_images(shapes, size)
 
 
 def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
@@ -301,53 +280,24 @@ def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
     drawn = [draw_shapes(np.random.default_rng([seed, first + i])) for i in range(count)]
     return torch.tensor(np.stack(drawn))
 
-
-def _disturb(
-    clean: Tensor,  # [N,208] as `measure` returns it
-    seed: int,
-    noise: float,
-    gains: float,
-    first: int = 0,  # index of the first sample
-) -> Tensor:  # [N,208] float32, in the published unit
-    "Voltages as an imperfect instrument reads them."
-    drawn = [
-        np.random.default_rng([seed, first + i, 1]).normal(size=240) for i in range(len(clean))
-    ]
-    drift = torch.tensor(np.stack(drawn))
-    gain = (1 + gains * drift[:, :16, None]) * (1 + gains * drift[:, None, 16:32])
-    level = clean.square().mean(1, keepdim=True).sqrt()
-    return (UNIT * (clean * pairs(gain) + noise * level * drift[:, 32:])).float()
-
 # %% ../../nbs/eit/00_tank.ipynb #_orders
 WAYS = 32
 
 
 @cache
-def _orders() -> Tensor:
-    "For each way, where each of the 208 voltages comes from, [32,208]."
-    index = {place: i for i, place in enumerate(_PLACES)}
-    found = []
-    for way in range(WAYS):
-        turn, mirrored = way % 16, way >= 16
-        back = [((r - turn) % 16, (j - turn) % 16) for r, j in _PLACES]
-        if mirrored:
-            back = [((-r - 1) % 16, (-j - 1) % 16) for r, j in back]
-        found.append([index[place] for place in back])
-    return torch.tensor(found)
+def _orders() -> Tensor:  # [32,208]
+    "For each way, where each of the 208 voltages comes from."
+    index = tank_map(torch.arange(VALUES))
+    both = index, index.flip(0, 1)
+    return torch.stack([pairs(both[w // 16].roll((w % 16, w % 16), (0, 1))) for w in range(WAYS)])
 
 
-def turn_voltages(
-    voltages: Tensor,  # [N,208]
-    way: Tensor,  # [N] 0 to 31
-) -> Tensor:  # [N,208]
+def turn_voltages(voltages: Tensor, way: Tensor) -> Tensor:  # [N,208], [N] 0 to 31 -> [N,208]
     "Voltages as they would be measured of the turned tank."
     return voltages.gather(1, _orders().to(voltages.device)[way])
 
 
-def turn_images(
-    images: Tensor,  # [N,H,H]
-    way: Tensor,  # [N] 0 to 31
-) -> Tensor:  # [N,H,H], bilinear
+def turn_images(images: Tensor, way: Tensor) -> Tensor:  # [N,H,H], [N] 0 to 31 -> [N,H,H], bilinear
     "Pictures of the turned tank."
     angle = way % 16 * (2 * math.pi / 16)
     cos, sin = angle.cos(), angle.sin()
@@ -358,10 +308,7 @@ def turn_images(
     return F.grid_sample(images[:, None], grid, align_corners=False)[:, 0]
 
 
-def turn_shapes(
-    shapes: Tensor,  # [N,3,7]
-    way: Tensor,  # [N] 0 to 31
-) -> Tensor:  # [N,3,7]
+def turn_shapes(shapes: Tensor, way: Tensor) -> Tensor:  # [N,3,7], [N] 0 to 31 -> [N,3,7]
     "Things in the turned tank."
     row, col, radius, angle, *others = shapes.unbind(2)
     flip = torch.where(way >= 16, -1, 1)[:, None]
@@ -371,20 +318,14 @@ def turn_shapes(
     return torch.stack([*placed, *others], 2)
 
 # %% ../../nbs/eit/00_tank.ipynb #orientation
-def orientation(
-    voltages: Tensor,  # [N,208] as recorded
-    images: Tensor,  # [N,H,H] what lay in the tanks
-) -> Tensor:  # [N,32] correlation of the recording with each way of the computed voltages
-    "How well recorded voltages agree with the picture, if the electrodes are counted in each way."
+def orientation(voltages: Tensor, images: Tensor) -> Tensor:  # [N,208], [N,H,H] -> [N,32]
+    "Correlation of recorded voltages with those computed of the pictures, in each way."
     ways = measure_images(images.clamp(-1, 1))[:, _orders()]  # [N,32,208]
     return correlation(voltages.double()[:, None], ways)
 
 
-def correlation(
-    a: Tensor,  # [..., P]
-    b: Tensor,  # [..., P]
-) -> Tensor:  # [...] -1 to 1; NaN where one of them is constant
-    "Pearson's correlation over the last axis."
+def correlation(a: Tensor, b: Tensor) -> Tensor:  # [...,P] -> [...] -1 to 1
+    "Pearson's correlation over the last axis; NaN where one of both is constant."
     a, b = a - a.mean(-1, keepdim=True), b - b.mean(-1, keepdim=True)
     size = a.norm(dim=-1) * b.norm(dim=-1)
     return torch.where(size > 0, (a * b).sum(-1) / size, torch.nan)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core import UserError, counted, first_line, read_text, shown
+from ..core import UserError, as_user_error, counted, first_line, read_text, shown
 from mshnet.eit.tank import (
     DISTANCE,
     VALUES,
@@ -34,7 +34,7 @@ from mshnet.eit.tank import (
     turn_shapes,
     turn_voltages,
 )
-from ..files import cannot_be_written, claim, write_arrays
+from ..files import claim, make_folder, write_arrays
 from ..session import bar
 from ..task import content_of, digits
 from ..weights import read_file
@@ -86,7 +86,7 @@ class Stats:
         return Stats(mean, torch.stack([square[group].mean() for group in groups]).sqrt())
 
     def size(self) -> Tensor:  # [208]
-        "The usual size of each voltage: the root of its mean square."
+        "The root of the mean square of each voltage."
         return (self.mean**2 + self.std**2).sqrt()
 
     def normalise(self, voltages: Tensor) -> Tensor:  # [..., 208]
@@ -102,10 +102,8 @@ class Stats:
 
 def _read_tensor(path: Path) -> Tensor:  # [208]
     "The 208 numbers of a torch file; UserError if it holds something else, or would run code."
-    try:
+    with as_user_error():
         found = read_file(path)
-    except ValueError as error:
-        raise UserError(str(error)) from None
     if not isinstance(found, Tensor) or found.numel() != VALUES or not found.isfinite().all():
         raise UserError(f"{path}: not a tensor of 1x16x13 numbers")
     return found.flatten().float()
@@ -134,15 +132,10 @@ class SimulatedTanks:
         return digits([shapes, f"{self.voltages.double().abs().mean():.6e}"])
 
     def __len__(self) -> int:
-        "Number of samples."
         return len(self.voltages)
 
-    def pair(
-        self,
-        index: int,
-        way: int = 0,  # of the 32 ways to look at a tank
-    ) -> tuple[Tensor, Tensor]:  # voltages [208], picture [size,size]; float32
-        "A sample."
+    def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
+        "Voltages [208] and picture [size,size] of a sample, in one of the 32 ways."
         ways = torch.tensor([way])
         shapes = turn_shapes(self.shapes[index : index + 1], ways)
         voltages = turn_voltages(self.voltages[index : index + 1], ways)
@@ -168,10 +161,7 @@ _LEARNT = [PARTS[part] for part in ("train", "val", "test")]  # with pictures of
 SCALES = {"test2017": 1040.856, "test2023": 1978.0, "test2024": 3.022e7}  # published; else 1
 
 
-def read_npz(
-    path: Path,
-    names: Sequence[str] = ("ys", "xs"),
-) -> dict[str, np.ndarray]:
+def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.ndarray]:
     "Arrays of an npz file; UserError if one is missing, or is no array of numbers."
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -189,11 +179,8 @@ def read_npz(
         raise UserError(f"{path}: not a readable npz file of numbers ({reason})") from None
 
 
-def _checked_voltages(
-    values: np.ndarray,  # one measurement, of any shape
-    where: object,  # the file, for the error line
-) -> Tensor:  # [208] float32
-    "The voltages of one measurement; UserError if it is none."
+def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] float32
+    "The voltages of one measurement, of any shape; UserError if it is none."
     if values.size != VALUES:
         raise UserError(
             f"{where}: {values.size} voltages; a measurement of 16 electrodes has {VALUES} "
@@ -240,25 +227,17 @@ class FolderTanks:
     @cached_property
     def voltages(self) -> Tensor:
         "All voltages, [N,208] float32; a million samples take 830 MB."
-        return torch.stack([self._voltages(f, read_npz(f, ["ys"])) for f in self.files])
+        found = [_checked_voltages(read_npz(f, ["ys"])["ys"], f) for f in self.files]
+        return torch.stack(found) / self.scale
 
     def __len__(self) -> int:
-        "Number of samples."
         return len(self.files)
 
-    def _voltages(self, file: Path, found: dict[str, np.ndarray]) -> Tensor:
-        "The voltages in a file, in the unit of the simulations."
-        return _checked_voltages(found["ys"], file) / self.scale
-
-    def pair(
-        self,
-        index: int,
-        way: int = 0,  # of the 32 ways to look at a tank
-    ) -> tuple[Tensor, Tensor]:  # voltages [208], picture [size,size]; float32
-        "A sample."
+    def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
+        "Voltages [208] and picture [size,size] of a sample, in one of the 32 ways."
         file, ways = self.files[index], torch.tensor([way])
-        found = read_npz(file)
-        voltages, xs = self._voltages(file, found), found["xs"]
+        ys, xs = read_npz(file).values()
+        voltages = _checked_voltages(ys, file) / self.scale
         if xs.ndim != 2 or len(set(xs.shape)) != 1 or not np.isfinite(xs).all():
             raise UserError(f"{file}: xs has shape {xs.shape}, not a square of numbers")
         if abs(xs).max() > _BEYOND:
@@ -275,9 +254,8 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
     "Pictures of another size: means over areas if smaller, bilinear if larger."
     if images.shape[-1] == size:
         return images
-    if size < images.shape[-1]:
-        return F.interpolate(images[:, None], size=(size, size), mode="area")[:, 0]
-    return F.interpolate(images[:, None], size=(size, size), mode="bilinear")[:, 0]
+    mode = "area" if size < images.shape[-1] else "bilinear"
+    return F.interpolate(images[:, None], size=(size, size), mode=mode)[:, 0]
 
 # %% ../../nbs/eit/02_tanks.ipynb #check_voltages
 _SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
@@ -340,20 +318,16 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
 
 # %% ../../nbs/eit/02_tanks.ipynb #seed_of
 _CHECKED = 32  # samples of a part that are compared with physics
-_OTHERS = {"val": (64, 2**31), "test": (64, 2**31 + 1)}  # simulated tanks, and their seed
+_SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of simulated tanks; there are 64
 
 
 def seed_of(part: str, seed: int) -> int:
     "The seed of simulated tanks: of the training tanks the run's, of val and test always the same."
-    return _OTHERS.get(part, (0, seed))[1]
+    return _SEEDS.get(part, seed)
 
 
-def open_folder(
-    folder: Path,
-    part: str,  # a key of PARTS
-    size: int,  # of a picture
-) -> FolderTanks:
-    "Open a part of a data set; UserError if it is missing, or cannot be right."
+def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
+    "Open a part (a key of PARTS) of a data set; UserError if it is missing, or cannot be right."
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
     there = folder / PARTS[part]
@@ -388,10 +362,7 @@ def _stats_of(folder: Path, part: str) -> Stats:
     return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
 
 
-def load_tanks(
-    config: Any,  # an EitConfig
-    names: Sequence[str],  # of train, val and test
-) -> dict[str, SimulatedTanks | FolderTanks]:
+def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
     """The parts of a run's data: from its folder where that has them, else simulated.
 
     A folder with training tanks must have the other parts too.
@@ -405,24 +376,22 @@ def load_tanks(
         open_folder(folder, config.data if real else "train", config.size)
     if config.dataset_dir and not real and not any((folder / n).is_dir() for n in _LEARNT):
         raise UserError(f"{folder}: holds recordings alone; write --data uef2017 or --data ktc2023")
-    found: dict[str, SimulatedTanks | FolderTanks] = {}
+    found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
         part = config.data if name == "test" and real else name
         there = any((folder / PARTS[each]).is_dir() for each in ("train", part))
         if (config.dataset_dir and there) or (name == "test" and real):
             found[name] = open_folder(folder, part, config.size)
             continue
-        count, seed = _OTHERS.get(name, (config.tanks, config.seed))
-        count = min(count, config.tanks)
-        how = {"noise": config.noise, "gains": config.gains, "fine": name in _OTHERS}
+        count = min(64, config.tanks) if name in _SEEDS else config.tanks
+        how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
+        seed = seed_of(name, config.seed)
         found[name] = simulated_tanks(name, count, seed, config.size, **how)
     return found
 
 
-def describe_folder(
-    folder: Path,
-) -> str:  # a line for each part
-    "The parts of a data set, and how well their voltages agree with the physics of their pictures."
+def describe_folder(folder: Path) -> str:
+    "A line for each part: how well its voltages agree with the physics of its pictures."
     parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
     lines = []
     for part in parts or ["train"]:
@@ -434,12 +403,21 @@ def describe_folder(
 # %% ../../nbs/eit/02_tanks.ipynb #Measurements
 @dataclass(frozen=True)
 class Measurements:
-    "Voltages of a file, without pictures."
+    "Voltages of a file: a part of a data set without pictures."
 
+    file: Path
     names: list[str]
     voltages: Tensor  # [N,208] float32
     stats: Stats  # by which they are normalised
     note: str  # one line on the unit; empty: as recorded
+    name: str = "predict"
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def pair(self, index: int) -> tuple[Tensor, Tensor]:
+        "A measurement and an empty picture."
+        return self.voltages[index], torch.zeros(1, 1)
 
 
 def read_measurements(path: Path) -> Measurements:
@@ -461,9 +439,9 @@ def read_measurements(path: Path) -> Measurements:
     stats = _stats_around(path)
     level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
-        return Measurements(names, voltages, stats, "")
+        return Measurements(path, names, voltages, stats, "")
     note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
-    return Measurements(names, voltages / level, stats, note)
+    return Measurements(path, names, voltages / level, stats, note)
 
 
 def _stats_around(path: Path) -> Stats:
@@ -500,26 +478,20 @@ def write_tanks(
     **how: float,  # as for `simulate`: noise, gains
 ) -> int:  # files that were written; others were there
     "Write simulated tanks in the published layout; UserError if the folder holds something else."
-    record = {"simulated tanks": {"seed": seed, **how}}
-    claim(folder, "tanks.json", record)
-    with cannot_be_written(folder):
-        for part in counts:
-            (folder / PARTS[part]).mkdir(parents=True, exist_ok=True)
+    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
+    for part in counts:
+        make_folder(folder / PARTS[part])
     written, blocks = 0, [(p, i) for p, n in counts.items() for i in range(0, n, 32)]
     for part, first in bar(blocks, len(blocks), "write"):
         rows = range(first, min(first + 32, counts[part]))
         files = [folder / PARTS[part] / f"{row:06d}.npz" for row in rows]
-        if not all(file.exists() for file in files):
-            number = seed_of(part, seed)
-            _write_files(files, number, fine=part != "train", first=first, **how)
-            written += len(files)
+        if all(file.exists() for file in files):
+            continue
+        made = simulate(len(files), seed_of(part, seed), _SIZE, part != "train", first=first, **how)
+        for file, ys, xs in zip(files, *made, strict=True):
+            write_arrays(file, ys=ys[:, None], xs=xs)
+        written += len(files)
     train = sorted((folder / PARTS["train"]).glob("*.npz"))
     if train:
         Stats.of(torch.stack([_checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
     return written
-
-
-def _write_files(files: list[Path], seed: int, **how: Any) -> None:
-    "Simulate the samples of these files, and write them."
-    for file, ys, xs in zip(files, *simulate(len(files), seed, _SIZE, **how), strict=True):
-        write_arrays(file, ys=ys[:, None], xs=xs)

@@ -15,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..core import read_json, resolve
+from ..core import read_record, resolve
 from .events_config import EventsConfig
 from .networks import Seen
 from ..task import trained_task
@@ -39,12 +39,11 @@ def draw_raster(
         rows = spikes[0].flatten(1).T  # [neurons,T]
         busiest = rows.sum(1).argsort(descending=True, stable=True)[:_MOST].sort().values
         extent = (0, len(frames) * bin_ms, len(busiest), 0)
-        axis.imshow(rows[busiest].numpy(), cmap="Greys", vmax=1, extent=extent, aspect="auto",
-                    interpolation="nearest")  # fmt: skip
+        how = {"cmap": "Greys", "vmax": 1, "aspect": "auto", "interpolation": "nearest"}
+        axis.imshow(rows[busiest].numpy(), extent=extent, **how)
         axis.set(ylabel=f"neurons of layer {i}")
-        axis.set_title(
-            f"{len(busiest)} of {len(rows):,} neurons; spike rate {100 * rows.mean():.1f}%", size=9
-        )
+        title = f"{len(busiest)} of {len(rows):,} neurons; spike rate {100 * rows.mean():.1f}%"
+        axis.set_title(title, size=9)
     axes[-1].set(xlabel="ms", xlim=(0, len(frames) * bin_ms))
     return figure
 
@@ -73,11 +72,8 @@ def draw_evidence(
     return axis.figure
 
 # %% ../../nbs/events/05_pictures.ipynb #draw_confusion
-def draw_confusion(
-    confusion: Sequence[Sequence[int]],  # [truth][answer] recordings
-    names: Sequence[str],
-) -> Figure:
-    "The confusion matrix, with counts; dark: a large share of the class."
+def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Figure:
+    "The counts [truth][answer] of recordings; dark: a large share of the class."
     counts = np.asarray(confusion)
     share = counts / counts.sum(1, keepdims=True).clip(1)
     side = 2.5 + 0.38 * len(names)
@@ -103,8 +99,7 @@ def draw_answers(
     "Draw recordings of the test list, and the confusions of a finished run."
     task, model = trained_task(weights, config)
     save, names = resolve("mshnet.show:save_picture"), config.class_names
-    details = read_json(Path(weights) / "details.json") if Path(weights).is_dir() else None
-    details = details if isinstance(details, dict) else {}
+    details = read_record(Path(weights) / "details.json")
     if "confusion" in details:
         save(draw_confusion(details["confusion"], names), folder / "confusion.png")
     data = task.splits(["test"])["test"]
@@ -127,7 +122,7 @@ def draw_answers(
 
 def _chosen(labels: Sequence[int], predicted: Sequence[int], most: int) -> list[int]:
     "Rows of different classes; the last one is a wrong one if there is one."
-    first = sorted({label: row for row, label in reversed(list(enumerate(labels)))}.values())
+    first = [row for row, label in enumerate(labels) if label not in labels[:row]]
     pairs = enumerate(zip(labels, predicted, strict=False))
     wrong = [row for row, (true, answer) in pairs if true != answer]
     kept = first[: most - 1]

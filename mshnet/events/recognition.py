@@ -7,9 +7,8 @@ __all__ = ['load_recordings', 'EventBatch', 'Events', 'EventScores', 'EventEvalu
 
 # %% ../../nbs/events/04_recognition.ipynb #c-import-math
 import math
-import time
 from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import UserError, as_user_error, counted, resolve
-from ..device import Device, infer, make_optimizer, open_device, parts_of
+from ..device import Device, make_optimizer, open_device
 from .events_config import EventsConfig, milliseconds
 from .networks import MambaSpike
 from mshnet.events.recordings import (
@@ -34,7 +33,7 @@ from mshnet.events.recordings import (
     read_recording,
 )
 from .simulator import Camera, simulate
-from ..files import find_inputs, make_folder, write_arrays, write_json, write_table
+from ..files import find_inputs, make_folder, write_arrays, write_table
 from ..places import run_folder
 from mshnet.task import (
     Evaluation,
@@ -61,35 +60,28 @@ def _counting(c: EventsConfig) -> Counting:
     return Counting(c.shape, c.bin_ms, c.steps, milliseconds(c.denoise))
 
 
-def _camera(c: EventsConfig) -> Camera:
-    "The simulated sensor of these settings."
-    return Camera(c.noise, c.hot_pixels, milliseconds(c.time_jitter))
-
-
 def load_recordings(
     config: EventsConfig,
     names: Sequence[str],  # of train, val and test
 ) -> dict[str, Frames]:
     "The parts of a run's data: from its folder, else simulated."
-    wanted = ["train" if name == "val" else name for name in names]
-    found: dict[str, Frames] = {}
-    if config.dataset_dir:
-        entries = find_recordings(Path(config.dataset_dir).expanduser(), config.dataset)
-        cache = run_folder(config).parent / "frames_cache"
+    c, found = config, dict[str, Frames]()
+    wanted = dict.fromkeys("train" if name == "val" else name for name in names)
+    if c.dataset_dir:
+        entries = find_recordings(Path(c.dataset_dir).expanduser(), c.dataset)
+        cache = run_folder(c).parent / "frames_cache"
         for name in wanted:
-            if name not in found:
-                some, skip = entries.get(name, []), config.on_bad_image
-                found[name] = read_frames(name, some, _counting(config), cache, skip)
-    elif config.dataset != "nmnist":
+            some = entries.get(name, [])
+            found[name] = read_frames(name, some, _counting(c), cache, c.on_bad_image)
+    elif c.dataset != "nmnist":
         raise UserError(
-            f"dataset={config.dataset} needs dataset_dir: write its folder (N-MNIST alone is "
-            "simulated)"
+            f"dataset={c.dataset} needs dataset_dir: write its folder (N-MNIST alone is simulated)"
         )
     else:
         for name in wanted:
-            count, seed = (config.recordings, config.seed) if name == "train" else _TEST
-            made, labels = simulate(count, seed, _camera(config)), [i % 10 for i in range(count)]
-            found[name] = frames_of(name, made, labels, _counting(config), "simulated N-MNIST")
+            count, seed = (c.recordings, c.seed) if name == "train" else _TEST
+            made, labels = simulate(count, seed, Camera(c.noise)), [i % 10 for i in range(count)]
+            found[name] = frames_of(name, made, labels, _counting(c), "simulated N-MNIST")
     if "val" in names:
         whole = found["train"]
         held = hold_out(whole.labels, config.val_fraction, config.seed)
@@ -143,10 +135,8 @@ class Events(Task):
         at, c = [max(row, 0) for row in rows], self.config
         frames = [data.frames(row) for row in at]
         if epoch is not None and (c.shift or c.warp):
-            frames = [
-                _moved(some, self.rng(row, epoch), c.shift, c.warp)
-                for row, some in zip(rows, frames, strict=True)
-            ]
+            pairs = zip(frames, (self.rng(row, epoch) for row in rows), strict=True)
+            frames = [_moved(some, rng, c.shift, c.warp) for some, rng in pairs]
         labels = torch.tensor([data.labels[row] for row in at])
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
@@ -161,7 +151,7 @@ class Events(Task):
         c = self.config
         sizes = (c.width, c.features, c.d_model, c.layers, c.beta, c.rate_window, c.pool, c.slope)
         with as_user_error():
-            return MambaSpike(c.shape, c.classes, *sizes)
+            return MambaSpike(c.shape, len(c.class_names), *sizes)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer of the settings, without weight decay for A_log and D."
@@ -185,24 +175,21 @@ class Events(Task):
         return {"evidence": seen.evidence.float(), "spikes": spikes, "rates": rates}
 
     def tally(self) -> "EventTally":
-        "An empty count."
         return EventTally(self.config.class_names)
 
     def evaluate(
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
-        "The final scores, with each class, the confusion of classes, and the time of a sample."
+        "The final scores, with each class and the confusion of classes."
         _check_fit(self, model)
         scores = score_split(self, model, data, device, phase, "batches")
-        scores["latency_ms"] = _latency(self, model, data, device, phase)
         whole = protocol(self, data, scores, device, origin)
         return EventEvaluation(scores, whole, self.config.model_dump())
 
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
         "The task, how many recordings, those that were skipped, and how they were counted."
-        c = self.config
-        counted_as = {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
-        return super().protocol(data, scores) | {"skipped": data.skipped, **counted_as}
+        c, facts = self.config, super().protocol(data, scores) | {"skipped": data.skipped}
+        return facts | {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
 
     def describe_data(self) -> tuple[str, bool]:
         "The parts of a folder and their classes; of a simulation, their sizes."
@@ -210,11 +197,9 @@ class Events(Task):
         return "\n".join(_described(data, self.config.class_names) for data in parts), True
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
-        "Recognise recordings in files; see `predict_recordings`."
         return predict_recordings(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
-        "Draw a finished run's pictures into its folder."
         resolve("mshnet.events.pictures:draw_answers")(folder, folder / "figures", self.config)
 
 # %% ../../nbs/events/04_recognition.ipynb #_described
@@ -241,20 +226,6 @@ def _check_fit(task: Events, model: nn.Module) -> None:
             f"network, and cannot recognise {SENSORS[name].title}; leave out --dataset"
         )
 
-
-def _latency(task: Events, model: nn.Module, data: Frames, device: Device, phase: str) -> float:
-    "Milliseconds from frames on the host to an answer, of one sample in a batch; median of three."
-    model.eval()
-    step = device.begin("scoring", task.for_scoring(model, device))
-    [plan] = device.ranks.shard(task.plan(data, None)[:1])
-    batch, times = parts_of(device, task.batch(data, plan, None))[0], []
-    for _ in range(3):
-        began = time.perf_counter()
-        part = device.transfer_batch(batch)
-        infer(device, partial(task.predict, step, part, phase))
-        times.append(time.perf_counter() - began)
-    return 1000 * sorted(times)[1] / len(batch.row)
-
 # %% ../../nbs/events/04_recognition.ipynb #EventScores
 class EventScores(Values):
     "Accuracy with its interval, loss, spikes; beside them the answers."
@@ -267,11 +238,9 @@ class EventScores(Values):
         "How many recordings of each class got which answer."
         table = np.zeros((len(self.names), len(self.names)), int)
         np.add.at(table, (self.labels, self.predicted), 1)
-        found: list[list[int]] = table.tolist()
-        return found
+        return table.tolist()
 
     def __str__(self) -> str:
-        "The score line."
         low, high = self["accuracy_low"], self["accuracy_high"]
         count, spikes = self["samples"], self["spikes"]
         return (
@@ -306,9 +275,7 @@ class EventTally(RowTally):
         logits = found["evidence"][:, -1]
         losses = F.cross_entropy(logits, batch.label, reduction="none")
         columns = [batch.label[:, None], logits.argmax(1, keepdim=True), losses[:, None]]
-        table = torch.cat([*columns, found["spikes"], found["rates"]], 1).double()
-        rows: list[list[float]] = table.tolist()
-        return rows
+        return torch.cat([*columns, found["spikes"], found["rates"]], 1).double().tolist()
 
     def scores(self) -> EventScores:
         "Accuracy, loss, spikes."
@@ -324,28 +291,10 @@ class EventTally(RowTally):
         scores.labels, scores.predicted = label.tolist(), answer.tolist()
         return scores
 
-# %% ../../nbs/events/04_recognition.ipynb #_Read
-_DRAWN = 20  # recordings whose evidence is drawn
-_SAVE, _DRAW = "mshnet.show:save_picture", "mshnet.events.pictures:draw_evidence"
-
-
-class _Read(NamedTuple):
-    "A recording without truth."
-
-    row: dict[str, Any]  # of the table
-    counts: np.ndarray  # [T,P,H,W] uint8
-
-
-def _read(file: Path, config: EventsConfig) -> _Read:
-    "The frames of a recording; UserError if it cannot be read."
-    recording = read_recording(file, config.shape)
-    row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
-    return _Read(row, _counting(config).frames(recording))
-
-
-def _as_frames(some: list[_Read]) -> Frames:
-    "Recordings without truth as a part of a data set."
-    counts, at = np.stack([each.counts for each in some]), np.arange(len(some))
+# %% ../../nbs/events/04_recognition.ipynb #_as_frames
+def _as_frames(some: Sequence[tuple[Any, np.ndarray]]) -> Frames:
+    "Recordings without truth as a part of a data set; each has its row of the table beside it."
+    counts, at = np.stack([frames for _, frames in some]), np.arange(len(some))
     return Frames("predict", "files", counts, at, [0] * len(at), [""] * len(at), "")
 
 
@@ -367,17 +316,23 @@ def predict_recordings(
     precision: str = "auto",
     batch_size: int = 32,  # no result depends on it
 ) -> Written:
-    "Recognise recordings, and write recordings.csv, recordings.json and evidence.npz."
+    "Recognise recordings, and write recordings.csv and evidence.npz."
     files = find_inputs(inputs, SUFFIXES, recursive=True)
     task, model = trained_task(weights, EventsConfig())
     folder, on = predictions_folder(weights, output_dir, "events"), open_device(device, precision)
-    read = read_each(files, lambda file: _read(file, task.config))
+
+    def read(file: Path) -> tuple[dict[str, Any], np.ndarray]:
+        recording = read_recording(file, task.config.shape)
+        row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
+        return row, _counting(task.config).frames(recording)
+
     rows, curves = list[dict[str, Any]](), list[Tensor]()
     model = on.to_device(model)
-    for one, found in predict_each(task, model, read, _as_frames, on, batch_size):
+    some = read_each(files, read)
+    for (row, _), found in predict_each(task, model, some, _as_frames, on, batch_size):
         curves.append(found["evidence"].softmax(-1))
         spikes = {"spikes": int(found["spikes"].sum())}
-        rows.append(one.row | _answer(curves[-1], task.config) | spikes)
+        rows.append(row | _answer(curves[-1], task.config) | spikes)
     _write_answers(folder, rows, torch.stack(curves), task.config)
     return Written(folder, counted(len(rows), "recording"), len(files) - len(rows))
 
@@ -385,13 +340,13 @@ def predict_recordings(
 def _write_answers(
     folder: Path, rows: list[dict[str, Any]], curves: Tensor, config: EventsConfig
 ) -> None:
-    "Write the table in two forms, the curves, and pictures of the first."
+    "Write the table, the curves, and pictures of the first."
     make_folder(folder)
     write_table(folder / "recordings.csv", [rows[0], *(row.values() for row in rows)])
-    write_json(folder / "recordings.json", rows)
     arrays = {"files": np.array([row["file"] for row in rows]), "probability": curves.numpy()}
     arrays |= {"classes": np.array(config.class_names), "bin_ms": np.array(config.bin_ms)}
     write_arrays(folder / "evidence.npz", **arrays)
-    for i, curve in enumerate(curves[:_DRAWN]):
-        figure = resolve(_DRAW)(curve.log(), config.class_names, config.bin_ms)
-        resolve(_SAVE)(figure, folder / f"{i:02}_{Path(rows[i]['file']).stem}.png")
+    draw = resolve("mshnet.events.pictures:draw_evidence")
+    for i, (row, curve) in enumerate(zip(rows[:20], curves, strict=False)):
+        figure = draw(curve.log(), config.class_names, config.bin_ms)
+        resolve("mshnet.show:save_picture")(figure, folder / f"{i:02}_{Path(row['file']).stem}.png")

@@ -9,6 +9,7 @@ __all__ = ['SENSORS', 'Columns', 'SUFFIXES', 'Sensor', 'Recording', 'bin_events'
 # %% ../../nbs/events/00_recordings.ipynb #c-import-csv
 import csv
 import hashlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import UserError, counted, first_line, read_record, read_text
-from ..files import cannot_be_written, replacing, stamp, write_json
+from ..files import cannot_be_written, make_folder, replacing, stamp, write_json
 from ..task import content_of
 
 # %% ../../nbs/events/00_recordings.ipynb #Sensor
@@ -33,16 +34,18 @@ class Sensor(NamedTuple):
     window: str  # usual length of a recording
 
 
-_GESTURES = "hand_clapping right_hand_wave left_hand_wave right_arm_clockwise"
-_GESTURES += " right_arm_counter_clockwise left_arm_clockwise left_arm_counter_clockwise"
-_GESTURES += " arm_roll air_drums air_guitar other_gestures"
-_THINGS = "airplane automobile bird cat deer dog frog horse ship truck"
+_GESTURES = (
+    *("hand_clapping", "right_hand_wave", "left_hand_wave", "right_arm_clockwise"),
+    *("right_arm_counter_clockwise", "left_arm_clockwise", "left_arm_counter_clockwise"),
+    *("arm_roll", "air_drums", "air_guitar", "other_gestures"),
+)
+_THINGS = tuple(
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+)
 SENSORS = {
     "nmnist": Sensor("N-MNIST", (2, 34, 34), tuple("0123456789"), "20ms", "300ms"),
-    "dvsgesture": Sensor(
-        "DVS128 Gesture", (2, 128, 128), tuple(_GESTURES.split()), "100ms", "6000ms"
-    ),
-    "cifar10dvs": Sensor("CIFAR10-DVS", (2, 128, 128), tuple(_THINGS.split()), "20ms", "1200ms"),
+    "dvsgesture": Sensor("DVS128 Gesture", (2, 128, 128), _GESTURES, "100ms", "6000ms"),
+    "cifar10dvs": Sensor("CIFAR10-DVS", (2, 128, 128), _THINGS, "20ms", "1200ms"),
     "ntidigits": Sensor("N-TIDIGITS", (1, 64, 1), tuple("o123456789z"), "20ms", "1000ms"),
 }
 
@@ -101,7 +104,6 @@ class Recording:
         return float(self.t[-1]) / 1000
 
     def __len__(self) -> int:
-        "Number of events."
         return len(self.t)
 
 # %% ../../nbs/events/00_recordings.ipynb #bin_events
@@ -153,18 +155,10 @@ def _read_bin(path: Path) -> Columns:
     return a[0], a[1], (a[2] & 127) << 16 | a[3] << 8 | a[4], a[2] >> 7
 
 
-def _header_end(data: bytes) -> int:
-    "Where the lines that begin with # end."
-    start = 0
-    while data[start : start + 1] == b"#" and (end := data.find(b"\n", start)) >= 0:
-        start = end + 1
-    return start
-
-
 def _read_aedat(path: Path) -> Columns:
     "The events of an AEDAT file of version 2 or 3."
     data = path.read_bytes()
-    start = _header_end(data)
+    start = len(re.match(rb"(#[^\n]*\n)*", data)[0])  # type: ignore[index]
     if data.startswith(b"#!AER-DAT3"):
         return _packets(data, start)
     if not data.startswith(b"#!AER-DAT2"):
@@ -205,28 +199,27 @@ def _check_unit(t: np.ndarray, path: Path) -> None:
         )
     span = int(t[-1]) - int(t[0]) if len(t) >= _MANY else _SHORT
     if not _SHORT <= span <= _LONG:
-        unit, remedy = ("seconds or milliseconds", "multiply") if span < _SHORT else (
-            "nanoseconds", "divide")  # fmt: skip
+        small = "seconds or milliseconds: multiply"
+        unit = small if span < _SHORT else "nanoseconds: divide"
         raise UserError(
-            f"{path}: {len(t)} events in {span / 1000:g} ms; the times seem to be {unit}: "
-            f"{remedy} them to microseconds"
+            f"{path}: {len(t)} events in {span / 1000:g} ms; the times seem to be {unit} them to "
+            "microseconds"
         )
 
 
 def _read_arrays(path: Path) -> Columns:
     "The events of an npz file, or of an npy file of tonic (x, y, polarity, milliseconds)."
     found: Any = np.load(path, allow_pickle=False)
-    if path.suffix.lower() == ".npz":
-        with found as file:
-            if missing := [name for name in "xytp" if name not in file]:
-                raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
-            found = file["x"], file["y"], file["t"], file["p"]
-        _check_unit(found[2], path)
-        return found
-    table: np.ndarray = found
-    if table.ndim != 2 or table.shape[1] != 4:
-        raise ValueError(f"its shape is {table.shape}, not [N,4]")
-    return table[:, 0], table[:, 1], 1000 * table[:, 3].astype(np.int64), table[:, 2]
+    if path.suffix.lower() == ".npy":
+        if found.ndim != 2 or found.shape[1] != 4:
+            raise ValueError(f"its shape is {found.shape}, not [N,4]")
+        return found[:, 0], found[:, 1], 1000 * found[:, 3].astype(np.int64), found[:, 2]
+    with found as file:
+        if missing := [name for name in "xytp" if name not in file]:
+            raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
+        columns = file["x"], file["y"], file["t"], file["p"]
+    _check_unit(columns[2], path)
+    return columns
 
 
 _READERS: dict[str, Callable[[Path], Columns]] = {
@@ -253,8 +246,7 @@ def read_recording(
     except UserError:
         raise
     except Exception as error:  # of zip files, headers, arrays: each library has its own
-        text = first_line(error)
-        raise UserError(f"{path}: not a readable recording ({text})") from None
+        raise UserError(f"{path}: not a readable recording ({first_line(error)})") from None
     if where:
         start, end = map(int, where.split("-"))
         inside = (columns[2] >= start) & (columns[2] < end)
@@ -407,13 +399,11 @@ class Frames:
     content: str = ""  # digits of what the files hold; empty: in memory
 
     def __len__(self) -> int:
-        "Number of samples."
         return len(self.rows)
 
     def frames(self, index: int) -> np.ndarray:  # [T,P,H,W] uint8
         "The frames of a sample."
-        found: np.ndarray = self.counts[self.rows[index]]
-        return found
+        return self.counts[self.rows[index]]
 
     def part(self, name: str, chosen: Sequence[int]) -> "Frames":
         "The samples of these indices as a part of their own."
@@ -452,16 +442,15 @@ def read_frames(
     mark = _mark(how, *(f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps))
     file, note = cache / f"{mark}.frames", cache / f"{mark}.json"
     if not (note.exists() and file.exists()):
-        with cannot_be_written(file):
-            cache.mkdir(parents=True, exist_ok=True)
-            with replacing(file, durable=False) as out:
-                errors = _write_frames(out, entries, how, on_bad_image)
+        make_folder(cache)
+        with cannot_be_written(file), replacing(file, durable=False) as out:
+            errors = _write_frames(out, entries, how, on_bad_image)
         write_json(note, {"errors": errors})
     errors = read_record(note).get("errors", {})  # by the place, as text
+    first = next(iter(errors.values()), "")
     if errors and on_bad_image == "stop":
-        raise _bad(next(iter(errors.values())))
+        raise _bad(first)
     if errors:
-        first = next(iter(errors.values()))
         warnings.warn(f"skipped: {counted(len(errors), 'recording')} ({first})", stacklevel=2)
     used = [entry for i, entry in enumerate(entries) if str(i) not in errors]
     counts = np.memmap(file, np.uint8, "r", shape=(len(used), how.steps, *how.shape))

@@ -41,10 +41,7 @@ def _spline(points: np.ndarray) -> np.ndarray:  # [K,2] to [M,2]
     return np.concatenate([curve.swapaxes(0, 1).reshape(-1, 2), points[-1:]])
 
 
-def draw_digit(
-    digit: int,
-    rng: np.random.Generator,
-) -> np.ndarray:  # [SIDE,SIDE] brightness, 0 to 1
+def draw_digit(digit: int, rng: np.random.Generator) -> np.ndarray:  # [SIDE,SIDE], 0 to 1
     "Draw a digit as somebody might write it, in the middle."
     angle, slant = rng.normal(0, 0.12), rng.normal(0, 0.15)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -128,9 +125,8 @@ _TOGETHER = 100  # recordings that are simulated at once
 
 def _together(start: int, count: int, seed: int, camera: Camera) -> Iterator[Recording]:
     "Recordings of the digits from this number on."
-    images = [
-        draw_digit(i % 10, np.random.default_rng([seed, i])) for i in range(start, start + count)
-    ]
+    numbers = range(start, start + count)
+    images = [draw_digit(i % 10, np.random.default_rng([seed, i])) for i in numbers]
     rng = np.random.default_rng([seed, start, 1])
     events = np.concatenate([_reports(np.stack(images), rng), _faults(count, camera, rng)])
     late = rng.normal(0, 1000 * camera.jitter, len(events))
@@ -142,11 +138,7 @@ def _together(start: int, count: int, seed: int, camera: Camera) -> Iterator[Rec
 
 
 @lru_cache(maxsize=4)  # a run and its pictures look at the same ones
-def simulate(
-    count: int,
-    seed: int,
-    camera: Camera,
-) -> list[Recording]:
+def simulate(count: int, seed: int, camera: Camera) -> list[Recording]:
     "Simulate recordings; number i shows the digit i % 10."
     starts = range(0, count, _TOGETHER)
     parts = (_together(s, min(_TOGETHER, count - s), seed, camera) for s in starts)

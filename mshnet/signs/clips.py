@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VIDEOS', 'PARTS', 'TRACKS', 'SIDE', 'Clip', 'Clips', 'count_frames', 'needed_frames', 'usable', 'read_tracks',
-           'kind_of', 'simulated_clips', 'write_clips', 'load_clips']
+           'kind_of', 'simulated_clips', 'write_clips', 'write_simulation', 'load_clips']
 
 # %% ../../nbs/signs/03_clips.ipynb #c-import-csv
 import csv
@@ -23,7 +23,8 @@ import numpy as np
 from PIL import Image
 
 from ..core import UserError, counted, first_line, read_text, resolve
-from ..files import make_folder, write_table
+from ..files import claim, make_folder, write_table
+from .ctc import least_frames
 from .glosses import Vocabulary, split_glosses
 from ..task import content_of, digits
 
@@ -41,7 +42,7 @@ class Clip:
     array: np.ndarray | None = field(default=None, compare=False)  # the frames, if in memory
 
     def key(self) -> str:
-        "What a fingerprint needs: name, size and label of a file; the bytes in memory."
+        "Its name, frames and label, and its bytes if they are in memory."
         size = hashlib.sha256(self.array.tobytes()).hexdigest() if self.array is not None else ""
         return f"{self.name} {self.frames} {size} {'/'.join(self.glosses)}"
 
@@ -77,7 +78,6 @@ class Clips:
         return [clip.glosses for clip in self.clips]
 
     def __len__(self) -> int:
-        "Number of clips."
         return len(self.clips)
 
     def read(self, index: int) -> np.ndarray:  # [T,S,S,3] uint8, or [T,6] float32
@@ -111,10 +111,7 @@ def _parts_of(path: Path) -> list[Path]:
 
 def _square(picture: Image.Image, size: int) -> np.ndarray:  # [size,size,3] uint8
     "A picture as a square."
-    picture = picture.convert("RGB")
-    if picture.size != (size, size):
-        picture = picture.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(picture)
+    return np.asarray(picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
 
 
 def _read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
@@ -156,8 +153,7 @@ def count_frames(path: Path) -> int:
 # %% ../../nbs/signs/03_clips.ipynb #needed_frames
 def needed_frames(glosses: Sequence[str]) -> int:
     "The fewest frames from which these glosses can be read."
-    steps = len(glosses) + sum(a == b for a, b in pairwise(glosses))
-    return 4 * (steps - 1) + 1
+    return 4 * (least_frames(glosses) - 1) + 1
 
 
 def _why_not(clip: Clip) -> str:  # empty: it can be learnt
@@ -218,16 +214,14 @@ def _number(text: str, path: Path) -> float:
 
 def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
     "The tracks of each video in a table: left hand, right hand, nose; x and y in pixels."
-    found: dict[str, list[tuple[float, list[float]]]] = {}
-    rows = _rows(path, _COLUMNS)
-    for i, row in enumerate(rows):
-        values = [_number(row[name], path) for name in _COLUMNS]
-        place = _number(row["frame"], path) if "frame" in row else float(i)
-        found.setdefault(row.get("video", path.stem), []).append((place, values))
+    found: dict[str, list[list[float]]] = {}
+    for row in _rows(path, _COLUMNS):
+        values = [_number(row.get(name, "0"), path) for name in ("frame", *_COLUMNS)]
+        found.setdefault(row.get("video", path.stem), []).append(values)
     if not found:
         raise UserError(f"{path}: has no frames")
-    ordered = {k: sorted(v, key=lambda pair: pair[0]) for k, v in found.items()}
-    return {k: np.array([x for _, x in v], np.float32) for k, v in ordered.items()}
+    ordered = {k: sorted(v, key=lambda values: values[0]) for k, v in found.items()}
+    return {k: np.array(v, np.float32)[:, 1:] for k, v in ordered.items()}
 
 
 def _tracked(folder: Path, name: str) -> list[Clip]:
@@ -254,9 +248,7 @@ def _label_file(folder: Path, name: str) -> Path:
     return next((path for path in places if path.is_file()), places[0])
 
 
-_OTHER = re.compile(
-    r"(?<=\S)[\s,，;；|／\\、]+(?=\S)"
-)  # separates glosses, where it is not a slash
+_OTHER = re.compile(r"(?<=\S)[\s,，;；|／\\、]+(?=\S)")  # separates glosses, but is no slash
 
 
 def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -268,10 +260,8 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
             "write / between them"
         )
-    return [
-        (r["Number"].strip(), r["Translator"].strip(), tuple(split_glosses(r["Gloss"])))
-        for r in rows
-    ]
+    columns = ((r["Number"].strip(), r["Translator"].strip(), r["Gloss"]) for r in rows)
+    return [(number, signer, tuple(split_glosses(text))) for number, signer, text in columns]
 
 
 def _find_clip(folder: Path, name: str) -> Path:
@@ -303,15 +293,9 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
         return "video"
     raise UserError(f"{folder}: has neither label/train.csv with video/ beside it, nor {TRACKS}")
 
-# %% ../../nbs/signs/03_clips.ipynb #_alphabet
+# %% ../../nbs/signs/03_clips.ipynb #_sign_sentence
 SIDE = 24  # of a simulated picture
 _SIGNERS = "ABCDEFGHIJKL"
-
-
-def _alphabet(count: int) -> np.ndarray:  # [count,2,4,2]
-    "The paths of all signs: four points for each hand. The same in every data set."
-    rng = np.random.default_rng(104)
-    return rng.uniform(5, SIDE - 5, (count, 2, 4, 2))
 
 
 def _sign_sentence(
@@ -327,10 +311,8 @@ def _sign_sentence(
     for sign in signs:
         count = max(4, round(rng.integers(10, 15) * speed))
         t = np.linspace(0, 3, count)
-        path = [
-            [np.interp(t, range(4), hand[:, axis]) for axis in (0, 1)] for hand in alphabet[sign]
-        ]
-        frames = np.concatenate(path).T  # [count,4]
+        columns = np.concatenate(alphabet[sign], 1).T  # x and y of both hands
+        frames = np.stack([np.interp(t, range(4), points) for points in columns], 1)  # [count,4]
         if hands:
             steps = np.linspace(0, 1, int(rng.integers(3, 6)) + 2)[1:-1, None]
             hands.append(hands[-1][-1] * (1 - steps) + frames[0] * steps)
@@ -366,7 +348,8 @@ def simulated_clips(
         sentences = [rng.choice(words, rng.integers(2, 6)).tolist() for _ in range(sentences)]
     else:
         words = list(Vocabulary.of(sentences).words)
-    alphabet, clips = _alphabet(len(words)), []
+    points = (len(words), 2, 4, 2)  # four for each hand; the same in every data set
+    alphabet, clips = np.random.default_rng(104).uniform(5, SIDE - 5, points), []
     numbers = {word: i for i, word in enumerate(words)}
     for i, glosses in enumerate(sentences):
         signer = int(rng.integers(len(_SIGNERS)))
@@ -375,6 +358,12 @@ def simulated_clips(
         label = f"{PARTS[name]}-{i + 1:05d}"
         clips.append(Clip(label, tuple(glosses), len(array), _SIGNERS[signer], array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
+
+
+def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
+    "A part of these settings; for val and test a fifth of the training sentences."
+    count = config.sentences if name == "train" else max(config.sentences // 5, 4)
+    return simulated_clips(name, count, config.signs, seed, video)
 
 # %% ../../nbs/signs/03_clips.ipynb #write_clips
 def write_clips(folder: Path, part: Clips) -> int:  # files written
@@ -392,19 +381,20 @@ def write_clips(folder: Path, part: Clips) -> int:  # files written
     write_table(folder / "label" / f"{name}.csv", rows)
     return written + 1
 
+
+def write_simulation(folder: Path, config: Any) -> int:  # files written
+    "Write simulated videos, all three parts; UserError if the folder holds something else."
+    names = ("dataset_dir", "sentences", "signs", "seed")
+    claim(folder, "clips.json", {"simulated clips": {n: getattr(config, n) for n in names}})
+    parts = (_simulated(name, config, config.seed, video=True) for name in PARTS)
+    return sum(write_clips(folder, part) for part in parts)
+
 # %% ../../nbs/signs/03_clips.ipynb #load_clips
-_FEWER = {"train": 1, "val": 5, "test": 5}  # simulated sentences: a fifth of the training ones
-
-
 def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     "The parts of a run's data, of train, val and test; UserError if a clip cannot be used."
     wanted = "tracks" if config.network == "tracks" else "video"
     if not config.dataset_dir:
-        count, video = config.sentences, wanted == "video"
-        return {
-            name: simulated_clips(name, max(count // _FEWER[name], 4), config.signs, 0, video)
-            for name in names
-        }
+        return {name: _simulated(name, config, 0, wanted == "video") for name in names}
     folder = Path(config.dataset_dir).expanduser()
     if (kind := kind_of(folder)) != wanted:
         other = "--network tracks" if kind == "tracks" else "--network tfnet, or --preset paper"

@@ -9,7 +9,6 @@ __all__ = ['TEMPERATURE', 'Prefix', 'least_frames', 'ctc_loss', 'distil', 'signi
 # %% ../../nbs/signs/02_ctc.ipynb #c-from-collections-import-counter
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,7 +20,7 @@ from torch.nn import functional as F
 _NEVER = -1e30  # the logarithm of an impossible state; finite, because inf - inf is NaN
 
 
-def least_frames(labels: Sequence[int]) -> int:
+def least_frames(labels: Sequence[object]) -> int:
     "The fewest steps in which a sentence can be read: one a gloss, and a blank between repeats."
     return len(labels) + sum(a == b for a, b in pairwise(labels))
 
@@ -108,12 +107,15 @@ def greedy(log_probs: np.ndarray) -> list[int]:
     return collapse(log_probs.argmax(1).tolist())
 
 # %% ../../nbs/signs/02_ctc.ipynb #Bigram
-@dataclass(frozen=True)
 class Bigram:
     "How probable a gloss is after another one, counted in training sentences."
 
-    pairs: Counter[tuple[int, int]]
-    classes: int  # with the blank, which stands for the beginning and the end
+    def __init__(self, pairs: Counter[tuple[int, int]], classes: int) -> None:
+        self.pairs, self.classes = pairs, classes  # with the blank: the beginning and the end
+        self.firsts, self.seconds = Counter[int](), Counter[int]()
+        for (before, after), count in pairs.items():
+            self.firsts[before] += count
+            self.seconds[after] += count
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int]], classes: int) -> "Bigram":
@@ -121,19 +123,10 @@ class Bigram:
         found = [pair for s in sentences for pair in zip([0, *s], [*s, 0], strict=True)]
         return cls(Counter(found), classes)
 
-    def __post_init__(self) -> None:
-        "Sums over the pairs."
-        before, after = Counter[int](), Counter[int]()
-        for (a, b), count in self.pairs.items():
-            before[a] += count
-            after[b] += count
-        object.__setattr__(self, "_sums", (before, after, sum(after.values())))
-
     def log(self, before: int, gloss: int) -> float:
         "The log probability of a gloss (0: the end) after another one (0: the beginning)."
-        firsts, seconds, total = self._sums  # type: ignore[attr-defined]
-        alone = (seconds[gloss] + 0.5) / (total + 0.5 * self.classes)
-        share = (self.pairs[before, gloss] + 2 * alone) / (firsts[before] + 2)
+        alone = (self.seconds[gloss] + 0.5) / (self.seconds.total() + 0.5 * self.classes)
+        share = (self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)
         return float(np.log(share))
 
 # %% ../../nbs/signs/02_ctc.ipynb #beam_search

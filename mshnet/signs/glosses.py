@@ -48,7 +48,6 @@ class Vocabulary:
         return cls(tuple(sorted({gloss for sentence in sentences for gloss in sentence})))
 
     def __len__(self) -> int:
-        "The number of glosses, without the blank."
         return len(self.words)
 
     @cached_property

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ..core import UserError, read_record, resolve
+from ..core import read_record, resolve
 from ..device import open_device
 from ..files import find_inputs, make_folder, write_table
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
 from .glosses import corpus_errors
 from .networks import out_lengths
-from .signing import Signs, expect_glosses
+from .signing import Signs
 from .signs_config import SignsConfig
 from ..task import Written, predict_each, predictions_folder, read_each, trained_task
 
@@ -51,14 +51,6 @@ class SignSummary(Written):
     "What a prediction wrote; its line has the glosses of the first ten clips."
 
     sentences: dict[str, list[str]] = field(default_factory=dict)  # glosses by the clip's name
-
-    @classmethod
-    def of(cls, folder: Path, sentences: dict[str, list[str]], skipped: int) -> "SignSummary":
-        "The summary of these sentences, sorted by their names."
-        lines = [f"{k}: {' '.join(v) or '(nothing)'}" for k, v in sorted(sentences.items())]
-        more = [f"... {len(lines) - 10} more in signs.csv"] if len(lines) > 10 else []
-        text = "\n".join(lines[:10] + more)
-        return cls(folder, text, skipped, dict(sorted(sentences.items())))
 
 
 def _clips_of(path: Path, video: bool) -> list[Clip]:
@@ -109,8 +101,7 @@ def read_files(
     video, side = task.config.network != "tracks", task.config.frame_size
     files = _find_files(inputs, video)
     read = list(read_each(files, lambda file: _clips_of(file, video)))
-    task.vocabulary, task.bigram = model.words()
-    expect_glosses(task.vocabulary)
+    task.know(model)
     make_folder(folder)
     rows, found = [["clip", "gloss", "frame", "probability"]], dict[str, list[str]]()
     clips = _numbered([clip for some in read for clip in some])
@@ -126,7 +117,12 @@ def read_files(
         found[clip.name] = task.vocabulary.decode(numbers)
         rows += _write_clip(folder, clip.name, frames, values, numbers, task)
     write_table(folder / "signs.csv", rows)
-    return SignSummary.of(folder, found, len(files) - len(read) + len(clips) - len(found))
+    sentences = dict(sorted(found.items()))
+    lines = [f"{k}: {' '.join(v) or '(nothing)'}" for k, v in sentences.items()]
+    if len(lines) > 10:
+        lines[10:] = [f"... {len(lines) - 10} more in signs.csv"]
+    skipped = len(files) - len(read) + len(clips) - len(found)
+    return SignSummary(folder, "\n".join(lines), skipped, sentences)
 
 
 def _write_clip(
@@ -134,37 +130,22 @@ def _write_clip(
     task: Signs,
 ) -> list[list[str]]:  # fmt: skip
     "Write the probabilities and the picture of a clip; return its rows of the table."
-    at = first_frames(len(log_probs), len(frames), task.config.max_frames)
-    _write_probabilities(folder / f"{name}.csv", at, log_probs, numbers, task)
+    at, words = first_frames(len(log_probs), len(frames), task.config.max_frames), task.vocabulary
+    probability, shown = np.exp(log_probs), [0, *dict.fromkeys(numbers)]
+    table = zip(at, probability[:, shown], strict=True)
+    rows = ([frame, *(f"{p:.4f}" for p in row)] for frame, row in table)
+    write_table(folder / f"{name}.csv", [["frame", "blank", *words.decode(shown[1:])], *rows])
     figure = Figure(figsize=(8, 3), layout="constrained")
     draw_clip(figure, frames, log_probs, numbers, task, name)
     resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
-    steps, words = place_glosses(log_probs, numbers), task.vocabulary.decode(numbers)
-    chances = [
-        f"{np.exp(log_probs[i, number]):.4f}" for i, number in zip(steps, numbers, strict=True)
-    ]
-    return [[name, word, str(at[i]), p] for word, i, p in zip(words, steps, chances, strict=True)]
+    read = zip(place_glosses(log_probs, numbers), numbers, words.decode(numbers), strict=True)
+    return [[name, word, str(at[i]), f"{probability[i, n]:.4f}"] for i, n, word in read]
 
 # %% ../../nbs/signs/06_reading.ipynb #first_frames
-def first_frames(
-    steps: int,
-    frames: int,  # of the clip
-    most: int,  # frames that the network reads; of a longer clip it gets as many, evenly
-) -> np.ndarray:  # [steps] int
-    "The frame of the clip at which each step begins."
+def first_frames(steps: int, frames: int, most: int) -> np.ndarray:  # [steps] int
+    "The frame at which each step begins, of a clip of so many frames, of which `most` are read."
     stretch = max((frames - 1) / max(min(frames, most) - 1, 1), 1)
     return (FRAMES * stretch * np.arange(steps)).round().astype(int)
-
-# %% ../../nbs/signs/06_reading.ipynb #_write_probabilities
-def _write_probabilities(
-    path: Path, at: np.ndarray, log_probs: np.ndarray, numbers: list[int], task: Signs
-) -> None:
-    "Write the probability of the blank and of each gloss that was read, for every step."
-    shown = [0, *dict.fromkeys(numbers)]
-    head = ["frame", "blank", *task.vocabulary.decode(shown[1:])]
-    values = np.exp(log_probs[:, shown])
-    rows = ([frame, *(f"{p:.4f}" for p in row)] for frame, row in zip(at, values, strict=True))
-    write_table(path, [head, *rows])
 
 # %% ../../nbs/signs/06_reading.ipynb #draw_clip
 def draw_clip(
@@ -185,10 +166,8 @@ def draw_clip(
         above.fill_between(at, probs, color=color, alpha=0.35)
         above.plot(at, probs, color=color, lw=1)
     steps = place_glosses(log_probs, numbers)
-    for i, (step, number) in enumerate(zip(steps, numbers, strict=True)):
-        above.text(
-            at[step], 1.06 + 0.17 * (i % 2), task.vocabulary.words[number - 1], ha="center", size=7
-        )
+    for i, (step, word) in enumerate(zip(steps, task.vocabulary.decode(numbers), strict=True)):
+        above.text(at[step], 1.06 + 0.17 * (i % 2), word, ha="center", size=7)
     above.plot(at, np.exp(log_probs[:, 0]), color="0.6", lw=0.8, ls=":")
     above.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlim=(0, count))
     above.set_title(title, size=8)

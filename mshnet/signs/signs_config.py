@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from ..core import Settings, UserError
+from ..core import Settings
 
 # %% ../../nbs/signs/01_signs_config.ipynb #_ClipFields
 class _ClipFields(BaseModel):
@@ -21,30 +21,14 @@ class _ClipFields(BaseModel):
     sentences: int = Field(
         default=400, ge=8, le=1_000_000, description="simulated training sentences"
     )
-    vocabulary: str = Field(
-        default="",
-        description="file with a gloss in each line; empty: the glosses of the training part",
-    )
     frame_size: int = Field(
         default=24, ge=16, le=1024, description="side to which frames of a video are resized"
     )
     crop: int = Field(
-        default=24,
-        ge=16,
-        le=1024,
-        description="side of the part of a frame that is seen: at random in training, the same "
-        "for all frames of a clip, and the centre in scoring",
-    )
-    flip: bool = Field(
-        default=False,
-        description="mirror half of the training clips; it exchanges the hands, which some signs "
-        "tell apart",
+        default=24, ge=16, le=1024, description="side of the part of a frame that the network sees"
     )
     rescale: float = Field(
-        default=0.2,
-        ge=0,
-        le=0.9,
-        description="training clips are signed faster or slower, by at most this share",
+        default=0.2, ge=0, le=0.9, description="share by which training clips are faster or slower"
     )
     augment: Literal["splice", "warp", "none"] = Field(
         default="splice",
@@ -53,17 +37,10 @@ class _ClipFields(BaseModel):
         "of the glosses are known (splice)",
     )
     max_frames: int = Field(
-        default=300,
-        ge=16,
-        le=10_000,
-        description="longest clip; of longer ones frames are left out",
+        default=300, ge=16, le=10_000, description="frames of a clip that the network reads"
     )
     buckets: int = Field(
-        default=4,
-        ge=0,
-        le=64,
-        description="lengths to which batches are padded, each a program for a TPU; 0: each batch "
-        "as long as its longest clip",
+        default=4, ge=0, le=64, description="lengths to which batches are padded; 0: as needed"
     )
 
 # %% ../../nbs/signs/01_signs_config.ipynb #_NetworkFields
@@ -71,33 +48,20 @@ class _NetworkFields(BaseModel):
     "Recipe settings of the network, its loss and its decoder."
 
     network: Literal["tracks", "tfnet", "vac"] = Field(
-        default="tracks",
-        description="for hand tracks (tracks), or for video: TFNet, or VAC, the lighter baseline",
+        default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
     backbone: Literal["published", "small"] = Field(
-        default="published",
-        description="network for single frames: ResNet with motion gates, or a narrow one for "
-        "small frames",
+        default="published", description="network for single frames; small: for small frames"
     )
     hidden: int = Field(
         default=128, ge=16, le=8192, multiple_of=16, description="values of the BiLSTM, both ways"
     )
-    frequency_axis: Literal["channel", "time"] = Field(
-        default="channel",
-        description="axis of TFNet's spectrum: the channels of a frame, as published, or time",
-    )
     dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout of the tracks network")
     scale: float = Field(
-        default=4.0,
-        gt=0,
-        le=1000,
-        description="factor of the logits of normalised classifiers; 1: as published, small "
-        "networks need 4 to 8",
+        default=4.0, gt=0, le=1000, description="factor of the logits; small networks need 4 to 8"
     )
     distil: Literal["detached", "published", "none"] = Field(
-        default="none",
-        description="distillation of the BiLSTM into the convolution: towards a fixed teacher, "
-        "with gradients into the teacher (as published), or none",
+        default="none", description="the BiLSTM teaches the convolution; published: both change"
     )
     distil_weight: float = Field(
         default=25.0, ge=0, le=1000, description="weight of the distillation"
@@ -109,55 +73,28 @@ class _NetworkFields(BaseModel):
         default=10, ge=1, le=1000, description="beginnings of sentences that the beam keeps"
     )
     bigram_weight: float = Field(
-        default=0.3,
-        ge=0,
-        le=10,
-        description="weight of the bigram of the training glosses in the beam; 0: none",
+        default=0.3, ge=0, le=10, description="weight of training pairs in the beam; 0: none"
     )
 
-# %% ../../nbs/signs/01_signs_config.ipynb #_by_memory
+# %% ../../nbs/signs/01_signs_config.ipynb #SignsConfig
 _PUBLISHED: dict[str, Any] = {
-    "network": "tfnet",
-    "frame_size": 256,
-    "crop": 224,
-    "max_frames": 230,
-    "hidden": 1024,
-    "scale": 1.0,
-    "distil": "detached",
-    "bigram_weight": 0.0,
-    "optimizer": "adam",
-    "lr": 1e-4,
-    "schedule": "steps",
-    "warmup_steps": 0,
-    "weight_decay": 1e-4,
-    "clip_grad": 0.0,
-    "ema": 0.0,
-    "batch_size": 2,
-    "epochs": 55,
-    "precision": "auto",
-    "choose": "val",
-    "eval_every": 1,
+    **{"network": "tfnet", "frame_size": 256, "crop": 224, "max_frames": 230, "hidden": 1024},
+    **{"scale": 1.0, "distil": "detached", "bigram_weight": 0.0, "precision": "auto"},
+    **{"optimizer": "adam", "lr": 1e-4, "schedule": "steps", "warmup_steps": 0},
+    **{"weight_decay": 1e-4, "clip_grad": 0.0, "ema": 0.0},
+    **{"batch_size": 2, "epochs": 55, "choose": "val", "eval_every": 1},
 }
 
 
-def _by_memory(batch: int, frames: int) -> str:
-    "The flags for a card: its batch, and the frames that its memory holds."
-    rate = 1e-4 * (batch / 2) ** 0.5
-    return (
-        f"--preset paper --batch-size {batch} --micro-batch 1 --max-frames {frames} "
-        f"--lr {rate:.6f} --warmup-steps -1 --clip-grad 1 --patience 10"
-    )
-
-
-_READING = ["decoder", "beam_width", "bigram_weight"]
+_BEAM = ["beam_width", "bigram_weight"]
 
 
 class SignsConfig(Settings, _NetworkFields, _ClipFields):
     "The settings of sign language; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {
-        "test": [*_READING, "max_frames"],
-        "predict": [*_READING, "num_workers"],
+        "test": ["decoder", *_BEAM, "max_frames"],
+        "predict": ["decoder", *_BEAM, "num_workers"],
         "data": ["signs", "sentences"],
         "doctor": ["network", "backbone", "max_frames", "crop"],
     }
@@ -165,82 +102,50 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "tracks": {},
         "quick": {
-            "network": "tfnet",
-            "backbone": "small",
-            "hidden": 96,
-            "scale": 8.0,
-            "distil": "detached",
-            "distil_weight": 1.0,
-            "batch_size": 8,
-            "lr": 1.5e-3,
-            "epochs": 6,
-            "eval_every": 3,
-            "ema": 0.0,
-            "clip_grad": 5.0,
+            **{"network": "tfnet", "backbone": "small", "hidden": 96, "scale": 8.0},
+            **{"distil": "detached", "distil_weight": 1.0, "lr": 1.5e-3, "ema": 0.0},
+            **{"clip_grad": 5.0, "batch_size": 8, "epochs": 6, "eval_every": 3},
         },
         "paper": _PUBLISHED,
     }
     retired: ClassVar[dict[str, str]] = {
-        "gpu8": _by_memory(4, 96),
-        "gpu12": _by_memory(6, 160),
-        "gpu16": _by_memory(8, 230),
+        f"gpu{memory}": f"--preset paper --micro-batch 1 --batch-size {batch} "
+        f"--max-frames {frames} --lr {1e-4 * (batch / 2) ** 0.5:.6f}"
+        for memory, batch, frames in ((8, 4, 96), (12, 6, 160), (16, 8, 230))
     }
-    gone: ClassVar[dict[str, Any]] = {"backbone_weights": ""}
+    gone: ClassVar[dict[str, Any]] = {
+        "backbone_weights": "",
+        "frequency_axis": "channel",
+        "flip": False,
+        "vocabulary": "",
+    }
     first_look: ClassVar[str] = "quick"
     synthetic_name: ClassVar[str] = "simulated"
 
     task: Literal["signs"] = Field(default="signs", description="what is trained")
-    batch_size: int = Field(
-        default=16, ge=1, le=65_536, description="clips per step, over all devices"
-    )
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
-        default="fp32",
-        description="arithmetic of the network (the CTC loss is always fp32); auto: bf16 where the "
-        "chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
-    )
-    epochs: int = Field(
-        default=200, ge=1, le=1_000_000, description="passes over the training data"
-    )
-    eval_every: int = Field(
-        default=50, ge=1, le=1_000_000, description="epochs between two scorings"
-    )
+    batch_size: int = Settings.with_default("batch_size", 16)
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Settings.with_default("precision", "fp32")
+    epochs: int = Settings.with_default("epochs", 200)
+    eval_every: int = Settings.with_default("eval_every", 50)
     schedule: Literal["cosine", "constant", "steps"] = Field(  # type: ignore[assignment]
         default="cosine",
         description="learning rate: falling to lr_end * lr (cosine), constant, or a fifth after "
         "35/55 and again after 45/55 of the epochs, as published (steps)",
     )
-    lr: float = Field(default=3e-3, gt=0, le=10, description="learning rate")
-    clip_grad: float = Field(default=5.0, ge=0, description="largest gradient norm; 0: not clipped")
-    ema: float = Field(
-        default=0.99,
-        ge=0,
-        lt=1,
-        description="decay of the averaged weights in a step (exponential moving average), which "
-        "are scored and kept; 0: none",
-    )
-
-    @classmethod
-    def from_file(cls, values: dict[str, Any]) -> dict[str, Any]:
-        "Settings of a file; UserError for one with the sections of the MindSpore guide."
-        if not any(isinstance(value, dict) for value in values.values()):
-            return values
-        raise UserError(
-            "config: a file in sections, as of the MindSpore guide, is not read; the guide on sign "
-            "language has the flag of each of its keys"
-        )
+    lr: float = Settings.with_default("lr", 3e-3)
+    clip_grad: float = Settings.with_default("clip_grad", 5.0)
+    ema: float = Settings.with_default("ema", 0.99)
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
         lines = super().unused(written)
-        of_video = ["backbone", "frequency_axis", "flip", "frame_size", "crop"]
-        other = of_video if self.network == "tracks" else ["augment", "dropout"]
-        lines += [f"{n} is not used with network={self.network}" for n in other if n in written]
-        if self.dataset_dir:
-            names = [n for n in ("signs", "sentences") if n in written]
-            lines += [f"{name} is not used with a dataset_dir" for name in names]
-        if self.distil == "none" and "distil_weight" in written:
-            lines.append("distil_weight is not used with distil=none")
-        if self.decoder == "greedy":
-            names = [n for n in ("beam_width", "bigram_weight") if n in written]
-            lines += [f"{name} is not used with decoder=greedy" for name in names]
-        return lines
+        of_video, of_tracks = ["backbone", "frame_size", "crop"], ["augment", "dropout"]
+        tracks = self.network == "tracks"
+        without: dict[str, list[str]] = {
+            f"network={self.network}": of_video if tracks else of_tracks
+        }
+        without["a dataset_dir"] = ["signs", "sentences"] if self.dataset_dir else []
+        without["distil=none"] = ["distil_weight"] if self.distil == "none" else []
+        without["decoder=greedy"] = _BEAM if self.decoder == "greedy" else []
+        pairs = ((why, name) for why, names in without.items() for name in names)
+        return lines + [f"{name} is not used with {why}" for why, name in pairs if name in written]

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mshnet.core import UserError, counted, first_line, read_text, shown
+from mshnet.core import UserError, as_user_error, counted, first_line, read_text, shown
 from mshnet.eit.tank import (
     DISTANCE,
     VALUES,
@@ -41,7 +41,7 @@ from mshnet.eit.tank import (
     turn_shapes,
     turn_voltages,
 )
-from mshnet.files import cannot_be_written, claim, write_arrays
+from mshnet.files import claim, make_folder, write_arrays
 from mshnet.session import bar
 from mshnet.task import content_of, digits
 from mshnet.weights import read_file
@@ -101,7 +101,7 @@ class Stats:
         return Stats(mean, torch.stack([square[group].mean() for group in groups]).sqrt())
 
     def size(self) -> Tensor:  # [208]
-        "The usual size of each voltage: the root of its mean square."
+        "The root of the mean square of each voltage."
         return (self.mean**2 + self.std**2).sqrt()
 
     def normalise(self, voltages: Tensor) -> Tensor:  # [..., 208]
@@ -117,10 +117,8 @@ class Stats:
 
 def _read_tensor(path: Path) -> Tensor:  # [208]
     "The 208 numbers of a torch file; UserError if it holds something else, or would run code."
-    try:
+    with as_user_error():
         found = read_file(path)
-    except ValueError as error:
-        raise UserError(str(error)) from None
     if not isinstance(found, Tensor) or found.numel() != VALUES or not found.isfinite().all():
         raise UserError(f"{path}: not a tensor of 1x16x13 numbers")
     return found.flatten().float()
@@ -132,9 +130,6 @@ stats = Stats.of(voltages)
 test_close(stats.normalise(voltages).square().mean(), 1.0, 1e-4)
 turned = turn_voltages(voltages, torch.full((100,), 7))
 test_close(Stats.of(turned).std, stats.std, 1e-9)
-with tempfile.TemporaryDirectory() as tmp:
-    stats.save(Path(tmp))
-    test_close(Stats.read(Path(tmp)).std, stats.std, 1e-9)
 
 
 # %% [markdown]
@@ -167,15 +162,10 @@ class SimulatedTanks:
         return digits([shapes, f"{self.voltages.double().abs().mean():.6e}"])
 
     def __len__(self) -> int:
-        "Number of samples."
         return len(self.voltages)
 
-    def pair(
-        self,
-        index: int,
-        way: int = 0,  # of the 32 ways to look at a tank
-    ) -> tuple[Tensor, Tensor]:  # voltages [208], picture [size,size]; float32
-        "A sample."
+    def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
+        "Voltages [208] and picture [size,size] of a sample, in one of the 32 ways."
         ways = torch.tensor([way])
         shapes = turn_shapes(self.shapes[index : index + 1], ways)
         voltages = turn_voltages(self.voltages[index : index + 1], ways)
@@ -219,10 +209,7 @@ _LEARNT = [PARTS[part] for part in ("train", "val", "test")]  # with pictures of
 SCALES = {"test2017": 1040.856, "test2023": 1978.0, "test2024": 3.022e7}  # published; else 1
 
 
-def read_npz(
-    path: Path,
-    names: Sequence[str] = ("ys", "xs"),
-) -> dict[str, np.ndarray]:
+def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.ndarray]:
     "Arrays of an npz file; UserError if one is missing, or is no array of numbers."
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -240,11 +227,8 @@ def read_npz(
         raise UserError(f"{path}: not a readable npz file of numbers ({reason})") from None
 
 
-def _checked_voltages(
-    values: np.ndarray,  # one measurement, of any shape
-    where: object,  # the file, for the error line
-) -> Tensor:  # [208] float32
-    "The voltages of one measurement; UserError if it is none."
+def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] float32
+    "The voltages of one measurement, of any shape; UserError if it is none."
     if values.size != VALUES:
         raise UserError(
             f"{where}: {values.size} voltages; a measurement of 16 electrodes has {VALUES} "
@@ -291,25 +275,17 @@ class FolderTanks:
     @cached_property
     def voltages(self) -> Tensor:
         "All voltages, [N,208] float32; a million samples take 830 MB."
-        return torch.stack([self._voltages(f, read_npz(f, ["ys"])) for f in self.files])
+        found = [_checked_voltages(read_npz(f, ["ys"])["ys"], f) for f in self.files]
+        return torch.stack(found) / self.scale
 
     def __len__(self) -> int:
-        "Number of samples."
         return len(self.files)
 
-    def _voltages(self, file: Path, found: dict[str, np.ndarray]) -> Tensor:
-        "The voltages in a file, in the unit of the simulations."
-        return _checked_voltages(found["ys"], file) / self.scale
-
-    def pair(
-        self,
-        index: int,
-        way: int = 0,  # of the 32 ways to look at a tank
-    ) -> tuple[Tensor, Tensor]:  # voltages [208], picture [size,size]; float32
-        "A sample."
+    def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
+        "Voltages [208] and picture [size,size] of a sample, in one of the 32 ways."
         file, ways = self.files[index], torch.tensor([way])
-        found = read_npz(file)
-        voltages, xs = self._voltages(file, found), found["xs"]
+        ys, xs = read_npz(file).values()
+        voltages = _checked_voltages(ys, file) / self.scale
         if xs.ndim != 2 or len(set(xs.shape)) != 1 or not np.isfinite(xs).all():
             raise UserError(f"{file}: xs has shape {xs.shape}, not a square of numbers")
         if abs(xs).max() > _BEYOND:
@@ -326,9 +302,8 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
     "Pictures of another size: means over areas if smaller, bilinear if larger."
     if images.shape[-1] == size:
         return images
-    if size < images.shape[-1]:
-        return F.interpolate(images[:, None], size=(size, size), mode="area")[:, 0]
-    return F.interpolate(images[:, None], size=(size, size), mode="bilinear")[:, 0]
+    mode = "area" if size < images.shape[-1] else "bilinear"
+    return F.interpolate(images[:, None], size=(size, size), mode=mode)[:, 0]
 
 
 # %% [markdown]
@@ -407,11 +382,8 @@ images = torch.stack([test.pair(i)[1] for i in range(8)])
 way = torch.full((8,), 20)
 with expect_fail(UserError, contains="mirrored, then turned by 4 electrodes"):
     check_orientation(turn_voltages(test.voltages, way), images, "mine")
-with expect_fail(UserError, contains="the sign of the voltages is reversed"):
-    check_orientation(-test.voltages, images, "mine")
-order = torch.cat([torch.arange(13 * r, 13 * r + 13).roll(-max(r - 1, 0)) for r in range(16)])
 with expect_fail(UserError, contains="in another order"):
-    check_voltages(test.voltages[:, order], "mine")
+    check_voltages(test.voltages.flip(1).roll(5, 1), "mine")
 
 # %% [markdown]
 # ## The data of a run
@@ -423,20 +395,16 @@ with expect_fail(UserError, contains="in another order"):
 # %%
 #| export
 _CHECKED = 32  # samples of a part that are compared with physics
-_OTHERS = {"val": (64, 2**31), "test": (64, 2**31 + 1)}  # simulated tanks, and their seed
+_SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of simulated tanks; there are 64
 
 
 def seed_of(part: str, seed: int) -> int:
     "The seed of simulated tanks: of the training tanks the run's, of val and test always the same."
-    return _OTHERS.get(part, (0, seed))[1]
+    return _SEEDS.get(part, seed)
 
 
-def open_folder(
-    folder: Path,
-    part: str,  # a key of PARTS
-    size: int,  # of a picture
-) -> FolderTanks:
-    "Open a part of a data set; UserError if it is missing, or cannot be right."
+def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
+    "Open a part (a key of PARTS) of a data set; UserError if it is missing, or cannot be right."
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
     there = folder / PARTS[part]
@@ -471,10 +439,7 @@ def _stats_of(folder: Path, part: str) -> Stats:
     return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
 
 
-def load_tanks(
-    config: Any,  # an EitConfig
-    names: Sequence[str],  # of train, val and test
-) -> dict[str, SimulatedTanks | FolderTanks]:
+def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
     """The parts of a run's data: from its folder where that has them, else simulated.
 
     A folder with training tanks must have the other parts too.
@@ -488,24 +453,22 @@ def load_tanks(
         open_folder(folder, config.data if real else "train", config.size)
     if config.dataset_dir and not real and not any((folder / n).is_dir() for n in _LEARNT):
         raise UserError(f"{folder}: holds recordings alone; write --data uef2017 or --data ktc2023")
-    found: dict[str, SimulatedTanks | FolderTanks] = {}
+    found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
         part = config.data if name == "test" and real else name
         there = any((folder / PARTS[each]).is_dir() for each in ("train", part))
         if (config.dataset_dir and there) or (name == "test" and real):
             found[name] = open_folder(folder, part, config.size)
             continue
-        count, seed = _OTHERS.get(name, (config.tanks, config.seed))
-        count = min(count, config.tanks)
-        how = {"noise": config.noise, "gains": config.gains, "fine": name in _OTHERS}
+        count = min(64, config.tanks) if name in _SEEDS else config.tanks
+        how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
+        seed = seed_of(name, config.seed)
         found[name] = simulated_tanks(name, count, seed, config.size, **how)
     return found
 
 
-def describe_folder(
-    folder: Path,
-) -> str:  # a line for each part
-    "The parts of a data set, and how well their voltages agree with the physics of their pictures."
+def describe_folder(folder: Path) -> str:
+    "A line for each part: how well its voltages agree with the physics of its pictures."
     parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
     lines = []
     for part in parts or ["train"]:
@@ -516,16 +479,9 @@ def describe_folder(
 
 
 # %% [markdown]
-# A folder in the published layout, with a file that holds a pickle. A pickle is a program; it is not run:
+# A folder in the published layout:
 
 # %%
-class Evil:
-    "Asks the loader to print; it could as well ask to delete."
-
-    def __reduce__(self):
-        return print, ("code ran",)
-
-
 with tempfile.TemporaryDirectory() as tmp:
     folder = Path(tmp) / "mine"
     (folder / "test").mkdir(parents=True)
@@ -535,15 +491,8 @@ with tempfile.TemporaryDirectory() as tmp:
         np.savez(folder / f"test/{i}.npz", ys=ys[:, None], xs=xs)
     opened: FolderTanks = open_folder(folder, "test", 32)
     test_eq((len(opened), opened.source, opened.pair(3)[1].shape), (8, "mine/test", (32, 32)))
-    test_close(opened.voltages, test.voltages)
     with expect_fail(UserError, contains="there are test"):
         open_folder(folder, "train", 32)
-    np.savez(folder / "test/0.npz", ys=np.array([Evil()]), xs=0)
-    with expect_fail(UserError, contains="it would run code"):
-        opened.pair(0)
-    np.savez(folder / "test/0.npz", ys=np.zeros(207), xs=0)
-    with expect_fail(UserError, contains="207 voltages"):
-        opened.pair(0)
 
 
 # %% [markdown]
@@ -555,12 +504,21 @@ with tempfile.TemporaryDirectory() as tmp:
 #| export
 @dataclass(frozen=True)
 class Measurements:
-    "Voltages of a file, without pictures."
+    "Voltages of a file: a part of a data set without pictures."
 
+    file: Path
     names: list[str]
     voltages: Tensor  # [N,208] float32
     stats: Stats  # by which they are normalised
     note: str  # one line on the unit; empty: as recorded
+    name: str = "predict"
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def pair(self, index: int) -> tuple[Tensor, Tensor]:
+        "A measurement and an empty picture."
+        return self.voltages[index], torch.zeros(1, 1)
 
 
 def read_measurements(path: Path) -> Measurements:
@@ -582,9 +540,9 @@ def read_measurements(path: Path) -> Measurements:
     stats = _stats_around(path)
     level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
-        return Measurements(names, voltages, stats, "")
+        return Measurements(path, names, voltages, stats, "")
     note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
-    return Measurements(names, voltages / level, stats, note)
+    return Measurements(path, names, voltages / level, stats, note)
 
 
 def _stats_around(path: Path) -> Stats:
@@ -618,9 +576,6 @@ with tempfile.TemporaryDirectory() as tmp:
     read: Measurements = read_measurements(table)
     test_eq((read.names, read.voltages.shape), (["mine_0", "mine_1"], (2, 208)))
     test_close(correlation(read.voltages, test.voltages[:2]), torch.ones(2), 1e-5)
-    table.write_text(",".join(["0.1"] * 207))
-    with expect_fail(UserError, contains="207 voltages"):
-        read_measurements(table)
 print(read.note)
 
 # %% [markdown]
@@ -640,29 +595,23 @@ def write_tanks(
     **how: float,  # as for `simulate`: noise, gains
 ) -> int:  # files that were written; others were there
     "Write simulated tanks in the published layout; UserError if the folder holds something else."
-    record = {"simulated tanks": {"seed": seed, **how}}
-    claim(folder, "tanks.json", record)
-    with cannot_be_written(folder):
-        for part in counts:
-            (folder / PARTS[part]).mkdir(parents=True, exist_ok=True)
+    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
+    for part in counts:
+        make_folder(folder / PARTS[part])
     written, blocks = 0, [(p, i) for p, n in counts.items() for i in range(0, n, 32)]
     for part, first in bar(blocks, len(blocks), "write"):
         rows = range(first, min(first + 32, counts[part]))
         files = [folder / PARTS[part] / f"{row:06d}.npz" for row in rows]
-        if not all(file.exists() for file in files):
-            number = seed_of(part, seed)
-            _write_files(files, number, fine=part != "train", first=first, **how)
-            written += len(files)
+        if all(file.exists() for file in files):
+            continue
+        made = simulate(len(files), seed_of(part, seed), _SIZE, part != "train", first=first, **how)
+        for file, ys, xs in zip(files, *made, strict=True):
+            write_arrays(file, ys=ys[:, None], xs=xs)
+        written += len(files)
     train = sorted((folder / PARTS["train"]).glob("*.npz"))
     if train:
         Stats.of(torch.stack([_checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
     return written
-
-
-def _write_files(files: list[Path], seed: int, **how: Any) -> None:
-    "Simulate the samples of these files, and write them."
-    for file, ys, xs in zip(files, *simulate(len(files), seed, _SIZE, **how), strict=True):
-        write_arrays(file, ys=ys[:, None], xs=xs)
 
 
 # %%
@@ -673,5 +622,3 @@ with tempfile.TemporaryDirectory() as tmp:
     wanted = simulated_tanks("test", 2, seed_of("test", 0), 32, fine=True).pair(0)[1]
     assert (resize_images(picture[None], 32)[0] - wanted).abs().mean() < 0.02
     print(describe_folder(folder))
-    with expect_fail(UserError, contains="holds other data"):
-        write_tanks(folder, {"train": 3}, seed=1)

@@ -34,15 +34,10 @@ from mshnet.eit.tank import correlation
 # %%
 #| export
 @cache
-def inside(
-    size: int,
-) -> Tensor:  # [size,size] bool
+def inside(size: int) -> Tensor:  # [size,size] bool
     "The pixels of a picture that lie in the tank."
     at = (torch.arange(size) * 2 + 1) / size - 1
     return at[:, None] ** 2 + at**2 < 1
-
-
-SCORES = ("cc", "rmse", "dice_conductive", "dice_resistive", "psnr", "ssim")
 
 
 def score_images(
@@ -52,29 +47,21 @@ def score_images(
     "The scores of each reconstruction."
     images, truth = images.double().cpu(), truth.double().cpu()
     square = (images - truth).square().mean((1, 2))
-    within = inside(images.shape[-1])
-    ssim = [_ssim_map(a, b)[within].mean() for a, b in zip(images, truth, strict=True)]
-    values = (
-        correlation(images.flatten(1), truth.flatten(1)),
-        square.sqrt(),
-        _dice(images > 0.5, truth > 0.5),
-        _dice(images < -0.5, truth < -0.5),
-        10 * torch.log10(4 / square),
-        torch.stack(ssim),
-    )
-    return dict(zip(SCORES, values, strict=True))
+    within, both = inside(images.shape[-1]), zip(images.numpy(), truth.numpy(), strict=True)
+    maps = [structural_similarity(*pair, data_range=2, full=True)[1] for pair in both]  # 7x7 pixels
+    return {
+        "cc": correlation(images.flatten(1), truth.flatten(1)),
+        "rmse": square.sqrt(),
+        "dice_conductive": _dice(images > 0.5, truth > 0.5),
+        "dice_resistive": _dice(images < -0.5, truth < -0.5),
+        "psnr": 10 * torch.log10(4 / square),
+        "ssim": torch.stack([torch.from_numpy(each)[within].mean() for each in maps]),
+    }
 
 
 def _dice(found: Tensor, true: Tensor) -> Tensor:
     "Twice the overlap by the sum of both areas; NaN where both are empty."
     return 2 * (found & true).sum((1, 2)) / (found.sum((1, 2)) + true.sum((1, 2))).double()
-
-
-def _ssim_map(image: Tensor, truth: Tensor) -> Tensor:
-    "Structural similarity of the 7x7 window around each pixel."
-    return torch.from_numpy(
-        structural_similarity(image.numpy(), truth.numpy(), data_range=2, full=True)[1]
-    )
 
 
 # %% [markdown]

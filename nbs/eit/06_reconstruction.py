@@ -19,8 +19,7 @@ from mshnet.core import configure
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +36,13 @@ from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.networks import DiT, Guided
 from mshnet.eit.scores import calibration, score_images
 from mshnet.eit.tank import WAYS, tank_map
-from mshnet.eit.tanks import Stats, describe_folder, load_tanks, read_measurements, write_tanks
+from mshnet.eit.tanks import (
+    Measurements,
+    describe_folder,
+    load_tanks,
+    read_measurements,
+    write_tanks,
+)
 from mshnet.files import find_inputs, make_folder, write_arrays, write_table
 from mshnet.task import (
     RowTally,
@@ -46,6 +51,7 @@ from mshnet.task import (
     Written,
     predict_each,
     predictions_folder,
+    read_each,
     trained_task,
 )
 
@@ -70,44 +76,6 @@ class EitBatch(NamedTuple):
     row: Tensor  # [B] index of the sample; -1: filler
 
 
-def _batch(
-    data: Any, pairs: Sequence[tuple[Tensor, Tensor]], noise: list[np.ndarray], level: np.ndarray,
-    rows: list[int],
-) -> EitBatch:  # fmt: skip
-    "Samples and what was drawn for them, as tensors."
-    voltages, images = (torch.stack(x) for x in zip(*pairs, strict=True))
-    return EitBatch(
-        tank_map(data.stats.normalise(voltages))[:, None],
-        images[:, None],
-        torch.from_numpy(np.stack(noise)),
-        torch.from_numpy(amounts(level)),
-        torch.from_numpy(level).float(),
-        torch.tensor(rows),
-    )
-
-
-def _scoring_batch(c: EitConfig, data: Any, rows: list[int], at: list[int]) -> EitBatch:
-    "The tanks of these rows, with the noise of all steps."
-    noise = [draw_noise(c.seed, row, c.samples * c.sampling_steps, c.size) for row in at]
-    return _batch(data, [data.pair(row) for row in at], noise, np.zeros(len(rows), int), rows)
-
-
-def _training_batch(
-    c: EitConfig, data: Any, rows: list[int], draws: list[np.random.Generator]
-) -> EitBatch:
-    "The tanks of these rows, each turned, stronger or weaker, and with its amount of noise."
-    turns = c.augment == "turns"
-    ways = [int(rng.integers(WAYS)) if turns else 0 for rng in draws]
-    pairs = [data.pair(row, way) for row, way in zip(rows, ways, strict=True)]
-    level = np.array([rng.integers(STEPS) for rng in draws])
-    scale = [float(np.exp(c.jitter * rng.standard_normal())) for rng in draws]
-    pairs = [(v * by, image) for (v, image), by in zip(pairs, scale, strict=True)]
-    noise = [rng.standard_normal((1, c.size, c.size), dtype=np.float32) for rng in draws]
-    return _batch(data, pairs, noise, level, rows)
-
-
-# %%
-#| export
 class Eit(Task):
     "Electrical impedance tomography."
 
@@ -127,11 +95,28 @@ class Eit(Task):
         return found
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> EitBatch:
-        "The batch of these tanks: turned and with a random amount of noise in training."
-        at = [max(row, 0) for row in rows]
+        "The batch of these tanks; in training each is turned, stronger or weaker, and mixed."
+        c, at = self.config, [max(row, 0) for row in rows]
         if epoch is None:
-            return _scoring_batch(self.config, data, rows, at)
-        return _training_batch(self.config, data, rows, [self.rng(row, epoch) for row in at])
+            pairs, level = [data.pair(row) for row in at], np.zeros(len(rows), int)
+            noise = [draw_noise(c.seed, row, c.samples * c.sampling_steps, c.size) for row in at]
+        else:
+            draws, turns = [self.rng(row, epoch) for row in at], c.augment == "turns"
+            ways = [int(rng.integers(WAYS)) if turns else 0 for rng in draws]
+            level = np.array([rng.integers(STEPS) for rng in draws])
+            scale = [float(np.exp(c.jitter * rng.standard_normal())) for rng in draws]
+            turned = [data.pair(row, way) for row, way in zip(at, ways, strict=True)]
+            pairs = [(v * by, image) for (v, image), by in zip(turned, scale, strict=True)]
+            noise = [rng.standard_normal((1, c.size, c.size), dtype=np.float32) for rng in draws]
+        voltages, images = (torch.stack(x) for x in zip(*pairs, strict=True))
+        return EitBatch(
+            tank_map(data.stats.normalise(voltages))[:, None],
+            images[:, None],
+            torch.from_numpy(np.stack(noise)),
+            torch.from_numpy(amounts(level)),
+            torch.from_numpy(level).float(),
+            torch.tensor(rows),
+        )
 
     def model(self) -> nn.Module:
         "The network of the settings, with weights drawn from the seed; beside it the guesses."
@@ -174,7 +159,6 @@ class Eit(Task):
         return super().decay(step)
 
     def tally(self) -> "EitTally":
-        "An empty count."
         return EitTally()
 
     def describe_data(self) -> tuple[str, bool]:
@@ -190,15 +174,13 @@ class Eit(Task):
         return f"{folder}: {written} files written, {sum(counts.values()) - written} were there"
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
-        "Reconstruct measurements in files; see `predict_tanks`."
         return predict_tanks(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
-        "Draw some tanks of the test part into a run's folder."
+        "Draw some tanks of the test part."
         draw_tanks(folder, folder / "figures", self.config)
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
-        "The task, how many tanks, and the side of the scored pictures."
         return super().protocol(data, scores) | {"size": self.config.size}
 
 
@@ -241,11 +223,9 @@ parts = task.splits()
 model, batch = task.model(), task.batch(parts["test"], [0, 1, 2, 3, -1], None)
 assert isinstance(batch, EitBatch)
 drawn = task.predict(model, batch, "full").detach()
-test_eq(drawn.shape, (5, 3, 16, 16))
 test_close(drawn[:, 0], drawn[:, 1], 1e-5)
-loss = task.loss(model, task.batch(parts["train"], [0, 1], 0), "full")
 test_eq(fit_guesses(parts["train"], config).shape, (2, 256, 256))
-loss
+drawn.shape
 
 
 # %% [markdown]
@@ -259,7 +239,6 @@ class EitScores(Values):
     "Mean scores of all tanks by name."
 
     def __str__(self) -> str:
-        "The score line: the first two, and the RMSE of the empty picture."
         own = str(Values({name: self[name] for name in ("cc", "rmse")}))
         return f"{own}  (the empty picture {self['empty_rmse']:.3f})"
 
@@ -274,25 +253,21 @@ class EitTally(RowTally):
         if drawn.shape[1] > 1:
             found |= calibration(mean, spread, truth)
         found["empty_rmse"] = truth.double().square().mean((1, 2)).sqrt()
-        return [
-            dict(zip(found, row, strict=True)) for row in torch.stack([*found.values()], 1).tolist()
-        ]
+        rows = torch.stack([*found.values()], 1).tolist()
+        return [dict(zip(found, row, strict=True)) for row in rows]
 
     def scores(self) -> EitScores:
         "The mean of each score over the tanks for which it is defined."
-        return EitScores({n: _mean([tank[n] for tank in self.values]) for n in self.values[0]})
-
-
-def _mean(values: Sequence[float]) -> float:
-    "The mean without NaN; NaN of nothing."
-    there = [value for value in values if not math.isnan(value)]
-    return sum(there) / len(there) if there else math.nan
+        scores = EitScores()
+        for name in self.values[0]:
+            there = [tank[name] for tank in self.values if not math.isnan(tank[name])]
+            scores[name] = sum(there) / len(there) if there else math.nan
+        return scores
 
 
 # %%
 tally = EitTally()
 tally.add(drawn, batch)
-test_eq(list(tally.rows), [0, 1, 2, 3])  # without the filler
 scores: EitScores = tally.scores()
 print(scores)
 
@@ -300,35 +275,10 @@ print(scores)
 # %% [markdown]
 # ## Files of voltages
 #
-# `mshnet predict --task eit` reads measurements, without pictures, and writes what it reconstructs: a picture of each (mean and spread), one table, and one npz with all arrays. All files are read before the first is predicted, so a file that is wrong stops the command before it has written anything.
+# `mshnet predict --task eit` reads measurements, without pictures, and writes what it reconstructs: a picture of each (mean and spread), one table, and one npz with all arrays. The noise of a measurement goes by its row in its file.
 
 # %%
 #| export
-@dataclass(frozen=True)
-class _Alone:
-    "Measurements of one file as a part of a data set, with empty pictures."
-
-    voltages: Tensor  # [N,208]
-    names: list[str]
-    size: int
-    stats: Stats
-    name: str = "predict"
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def all(self, _: Sequence[str]) -> "_Alone":
-        "The whole part: its noise goes by the rows of the file."
-        return self
-
-    def pair(self, index: int) -> tuple[Tensor, Tensor]:
-        "A measurement and an empty picture."
-        return self.voltages[index], torch.zeros(self.size, self.size)
-
-
-_SUFFIXES = (".npz", ".csv", ".txt")
-
-
 def predict_tanks(
     weights: str | Path,  # a file, a run, or empty: the pretrained ones
     inputs: Sequence[str | Path],  # npz, csv or txt files, folders of them, globs
@@ -336,33 +286,33 @@ def predict_tanks(
     device: str = "auto",
     precision: str = "auto",
     batch_size: int = 32,  # no result depends on it
-    samples: int = 0,  # pictures drawn of a measurement; 0: as the weights were scored
-    sampling_steps: int = 0,  # from noise to a picture; 0: as the weights were scored
+    **options: Any,  # samples, sampling_steps; those that are missing are as in the scores
 ) -> Written:
     "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
-    files = find_inputs(inputs, _SUFFIXES)
-    read = [read_measurements(file) for file in files]
-    drawn_as = {"samples": samples, "sampling_steps": sampling_steps}
-    changed = {name: value for name, value in drawn_as.items() if value}
-    task, model = trained_task(weights, EitConfig(), **changed)
+    files = find_inputs(inputs, (".npz", ".csv", ".txt"))
+    read = list(read_each(files, read_measurements))
+    task, model = trained_task(weights, EitConfig(), **options)
     folder = predictions_folder(weights, output_dir, "pretrained-eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
     make_folder(folder)
-    for file, part in zip(files, read, strict=True):
+
+    def pictures_of(part: Measurements) -> Iterator[tuple[str, Tensor]]:
+        return predict_each(task, model, part.names, lambda _: part, on, batch_size, len(part))
+
+    for part in read:
         if part.note:
             warnings.warn(part.note, stacklevel=2)
-        data = _Alone(part.voltages, part.names, task.config.size, part.stats)
-        some = predict_each(task, model, data.names, data.all, on, batch_size, len(data))
-        for name, pictures in some:
-            longer = f"{file.parent.name}_{name}"
+        for short, pictures in pictures_of(part):
+            longer = f"{part.file.parent.name}_{short}"
             numbered = (f"{longer}-{number}" for number in itertools.count(2))
-            tries = itertools.chain([name, longer], numbered)
+            tries = itertools.chain([short, longer], numbered)
             name = next(each for each in tries if each not in found)
             found[name] = pictures
             resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")
     _write_tables(folder, found)
-    return Written(folder, f"{counted(len(found), 'tank')} of {counted(len(files), 'file')}")
+    line = f"{counted(len(found), 'tank')} of {counted(len(read), 'file')}"
+    return Written(folder, line, len(files) - len(read))
 
 
 def _write_tables(folder: Path, found: dict[str, Tensor]) -> None:
@@ -409,25 +359,22 @@ def draw_tank(
 
 def draw_tanks(
     weights: str | Path,  # a file, or the folder of a run
-    folder: Path,  # in which the pictures are written, one of each tank and gallery.png of all
+    folder: Path,  # of the picture
     config: EitConfig,  # names the tanks: its data and dataset_dir
     most: int = 6,
 ) -> None:
-    "Draw tanks of the test part: truth, mean, one that was drawn, and spread."
+    "Draw tanks of the test part into gallery.png: truth, mean, one that was drawn, and spread."
     task, model = trained_task(weights, config)
     data = load_tanks(config, ["test"])["test"]
     rows = np.unique(np.linspace(0, len(data) - 1, min(most, len(data))).astype(int)).tolist()
     batch = task.batch(data, rows, None)
     with torch.no_grad():
         drawn = task.predict(model.eval(), batch, "full")
-    save = resolve("mshnet.show:save_picture")
     sheet = Figure(figsize=(8, 2.3 * len(rows)), layout="constrained")
     parts = sheet.subfigures(len(rows), 1, squeeze=False)[:, 0]
     for row, pictures, truth, part in zip(rows, drawn, batch.image[:, 0], parts, strict=True):
-        name = data.names[row]
-        save(draw_tank(name, pictures, truth), folder / f"{name}.png")
-        draw_tank(name, pictures, truth, part)
-    save(sheet, folder / "gallery.png")
+        draw_tank(data.names[row], pictures, truth, part)
+    resolve("mshnet.show:save_picture")(sheet, folder / "gallery.png")
 
 
 # %%

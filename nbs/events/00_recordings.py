@@ -17,6 +17,7 @@ from fastcore.test import expect_fail, test_eq
 #| export
 import csv
 import hashlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mshnet.core import UserError, counted, first_line, read_record, read_text
-from mshnet.files import cannot_be_written, replacing, stamp, write_json
+from mshnet.files import cannot_be_written, make_folder, replacing, stamp, write_json
 from mshnet.task import content_of
 
 
@@ -50,22 +51,24 @@ class Sensor(NamedTuple):
     window: str  # usual length of a recording
 
 
-_GESTURES = "hand_clapping right_hand_wave left_hand_wave right_arm_clockwise"
-_GESTURES += " right_arm_counter_clockwise left_arm_clockwise left_arm_counter_clockwise"
-_GESTURES += " arm_roll air_drums air_guitar other_gestures"
-_THINGS = "airplane automobile bird cat deer dog frog horse ship truck"
+_GESTURES = (
+    *("hand_clapping", "right_hand_wave", "left_hand_wave", "right_arm_clockwise"),
+    *("right_arm_counter_clockwise", "left_arm_clockwise", "left_arm_counter_clockwise"),
+    *("arm_roll", "air_drums", "air_guitar", "other_gestures"),
+)
+_THINGS = tuple(
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+)
 SENSORS = {
     "nmnist": Sensor("N-MNIST", (2, 34, 34), tuple("0123456789"), "20ms", "300ms"),
-    "dvsgesture": Sensor(
-        "DVS128 Gesture", (2, 128, 128), tuple(_GESTURES.split()), "100ms", "6000ms"
-    ),
-    "cifar10dvs": Sensor("CIFAR10-DVS", (2, 128, 128), tuple(_THINGS.split()), "20ms", "1200ms"),
+    "dvsgesture": Sensor("DVS128 Gesture", (2, 128, 128), _GESTURES, "100ms", "6000ms"),
+    "cifar10dvs": Sensor("CIFAR10-DVS", (2, 128, 128), _THINGS, "20ms", "1200ms"),
     "ntidigits": Sensor("N-TIDIGITS", (1, 64, 1), tuple("o123456789z"), "20ms", "1000ms"),
 }
 
 # %%
 cochlea: Sensor = SENSORS["ntidigits"]
-test_eq((cochlea.shape, len(cochlea.classes)), ((1, 64, 1), 11))
+print(cochlea)
 
 
 # %% [markdown]
@@ -129,7 +132,6 @@ class Recording:
         return float(self.t[-1]) / 1000
 
     def __len__(self) -> int:
-        "Number of events."
         return len(self.t)
 
 
@@ -143,9 +145,6 @@ def made(count: int, milliseconds: float, seed: int = 0) -> Recording:
     return Recording.checked((x, y, t, p), (2, 34, 34), "made")
 
 
-one = np.array([5])
-with expect_fail(UserError, contains="event 0 (x=40, y=5) is outside of the sensor"):
-    Recording.checked([one * 8, one, one, one * 0], (2, 34, 34), "a.bin")
 made(1000, 300).milliseconds
 
 
@@ -176,9 +175,7 @@ def bin_events(
 # %%
 short, long = made(4000, 300), made(8000, 600)
 test_eq((len(bin_events(short, 10)), len(bin_events(long, 10))), (30, 60))
-test_eq(bin_events(short, 10).sum(), 4000)
 test_eq(bin_events(short, 10, steps=50)[30:].sum(), 0)  # padded
-assert bin_events(long, 10, steps=50).sum() == (long.t < 500_000).sum()  # cut
 
 
 # %% [markdown]
@@ -213,24 +210,17 @@ def denoise(recording: Recording, milliseconds: float = 10.0) -> Recording:
 # A small moving edge among random events. The filter keeps the edge (two pixels high, so that each event has a neighbour), and a third of the noise, which is dense here:
 
 # %%
-noise = made(300, 300, seed=1)
-time = np.repeat(np.arange(0, 300_000, 10_000), 2)
-edge_x, edge_y = time // 10_000, np.tile([16, 17], 30)
-columns = [
-    np.concatenate(pair)
-    for pair in zip(
-        (noise.x, noise.y, noise.t, noise.p), (edge_x, edge_y, time, 0 * time), strict=True
-    )
-]
-order = np.argsort(columns[2], kind="stable")
-both = Recording.checked([c[order] for c in columns], (2, 34, 34), "made")
+noise, time = made(300, 300, seed=1), np.repeat(np.arange(0, 300_000, 10_000), 2)
+edge = np.stack([time // 10_000, np.tile([16, 17], 30), time, 0 * time])
+columns = np.concatenate([[noise.x, noise.y, noise.t, noise.p], edge], 1)
+columns = columns[:, np.argsort(columns[2], kind="stable")]
+both = Recording.checked(columns, (2, 34, 34), "made")
 clean = denoise(both)
 figure, axes = plt.subplots(1, 2, figsize=(6, 3))
 for axis, shown, title in zip(axes, (both, clean), ("recorded", "filtered"), strict=True):
     axis.scatter(shown.x, shown.y, c=shown.t, s=6)
     axis.set_title(f"{title}: {len(shown)} events")
     axis.set_aspect("equal")
-assert 60 <= len(clean) < len(both) / 2
 
 # %% [markdown]
 # ## Formats
@@ -261,18 +251,10 @@ def _read_bin(path: Path) -> Columns:
     return a[0], a[1], (a[2] & 127) << 16 | a[3] << 8 | a[4], a[2] >> 7
 
 
-def _header_end(data: bytes) -> int:
-    "Where the lines that begin with # end."
-    start = 0
-    while data[start : start + 1] == b"#" and (end := data.find(b"\n", start)) >= 0:
-        start = end + 1
-    return start
-
-
 def _read_aedat(path: Path) -> Columns:
     "The events of an AEDAT file of version 2 or 3."
     data = path.read_bytes()
-    start = _header_end(data)
+    start = len(re.match(rb"(#[^\n]*\n)*", data)[0])  # type: ignore[index]
     if data.startswith(b"#!AER-DAT3"):
         return _packets(data, start)
     if not data.startswith(b"#!AER-DAT2"):
@@ -318,28 +300,27 @@ def _check_unit(t: np.ndarray, path: Path) -> None:
         )
     span = int(t[-1]) - int(t[0]) if len(t) >= _MANY else _SHORT
     if not _SHORT <= span <= _LONG:
-        unit, remedy = ("seconds or milliseconds", "multiply") if span < _SHORT else (
-            "nanoseconds", "divide")  # fmt: skip
+        small = "seconds or milliseconds: multiply"
+        unit = small if span < _SHORT else "nanoseconds: divide"
         raise UserError(
-            f"{path}: {len(t)} events in {span / 1000:g} ms; the times seem to be {unit}: "
-            f"{remedy} them to microseconds"
+            f"{path}: {len(t)} events in {span / 1000:g} ms; the times seem to be {unit} them to "
+            "microseconds"
         )
 
 
 def _read_arrays(path: Path) -> Columns:
     "The events of an npz file, or of an npy file of tonic (x, y, polarity, milliseconds)."
     found: Any = np.load(path, allow_pickle=False)
-    if path.suffix.lower() == ".npz":
-        with found as file:
-            if missing := [name for name in "xytp" if name not in file]:
-                raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
-            found = file["x"], file["y"], file["t"], file["p"]
-        _check_unit(found[2], path)
-        return found
-    table: np.ndarray = found
-    if table.ndim != 2 or table.shape[1] != 4:
-        raise ValueError(f"its shape is {table.shape}, not [N,4]")
-    return table[:, 0], table[:, 1], 1000 * table[:, 3].astype(np.int64), table[:, 2]
+    if path.suffix.lower() == ".npy":
+        if found.ndim != 2 or found.shape[1] != 4:
+            raise ValueError(f"its shape is {found.shape}, not [N,4]")
+        return found[:, 0], found[:, 1], 1000 * found[:, 3].astype(np.int64), found[:, 2]
+    with found as file:
+        if missing := [name for name in "xytp" if name not in file]:
+            raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
+        columns = file["x"], file["y"], file["t"], file["p"]
+    _check_unit(columns[2], path)
+    return columns
 
 
 _READERS: dict[str, Callable[[Path], Columns]] = {
@@ -366,8 +347,7 @@ def read_recording(
     except UserError:
         raise
     except Exception as error:  # of zip files, headers, arrays: each library has its own
-        text = first_line(error)
-        raise UserError(f"{path}: not a readable recording ({text})") from None
+        raise UserError(f"{path}: not a readable recording ({first_line(error)})") from None
     if where:
         start, end = map(int, where.split("-"))
         inside = (columns[2] >= start) & (columns[2] < end)
@@ -379,13 +359,9 @@ def read_recording(
 with tempfile.TemporaryDirectory() as tmp:
     file = Path(tmp) / "00001.npz"
     np.savez(file, x=short.x, y=short.y, t=short.t, p=short.p)
-    again = read_recording(file, (2, 34, 34))
-    assert all((getattr(again, name) == getattr(short, name)).all() for name in "xytp")
+    test_eq(read_recording(file, (2, 34, 34)).t, short.t)
     np.savez(file, x=short.x, y=short.y, t=short.t // 1000, p=short.p)
     with expect_fail(UserError, contains="4000 events in 0.299 ms; the times seem to be"):
-        read_recording(file, (2, 34, 34))
-    file.write_bytes(b"a broken file")
-    with expect_fail(UserError, contains="00001.npz: not a readable recording"):
         read_recording(file, (2, 34, 34))
 
 
@@ -553,13 +529,11 @@ class Frames:
     content: str = ""  # digits of what the files hold; empty: in memory
 
     def __len__(self) -> int:
-        "Number of samples."
         return len(self.rows)
 
     def frames(self, index: int) -> np.ndarray:  # [T,P,H,W] uint8
         "The frames of a sample."
-        found: np.ndarray = self.counts[self.rows[index]]
-        return found
+        return self.counts[self.rows[index]]
 
     def part(self, name: str, chosen: Sequence[int]) -> "Frames":
         "The samples of these indices as a part of their own."
@@ -603,16 +577,15 @@ def read_frames(
     mark = _mark(how, *(f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps))
     file, note = cache / f"{mark}.frames", cache / f"{mark}.json"
     if not (note.exists() and file.exists()):
-        with cannot_be_written(file):
-            cache.mkdir(parents=True, exist_ok=True)
-            with replacing(file, durable=False) as out:
-                errors = _write_frames(out, entries, how, on_bad_image)
+        make_folder(cache)
+        with cannot_be_written(file), replacing(file, durable=False) as out:
+            errors = _write_frames(out, entries, how, on_bad_image)
         write_json(note, {"errors": errors})
     errors = read_record(note).get("errors", {})  # by the place, as text
+    first = next(iter(errors.values()), "")
     if errors and on_bad_image == "stop":
-        raise _bad(next(iter(errors.values())))
+        raise _bad(first)
     if errors:
-        first = next(iter(errors.values()))
         warnings.warn(f"skipped: {counted(len(errors), 'recording')} ({first})", stacklevel=2)
     used = [entry for i, entry in enumerate(entries) if str(i) not in errors]
     counts = np.memmap(file, np.uint8, "r", shape=(len(used), how.steps, *how.shape))
@@ -667,11 +640,7 @@ with tempfile.TemporaryDirectory() as tmp:
     frames: Frames = read_frames("train", entries, how, Path(tmp) / "cache")
     test_eq((len(frames), frames.counts.shape, frames.source), (4, (4, 15, 2, 34, 34), "set"))
     test_eq(frames.part("val", [3]).frames(0), frames.counts[3])
-    again: Frames = frames_of("train", [made(500, 300, seed=0)], [0], how, "made")
-    test_eq(again.counts[0], frames.counts[0])
     entries[1].path.write_bytes(b"five!")
     with expect_fail(UserError, contains="--on-bad-image skip leaves such recordings out"):
         read_frames("train", entries, how, Path(tmp) / "cache")
     del frames  # before the folder
-held = hold_out([0] * 10 + [1] * 30, 0.2, seed=0)
-test_eq((held[:10].sum(), held[10:].sum()), (2, 6))

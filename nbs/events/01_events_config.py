@@ -34,13 +34,12 @@ from mshnet.events.recordings import SENSORS
 # %%
 #| export
 _TIME = r"^(|\d+(\.\d+)?(us|ms|s))$"
-_UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 
 def milliseconds(text: str) -> float:
     "A time with its unit as a number; empty: 0."
     found = re.fullmatch(r"([\d.]+)(us|ms|s)", text)
-    return float(found[1]) * _UNITS[found[2]] if found else 0.0
+    return float(found[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[found[2]] if found else 0.0
 
 
 class _RecordingFields(BaseModel):
@@ -71,31 +70,13 @@ class _RecordingFields(BaseModel):
         default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
     )
     warp: float = Field(
-        default=0.16,
-        ge=0,
-        le=0.5,
-        description="share by which a training recording is stretched and slanted, at most; it is "
-        "turned and bent as much",
+        default=0.16, ge=0, le=0.5, description="share by which training recordings are warped"
     )
     recordings: int = Field(
-        default=1000,
-        ge=20,
-        le=100_000,
-        description="simulated training recordings, without a data set",
+        default=1000, ge=20, le=100_000, description="simulated training recordings"
     )
     noise: float = Field(
-        default=0.5,
-        ge=0,
-        le=1000,
-        description="simulated events without a reason, per pixel and second",
-    )
-    hot_pixels: int = Field(
-        default=2, ge=0, le=100, description="simulated pixels that report 100 times a second"
-    )
-    time_jitter: str = Field(
-        default="0.5ms",
-        pattern=_TIME,
-        description="a time with its unit, such as 1ms: spread of the times of simulated events",
+        default=0.5, ge=0, le=1000, description="simulated noise, events per pixel and second"
     )
 
 
@@ -117,17 +98,10 @@ class _NetworkFields(BaseModel):
     )
     features: int = Field(default=32, ge=1, le=1024, description="channels of the third")
     pool: int = Field(
-        default=0,
-        ge=0,
-        le=64,
-        description="side of the grid to which the third layer is averaged; 0: all of its pixels",
+        default=0, ge=0, le=64, description="side of the grid of averaged rates; 0: all pixels"
     )
     slope: float = Field(
-        default=2.0,
-        gt=0,
-        le=1000,
-        description="slope of the surrogate gradient; a smaller one lets neurons learn that are "
-        "further from their threshold",
+        default=2.0, gt=0, le=1000, description="slope of the surrogate gradient; published: 25"
     )
     rate_window: int = Field(
         default=5, ge=1, le=1000, description="bins over which firing rates are taken"
@@ -146,31 +120,22 @@ class _NetworkFields(BaseModel):
 # %%
 #| export
 _PUBLISHED: dict[str, Any] = {
-    "dt": "1ms",
-    "tau": "32.8ms",
-    "denoise": "10ms",
-    "shift": 0,
-    "warp": 0.0,
-    "slope": 25.0,
-    "width": 32,
-    "pool": 0,
-    "lr": 1e-3,
-    "weight_decay": 1e-4,
-    "warmup_steps": 0,
-    "ema": 0.0,
-    "batch_size": 32,
-    "epochs": 100,
+    **{"dt": "1ms", "tau": "32.8ms", "denoise": "10ms", "shift": 0, "warp": 0.0},
+    **{"slope": 25.0, "width": 32, "pool": 0, "batch_size": 32, "epochs": 100},
+    **{"lr": 1e-3, "weight_decay": 1e-4, "warmup_steps": 0, "ema": 0.0},
 }
 
 
 _OF_GPUS = {"t4": 32, "v100": 64, "rtx-3090": 64, "rtx-4090": 96, "a100": 128}
-_CAMERA = ["dataset", "noise", "hot_pixels", "time_jitter"]
 
 
 class EventsConfig(Settings, _NetworkFields, _RecordingFields):
     "The settings of event cameras; `configure` joins them from presets, files and flags."
 
-    flags: ClassVar[dict[str, list[str]]] = {"test": _CAMERA, "data": [*_CAMERA, "recordings"]}
+    flags: ClassVar[dict[str, list[str]]] = {
+        "test": ["dataset", "noise"],
+        "data": ["dataset", "noise", "recordings"],
+    }
     smaller: ClassVar[str] = "--time-window or --width"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
@@ -185,26 +150,15 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         name: f"--batch-size {size} --lr {0.003 * math.sqrt(size / 16):.5f} --precision auto"
         for name, size in _OF_GPUS.items()
     }
+    gone: ClassVar[dict[str, Any]] = {"hot_pixels": 2, "time_jitter": "0.5ms"}
     synthetic_name: ClassVar[str] = "simulated"
 
     task: Literal["events"] = Field(default="events", description="what is trained")
-    batch_size: int = Field(
-        default=16, ge=1, le=65_536, description="samples per step, over all devices"
-    )
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
-        default="fp32",
-        description="arithmetic of the model; the scan of the Mamba blocks is always in fp32; "
-        "auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of generation 7 (T4, V100)",
-    )
-    epochs: int = Field(default=20, ge=1, le=1_000_000, description="passes over the training data")
-    lr: float = Field(default=0.003, gt=0, le=10, description="learning rate")
-    ema: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="decay of the averaged weights in a step (exponential moving average), which "
-        "are scored and kept; 0: none",
-    )
+    batch_size: int = Settings.with_default("batch_size", 16)
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Settings.with_default("precision", "fp32")
+    epochs: int = Settings.with_default("epochs", 20)
+    lr: float = Settings.with_default("lr", 0.003)
+    ema: float = Settings.with_default("ema", 0.0)
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
@@ -232,7 +186,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
     @property
     def beta(self) -> float:
         "Share of a membrane that is left after a bin."
-        tau = milliseconds(self.tau or "0ms")
+        tau = milliseconds(self.tau)
         return math.exp(-self.bin_ms / tau) if tau else 0.0
 
     @property
@@ -245,15 +199,9 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         "Names of the classes."
         return SENSORS[self.dataset].classes
 
-    @property
-    def classes(self) -> int:
-        "Number of classes."
-        return len(self.class_names)
-
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
-        simulated = ("recordings", "noise", "hot_pixels", "time_jitter")
-        names = [name for name in simulated if name in written and self.dataset_dir]
+        names = [n for n in ("recordings", "noise") if n in written and self.dataset_dir]
         return super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
 
 
@@ -262,10 +210,9 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
 # %%
 ten, twenty = configure({"task": "events", "dt": "10ms"}), configure({"task": "events"})
-test_eq((ten.steps, twenty.steps, ten.shape, ten.classes), (30, 15, (2, 34, 34), 10))
+test_eq((ten.steps, twenty.steps, ten.shape, len(ten.class_names)), (30, 15, (2, 34, 34), 10))
 test_close(ten.beta**2, twenty.beta, 1e-12)
 test_close(configure({"task": "events", "preset": "paper"}).beta, 0.97, 1e-4)
-test_eq((milliseconds("1.5s"), milliseconds("500us")), (1500.0, 0.5))
 ten.beta
 
 # %% [markdown]
@@ -276,6 +223,4 @@ with expect_fail(UserError, contains="dt='10' is not possible: write a time with
     configure({"task": "events", "dt": "10"})
 with expect_fail(UserError, contains="at most time_window=300ms"):
     configure({"task": "events", "dt": "1s"})
-gesture = configure({"task": "events", "dataset": "dvsgesture", "preset": "sensor-128"})
-test_eq((gesture.steps, gesture.classes), (60, 11))
 run_name(ten)

@@ -9,7 +9,6 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import test_eq
 
 from mshnet.events.recordings import bin_events
 
@@ -58,10 +57,7 @@ def _spline(points: np.ndarray) -> np.ndarray:  # [K,2] to [M,2]
     return np.concatenate([curve.swapaxes(0, 1).reshape(-1, 2), points[-1:]])
 
 
-def draw_digit(
-    digit: int,
-    rng: np.random.Generator,
-) -> np.ndarray:  # [SIDE,SIDE] brightness, 0 to 1
+def draw_digit(digit: int, rng: np.random.Generator) -> np.ndarray:  # [SIDE,SIDE], 0 to 1
     "Draw a digit as somebody might write it, in the middle."
     angle, slant = rng.normal(0, 0.12), rng.normal(0, 0.15)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -91,11 +87,7 @@ for i, axis in enumerate(axes.flat):
 # %% [markdown]
 # ## The sensor
 #
-# A pixel keeps the logarithm of the brightness at which it last reported. When the brightness has moved away by the threshold (0.25 here) it reports, and the kept value follows by one threshold; a large change gives several events. We move the digit in 72 small steps and let the pixels compare in each. This is the model of a dynamic vision sensor in the textbooks. Real pixels are worse, and three settings say how much:
-#
-# - `noise`: events without a reason, per pixel and second;
-# - `hot_pixels`: pixels that report 100 times a second;
-# - `jitter`: the spread of the times of events.
+# A pixel keeps the logarithm of the brightness at which it last reported. When the brightness has moved away by the threshold (0.25 here) it reports, and the kept value follows by one threshold; a large change gives several events. We move the digit in 72 small steps and let the pixels compare in each. This is the model of a dynamic vision sensor in the textbooks. Real pixels are worse: they report without a reason (the setting `noise`, events per pixel and second), some report 100 times a second, and all times spread a little.
 
 # %%
 #| export
@@ -163,9 +155,8 @@ _TOGETHER = 100  # recordings that are simulated at once
 
 def _together(start: int, count: int, seed: int, camera: Camera) -> Iterator[Recording]:
     "Recordings of the digits from this number on."
-    images = [
-        draw_digit(i % 10, np.random.default_rng([seed, i])) for i in range(start, start + count)
-    ]
+    numbers = range(start, start + count)
+    images = [draw_digit(i % 10, np.random.default_rng([seed, i])) for i in numbers]
     rng = np.random.default_rng([seed, start, 1])
     events = np.concatenate([_reports(np.stack(images), rng), _faults(count, camera, rng)])
     late = rng.normal(0, 1000 * camera.jitter, len(events))
@@ -177,11 +168,7 @@ def _together(start: int, count: int, seed: int, camera: Camera) -> Iterator[Rec
 
 
 @lru_cache(maxsize=4)  # a run and its pictures look at the same ones
-def simulate(
-    count: int,
-    seed: int,
-    camera: Camera,
-) -> list[Recording]:
+def simulate(count: int, seed: int, camera: Camera) -> list[Recording]:
     "Simulate recordings; number i shows the digit i % 10."
     starts = range(0, count, _TOGETHER)
     parts = (_together(s, min(_TOGETHER, count - s), seed, camera) for s in starts)
@@ -208,5 +195,4 @@ for axis, i in zip(axes, (4, 14, 24), strict=True):
 quiet, loud = (simulate(20, 0, Camera(noise, 0, 0.0)) for noise in (0.0, 1.0))
 added = np.mean([len(b) - len(a) for a, b in zip(quiet, loud, strict=True)])
 assert abs(added - SIDE**2 * 0.3) < 25
-test_eq([draw_digit(3, np.random.default_rng(0)).shape, SIDE], [(34, 34), 34])
 added

@@ -5,7 +5,7 @@
 #
 # [中文](eit.zh-CN.ipynb)
 #
-# The task is called `eit`. Nothing has to be downloaded: without a data set, tanks are simulated. This trains the small preset on a CPU, scores it, and draws a picture for each tank:
+# The task is called `eit`. Nothing has to be downloaded: without a data set, tanks are simulated. This trains the small preset on a CPU, scores it, and draws some tanks of the test part:
 #
 # ```bash
 # mshnet train --task eit

@@ -96,7 +96,7 @@
 # torch.save(network.state_dict(), "start.pt")
 # ```
 #
-# Two things of the published code are settings. Its second branch takes the spectrum over the channels of a frame; `--frequency-axis time` takes it over time. Its distillation sends gradients into the teacher, which can end in NaN; `--distil published` does it too, and the default does not.
+# The distillation of the published code sends gradients into the teacher, which can end in NaN; `--distil published` does it too, and the default does not.
 #
 # ## Memory and speed
 #

@@ -96,7 +96,7 @@
 # torch.save(network.state_dict(), "start.pt")
 # ```
 #
-# 公布的代码中有两点在这里是设置。它的第二个分支在一帧的通道上取频谱；`--frequency-axis time` 在时间上取。它的蒸馏让梯度流入教师，可能以 NaN 告终；`--distil published` 也这样做，默认设置不这样做。
+# 公布的代码的蒸馏让梯度流入教师，可能以 NaN 告终；`--distil published` 也这样做，默认设置不这样做。
 #
 # ## 内存与速度
 #

@@ -1,38 +1,15 @@
 "The published network, diffusion and averaging, number by number."
 
-import json
-import zlib
-
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
+from goldens import Goldens, arr, entries
 
-from mshnet.eit.diffusion import (
-    amounts,
-    kept_share,
-    mix,
-    noise_of,
-    published_decay,
-    sample,
-    times,
-)
+from mshnet.eit.diffusion import amounts, kept_share, mix, noise_of, published_decay, sample, times
 from mshnet.eit.networks import DiT
 
-GOLDEN = SHARED / "golden" / "eit"
-if not GOLDEN.is_dir():
-    pytest.skip("needs golden/eit; set MSHNET_SHARED", allow_module_level=True)
-
-
-def arr(tag, shape, scale=1.0):
-    "The numbers that the golden files are made of."
-    rng = np.random.RandomState((zlib.crc32(tag.encode()) + 1) % 2**32)
-    return torch.from_numpy((rng.standard_normal(shape) * scale).astype(np.float32))
-
-
-def golden(name):
-    "The arrays of a golden file."
-    return {key: torch.from_numpy(value) for key, value in np.load(GOLDEN / name).items()}
+GOLDEN = Goldens("eit")
+golden = GOLDEN.arrays
 
 
 def filled(model):
@@ -68,8 +45,7 @@ def test_names_shapes_and_order_are_the_published_ones(name, sizes):
     "So published weights load."
     with torch.device("meta"):
         model = DiT(*sizes)
-    own = [[k, list(v.shape), str(v.dtype).split(".")[1]] for k, v in model.state_dict().items()]
-    assert own == json.loads((GOLDEN / f"state_dict_{name}.json").read_text())
+    assert entries(model) == GOLDEN.listed(f"state_dict_{name}.json")
 
 
 def test_each_part_of_the_small_network(small):
@@ -89,7 +65,7 @@ def test_each_part_of_the_small_network(small):
     loss = (out - arr("x0", (2, 1, 32, 32))).abs().mean()
     loss.backward()
     assert loss.item() == pytest.approx(want["loss"].item(), rel=1e-6)
-    names = json.loads((GOLDEN / "parameters_small.json").read_text())
+    names = GOLDEN.listed("parameters_small.json")
     found = [small.get_parameter(name).grad.norm().item() for name in names]
     assert found == pytest.approx(want["grad_norms"].tolist(), rel=1e-5)
     small.zero_grad()
@@ -97,20 +73,13 @@ def test_each_part_of_the_small_network(small):
 
 def test_a_forgetful_network_has_the_same_gradients(small):
     "Blocks that are computed twice save memory and change nothing."
-    want = golden("model_small.npz")
-    grads = []
+    want, grads = golden("model_small.npz"), []
     for small.remember in (True, False):
         small(want["x"], want["t"], want["y"]).square().mean().backward()
-        grads.append(_grads(small))
+        grads.append([p.grad for p in small.parameters() if p.grad is not None])
+        small.zero_grad()
     small.remember = True
     assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
-
-
-def _grads(model):
-    "All gradients, which are then forgotten."
-    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    model.zero_grad()
-    return found
 
 
 @pytest.mark.nightly
@@ -149,25 +118,6 @@ def test_the_sampler(small, steps):
     with torch.no_grad():
         found = sample(lambda noisy, level: small(noisy, level, y), noise)
     close(found, golden("diffusion.npz")[f"sample_K{steps}"])
-
-
-def test_the_sampler_is_ddim_of_diffusers(small):
-    "An oracle that knows nothing of this project."
-    diffusers = pytest.importorskip("diffusers")
-    y = golden("model_small.npz")["y"]
-    plan = diffusers.DDIMScheduler(
-        beta_start=1e-4, beta_end=0.02, prediction_type="sample", timestep_spacing="trailing",
-        clip_sample=False, set_alpha_to_one=True,
-    )  # fmt: skip
-    plan.set_timesteps(5)
-    noise = [arr(f"draw{i}", (2, 1, 32, 32)) for i in range(6)]
-    x = noise[0]
-    with torch.no_grad():
-        for i, time in enumerate(plan.timesteps):
-            out = small(x, time.expand(2), y)
-            x = plan.step(out, time, x, eta=1.0, variance_noise=noise[i + 1]).prev_sample
-        found = sample(lambda noisy, level: small(noisy, level, y), noise[:5])
-    close(found, x)
 
 
 def test_the_published_average_of_weights():

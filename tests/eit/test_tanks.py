@@ -1,7 +1,5 @@
 "Data of tomography: what is simulated, read, written, and refused."
 
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -10,16 +8,14 @@ from conftest import SHARED
 from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.eit.eit_config import EitConfig
-from mshnet.eit.tank import DISTANCE, WAYS, render_images, simulate, turn_voltages
+from mshnet.eit.tank import DISTANCE, WAYS, render_images, simulate, tank_map, turn_voltages
 from mshnet.eit.tanks import (
     Stats,
-    check_orientation,
     check_voltages,
     describe_folder,
     load_tanks,
     open_folder,
     read_measurements,
-    read_npz,
     seed_of,
     simulated_tanks,
     write_tanks,
@@ -140,9 +136,8 @@ def test_turned_pairs_fit_each_other(written):
     files = open_folder(written, "test", 64)
     drawn = simulated_tanks("test", 4, seed_of("test", 0), 64, fine=True)
     assert torch.equal(files.voltages, drawn.voltages)
-    assert (
-        len({seed_of(part, seed) for part in ("train", "val", "test") for seed in range(9)}) == 11
-    )
+    seeds = {seed_of(part, seed) for part in ("train", "val", "test") for seed in range(9)}
+    assert len(seeds) == 11
     for way in (3, 8, 21):
         (v1, x1), (v2, x2) = files.pair(1, way), drawn.pair(1, way)
         assert torch.equal(v1, v2) and float((x1 - x2).abs().mean()) < 0.01
@@ -191,6 +186,11 @@ def turned_order():
     return torch.cat([torch.arange(13 * r, 13 * r + 13).roll(-max(r - 1, 0)) for r in range(16)])
 
 
+def turned(way):
+    "Turns the voltages of a file."
+    return lambda y: turn_voltages(torch.tensor(y).T, torch.tensor([way])).T.numpy()
+
+
 def spoiled(how, folder):
     "Spoil the test part of a data set, and the words of the line that says so."
     files = sorted((folder / "test").glob("*.npz"))
@@ -218,24 +218,15 @@ def spoiled(how, folder):
         files[0].write_bytes(files[0].read_bytes()[:1000])
         return "not a readable npz file"
     changes = {
-        "turned": (
-            lambda y: turn_voltages(torch.tensor(y).T, torch.tensor([5])).T.numpy(),
-            "counted in another order: .*turned by 5 electrodes",
-        ),
-        "mirrored": (
-            lambda y: turn_voltages(torch.tensor(y).T, torch.tensor([18])).T.numpy(),
-            "mirrored, then turned by 2 electrodes",
-        ),
+        "turned": (turned(5), "counted in another order: .*turned by 5 electrodes"),
+        "mirrored": (turned(18), "mirrored, then turned by 2 electrodes"),
         "order": (lambda y: y[turned_order().numpy()], "208 voltages are in another order"),
         "sign": (lambda y: -y, r"the sign of the voltages is reversed \(correlation -0"),
         "shuffled": (
             lambda y: ys[next(i for i, x in enumerate(ys) if x is y) - 1],
             "fit the pictures in no orientation",
         ),
-        "unit": (
-            lambda y: 1040 * y,
-            "statistics of another set, or the voltages have another unit",
-        ),
+        "unit": (lambda y: 1040 * y, "statistics of another set, or the voltages have another"),
     }
     change, words = changes[how]
     for file, y in zip(files, ys, strict=True):
@@ -243,22 +234,8 @@ def spoiled(how, folder):
     return words
 
 
-BAD = [
-    "207",
-    "nan",
-    "text",
-    "pickle",
-    "no ys",
-    "xs",
-    "broken",
-    "turned",
-    "mirrored",
-    "order",
-    "sign",
-    "shuffled",
-    "labels",
-    "unit",
-]
+BAD = ["207", "nan", "text", "pickle", "no ys", "xs", "broken", "labels"]
+BAD += ["turned", "mirrored", "order", "sign", "shuffled", "unit"]
 
 
 @pytest.mark.parametrize("how", BAD)
@@ -305,8 +282,6 @@ def test_real_tanks_are_read_as_published(real):
     assert np.abs(xs).max() > 1 >= float(image.abs().max())
     golden = SHARED / "golden/eit/eim.npz"
     if golden.exists():
-        from mshnet.eit.tank import tank_map
-
         uef = open_folder(real, "uef2017", 32)
         at = uef.names.index("2_2")
         made = tank_map(uef.stats.normalise(uef.voltages[at]))
@@ -371,22 +346,6 @@ def test_a_folder_of_recordings_alone_needs_to_be_told_which(written, tmp_path):
         load_tanks(EitConfig(dataset_dir=str(tmp_path)), ["train", "test"])
 
 
-def test_damaged_bytes_are_one_line(written, tmp_path):
-    "Wherever they lie."
-    data = sorted((written / "test").glob("*.npz"))[0].read_bytes()
-    with np.load(io.BytesIO(data)) as arrays:
-        np.savez_compressed(tmp_path / "whole.npz", **arrays)
-    data = (tmp_path / "whole.npz").read_bytes()
-    refused = 0
-    for at in range(0, len(data), max(1, len(data) // 150)):
-        (tmp_path / "one.npz").write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
-        try:
-            read_npz(tmp_path / "one.npz")
-        except UserError:
-            refused += 1
-    assert refused
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -402,18 +361,6 @@ def test_bad_tables_are_one_line(text, words, tmp_path):
     (tmp_path / "mine.csv").write_text(text, encoding="latin-1")
     with pytest.raises(UserError, match=words):
         read_measurements(tmp_path / "mine.csv")
-
-
-def test_labels_are_blamed_on_the_pictures_and_a_sign_on_the_sign(real):
-    "As it was reported of real tanks: not on the electrodes."
-    tanks = open_folder(real, "ktc2023", 64)
-    images = torch.stack([tanks.pair(i)[1] for i in range(len(tanks))])
-    check_orientation(tanks.voltages, images, "right")
-    with pytest.raises(UserError, match=r"the sign of the voltages is reversed \(correlation -0.9"):
-        check_orientation(-tanks.voltages, images, "sign")
-    labels = torch.where(images < -0.25, 1.0, torch.where(images > 0.25, 1.0, 0.0))
-    with pytest.raises(UserError, match=r"fit the pictures in no orientation .* xs is the change"):
-        check_orientation(tanks.voltages, labels, "labels")
 
 
 def test_recordings_are_in_the_right_order(real):

@@ -1,50 +1,30 @@
 "The published network, its neurons and its recurrence, number by number."
 
-import json
-import zlib
-
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
+from goldens import Goldens, arr, entries, random
 
-from mshnet.events.networks import (
-    PUBLISHED,
-    Mamba,
-    MambaSpike,
-    firing_rates,
-    scan,
-    spike,
-)
+from mshnet.events.networks import Mamba, MambaSpike, firing_rates, spike
 
-GOLDEN = SHARED / "golden" / "events"
-if not GOLDEN.is_dir():
-    pytest.skip("needs golden/events; set MSHNET_SHARED", allow_module_level=True)
-
+GOLDEN = Goldens("events")
+golden = GOLDEN.arrays
+PUBLISHED = {
+    "nmnist": {"shape": (2, 34, 34)},
+    "sequential_mnist": {"shape": (2, 28, 28)},
+    "ntidigits": {"shape": (2, 64, 1), "classes": 11},
+    "dvsgesture": {"shape": (2, 128, 128), "classes": 11},
+    "cifar10dvs": {"shape": (2, 128, 128)},
+}
+for name in ("dvsgesture", "cifar10dvs"):
+    PUBLISHED[name] |= {"features": 128, "d_model": 256, "layers": 6}
 SMALL = {"shape": (2, 12, 12), "classes": 5, "features": 8, "d_model": 16, "layers": 2, "beta": 0.9}
 NEAR = 1e-4  # of the threshold: on another machine such a membrane may be on its other side
-
-
-def random(tag):
-    "The random numbers of a tag."
-    return np.random.RandomState((zlib.crc32(tag.encode()) + 1) % 2**32)
-
-
-def arr(tag, shape, scale=1.0):
-    "The numbers that the golden files are made of."
-    return torch.from_numpy((random(tag).standard_normal(shape) * scale).astype(np.float32))
 
 
 def poisson(tag, rate, shape):
     "Random counts."
     return torch.from_numpy(random(tag).poisson(rate, shape).astype(np.float32))
-
-
-def golden(name):
-    "The arrays of a golden file."
-    return {
-        k: torch.from_numpy(v) for k, v in np.load(GOLDEN / name).items() if v.dtype.kind != "U"
-    }
 
 
 def value(key, shape):
@@ -77,9 +57,8 @@ def test_names_and_shapes_are_the_published_ones(name):
     "So published weights load; what snntorch adds are settings."
     with torch.device("meta"):
         model = MambaSpike(**PUBLISHED.get(name, SMALL))
-    own = [[k, list(v.shape)] for k, v in model.state_dict().items()]
-    published = json.loads((GOLDEN / f"state_dict_{name}.json").read_text())
-    assert own == [[k, shape] for k, shape, _ in published if ".lif" not in k]
+    published = GOLDEN.listed(f"state_dict_{name}.json")
+    assert entries(model) == [entry for entry in published if ".lif" not in entry[0]]
 
 
 @pytest.mark.parametrize("name", ["nmnist", "sequential_mnist", "ntidigits", "dvsgesture"])
@@ -90,13 +69,6 @@ def test_the_published_sizes(name):
     with torch.no_grad():
         out = model(poisson(name, 0.3, tuple(want["shape"].tolist())))
     close(out, want["logits"], 2e-3)  # a neuron near its threshold is worth this much
-
-
-def test_cifar10dvs_has_the_published_count():
-    "It differs from DVS Gesture by one class."
-    with torch.device("meta"):
-        model = MambaSpike(**PUBLISHED["cifar10dvs"])
-    assert sum(p.numel() for p in model.parameters()) == 36_249_802
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +106,7 @@ def test_states_logits_and_gradients_of_the_small_network(small):
     loss = torch.nn.functional.cross_entropy(logits, want["label"])
     loss.backward()
     assert loss.item() == pytest.approx(want["loss"].item(), rel=1e-5)
-    names = json.loads((GOLDEN / "parameters_small.json").read_text())
+    names = GOLDEN.listed("parameters_small.json")
     found = [model.get_parameter(name).grad.norm().item() for name in names]
     assert found == pytest.approx(want["grad_norms"].tolist(), rel=1e-4)
 
@@ -159,7 +131,7 @@ def test_the_selective_scan():
     close(y.transpose(0, 1), want["y"], 1e-5)
     (y.transpose(0, 1) * want["weight"]).sum().backward()
     close(x.grad.transpose(0, 1), want["grad_x"], 1e-5)
-    names = np.load(GOLDEN / "ssm.npz")["names"]
+    names = np.load(GOLDEN.folder / "ssm.npz")["names"]
     norms = [model.get_parameter(name).grad.norm().item() for name in names]
     assert norms == pytest.approx(want["grad_norms"].tolist(), rel=1e-5)
 
@@ -169,18 +141,3 @@ def test_firing_rates():
     want = golden("rate.npz")
     spikes = want["spikes"].float().transpose(0, 1).flatten(2)
     close(firing_rates(spikes, 5).transpose(0, 1), want["rate"], 1e-6)
-
-
-def test_snntorch_and_mambapy_agree():
-    "Two oracles that know nothing of this project."
-    snntorch, pscan = pytest.importorskip("snntorch"), pytest.importorskip("mambapy.pscan").pscan
-    current = arr("oracle", (40, 3, 4), 0.5) + 0.2
-    neuron = snntorch.Leaky(beta=0.9, reset_mechanism="subtract")
-    u, spikes = neuron.init_leaky(), []
-    for step in current:
-        fired, u = neuron(step, u)
-        spikes.append(fired)
-    assert torch.equal(spike(current, 0.9)[0], torch.stack(spikes))
-    a, b = torch.rand(37, 2, 8, 16), arr("oracle b", (37, 2, 8, 16))
-    theirs = pscan(a.transpose(0, 1), b.transpose(0, 1)).transpose(0, 1)
-    close(scan(a, b), theirs, 1e-5)

@@ -8,8 +8,7 @@ import torch
 
 from mshnet.cli import main, parse
 from mshnet.events.events_config import EventsConfig
-from mshnet.events.networks import MambaSpike, scan, spike
-from mshnet.events.pictures import draw_evidence
+from mshnet.events.networks import MambaSpike, scan
 from mshnet.events.recognition import Events
 from mshnet.train import train
 from mshnet.weights import load_weights
@@ -31,7 +30,7 @@ def test_weights_named_by_a_pattern_or_in_a_file_decide_about_the_task(run, tmp_
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"weight_path": str(run.folder)}))
     for words in (["--weight-path", f"{run.folder.parent}/ru*"], ["--config", str(file)]):
-        assert parse(["test", *words, "--hot-pixels", "9"])[1]["hot_pixels"] == "9"
+        assert parse(["test", *words, "--noise", "9"])[1]["noise"] == "9"
 
 
 def test_published_files_load(tmp_path):
@@ -81,36 +80,6 @@ def test_the_scan_is_the_loop(steps):
     assert all((one - other).abs().max() < 1e-5 * steps for one, other in pairs)
 
 
-def test_feedback_is_absent_at_first_and_has_its_gradient():
-    "Against a loop that autograd follows; the bias of the feedback does not count at t = 0."
-    torch.manual_seed(1)
-    current = torch.randn(6, 3, 4).add(0.5).requires_grad_()
-    weight, bias = torch.randn(4, 4, requires_grad=True), torch.randn(4, requires_grad=True)
-
-    class Step(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, u):
-            ctx.save_for_backward(u)
-            return (u > 1).float()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad / (1 + 25 * (ctx.saved_tensors[0] - 1).abs()) ** 2
-
-    u, found = torch.zeros(3, 4), []
-    for t, drive in enumerate(current):
-        if t:
-            drive = drive + torch.nn.functional.linear(found[-1], weight, bias) - (u > 1).float()
-        u = 0.8 * u + drive
-        found.append(Step.apply(u))
-    values, loss = [current, weight, bias], torch.randn(6, 3, 4)
-    spikes, _ = spike(current, 0.8, weight, bias)
-    assert torch.equal(spikes, torch.stack(found))
-    have = torch.autograd.grad((spikes * loss).sum(), values)
-    want = torch.autograd.grad((torch.stack(found) * loss).sum(), values)
-    assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(have, want, strict=True))
-
-
 def test_large_frames_are_computed_in_pieces():
     "Film of 128x128 pixels: the gradient is that of the whole, with 3.2 million parameters."
     torch.manual_seed(0)
@@ -148,11 +117,3 @@ def test_a_run_has_its_pictures(run):
     Events(run.config).report(run.folder)
     names = sorted(path.name.split("-")[-1] for path in (run.folder / "figures").iterdir())
     assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
-
-
-def test_the_true_class_has_its_name_though_it_is_unlikely():
-    "The five strongest classes and the true one."
-    evidence = torch.arange(10).float().expand(4, 10)
-    figure = draw_evidence(evidence, list("abcdefghij"), 10, truth="a")
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == ["j", "i", "h", "g", "f", "a (true)"]

@@ -58,14 +58,6 @@ def nmnist(folder, count=4, parts=("Train", "Test")):
 # Bins
 
 
-@pytest.mark.parametrize("bin_ms", [1, 10, 7.5])
-def test_twice_the_recording_has_twice_the_bins(bin_ms):
-    "Not bins of twice the width, as in the published code."
-    one, two = made(600, 300), made(1200, 600)
-    bins = [len(bin_events(r, bin_ms)) for r in (one, two)]
-    assert bins == [300 / bin_ms, 600 / bin_ms]
-
-
 def test_counts_are_those_of_a_loop():
     "Event by event; and a window pads or cuts."
     recording = made(2000, 100)
@@ -233,9 +225,7 @@ def gestures(folder):
     recording = made(900, 3000, shape=(2, 128, 128))
     for part, user in (("train", "user01_led"), ("test", "user24_led")):
         (folder / f"{user}.aedat").write_bytes(aedat3(recording))
-        rows = "".join(
-            f"{c},{1_000_000 * i},{1_000_000 * (i + 1)}\n" for i, c in enumerate((11, 1, 4))
-        )
+        rows = "11,0,1000000\n1,1000000,2000000\n4,2000000,3000000\n"
         (folder / f"{user}_labels.csv").write_text("class,startTime_usec,endTime_usec\n" + rows)
         (folder / f"trials_to_{part}.txt").write_text(f"{user}.aedat\n")
     return recording
@@ -256,9 +246,8 @@ def test_gestures_are_cut_from_long_recordings(tmp_path):
     tonic = tmp_path / "data/DVSGesture"
     for part in ("Train", "Test"):
         (tonic / f"ibmGesture{part}/user01_led").mkdir(parents=True)
-        np.save(
-            tonic / f"ibmGesture{part}/user01_led/7.npy", np.array([[3, 4, 1, 0], [5, 6, 0, 2]])
-        )
+        table = np.array([[3, 4, 1, 0], [5, 6, 0, 2]])
+        np.save(tonic / f"ibmGesture{part}/user01_led/7.npy", table)
     found = find_recordings(tmp_path / "data", "dvsgesture")
     assert [e.label for e in found["train"] + found["test"]] == [7, 7]
     assert read_recording(found["train"][0].path, (2, 128, 128)).t.tolist() == [0, 2000]
@@ -282,14 +271,10 @@ def test_things_have_a_fixed_test_part(tmp_path):
 def test_folders_of_another_data_set_are_named(tmp_path):
     "And what was looked for, where there is nothing."
     nmnist(tmp_path / "digits")
-    with pytest.raises(
-        UserError, match="holds N-MNIST, not DVS128 Gesture; write --dataset nmnist"
-    ):
+    with pytest.raises(UserError, match=r"holds N-MNIST, not DVS128 .*; write --dataset nmnist"):
         find_recordings(tmp_path / "digits", "dvsgesture")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        UserError, match=r"holds no recordings of N-MNIST \(looked for Train/<digit>"
-    ):
+    with pytest.raises(UserError, match=r"no recordings of N-MNIST \(looked for Train/<digit>"):
         find_recordings(tmp_path / "empty", "nmnist")
     with pytest.raises(UserError, match="there is no such folder"):
         find_recordings(tmp_path / "nowhere", "nmnist")

@@ -3,18 +3,9 @@
 import numpy as np
 import pytest
 
-from mshnet.events.simulator import Camera, draw_digit, simulate
+from mshnet.events.simulator import Camera, simulate
 
 PERFECT = Camera(0.0, 0, 0.0)
-
-
-def test_digits_differ_and_are_in_the_middle():
-    "Drawn from the seed, within the sensor, away from its edge."
-    images = np.stack([draw_digit(i % 10, np.random.default_rng(i)) for i in range(40)])
-    assert images.min() == 0 and images.max() == 1
-    assert images[:, :2].max() == images[:, -2:].max() == 0
-    again = draw_digit(3, np.random.default_rng(3))
-    assert (again == images[3]).all() and (images[3] != images[13]).any()
 
 
 def test_a_perfect_sensor_reports_changes_of_the_logarithm():
@@ -44,11 +35,7 @@ def test_faults_are_as_many_as_the_settings_say():
 
 def test_a_simulation_depends_on_its_seed_alone():
     "The first recordings of many are those of a few hundred."
-    few, many, other = (
-        simulate(100, 0, PERFECT),
-        simulate(150, 0, PERFECT),
-        simulate(100, 1, PERFECT),
-    )
+    few, many, other = (simulate(*how, PERFECT) for how in ((100, 0), (150, 0), (100, 1)))
     for a, b, c in zip(few, many, other, strict=False):
         assert np.array_equal(a.t, b.t) and np.array_equal(a.x, b.x)
         assert not np.array_equal(a.x, c.x)

@@ -1,12 +1,9 @@
 "The published TFNet, number by number: its parts, five outputs, losses and gradients."
 
-import json
-import zlib
-
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
+from goldens import Goldens, arr, entries
 
 from mshnet.signs.ctc import beam_search, ctc_loss, distil, greedy, signing_loss
 from mshnet.signs.networks import (
@@ -21,20 +18,8 @@ from mshnet.signs.networks import (
 )
 from mshnet.weights import fit_weights
 
-GOLDEN = SHARED / "golden" / "signs"
-if not GOLDEN.is_dir():
-    pytest.skip("needs golden/signs; set MSHNET_SHARED", allow_module_level=True)
-
-
-def arr(tag, shape, scale=1.0):
-    "The numbers that the golden files are made of."
-    rng = np.random.RandomState((zlib.crc32(tag.encode()) + 1) % 2**32)
-    return torch.from_numpy((rng.standard_normal(shape) * scale).astype(np.float32))
-
-
-def golden(name):
-    "The arrays of a golden file."
-    return {key: torch.from_numpy(np.asarray(v)) for key, v in np.load(GOLDEN / name).items()}
+GOLDEN = Goldens("signs")
+golden = GOLDEN.arrays
 
 
 def made(key, shape):
@@ -81,11 +66,6 @@ def network():
     return filled(TwoBranch(Frames(), 12, hidden=32))
 
 
-def listed(name):
-    "Names, shapes and types of a published state dict."
-    return json.loads((GOLDEN / name).read_text())
-
-
 @pytest.mark.parametrize(
     ("name", "make"),
     [
@@ -97,9 +77,7 @@ def listed(name):
 )
 def test_names_shapes_and_order_are_the_published_ones(name, make):
     "So published weights load."
-    model = make()
-    own = [[k, list(v.shape), str(v.dtype).split(".")[1]] for k, v in model.state_dict().items()]
-    assert own == listed(f"state_dict_{name}.json")
+    assert entries(make()) == GOLDEN.listed(f"state_dict_{name}.json")
 
 
 def test_frames_branches_and_the_five_outputs(network, batch):
@@ -113,7 +91,7 @@ def test_frames_branches_and_the_five_outputs(network, batch):
         outputs = network(*batch)
     assert out_lengths(batch[1]).tolist() == want["out_lengths"].tolist()
     close(seen["frames"].transpose(1, 2).flatten(0, 1), want["mid_frames"])
-    close(spectrum(seen["frames"], batch[1]), want["mid_freq_in"])
+    close(spectrum(seen["frames"]), want["mid_freq_in"])
     for name in ("time_conv", "freq_conv"):
         close(seen[name], want[f"mid_{name}"])
     for name in ("time_lstm", "freq_lstm"):
@@ -140,9 +118,8 @@ def test_losses_and_gradients(batch, how):
     kd = torch.stack([v for k, v in parts.items() if k.startswith("distil")])
     close(kd, want[f"{key}_kd"], 3e-5)
     sum(parts.values()).backward()
-    names = json.loads((GOLDEN / "parameters_h32_v11.json").read_text())
     found = {k: v.grad.double().norm().item() for k, v in model.named_parameters()}
-    assert list(found) == names
+    assert list(found) == GOLDEN.listed("parameters_h32_v11.json")
     wanted = want[f"{key}_grad_norms"]
     large = wanted > 1e-3  # biases before a batch norm have no gradient but rounding
     apart = ((torch.tensor(list(found.values())) - wanted).abs() / wanted)[large]
@@ -178,7 +155,7 @@ def test_distillation():
 
 def test_beams_find_the_most_probable_sentence():
     "All 20 of those whose 243 paths were enumerated; with narrow beams as many as published."
-    cases = json.loads((GOLDEN / "ctc.json").read_text())
+    cases = GOLDEN.listed("ctc.json")
     rows = [arr(f"ctc{i}", (5, 3), 1.5).log_softmax(1) for i in range(len(cases))]
     for width, exact in ((64, 20), (8, 20), (2, 14)):
         found = [
