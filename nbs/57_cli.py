@@ -164,6 +164,16 @@ _DAILY = [
 _METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
 _METAVARS |= {"save": "NAMES", "format": "FORMAT", "task": "NAME"}
 _PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
+_TEXTS = {  # of settings that each command uses in its own way
+    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
+    "weight_path test": "weights to score: a file or a run folder (default: pretrained)",
+    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
+    "weight_path export": "weights to write: a file, a run folder, or pretrained",
+    "output_dir train": "run folder (default: named after the settings, in runs/)",
+    "output_dir test": "folder of the scores (default: none are written)",
+    "output_dir predict": "folder of the results (default: predictions/NAME)",
+    "output_dir bench": "folder of the measurements (default: runs/bench)",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -180,17 +190,21 @@ class _Parser(argparse.ArgumentParser):
 
 def _metavar(name: str, kind: Any) -> str:
     "What a flag expects, in capitals or as a list of its values."
+    if name in _METAVARS:
+        return _METAVARS[name]
     values = ("true", "false") if kind is bool else get_args(kind)
     if values and not isinstance(values[0], str):  # a number, or a word
         values = ("N", *get_args(values[1]))
     if values:
         return "{" + ",".join(values) + "}"
     path = {"dir": "DIR", "list": "FILE", "path": "FILE"}.get(name.rpartition("_")[2], "NAME")
-    return _METAVARS.get(name) or {int: "N", float: "NUMBER"}.get(kind, path)
+    return {int: "N", float: "NUMBER"}.get(kind, path)
 
 
-def _text_of(name: str, settings: type[Settings]) -> str:
+def _text_of(name: str, settings: type[Settings], command: str) -> str:
     "The help of a setting."
+    if text := _TEXTS.get(f"{name} {command}"):
+        return text
     field, task = settings.model_fields[name], settings.model_fields["task"].default
     if name == "task":
         return f"what is trained: {', '.join(TASKS)} (default: that of the run or the weights)"
@@ -250,6 +264,8 @@ def _add_settings(
     rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
     for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
+        if not some:
+            continue
         text, explained = None, whole or some is daily
         if not explained:
             title += " (--help-all explains them)"
@@ -259,7 +275,8 @@ def _add_settings(
             kind = settings.model_fields[name].annotation
             how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
             how |= {"dest": name, "metavar": _metavar(name, kind)}
-            hint = _text_of(name, settings) if explained else argparse.SUPPRESS
+            command = parser.prog.split()[-1]
+            hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
                 group.add_argument(_flag(alias), help=argparse.SUPPRESS, **how)
