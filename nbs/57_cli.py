@@ -169,6 +169,7 @@ _TEXTS = {  # of settings that each command uses in its own way
     "weight_path test": "weights to score: a file or a run folder (default: pretrained)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
     "weight_path export": "weights to write: a file, a run folder, or pretrained",
+    "batch_size predict": "samples per step, of tasks other than detect (default 4)",
     "output_dir train": "run folder (default: named after the settings, in runs/)",
     "output_dir test": "folder of the scores (default: none are written)",
     "output_dir predict": "folder of the results (default: predictions/NAME)",
