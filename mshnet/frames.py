@@ -42,8 +42,11 @@ class Frame:
 def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of pages
     "The pages of an image file. Raises one of Pillow's many errors for other files."
     with opened(file, _MOST) as image:
-        count = getattr(image, "n_frames", 1)
-        for page in range(count):
+        try:
+            count = getattr(image, "n_frames", 1)
+        except Exception:  # a file that breaks off: its first pages may be there
+            count = 0
+        for page in range(count) if count else itertools.count():
             image.seek(page)
             refuse_size(image, _MOST)
             yield pixels_of(image), count

@@ -274,6 +274,17 @@ def test_a_video_is_read_picture_by_picture(tmp_path, suffix):
         assert last.error == f"unreadable video, from frame {len(some)}"
 
 
+def test_the_pages_before_a_break_count(tmp_path):
+    "Of a TIFF file whose list of pages ends in the middle."
+    first, *rest = (Image.fromarray(noise(40, 50, seed=i)) for i in range(6))
+    first.save(tmp_path / "pages.tif", save_all=True, append_images=rest)
+    whole = (tmp_path / "pages.tif").read_bytes()
+    (tmp_path / "pages.tif").write_bytes(whole[: len(whole) * 6 // 10])
+    *some, last = frames_of(tmp_path / "pages.tif")
+    assert [frame.pixels.shape for frame in some] == [(40, 50)] * 3
+    assert last.error == "unreadable image, from frame 3"
+
+
 def cut_mp4(path, to):
     "The second half of a video, without encoding it again: an edit list hides pictures."
     import av
