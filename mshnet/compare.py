@@ -377,8 +377,11 @@ def _draw_sizes(axes: Axes, runs: Sequence[Scored]) -> None:
         low, high = np.array([rate.interval for rate in rates]).T
         reach = np.nan_to_num(np.stack([pd - low, high - pd]).clip(0))
         look = {**style(i), "linestyle": "", "capsize": 3, "markersize": 6}
-        axes.errorbar(np.arange(len(rates)) + (i - (len(runs) - 1) / 2) * 0.1, pd, reach, **look)
+        shift = (i - (len(runs) - 1) / 2) * min(0.1, 0.7 / len(runs))
+        axes.errorbar(np.arange(len(rates)) + shift, pd, reach, **look)
     axes.set_xticks(range(len(SIZES)), list(SIZES))
+    if not any(run.details.targets for run in runs):
+        axes.text(0.5, 0.5, "no records of targets", ha="center", transform=axes.transAxes)
     axes.set(ylim=(-0.03, 1.03), xlabel="area of the target, pixels", ylabel="Pd")
     axes.grid(alpha=0.3, axis="y")
 

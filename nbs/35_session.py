@@ -282,7 +282,7 @@ def pack(
     run = _run_named(folder)
     name = run.resolve().name
     path = _output_file(run, output, f"{name}-weights" if weights_only else name)
-    files = {inside: run / inside for inside in run_files(run)}
+    files = {inside: run / inside for inside in ("previous.pt", *run_files(run))}
     with (
         explain_failure(f"{path}: cannot be written"),
         tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
@@ -297,8 +297,10 @@ def pack(
             tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
         ):
             for inside, file in files.items():
-                with contextlib.suppress(FileNotFoundError):  # the run has removed it meanwhile
-                    tar.add(file, f"{name}/{inside}", filter=_of_root)
+                # a file that the run has removed meanwhile; of one that it replaces, one version
+                with contextlib.suppress(FileNotFoundError), open(file, "rb") as content:
+                    member = tar.gettarinfo(arcname=f"{name}/{inside}", fileobj=content)
+                    tar.addfile(_of_root(member), content)
     offer_download(path, place)
     return path
 

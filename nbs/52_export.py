@@ -385,7 +385,7 @@ def export(
         _expect_packages(*PACKAGES)
         name = json.dumps(path.name, ensure_ascii=False)[1:-1]
         note["reader"] = _READER.replace("NAME", name).splitlines()
-    with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent) as place:
+    with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
         draft = Path(place) / path.name
         with working(f"write {format}"):
             data = _onnx_bytes(trained) if format == "onnx" else safetensors_bytes(trained)

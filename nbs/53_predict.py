@@ -702,7 +702,8 @@ class _Results:
         try:
             self.film.__exit__(kind, error, trace)
         finally:
-            self.file.close()
+            with contextlib.suppress(OSError):  # a full disk; each line was flushed
+                self.file.close()
             stopped = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             self.summarise(stopped if error else "finished")
 

@@ -897,12 +897,19 @@ def test_nothing_of_the_run_is_replaced(run, tmp_path):
     assert tree(run) == before
 
 
+def test_the_checkpoint_before_the_last_is_packed(run):
+    "It may be the only one that is good."
+    (run / "previous.pt").write_bytes(b"a checkpoint")
+    with tarfile.open(pack(run)) as packed:
+        assert f"{run.name}/previous.pt" in packed.getnames()
+
+
 def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
     "Atomic: the old one or the new one."
     path = pack(run)
     before = path.read_bytes()
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(tarfile.TarFile, "add", lambda *_, **__: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(tarfile.TarFile, "addfile", lambda *_, **__: (_ for _ in ()).throw(full))
     assert "No space left on device" in refusal(pack, run)
     assert path.read_bytes() == before
     assert left(run.parent) == sorted([run.name, path.name])
