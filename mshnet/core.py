@@ -440,12 +440,15 @@ RETIRED = {
     "lines that make this file of ImageNet weights",
     "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
     "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
-    "flip": "is retired: leave it out, because signs differ by their hand",
+    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
     "vocabulary": "is retired: leave it out; the glosses are those of the training part",
     "hot_pixels": "is retired: leave it out; a simulated sensor has two",
     "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
 }
-RETIRED_RECIPE = {"lr_rule": "fixed"}  # retired settings: the value of runs that still resume
+RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
+    **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
+    "time_jitter": "0.5ms",
+}
 RETIRED_VALUES = {  # each with the value that a run resumes with
     ("cache", "device"): ("auto", "is retired: leave out --cache, or write host"),
     ("compile", "auto"): ("off", "is retired: leave out --compile, or write on"),

@@ -458,3 +458,17 @@ def test_the_first_help_has_examples_and_statuses(capsys):
     text = shown(capsys, "--help")
     assert "mshnet train DIR" in text and "--task eit" in text and "128+N" in text
     assert "--repeats N" in shown(capsys, "bench", "--help")
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        {"task": "signs", "flip": True, "vocabulary": "words.txt"},
+        {"task": "events", "hot_pixels": 0, "time_jitter": ""},
+        {"task": "detect", "compile": "auto", "cache": "device"},
+    ],
+)
+def test_a_record_with_retired_values_is_read(old):
+    "Weights of such a run are used; the network does not depend on these values."
+    record = settings_class(old["task"])().model_dump() | old
+    assert settings_from(record).task == old["task"]

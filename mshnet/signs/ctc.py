@@ -116,6 +116,7 @@ class Bigram:
         for (before, after), count in pairs.items():
             self.firsts[before] += count
             self.seconds[after] += count
+        self.total = self.seconds.total()
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int]], classes: int) -> "Bigram":
@@ -125,7 +126,7 @@ class Bigram:
 
     def log(self, before: int, gloss: int) -> float:
         "The log probability of a gloss (0: the end) after another one (0: the beginning)."
-        alone = (self.seconds[gloss] + 0.5) / (self.seconds.total() + 0.5 * self.classes)
+        alone = (self.seconds[gloss] + 0.5) / (self.total + 0.5 * self.classes)
         share = (self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)
         return float(np.log(share))
 

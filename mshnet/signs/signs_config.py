@@ -116,8 +116,6 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
     gone: ClassVar[dict[str, Any]] = {
         "backbone_weights": "",
         "frequency_axis": "channel",
-        "flip": False,
-        "vocabulary": "",
     }
     first_look: ClassVar[str] = "quick"
     synthetic_name: ClassVar[str] = "simulated"

@@ -150,7 +150,6 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         name: f"--batch-size {size} --lr {0.003 * math.sqrt(size / 16):.5f} --precision auto"
         for name, size in _OF_GPUS.items()
     }
-    gone: ClassVar[dict[str, Any]] = {"hot_pixels": 2, "time_jitter": "0.5ms"}
     synthetic_name: ClassVar[str] = "simulated"
 
     task: Literal["events"] = Field(default="events", description="what is trained")
