@@ -236,7 +236,7 @@ def test_the_doctor_asks_about_sign_language(videos, capsys):
     words = ["doctor", "--task", "signs", "--device", "cpu", "--dataset-dir", str(videos)]
     main([*words, "--network", "tfnet", "--backbone", "small"])
     said = capsys.readouterr().out
-    assert "train: 12 clips of mine" in said and "videos: av" in said
+    assert "train: 12 clips of mine" in said and "videos: installed" in said
     assert main(words) == 2
     assert "mine holds videos, network=tracks does not" in capsys.readouterr().out
 
