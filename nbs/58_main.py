@@ -49,7 +49,12 @@ def start() -> int:  # the status of the process
     try:
         from mshnet.cli import main
 
-        return main()
+        status = main()
+        try:
+            sys.stderr.flush()
+        except OSError:  # nobody reads it: Python flushes once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        return status
     except _StopRequest as stop:  # within the import: `main` reports those that come later
         if os.environ.get("RANK", "0") == "0":  # of several processes the first one reports
             print("mshnet: stopped before anything was begun", file=sys.stderr)
