@@ -264,6 +264,7 @@ def _add_settings(
     own = [name for name in names if name not in {*Settings.model_fields, *daily}]
     rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
+    command = parser.prog.split()[-1]
     for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
         if not some:
             continue
@@ -276,7 +277,6 @@ def _add_settings(
             kind = settings.model_fields[name].annotation
             how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
             how |= {"dest": name, "metavar": _metavar(name, kind)}
-            command = parser.prog.split()[-1]
             hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):

@@ -87,22 +87,21 @@ def judge(
     inter = union = false = 0
     for image, truth in tqdm(frames, name, leave=False):
         prob = predict_frame(detector, image)
-        is_mask = isinstance(truth, np.ndarray)
-        real = objects(truth > 0) if is_mask else None
-        areas = real.area if real else [(b - t) * (r - left) for t, b, left, r in truth]
+        real = objects(truth > 0) if isinstance(truth, np.ndarray) else None  # of a mask
+        areas = real.area if real is not None else [(b - t) * (r - left) for t, b, left, r in truth]
         groups = [size_of(area) for area in areas]
         count, pixels = count + 1, pixels + prob.size
         np.add.at(targets, groups, 1)
         for k, threshold in enumerate(THRESHOLDS):
             preds = objects(prob > threshold)
-            if real:
+            if real is not None:
                 pairs = match_exact(real, preds)
                 hit, over = [t for t, _ in pairs], len(preds) - len(pairs)
             else:
                 hit, over = in_boxes(truth, preds)
             np.add.at(found[k], [groups[t] for t in hit], 1)
             alarms[k] += over
-            if real and threshold == 0.5:
+            if real is not None and threshold == 0.5:
                 inter += int(((prob > 0.5) & (truth > 0)).sum())
                 union += int(((prob > 0.5) | (truth > 0)).sum())
                 false += int(preds.area.sum() - preds.area[[p for _, p in pairs]].sum())

@@ -39,9 +39,9 @@ def lowest() -> str:
     return " ".join(parser["DEFAULT"][key] for key in keys).replace(">=", "==")
 
 
-def output(*words: str | Path, cwd: Path = TOP, check: bool = True) -> str:
+def output(*words: str | Path, check: bool = True) -> str:
     "What a command prints."
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=cwd)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=TOP)
     if check and done.returncode:
         sys.exit(f"{' '.join(map(str, words))}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
