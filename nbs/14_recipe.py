@@ -87,7 +87,7 @@ class AugmentFields(BaseModel):
         default="turns",
         description="what else changes. turns: mirrored and turned in all eight ways, and blurred; "
         "flips: native crops are scaled 0.7 to 1.5 times, too; robust: contrast, brightness, noise "
-        "and sensor faults, too, and scaled 0.5 to 1.6 times, for images of other cameras; paper: "
+        "and sensor faults, too, and scaled 0.5 to 2 times, for images of other cameras; paper: "
         "as flips, but mirrored left to right alone",
     )
 

@@ -45,14 +45,20 @@ def masked(data: Path, sensor: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     yield from splits(config, ["train"])["train"].pairs
 
 
-def boxed(folder: Path) -> Iterator[tuple[np.ndarray, list[Box]]]:
-    "Every tenth frame of each clip, with its boxes."
+def boxes_of(folder: Path) -> dict[tuple[str, int], list[Box]]:
+    "The boxes of each frame, by the name of its clip and its number."
     boxes: dict[tuple[str, int], list[Box]] = defaultdict(list)
     with (folder / "boxes.csv").open() as file:
         for row in csv.DictReader(file):
             if row["x"]:
                 x, y, width, height = (float(row[key]) for key in ("x", "y", "width", "height"))
                 boxes[row["video"], int(row["frame"])].append((y, y + height, x, x + width))
+    return boxes
+
+
+def boxed(folder: Path) -> Iterator[tuple[np.ndarray, list[Box]]]:
+    "Every tenth frame of each clip, with its boxes."
+    boxes = boxes_of(folder)
     for clip in sorted(folder.glob("*.mp4")):
         for number, frame in enumerate(frames_of(clip)):
             if number % EVERY == 0:
