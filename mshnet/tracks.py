@@ -53,12 +53,14 @@ class Tracker:
     ) -> list[int]:  # of each the number of its track
         "Continue the tracks by one frame."
         self.frame += 1
-        self.places.append(np.asarray(centroids, float).reshape(-1, 2))
+        places = np.asarray(centroids, float).reshape(-1, 2)
+        self.places.append(places)
         try:
             numbers = next(self.linked)[1]
         except self.too_many:  # a frame full of detections: all tracks begin anew
             self.first = 1 + max(self.seen, default=-1)
             self.linked = self.begin()
+            self.places.append(places)
             numbers = next(self.linked)[1]
         numbers = [self.first + int(number) for number in numbers]
         for number in numbers:

@@ -66,12 +66,14 @@ class Tracker:
     ) -> list[int]:  # of each the number of its track
         "Continue the tracks by one frame."
         self.frame += 1
-        self.places.append(np.asarray(centroids, float).reshape(-1, 2))
+        places = np.asarray(centroids, float).reshape(-1, 2)
+        self.places.append(places)
         try:
             numbers = next(self.linked)[1]
         except self.too_many:  # a frame full of detections: all tracks begin anew
             self.first = 1 + max(self.seen, default=-1)
             self.linked = self.begin()
+            self.places.append(places)
             numbers = next(self.linked)[1]
         numbers = [self.first + int(number) for number in numbers]
         for number in numbers:
@@ -97,7 +99,9 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), sharey=True, layout="
 for places, numbers in frames:
     kept = np.isin(numbers, list(tracker.confirmed))
     left.scatter(*places.T[::-1], s=6, color="gray")
-    right.scatter(*places[kept].T[::-1], s=6, c=np.array(numbers)[kept] % 10, cmap="tab10", vmin=0, vmax=9)
+    right.scatter(
+        *places[kept].T[::-1], s=6, c=np.array(numbers)[kept] % 10, cmap="tab10", vmin=0, vmax=9
+    )
 left.set(title="detections", xlim=(0, 200), ylim=(200, 0), xlabel="column", ylabel="row")
 right.set(title="confirmed tracks", xlim=(0, 200), xlabel="column")
 assert len(tracker.confirmed) < 5
