@@ -427,7 +427,8 @@ def sizes():
     whole |= {"settings": len(Config.model_fields)}
     whole |= {"options": sum(map(len, _OPTIONS.values()))}
     whole |= {"results": len(list((ROOT / "results").iterdir()))}
-    whole |= {name: (ROOT / name).stat().st_size for name in ("LOG.md", "CHANGELOG.md")}
+    pages = [p.stat().st_size for p in (ROOT / "experiments").rglob("*") if p.is_file()]
+    whole |= {"experiments": sum(pages), "CHANGELOG.md": (ROOT / "CHANGELOG.md").stat().st_size}
     return whole | lines
 
 
