@@ -101,17 +101,17 @@ class TrainingFields(BaseModel):
     )
     choose: Literal["last", "val", "test"] = Field(
         default="last",
-        description="which epoch is kept: the last one, the best on a held-out part of the "
+        description="checkpoint selection: the last epoch, the best on a validation split of the "
         "training list (val), or the best on the test list (as the literature does)",
     )
     val_fraction: float = Field(
-        default=0.2, ge=0.01, le=0.9, description="part of the training list held out by choose=val"
+        default=0.2, ge=0.01, le=0.9, description="fraction of the training list for choose=val"
     )
     eval_every: int = Field(
         default=1,
         ge=1,
         le=1_000_000,
-        description="epochs between two scorings, which notice dead predictions",
+        description="evaluate every N epochs, which also detects a collapsed prediction",
     )
     patience: int = Field(
         default=0,
@@ -126,7 +126,7 @@ class OptimizerFields(BaseModel):
     "Recipe settings of the optimizer and its learning rate."
 
     optimizer: Literal["adamw", "adam", "adagrad"] = Field(
-        default="adamw", description="how gradients become steps"
+        default="adamw", description="optimizer"
     )
     lr: float = Field(default=0.001, gt=0, le=10, description="learning rate")
     schedule: Literal["cosine", "constant"] = Field(
@@ -148,7 +148,7 @@ class OptimizerFields(BaseModel):
         default=0.01,
         ge=0,
         le=1,
-        description="adamw: share of lr by which weights shrink in a step; else an L2 penalty",
+        description="weight decay: decoupled (adamw), or an L2 penalty (adam, adagrad)",
     )
     clip_grad: float = Field(default=1.0, ge=0, description="largest gradient norm; 0: not clipped")
     ema: float = Field(
@@ -156,7 +156,7 @@ class OptimizerFields(BaseModel):
         ge=0,
         lt=1,
         description="decay of the averaged weights in a step (exponential moving average), which "
-        "are scored and kept; 0: none",
+        "are evaluated and kept; 0: none",
     )
 
 
@@ -176,8 +176,8 @@ class MachineFields(BaseModel):
     )
     cache: Literal["auto", "host", "stream"] = Field(
         default="auto",
-        description="where decoded pixels lie: in the host's memory (host), or in their files "
-        "(stream); auto: in memory if they take at most half of what is free",
+        description="where decoded pixels are kept: in the host's memory (host), or in their files "
+        "(stream); auto: in memory if they take at most half of the free memory",
     )
     compile: Literal["off", "on"] = Field(
         default="off",
@@ -201,13 +201,13 @@ class SafetyFields(BaseModel):
         default=0.0,
         ge=0,
         le=10_000,
-        description="hours after which the run stops by itself, with everything written; 0: by "
-        "the place (Colab and Kaggle end sessions, other machines do not)",
+        description="stop cleanly after N hours; 0: shortly before the session's limit on Colab and "
+        "Kaggle, no limit elsewhere",
     )
     mirror_dir: str = Field(
         default="",
-        description="folder to which the run's files are copied during the run, each run in its "
-        "own; drive: mshnet on Google Drive, in Colab; empty: none",
+        description="folder for a backup of the run, copied during training, one folder a run; "
+        "drive: mshnet on Google Drive, in Colab; empty: none",
     )
     micro_batch: int = Field(
         default=0,
@@ -223,14 +223,14 @@ class SafetyFields(BaseModel):
     on_bad_image: Literal["stop", "skip"] = Field(
         default="stop",
         description="when an image cannot be read: stop, or skip it (training takes the next one "
-        "in its place, scoring leaves it out)",
+        "in its place, evaluation leaves it out)",
     )
 
 
 class PlaceFields(SafetyFields, MachineFields):
     "Settings of where a run happens; they may change when it is resumed."
 
-    preset: str = Field(default="", description="named differences from the defaults; empty: none")
+    preset: str = Field(default="", description="named recipe to start from; empty: the defaults")
     dataset_dir: str = Field(
         default="",
         description="data set: its folder; of images also its archive (.zip, .tar, .tar.gz, .tgz) "
@@ -238,7 +238,7 @@ class PlaceFields(SafetyFields, MachineFields):
     )
     weight_path: str = Field(
         default="",
-        description="weights to start from (train), to score (test), to predict with (predict) or "
+        description="weights to start from (train), to evaluate (test), to predict with (predict) or "
         "to write for other programs (export): a file, a run folder, or pretrained (those that "
         "come with mshnet, the default of test and predict)",
     )

@@ -57,7 +57,7 @@ def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypa
         ("--batch-sizes 4", "did you mean 'batch_size'?"),
         ("--rate 1.2", "rate is retired"),
         ("--baseline", "baseline is retired: python results/baseline/beside.py"),
-        ("--epochs 3", "means nothing to `mshnet bench`"),
+        ("--epochs 3", "mshnet bench has no option --epochs"),
         ("--repeat 3", "unknown setting 'repeat'"),
         ("--dataset-dir no/such/folder", "there is no such folder"),
         ("--weight-path nothing.pt", "there is no such file"),

@@ -67,10 +67,10 @@ class _RecordingFields(BaseModel):
         "reported within this time before it; 0ms: all events are kept",
     )
     shift: int = Field(
-        default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
+        default=2, ge=0, le=32, description="largest shift of a training recording, pixels"
     )
     warp: float = Field(
-        default=0.16, ge=0, le=0.5, description="share by which training recordings are warped"
+        default=0.16, ge=0, le=0.5, description="fraction by which training recordings are warped"
     )
     recordings: int = Field(
         default=1000, ge=20, le=100_000, description="simulated training recordings"

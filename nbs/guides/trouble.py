@@ -19,11 +19,11 @@
 # | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
 # | `...=... is not possible: write ...` | the value is outside its range, which the line names |
 # | `... is retired: write ...` | a flag of the official script; the line names the flag of today |
-# | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name. Or a data set or weights without their flag: write it as the line says |
+# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name. Or a data set or weights without their flag: write it as the line says |
 # | papermill prints "Passed unknown parameter" | the setting is not listed in the notebook's settings cell. It counts nevertheless; a name that is no setting stops the next cell |
 # | the first cell of a runner stops: mshnet has no address yet | nobody has published this copy, and there is no wheel. `make wheel` builds one: upload it to `/content` ([Colab](colab.ipynb)), attach it ([Kaggle](kaggle.ipynb)) or put it beside the notebook. If it lies in `MyDrive`, mount the Drive first. Or the owner publishes the copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](local.ipynb)) |
-# | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
+# | `mshnet ... has no option ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
 # | `settings of type ... are not possible: write Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
 # | `weights of type ... are not possible: write a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
@@ -132,7 +132,7 @@
 # | `explore` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | they could not be read: `skipped.csv` names each with its reason, the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or write `--anyway`, and the table names the difference |
-# | `--... means nothing to task ...` | an option of detection, such as `--tile`, with weights of another task |
+# | `task ... has no option ...; leave it out` | an option of detection, such as `--tile`, with weights of another task |
 #
 # ## Tomography
 #

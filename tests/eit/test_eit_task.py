@@ -171,7 +171,7 @@ def test_predict_draws_as_many_pictures_as_asked(run, files, tmp_path, capsys):
     assert spreads[0] == 0 < spreads[1]
     capsys.readouterr()
     assert main([*words, "--threshold", "0.5", str(files / "one.npz")]) == 2
-    assert "--threshold means nothing to task eit" in capsys.readouterr().err
+    assert "task eit has no option --threshold" in capsys.readouterr().err
 
 
 def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):

@@ -255,7 +255,7 @@ def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     assert main([*words, str(files / "1.npz"), str(files / "2.npz")]) == 2
     assert "none of the 2 files can be read" in capsys.readouterr().err
     refused([*words, str(tmp_path / "nothing")], "there is no such file", capsys)
-    refused([*words, "--tile", "64", str(files)], "--tile means nothing to task events", capsys)
+    refused([*words, "--tile", "64", str(files)], "task events has no option --tile", capsys)
 
 
 def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
