@@ -203,14 +203,12 @@ def open_split(
         return images
     other = 'a split: splits(Config(dataset_dir="FOLDER"))["test"] of mshnet.data'
     if images not in ("train", "val", "test"):
-        raise UserError(
-            f"images={shown(images)} is not possible: write train, val, test, or {other}"
-        )
+        raise UserError(f"images={shown(images)} is not possible: use train, val, test, or {other}")
     if not Folder(weights.parent).read_json("config.json"):
         raise UserError(f"{weights}: is not in the folder of a run; pass images={other}")
     parts = splits(config, ["test"] if images == "test" else ["train", "test"])
     if images not in parts:
-        raise UserError(f"images={images!r}: this run has no validation split; write train or test")
+        raise UserError(f"images={images!r}: this run has no validation split; use train or test")
     return parts[images]
 
 
@@ -233,7 +231,7 @@ weights = run.folder / "best.pt"
 views: Views = Views(open_split(weights, "test", config), Detector(weights, "cpu"), config)
 known = {image.name: image.iou for image in read_details(run.folder).images}
 test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
-with expect_fail(UserError, contains="write train, val, test, or a split"):
+with expect_fail(UserError, contains="use train, val, test, or a split"):
     open_split(weights, "photos", config)
 worst_first(views)
 
@@ -325,7 +323,7 @@ def explore(
     images, and for a place, spot or threshold that is out of range.
     """
     if not 0 <= threshold <= 1:
-        raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
+        raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
     if line := not_drawn("explore", config):
@@ -349,12 +347,12 @@ def explore(
 def _expect_index(name: str, value: int, count: int) -> None:
     "UserError unless a number is that of one of several."
     if not 0 <= value < count:
-        raise UserError(f"{name}={value}: there are {count} to see; write 0 to {count - 1}")
+        raise UserError(f"{name}={value}: there are {count} to see; use 0 to {count - 1}")
 
 
 # %%
 print("widgets" if movable() else "a still picture")
-with expect_fail(UserError, contains="write 0 to"):
+with expect_fail(UserError, contains="use 0 to"):
     explore(run.folder, place=99)
 explore(run.folder, threshold=0.3)
 

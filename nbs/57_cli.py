@@ -368,7 +368,7 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     if name in settings.model_fields:
         if not word.startswith("--"):
-            return f"{word}: a flag begins with two dashes; write -{word}"
+            return f"{word}: a flag begins with two dashes; use -{word}"
         return f"mshnet {command} has no option {word}; leave it out"
     return unknown(name, [*_OPTIONS.get(command, {}), *flags_of(command, settings)], f"; {see}")
 
@@ -376,10 +376,10 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     "The data set that is named without a flag; UserError for a run, weights or a second data set."
     if (other := written.get("dataset_dir", folder)) != folder:
-        raise UserError(f"{folder}: --dataset-dir {other} is written as well; write one of them")
+        raise UserError(f"{folder}: --dataset-dir {other} is given as well; use one of them")
     of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
     if command == "train" and of_run:
-        todo = f"write --resume {folder}, or --weight-path {folder} to start from its weights"
+        todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
         raise UserError(f"{folder} is no data set; {todo}")
     return folder
 
@@ -425,7 +425,7 @@ def _result_folder(name: str) -> Path:
     outside_of_data(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
-        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
+        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; use another")
     make_folder(folder)
     write_atomic(folder / ".writable", "")
     (folder / ".writable").unlink()

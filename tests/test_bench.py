@@ -96,7 +96,7 @@ def test_the_largest_batch_is_found_by_trying(monkeypatch, capsys):
 
 def test_an_error_of_a_fresh_process_is_its_text(monkeypatch):
     "Without the name of its class."
-    said = "batch_size=4: does not fit; write --batch-size 2"
+    said = "batch_size=4: does not fit; use --batch-size 2"
     program = f"from mshnet.core import UserError; raise UserError({said!r})"
     monkeypatch.setattr(bench, "_CHILD", program)
     assert measure_memory(tiny()) == {"batch": 4, "error": said}

@@ -352,8 +352,8 @@ def test_every_error_that_is_quoted_exists():
     ("line", "quote"),
     [
         ("train --epochz 3", "unknown setting ...; did you mean ...?"),
-        ("train --crop-size 250", "...=... is not possible: write ..."),
-        ("train --mode train", "... is retired: write ..."),
+        ("train --crop-size 250", "...=... is not possible: use ..."),
+        ("train --mode train", "... is retired: use ..."),
         ("test --epochs 3", "mshnet ... has no option ...; leave it out"),
         ("data no-such-folder", "dataset_dir=...: there is no such folder"),
         ("test --weight-path no.pt", "...: there is no such file"),

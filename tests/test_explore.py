@@ -165,10 +165,10 @@ def test_images_are_in_the_order_of_their_error(run):
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"images": "no/such/folder"}, "write train, val, test, or a split"),
+        ({"images": "no/such/folder"}, "use train, val, test, or a split"),
         ({"images": "val"}, "write train or test"),
-        ({"place": 3}, "write 0 to 2"),
-        ({"spot": 99}, "write 0 to"),
+        ({"place": 3}, "use 0 to 2"),
+        ({"spot": 99}, "use 0 to"),
         ({"threshold": 1.5}, "write a number from 0 to 1"),
     ],
 )

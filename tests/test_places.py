@@ -694,7 +694,7 @@ def test_an_address_that_does_not_give_it_is_one_line(
         line = refusal(download, set_at(server.url), here.local)
         assert server.asked == 3 or content == gzip.compress(b"no tar", mtime=0)
     assert line.startswith("Set: cannot be downloaded: ") and said in line
-    assert line.endswith("get it by hand from https://a.example/set and write --dataset-dir FOLDER")
+    assert line.endswith("get it by hand from https://a.example/set and use --dataset-dir FOLDER")
     assert left(here.local) == []
 
 

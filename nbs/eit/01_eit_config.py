@@ -89,7 +89,7 @@ class _DiffusionFields(BaseModel):
 
 
 # %% [markdown]
-# The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. Its 200,000 steps are epochs of a size that depends on the data, so write `--epochs` for yours.
+# The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. Its 200,000 steps are epochs of a size that depends on the data, so use `--epochs` for yours.
 
 # %%
 #| export
@@ -146,6 +146,6 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
 # %%
 config = configure({"task": "eit", "global_batch_size": 64, "samplingsteps": 10})
 test_eq((config.batch_size, config.sampling_steps, config.size), (64, 10, 32))
-with expect_fail(UserError, contains="sampling_steps=2000 is not possible: write a whole number"):
+with expect_fail(UserError, contains="sampling_steps=2000 is not possible: use a whole number"):
     configure({"task": "eit", "sampling_steps": 2000})
 run_name(EitConfig())

@@ -164,7 +164,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         if not 0 < self.bin_ms <= self.window_ms:
             dt, window = self.dt or SENSORS[self.dataset].bin, f"{self.window_ms:g}ms"
             raise UserError(
-                f"dt={dt!r} is not possible: write a bin above 0 and at most time_window={window}"
+                f"dt={dt!r} is not possible: use a bin above 0 and at most time_window={window}"
             )
 
     @property
@@ -218,7 +218,7 @@ ten.beta
 # A bin without a unit, and a bin that is longer than the window:
 
 # %%
-with expect_fail(UserError, contains="dt='10' is not possible: write a time with its unit"):
+with expect_fail(UserError, contains="dt='10' is not possible: use a time with its unit"):
     configure({"task": "events", "dt": "10"})
 with expect_fail(UserError, contains="at most time_window=300ms"):
     configure({"task": "events", "dt": "1s"})
