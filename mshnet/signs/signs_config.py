@@ -28,10 +28,7 @@ class _ClipFields(BaseModel):
         default=24, ge=16, le=1024, description="side of the part of a frame that the network sees"
     )
     rescale: float = Field(
-        default=0.2,
-        ge=0,
-        le=0.9,
-        description="fraction by which training clips are faster or slower",
+        default=0.2, ge=0, le=0.9, description="share by which training clips are faster or slower"
     )
     augment: Literal["splice", "warp", "none"] = Field(
         default="splice",
