@@ -48,7 +48,7 @@
 # mshnet.detect("frame.png")               # a list of dicts: centroid, box, area, probability
 # ```
 #
-# **Too many detections, or none?** `mshnet predict frame.png --min-area 4` drops detections of fewer pixels, and `--threshold` sets the least probability. In a 16-bit frame one hot pixel can hide a dim target: replace such pixels first. The [model card](../mshnet/pretrained.md) lists scores and known failures. To estimate a new camera, we trained the same weights without NUAA-SIRST and evaluated them on its images: they found 0.885 of the targets, with 15.3 false pixels per million.
+# **Too many detections, or none?** `mshnet predict frame.png --min-area 4` drops detections of fewer pixels, and `--threshold` sets the least probability. The [model card](../mshnet/pretrained.md) lists scores and known failures. To estimate a new camera, we trained the same weights without NUAA-SIRST and evaluated them on its images: they found 0.885 of the targets, with 15.3 false pixels per million.
 #
 # ### I have a data set
 #

@@ -48,7 +48,7 @@
 # mshnet.detect("frame.png")               # 字典的列表：中心、边框、面积、概率
 # ```
 #
-# **检出太多，或什么都没检出？** `mshnet predict frame.png --min-area 4` 去掉像素更少的检测，`--threshold` 设定最低概率。在 16 位图像中，一个坏点就可能掩盖暗弱的目标：请先替换这样的像素。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。为了估计在新相机上的表现，我们在不用 NUAA-SIRST 的情况下训练了同样的权重，再在 NUAA-SIRST 的图像上评测：检出的目标占 0.885，每百万像素中有 15.3 个误检像素。
+# **检出太多，或什么都没检出？** `mshnet predict frame.png --min-area 4` 去掉像素更少的检测，`--threshold` 设定最低概率。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。为了估计在新相机上的表现，我们在不用 NUAA-SIRST 的情况下训练了同样的权重，再在 NUAA-SIRST 的图像上评测：检出的目标占 0.885，每百万像素中有 15.3 个误检像素。
 #
 # ### 我有数据集
 #

@@ -797,7 +797,7 @@ def test_the_report_counts(folder):
     put(folder, "masks", "test_1", np.zeros((20, 48), np.uint8))
     text, usable = report(config(folder))
     assert usable
-    assert "train: 6 images, 6 targets, 0 images without" in text
+    assert "train: 6 images, 6 targets, 0 without a target" in text
     assert "test: 4 images, 3 targets, 1 image without" in text
     assert "2 sizes, 32..48 wide, 20..32 high; 3 grey, 1 colour" in text
     assert "target areas 9..9 px, median 9 px" in text

@@ -103,7 +103,7 @@ FINDINGS = [  # the machine, the subject, settings, the level, a part of the tex
     ({}, "session", RUN, "ok", "no copies"),
     ({}, "session", {"mirror_dir": "copies"}, "ok", "50 GB free"),
     ({}, "session", {"mirror_dir": "drive"}, "warning", "mounted in Colab only"),
-    ({}, "session", BESIDE, "error", "the run itself is there"),
+    ({}, "session", BESIDE, "error", "this is the run folder"),
     ({}, "session", {"max_hours": 3.0}, "ok", "stops by itself after 3 hours"),
 ]
 

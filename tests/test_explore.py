@@ -123,10 +123,10 @@ def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monke
     buttons = widgets(box, "Button")
     moves = [lambda: None, lambda: setattr(slider, "value", 0.07)]
     moves += [lambda: setattr(lists["image"], "index", 2), buttons["back"].click]
-    moves += [lambda: setattr(lists["from near"], "index", 1)]
+    moves += [lambda: setattr(lists["zoom"], "index", 1)]
     for move in moves:
         move()
-        view, spot = views.view(lists["image"].value), lists["from near"].index
+        view, spot = views.view(lists["image"].value), lists["zoom"].index
         assert picture.value == explored(view, slider.value, spot)
     assert (lists["image"].index, slider.value, spot) == (1, 0.07, 1)
     monkeypatch.setattr(exploring, "movable", lambda: False)

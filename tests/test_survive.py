@@ -698,7 +698,7 @@ def test_an_image_damaged_in_the_middle_stops_the_run_until_it_is_mended(tmp_pat
     "It is named; the same command goes on to the same end."
     _, damage, mend = images
     whole = result(run_it(streamed(tmp_path, "whole")).folder)
-    with pytest.raises(UserError, match="train_3: unreadable image in images/; mend it and run"):
+    with pytest.raises(UserError, match="train_3: unreadable image in images/; repair the file and run"):
         run_it(streamed(tmp_path), at=5, then=damage)
     assert "train_3" in status(tmp_path / "run")["reason"]
     mend()
@@ -712,7 +712,7 @@ def test_a_run_whose_image_was_damaged_is_another_run(tmp_path, images):
     with pytest.raises(Stopped):
         run_it(config, at=6, then=ask())
     damage()
-    with pytest.raises(UserError, match="or mend them, or use --on-bad-image skip"):
+    with pytest.raises(UserError, match="or repair them, or use --on-bad-image skip"):
         run_it(config)
     skipping = config.model_copy(update={"on_bad_image": "skip"})
     refused = pytest.raises(UserError, match=r"holds another run .*train data")
