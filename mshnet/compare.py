@@ -192,7 +192,7 @@ def compare(
         values = [f"{k} {' | '.join(shortened(v, 30) for v in x)}" for k, x in forbids.items()]
         raise UserError(
             f"these scores cannot be compared: {'; '.join(values)} "
-            f"({' | '.join(run.name for run in runs)}); score them alike, or write --anyway"
+            f"({' | '.join(run.name for run in runs)}); score them alike, or use --anyway"
         )
     shared = set.intersection(*map(set, recipes)) - {*MUST, *MAY, "base_size"}
     trained = [name for name in recipes[0] if name in shared]
@@ -417,9 +417,9 @@ def write_comparison(
     "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
     path = Path(os.path.expanduser(output))
     if path.suffix not in (".md", ".png") or os.path.isdir(path):
-        raise UserError(f"output={output!r} is not possible: write FILE.md or FILE.png")
+        raise UserError(f"output={output!r} is not possible: use FILE.md or FILE.png")
     if path.suffix == ".png" and not comparison.detected:
-        raise UserError(f"output={output!r}: only detections are drawn; write FILE.md")
+        raise UserError(f"output={output!r}: only detections are drawn; use FILE.md")
     make_folder(path.parent)
     if path.suffix == ".md":
         write_atomic(path, f"{comparison}\n")

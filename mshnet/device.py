@@ -106,7 +106,7 @@ class Device:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
         if precision not in self.precisions:
             there = " or ".join(self.precisions)
-            raise UserError(f"precision={precision}: not on {self.name}; write {there}")
+            raise UserError(f"precision={precision}: not on {self.name}; use {there}")
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
         if scaled and self.kind == "cpu":
@@ -280,16 +280,16 @@ class Cuda(Device):
             built = (
                 "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
             )
-            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; write --device cpu")
+            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; use --device cpu")
         if index is not None and index >= count:
             there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-            raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
+            raise UserError(f"device=cuda:{index}: there is no such GPU; use {there}")
         try:
             _try_gpu(index or 0)
         except RuntimeError as error:
             line = first_line(error)
             raise UserError(
-                f"device=cuda: {line}; see mshnet doctor, or write --device cpu"
+                f"device=cuda: {line}; see mshnet doctor, or use --device cpu"
             ) from None
         super().__init__(precision, index)
 
@@ -334,7 +334,7 @@ class Mps(Device):
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         if not torch.backends.mps.is_available():
             raise UserError(
-                "device=mps: this machine has no Apple GPU that torch can use; write --device cpu"
+                "device=mps: this machine has no Apple GPU that torch can use; use --device cpu"
             )
         super().__init__(precision, index)
 
@@ -414,7 +414,7 @@ def open_device(
     "The device of a run; UserError with what to write instead if this machine has none."
     kind, _, index = (best_device() if name == "auto" else str(name)).partition(":")
     if kind not in DEVICES or not (index or "0").isdigit():
-        raise UserError(f"device={name}: write auto, cpu, cuda, cuda:N, mps or xla")
+        raise UserError(f"device={name}: use auto, cpu, cuda, cuda:N, mps or xla")
     several = started_processes()
     if kind == "xla" and several > 1:
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
@@ -428,9 +428,9 @@ def open_device(
         )
     rank_here = int(os.environ["LOCAL_RANK"])
     if kind == "cuda" and rank_here >= (there := torch.cuda.device_count()):
-        raise UserError(f"this machine has {there} GPUs; write torchrun --nproc-per-node={there}")
+        raise UserError(f"this machine has {there} GPUs; use torchrun --nproc-per-node={there}")
     if kind == "mps" or index:
-        raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
+        raise UserError(f"device={name}: several processes share cuda or cpu; use one of these")
     device = _tuned(resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None))
     device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
     return device
@@ -442,7 +442,7 @@ def check_batch(device: Device, size: int, name: str = "batch_size") -> None:
         low = size // device.world * device.world
         near = " or ".join(str(n) for n in (low, low + device.world) if n)
         raise UserError(
-            f"{name}={size} cannot be shared by {device.world} devices: write {near}, "
+            f"{name}={size} cannot be shared by {device.world} devices: use {near}, "
             "or fewer --num-devices"
         )
 
@@ -489,7 +489,7 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            line = f"compile=on: {first_line(error)}; write --compile off"
+            line = f"compile=on: {first_line(error)}; use --compile off"
             raise UserError(line) from None
         if not is_out_of_memory(error):
             raise
@@ -502,7 +502,7 @@ def _smaller(device: Device, config: Settings) -> str:
     size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
     tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
-    remedy = f"write --{name.replace('_', '-')} {less}{tries}"
+    remedy = f"use --{name.replace('_', '-')} {less}{tries}"
     return f"{name}={size}: does not fit into the memory of {device.name}; " + (
         remedy if less else f"use a smaller {config.smaller}"
     )

@@ -94,7 +94,7 @@ class _Checkup:
                 self.problem = str(error)
             except Exception as error:  # of a driver or a runtime; a run would fail alike
                 why = f"{type(error).__name__}: {first_line(error)}"
-                todo = "restart the machine, or write --device cpu"
+                todo = "restart the machine, or use --device cpu"
                 self.problem = f"device={config.device} does not start ({why}); {todo}"
         self.warned = [first_line(warning.message) for warning in caught]
 
@@ -123,7 +123,7 @@ def _accelerator(checkup: _Checkup) -> _Finding:
     if not device:
         return "error", "; ".join(filter(None, (checkup.problem, warned)))
     if device.precision == "bf16" and not device.has_bf16():
-        slow = "this chip only emulates bf16; write --precision fp32 (or auto)"
+        slow = "this chip only emulates bf16; use --precision fp32 (or auto)"
         return "warning", f"{device.why}; {slow}"
     if warned:
         return "warning", f"{device.why}; it warns: {warned} (see build below)"
@@ -197,13 +197,13 @@ def _memory(checkup: _Checkup) -> _Finding:
     world = max(device.world if device else 1, config.num_devices)
     if config.batch_size % world:
         text = f"batch_size={config.batch_size} cannot be shared by {world} devices"
-        return "warning", f"{text}; write a multiple of {world}"
+        return "warning", f"{text}; use a multiple of {world}"
     free = device.free() / 2**30 if device else 0.0
     if not 0 < free < float("inf"):
         return "ok", "how much is free is not known"
     text = f"{free:.1f} GB free{' on each device' if world > 1 else ''}"
     if free < 1:
-        return "warning", f"{text}; free some, or write a smaller --batch-size or --micro-batch"
+        return "warning", f"{text}; free some, or use a smaller --batch-size or --micro-batch"
     return "ok", f"{text}; `mshnet bench --largest-batch` tries which batch fits"
 
 # %% ../nbs/56_doctor.ipynb #_room
@@ -224,7 +224,7 @@ def _disk(checkup: _Checkup) -> _Finding:
     folder = checkup.site.folder
     free, reason = _room(folder)
     if reason:
-        return "error", f"{folder} cannot be written ({reason}); write another --output-dir"
+        return "error", f"{folder} cannot be written ({reason}); use another --output-dir"
     if free >= 1:
         return "ok", f"{free:.0f} GB free for {folder}"
     text = f"{free:.1f} GB free for {folder}; delete something or use --output-dir"
@@ -256,23 +256,21 @@ def _session(checkup: _Checkup) -> _Finding:
     ends = site.seconds < float("inf")
     time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
     if ends and site.hours > usual:
-        return "warning", f"{time}; this place may end it before, write --max-hours {usual:g}"
+        return "warning", f"{time}; this place may end it before, use --max-hours {usual:g}"
     if checkup.misplaced:
         return "error", checkup.misplaced
     if site.mirror:
         free, reason = _room(site.mirror)
         if not reason:
             return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
-        line = f"mirror_dir={str(site.mirror)!r} cannot be written ({reason}); write another"
+        line = f"mirror_dir={str(site.mirror)!r} cannot be written ({reason}); use another"
         return "error", line
     if checkup.config.mirror_dir:
         reason = site.note.removeprefix("mirror").strip()
-        todo = (
-            "training asks for your permission to mount it" if drive else "write --mirror-dir DIR"
-        )
+        todo = "training asks for your permission to mount it" if drive else "use --mirror-dir DIR"
         return "ok" if drive else "warning", f"{time}; {reason}; {todo}"
     if drive:
-        return "warning", f"{time}, and the run goes with it; write --mirror-dir drive"
+        return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
     return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
 
 # %% ../nbs/56_doctor.ipynb #doctor

@@ -144,14 +144,12 @@ def open_split(
         return images
     other = 'a split: splits(Config(dataset_dir="FOLDER"))["test"] of mshnet.data'
     if images not in ("train", "val", "test"):
-        raise UserError(
-            f"images={shown(images)} is not possible: write train, val, test, or {other}"
-        )
+        raise UserError(f"images={shown(images)} is not possible: use train, val, test, or {other}")
     if not Folder(weights.parent).read_json("config.json"):
         raise UserError(f"{weights}: is not in the folder of a run; pass images={other}")
     parts = splits(config, ["test"] if images == "test" else ["train", "test"])
     if images not in parts:
-        raise UserError(f"images={images!r}: this run has no validation split; write train or test")
+        raise UserError(f"images={images!r}: this run has no validation split; use train or test")
     return parts[images]
 
 
@@ -234,7 +232,7 @@ def explore(
     images, and for a place, spot or threshold that is out of range.
     """
     if not 0 <= threshold <= 1:
-        raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
+        raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
     if line := not_drawn("explore", config):
@@ -258,7 +256,7 @@ def explore(
 def _expect_index(name: str, value: int, count: int) -> None:
     "UserError unless a number is that of one of several."
     if not 0 <= value < count:
-        raise UserError(f"{name}={value}: there are {count} to see; write 0 to {count - 1}")
+        raise UserError(f"{name}={value}: there are {count} to see; use 0 to {count - 1}")
 
 # %% ../nbs/51_explore.ipynb #__getattr__
 _RETIRED = {

@@ -210,7 +210,7 @@ def _probabilities(
         if not is_out_of_memory(error):
             raise
         pixels = "x".join(map(str, images.shape[1:3]))
-        raise UserError(f"no memory for a piece of {pixels}: write a smaller --tile") from None
+        raise UserError(f"no memory for a piece of {pixels}: use a smaller --tile") from None
     if not np.isfinite(prob).all():
         raise UserError("the prediction is NaN or infinite: the weights are damaged, use others")
     return prob
@@ -304,7 +304,7 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 def _expect(possible: bool, what: str, remedy: str) -> None:
     "UserError unless a value is possible."
     if not possible:
-        raise UserError(f"{what} is not possible: write {remedy}")
+        raise UserError(f"{what} is not possible: use {remedy}")
 
 
 def _expect_threshold(threshold: float | None) -> None:
@@ -610,7 +610,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
         folder = Path(os.path.expanduser(output_dir))
         if not fits(folder):
             raise UserError(
-                f"output_dir={str(folder)!r}: holds something else than this prediction; write "
+                f"output_dir={str(folder)!r}: holds something else than this prediction; use "
                 "another --output-dir"
             )
         return folder

@@ -39,7 +39,7 @@ def alone(
             except TimeoutError:
                 raise UserError(
                     f"{path}: another process trains in this folder; wait for it or stop it, or "
-                    "write another --output-dir"
+                    "use another --output-dir"
                 ) from None
         if not locks:
             warnings.warn(f"{path}: a disk without locks; start no second run there", stacklevel=3)
@@ -281,9 +281,9 @@ def _output_file(run: Path, output: str | Path, name: str) -> Path:
         return run.with_name(name + ENDINGS[0])
     what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
     if not path.name.lower().endswith(ENDINGS):
-        raise UserError(f"{what}: write a name that ends in {' or '.join(ENDINGS)}")
+        raise UserError(f"{what}: use a name that ends in {' or '.join(ENDINGS)}")
     if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(run):
-        raise UserError(f"{what}: is a file of the run itself, write another name")
+        raise UserError(f"{what}: is a file of the run itself; use another name")
     if not os.path.isdir(path.parent):
         raise UserError(f"{what}: there is no folder {path.parent}; make it first")
     return path

@@ -492,7 +492,7 @@ def _incomplete(published: Published, lost: Iterable[str], total: int, problem: 
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
     what = f"{len(names)} of {total} files are missing or have other pixels ({some})"
     what = "" if problem and len(names) == total else what
-    todo = f"get it by hand from {published.page} and write --dataset-dir FOLDER"
+    todo = f"get it by hand from {published.page} and use --dataset-dir FOLDER"
     return UserError(
         f"{published.name}: cannot be downloaded: {'; '.join(filter(None, (what, problem)))}; "
         f"check that Internet is on and run the same again, or {todo}"

@@ -401,7 +401,7 @@ def outside_of_data(output_dir: str | Path) -> None:
         if any(os.path.isdir(top / i) and os.path.isdir(top / m) for i, m in FOLDERS):
             raise UserError(
                 f"output_dir={str(output_dir)!r}: is in the data set {top}, whose files it could "
-                "replace; write a folder outside of it"
+                "replace; use a folder outside of it"
             )
 
 
@@ -682,7 +682,7 @@ class Findings:
             first, *rest = self.lines(self.errors)
             more = f"; {counted(len(rest), 'more kind')} of errors" if rest else ""
             images = any("list" not in kind for kind in self.errors)
-            skip = ", or mend them, or write --on-bad-image skip" if images else ""
+            skip = ", or repair them, or use --on-bad-image skip" if images else ""
             raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
         for line in self.lines(self.errors):
             warnings.warn(f"skipped: {line}", stacklevel=2)
@@ -763,7 +763,7 @@ MOST_COVERED = 0.2  # of an image by its targets; more looks like an inverted ma
 NATIVE_SIDE, NATIVE_PIXELS = 16, 2048 * 2048  # least side and most pixels of an image, if native
 _NOT_NATIVE = (
     f"image with a side below {NATIVE_SIDE} or with more than {NATIVE_PIXELS:,} pixels, which "
-    "cannot be scored at its own size (write --base-size 256)"
+    "cannot be scored at its own size (use --base-size 256)"
 )
 
 
@@ -874,8 +874,8 @@ class InFiles(Sequence[Pair]):
         reading = _read_pair(self.source, self.names[index])
         if not reading.pair:
             raise BadImage(
-                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same "
-                "again, or write --on-bad-image skip"
+                f"{self.names[index]}: {', '.join(reading.errors)}; repair the file and run "
+                "the same command again, or use --on-bad-image skip"
             )
         return reading.pair
 
@@ -950,7 +950,7 @@ with tempfile.TemporaryDirectory() as tmp:
     test_eq(streamed.hash, kept.hash)
     assert "hashes" in vars(streamed)  # of the one reading
     (source.images / "a.png").write_text("damaged")
-    with expect_fail(BadImage, contains="mend it and run the same again"):
+    with expect_fail(BadImage, contains="repair the file and run the same command again"):
         streamed.pairs[0]
 dict(findings.errors)
 
@@ -1077,7 +1077,7 @@ def splits(
     train = parts["train"]
     if config.choose == "val":
         if len(train) < 2:
-            raise UserError("choose='val': one training image cannot be split; write last instead")
+            raise UserError("choose='val': one training image cannot be split; use last instead")
         order = np.random.default_rng(config.seed).permutation(len(train)).tolist()
         held = min(max(1, round(config.val_fraction * len(train))), len(train) - 1)
         made["val"] = train.part("val", sorted(order[:held]))
@@ -1085,7 +1085,7 @@ def splits(
     if len(made["train"]) < config.batch_size:
         raise UserError(
             f"batch_size={config.batch_size}: there are only {len(made['train'])} training images; "
-            f"write --batch-size {len(made['train'])} or less"
+            f"use --batch-size {len(made['train'])} or less"
         )
     return made
 
@@ -1095,7 +1095,7 @@ parts = splits(Config(scenes=20, base_size=64, choose="val"))
 test_eq({k: len(v) for k, v in parts.items()}, {"train": 16, "test": 5, "val": 4})
 again = splits(Config(scenes=20, base_size=64, choose="val", seed=1))
 assert again["val"].names != parts["val"].names
-with expect_fail(UserError, contains="write --batch-size 20 or less"):
+with expect_fail(UserError, contains="use --batch-size 20 or less"):
     splits(Config(scenes=20, base_size=64, batch_size=32))
 small = Config(scenes=4, base_size=32)
 assert load(small) is load(small, ["test"])
@@ -1124,7 +1124,7 @@ def write_lists(
     """
     what = f"split={fraction:g}"
     if not 0 < fraction < 1:
-        raise UserError(f"{what} is not possible: write a number between 0 and 1, such as 0.5")
+        raise UserError(f"{what} is not possible: use a number between 0 and 1, such as 0.5")
     source = find_source(config, ())
     if not source:
         raise UserError(f"{what}: synthetic scenes need no lists; name a folder: mshnet data DIR")
@@ -1176,7 +1176,7 @@ def _places_of_lists(root: Path, what: str) -> tuple[Path, Path]:
         train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))
     for there in filter(Path.exists, (train, test)):
         raise UserError(
-            f"{what}: {there} exists; write --train-list {quoted(train)} --test-list "
+            f"{what}: {there} exists; use --train-list {quoted(train)} --test-list "
             f"{quoted(test)}, or delete both to split again"
         )
     return train, test
@@ -1217,7 +1217,7 @@ def _describe(
     )
     return [
         f"{split.name}: {counted(len(split), 'image')}, {counted(len(areas), 'target')}, "
-        f"{counted(empty, 'image')} without, hash {split.hash}",
+        f"{empty} without a target, hash {split.hash}",
         f"  {counted(len(sizes), 'size')}, {min(widths)}..{max(widths)} wide, "
         f"{min(heights)}..{max(heights)} high; {grey} grey, {len(split) - grey} colour",
         f"  target areas {small}..{large} px, median {middle} px",

@@ -151,7 +151,7 @@ test_eq(placement(none, middle._replace(long_side=0), 256)[:2], (300, 400))
 # %% [markdown]
 # ## Something large in the way
 #
-# A crop shows the rim of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such things are rare, and a network that has hardly seen one takes the rim for a target: with one of three parts of NUAA-SIRST held out, four of 71 images had 2,000 false pixels, and the 67 others 170.
+# A crop shows the rim of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such things are rare, and a network that has hardly seen one takes the rim for a target: with one of three parts of NUAA-SIRST held out, four of 71 images had about 2,000 of the 2,303 false pixels.
 #
 # So a share of the crops (`clutter_share`) gets something large in front of a part of it, brighter or darker: either everything on one side of an edge, straight or rough, or a bar or block that is longer than any target (from 77 pixels on, in a crop of 128). What it covers is no target any more. It has the texture of the crop itself, turned around by 180 degrees. The targets of the crop must not come along, because a target without a label teaches the network to leave targets out. So each target, with the four pixels around it, is first replaced by the mean of its surroundings.
 #

@@ -213,7 +213,7 @@ def weights_file(
     if not isinstance(weights, str | os.PathLike):
         kind = type(weights).__name__
         raise UserError(
-            f"weights of type {kind} are not possible: write a run, a run folder, a file or "
+            f"weights of type {kind} are not possible: use a run, a run folder, a file or "
             f"{PRETRAINED}"
         )
     if os.fspath(weights) == PRETRAINED:

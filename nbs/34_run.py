@@ -396,7 +396,7 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
         old = good(_resume_file(config))[1] if config.resume else None
         if folder.file("scores.json").exists():
             raise UserError(
-                f"{folder.path} holds scores of a run without its checkpoint; write another "
+                f"{folder.path} holds scores of a run without its checkpoint; use another "
                 "--output-dir"
             )
         return old
@@ -405,7 +405,7 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
     if again or here.resolve() == _resume_file(config).resolve():
         return good(here)[1]
     raise UserError(
-        f"{folder.path} holds a run of its own already; write another --output-dir, "
+        f"{folder.path} holds a run of its own already; use another --output-dir, "
         "or leave out --resume to resume that run"
     )
 
@@ -450,11 +450,11 @@ def find_checkpoint(
         takes = f" (--resume {quoted(folder.path)} takes them)"
         raise UserError(
             f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
-            f"write its settings{'' if config.resume else takes} or another --output-dir"
+            f"use its settings{'' if config.resume else takes} or another --output-dir"
         )
     if config.epochs <= old["epoch"]:
         done = old["epoch"] + 1
-        raise UserError(f"epochs={config.epochs}: the run has {done} already; write {done} or more")
+        raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
     return old
 
 

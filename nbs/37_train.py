@@ -188,7 +188,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
     """
     if not isinstance(config, Settings):
         kind = type(config).__name__
-        raise UserError(f"settings of type {kind} are not possible: write Config(epochs=50)")
+        raise UserError(f"settings of type {kind} are not possible: use Config(epochs=50)")
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)
@@ -614,23 +614,23 @@ def _check_data(job: Job) -> None:
     config, judge = job.config, judge_split(job.config)
     for name in ("train", "test", judge):
         if name not in job.parts:
-            todo = "; write --choose last" if name == "val" else ", which every task needs"
+            todo = "; use --choose last" if name == "val" else ", which every task needs"
             raise UserError(f"task {config.task} has no {name} split{todo}")
     if config.patience and config.choose != "val":
         raise UserError(
             f"patience={config.patience} needs a validation part, as the test list must not end a "
-            "run; write --choose val"
+            "run; use --choose val"
         )
     count, steps = len(job.parts["train"]), len(job.task.plan(job.parts["train"], 0))
     if not steps:
         raise UserError(
             f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}; "
-            f"write --batch-size {count} or less"
+            f"use --batch-size {count} or less"
         )
     steps *= config.epochs
     if config.warmup_steps >= steps:
         raise UserError(
-            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; write "
+            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; use "
             f"--warmup-steps {steps - 1} or fewer, or more --epochs"
         )
 
@@ -646,7 +646,7 @@ def beginning(job: Job) -> State:
         if computed not in device.precisions:
             raise UserError(
                 f"{job.folder.path} computes in {computed}, which {device.name} does not; "
-                "write --device cuda or cpu, or another --output-dir"
+                "use --device cuda or cpu, or another --output-dir"
             )
         device.set_precision(computed)
     state = State(model, job.task.optimizer(model), device.scaler, ema)
@@ -677,7 +677,7 @@ def _begin_with_weights(job: Job, state: State) -> None:
             load_weights(state.ema, file, content)
     earlier = content.get("data", {}) if isinstance(content, dict) else {}
     judge = judge_split(config)
-    remedy = "; write --choose last" if judge == "val" else ""
+    remedy = "; use --choose last" if judge == "val" else ""
     count_seen(job.task, job.parts[judge], earlier, judge, remedy)
     images = [data.get("training images") for data in (record, earlier)]
     known = [text for text in images if text is not None]
@@ -996,7 +996,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
         )
     count, site = config.num_devices, site_of(config)
     if count > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
-        raise UserError(f"num_devices={count}: this machine has {there} GPUs; write {there}")
+        raise UserError(f"num_devices={count}: this machine has {there} GPUs; use {there}")
     run = Folder(site.folder)
     before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:

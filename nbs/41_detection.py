@@ -342,7 +342,7 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
 #
 # A detector can end in two states from which it hardly learns: it predicts everything, or nothing. The loss notebook shows why the SLS loss has next to no gradient in both.
 #
-# The paper's recipe gets there in two steps. In its warm-up, plain IoU does not see the predicted area, and the prediction floods: a tenth to a third of all pixels is common. Then three heads and the fusing convolution join. They have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head stands at a logit of -11. A fusing weight that moves by 0.05 in each of its nine taps moves the fused background by 5. After a few such steps chance decides on which side of 0 it stands, and Adagrad, which never forgets these steps, leaves it there. The seeds that survive are those that left the flood in time.
+# The paper's recipe gets there in two steps. In its warm-up, plain IoU has almost no gradient once the predicted area is large (about 1e-9, see the [loss](01_loss.ipynb)), so the prediction can cover a tenth to a third of all pixels. Then three heads and the fusing convolution join. They have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head stands at a logit of -11. A fusing weight that moves by 0.05 in each of its nine taps moves the fused background by 5. After a few such steps the sign of the background logit is random. Adagrad's accumulated squared gradients then make later steps too small to change it. The seeds that survive are those whose prediction shrank in time.
 #
 # Clipping gradients cannot help, because Adagrad's step does not depend on their size. Two things do:
 #
@@ -412,7 +412,7 @@ def _advice_if_dead(
             ", or keep network and loss and add --fusion-start full_size --join-rate 0.1 "
             "--head-bias -4"
         )
-    where = "; write another --output-dir, too" if config.output_dir else ""
+    where = "; use another --output-dir, too" if config.output_dir else ""
     return f"{what}: begin anew with {remedy}{where}"
 
 

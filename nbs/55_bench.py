@@ -277,7 +277,7 @@ def bench(
 ) -> dict[str, Any]:  # the content of bench.json
     "Measure at batch_size and four times that; write bench.json into output_dir (or runs/bench)."
     if min(repeats, images) < 1:
-        raise UserError(f"repeats={repeats}, images={images}: write whole numbers of at least 1")
+        raise UserError(f"repeats={repeats}, images={images}: use whole numbers of at least 1")
     named = Path(config.output_dir).expanduser()
     folder = named if config.output_dir else run_folder(config).parent / "bench"
     config = config.model_copy(update={"log_every": 1_000_000})  # no reading between steps

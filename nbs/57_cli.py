@@ -79,15 +79,15 @@ _FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
     "export": ["weight_path"],
 }
 COMMANDS = {
-    "train": "train and score a model; run the same command again to resume",
-    "test": "score weights on the test list",
+    "train": "train and evaluate a model; run the same command again to resume",
+    "test": "evaluate weights on the test list",
     "predict": "find targets in images and videos; the same command again skips what is finished",
     "data": "report what a data set holds and what is wrong with it",
     "doctor": "check this machine, and report what is wrong and what to do about it",
-    "bench": "measure training, scoring and memory on this device",
+    "bench": "measure training, evaluation and memory on this device",
     "export": "write weights as a file for other programs, and check it (extra: export)",
-    "compare": "put runs side by side: scores, protocols, curves, and what went wrong",
-    "pack": "put a run into one file",
+    "compare": "compare runs: scores, protocols, curves, and what went wrong",
+    "pack": "archive a run (tar.gz)",
 }
 
 # %% [markdown]
@@ -105,13 +105,13 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
 _KINDS = "masks,overlays,videos"
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
-        "split": (float, "write missing lists: the part of the images to train with (--seed)"),
+        "split": (float, "write missing lists: the fraction of images to train with (--seed)"),
         "write": (str, "folder to write simulated data to (tasks eit, events and signs)"),
     },
     "bench": {
-        "repeats": (int, "turns of each measurement; the median counts (default 5)"),
-        "images": (int, "images of each turn (default 32)"),
-        "largest_batch": (bool, "only try larger and larger batches until one does not fit"),
+        "repeats": (int, "repetitions of each measurement; the median counts (default 5)"),
+        "images": (int, "images of each repetition (default 32)"),
+        "largest_batch": (bool, "only find the largest batch that fits"),
     },
     "export": {
         "format": (str, "onnx (default) or safetensors"),
@@ -136,15 +136,15 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
 }
 _EXAMPLES = """\
 examples:
-  mshnet train --epochs 3                  a first look, at synthetic scenes
+  mshnet train --epochs 3                  a trial run on synthetic scenes
   mshnet train DIR                         train on your data; again: resume
-  mshnet test --weight-path runs/NAME      score a run
-  mshnet predict image.png                 find targets with the weights that come along
+  mshnet test --weight-path runs/NAME      evaluate a run
+  mshnet predict image.png                 find targets with the included weights
   mshnet train --task eit --help           another task ({tasks})
 
 status:
   0  done        1  done, with a warning or a skipped file        2  a mistake or an error
-  75 the time (--max-hours) was over: run it again to resume      128+N  stopped by signal N
+  75 the time (--max-hours) was over: run it again to resume      128+N  signal N (130: Ctrl-C)
 """
 
 # %% [markdown]
@@ -166,7 +166,7 @@ _METAVARS |= {"save": "NAMES", "format": "FORMAT", "task": "NAME"}
 _PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
 _TEXTS = {  # of settings that each command uses in its own way
     "weight_path train": "weights to start from: a file, a run folder, or pretrained",
-    "weight_path test": "weights to score: a file or a run folder (default: pretrained)",
+    "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
     "weight_path export": "weights to write: a file, a run folder, or pretrained",
     "batch_size predict": "samples per step, of tasks other than detect (default 4)",
@@ -233,7 +233,7 @@ def make_parser(
     whole: bool = True,  # explain every flag, and not only those of daily use
 ) -> argparse.ArgumentParser:
     "The parser of all commands."
-    about = "Train, score and use MSHNet (infrared small target detection), and other tasks."
+    about = "Train, evaluate and use MSHNet (infrared small target detection) and other tasks."
     more = _EXAMPLES.format(tasks=", ".join(TASKS))
     parser = _Parser(prog="mshnet", description=about, epilog=more)
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
@@ -364,22 +364,22 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     "The error of a word that a command does not have."
     see = f"see mshnet {command} --help"
     if not word.startswith("-"):
-        return f"{word!r} is one word too many; {see}"
+        return f"unexpected argument {word!r}; {see}"
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     if name in settings.model_fields:
         if not word.startswith("--"):
-            return f"{word}: a flag begins with two dashes; write -{word}"
-        return f"{word} means nothing to `mshnet {command}`; leave it out"
+            return f"{word}: a flag begins with two dashes; use -{word}"
+        return f"mshnet {command} has no option {word}; leave it out"
     return unknown(name, [*_OPTIONS.get(command, {}), *flags_of(command, settings)], f"; {see}")
 
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     "The data set that is named without a flag; UserError for a run, weights or a second data set."
     if (other := written.get("dataset_dir", folder)) != folder:
-        raise UserError(f"{folder}: --dataset-dir {other} is written as well; write one of them")
+        raise UserError(f"{folder}: --dataset-dir {other} is given as well; use one of them")
     of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
     if command == "train" and of_run:
-        todo = f"write --resume {folder}, or --weight-path {folder} to start from its weights"
+        todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
         raise UserError(f"{folder} is no data set; {todo}")
     return folder
 
@@ -425,7 +425,7 @@ def _result_folder(name: str) -> Path:
     outside_of_data(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
-        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
+        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; use another")
     make_folder(folder)
     write_atomic(folder / ".writable", "")
     (folder / ".writable").unlink()
@@ -483,7 +483,7 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
         if (side := how.get("base_size", "")).isdecimal():
             how["base_size"] = int(side)
     elif how:
-        raise UserError(f"{_flag(next(iter(how)))} means nothing to task {config.task}")
+        raise UserError(f"task {config.task} has no option {_flag(next(iter(how)))}; leave it out")
     else:
         names += [
             "batch_size",

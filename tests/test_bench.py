@@ -57,7 +57,7 @@ def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypa
         ("--batch-sizes 4", "did you mean 'batch_size'?"),
         ("--rate 1.2", "rate is retired"),
         ("--baseline", "baseline is retired: python results/baseline/beside.py"),
-        ("--epochs 3", "means nothing to `mshnet bench`"),
+        ("--epochs 3", "mshnet bench has no option --epochs"),
         ("--repeat 3", "unknown setting 'repeat'"),
         ("--dataset-dir no/such/folder", "there is no such folder"),
         ("--weight-path nothing.pt", "there is no such file"),
@@ -96,7 +96,7 @@ def test_the_largest_batch_is_found_by_trying(monkeypatch, capsys):
 
 def test_an_error_of_a_fresh_process_is_its_text(monkeypatch):
     "Without the name of its class."
-    said = "batch_size=4: does not fit; write --batch-size 2"
+    said = "batch_size=4: does not fit; use --batch-size 2"
     program = f"from mshnet.core import UserError; raise UserError({said!r})"
     monkeypatch.setattr(bench, "_CHILD", program)
     assert measure_memory(tiny()) == {"batch": 4, "error": said}

@@ -51,7 +51,7 @@ def refused(capsys, line):
     [
         ("train --epochz 3", "did you mean 'epochs'?"),
         ("train --epochs 0", "at least 1"),
-        ("train --epochs three", "epochs='three' is not possible: write a whole number"),
+        ("train --epochs three", "epochs='three' is not possible: use a whole number"),
         ("train --lr nan", "write a number"),
         ("train --crop-size 250", "a multiple of 16"),
         ("train --device gpu", "auto, cpu, cuda, cuda:N, mps or xla"),
@@ -60,8 +60,8 @@ def refused(capsys, line):
         ("train --use-tpu --device cpu", "use_tpu means device=xla, and device='cpu' is written"),
         ("train --warm 3", "did you mean"),
         ("train --cache gpu", "one of auto, host, stream"),
-        ("train --deterministic maybe", "deterministic='maybe' is not possible: write true or"),
-        ("test --epochs 3", "means nothing to `mshnet test`"),
+        ("train --deterministic maybe", "deterministic='maybe' is not possible: use true or"),
+        ("test --epochs 3", "mshnet test has no option --epochs"),
         ("test --epochz 3", "unknown setting 'epochz'; see mshnet test --help"),
         ("test --weight_path none.pt", "none.pt: there is no such file"),
         ("predict --tyle 512 x.png", "did you mean 'tile'?"),
@@ -71,13 +71,13 @@ def refused(capsys, line):
         (f"test --weight-path {'a' * 3000}", "weight_path="),
         ("trian", "invalid choice"),
         ("data no/such/folder", "there is no such folder"),
-        ("data a b", "one word too many; see mshnet data --help"),
+        ("data a b", "unexpected argument 'b'; see mshnet data --help"),
         ("train nowhere", "there is no such folder"),
-        ("train a b", "one word too many; see mshnet train --help"),
-        ("train a --dataset-dir b", "--dataset-dir b is written as well; write one of them"),
-        ("train runs/best.pt", "is no data set; write --resume runs/best.pt, or --weight-path"),
-        ("train -epochs 3", "-epochs: a flag begins with two dashes; write --epochs"),
-        ("train --compile auto", "compile=auto is retired: leave out --compile, or write on"),
+        ("train a b", "unexpected argument 'b'; see mshnet train --help"),
+        ("train a --dataset-dir b", "--dataset-dir b is given as well; use one of them"),
+        ("train runs/best.pt", "is no data set; use --resume runs/best.pt, or --weight-path"),
+        ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
+        ("train --compile auto", "compile=auto is retired: leave out --compile, or use on"),
         ("doctor --json", "json is retired: in Python, mshnet.doctor.doctor(config).lines"),
         ("pack runs/x --format zip", "format is retired: `mshnet pack` writes tar.gz"),
         ("train --config nothing.json", "not a readable JSON file"),
@@ -95,7 +95,7 @@ def test_a_folder_of_data_needs_no_flag(capsys, tmp_path):
     (run / "config.json").touch()
     for line in (f"train {folder} --lr 1", f"data {folder}"):
         assert parse(line.split()).written["dataset_dir"] == str(folder)
-    assert f"write --resume {run}, or --weight-path {run}" in refused(capsys, f"train {run}")
+    assert f"use --resume {run}, or --weight-path {run}" in refused(capsys, f"train {run}")
 
 
 def test_a_warning_is_printed_once(capsys, monkeypatch):

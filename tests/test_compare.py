@@ -237,7 +237,7 @@ def test_scores_in_a_folder_of_their_own_know_their_weights(runs, tmp_path):
 def test_outputs_that_cannot_be(runs, tmp_path, capsys, name):
     "Reported in one line, a folder like a name without a suffix."
     line = refused(capsys, runs / "seed0", "--output", tmp_path / name)
-    assert "write FILE.md or FILE.png" in line
+    assert "use FILE.md or FILE.png" in line
     (tmp_path / "file").touch()  # where the folder should be
     status, _, err = call(capsys, runs / "seed0", "--output", tmp_path / "file" / "x.md")
     assert (status, err.count("\n")) == (2, 1)

@@ -242,9 +242,7 @@ def test_the_lists_follow_the_seed_and_are_never_overwritten(unlisted):
 def test_a_fraction_that_parts_nothing_is_refused(unlisted, fraction):
     "Before anything is read or written."
     before = contents(unlisted)
-    with pytest.raises(
-        UserError, match=r"split=.* is not possible: write a number between 0 and 1"
-    ):
+    with pytest.raises(UserError, match=r"split=.* is not possible: use a number between 0 and 1"):
         write_lists(config(unlisted), fraction)
     assert contents(unlisted) == before
 
@@ -260,7 +258,7 @@ def test_lists_of_a_read_only_folder_lie_beside(unlisted, tmp_path, monkeypatch)
     assert words[0] == "--train-list" and contents(unlisted) == before
     parts, _ = load(config(unlisted, train_list=words[1], test_list=words[3]))
     assert [len(part) for part in parts.values()] == [5, 5]
-    with pytest.raises(UserError, match=r"tiny-train\.txt exists; write --train-list.*, or delete"):
+    with pytest.raises(UserError, match=r"tiny-train\.txt exists; use --train-list.*, or delete"):
         write_lists(config(unlisted), 0.5)
 
 
@@ -346,7 +344,7 @@ def test_results_are_not_written_into_the_data_set(folder, place, monkeypatch, c
     for words in (["train", data], ["test", data], ["predict", image]):
         assert main([*words, "--device=cpu", at]) == 2
         assert "is in the data set" in capsys.readouterr().err
-    with pytest.raises(UserError, match="write a folder outside of it"):
+    with pytest.raises(UserError, match="use a folder outside of it"):
         Detection(config(folder, output_dir=str(folder / place))).splits()
     assert sorted(folder.rglob("*")) == before
     assert Detection(config(folder, output_dir=str(folder.parent / "run"))).splits()
@@ -425,10 +423,10 @@ def test_a_name_listed_twice_is_kept_once_and_warned_of(folder):
 
 def test_fewer_images_than_a_batch_names_the_batch_to_use(folder):
     "Training drops the remainder, so no step would ever be made."
-    assert refusal(folder, batch_size=7).endswith("write --batch-size 6 or less")
+    assert refusal(folder, batch_size=7).endswith("use --batch-size 6 or less")
     assert splits(config(folder, batch_size=6))
     line = refusal(folder, choose="val", val_fraction=0.5, batch_size=4)
-    assert "only 3 training images; write --batch-size 3 or less" in line
+    assert "only 3 training images; use --batch-size 3 or less" in line
 
 
 def test_one_image_cannot_be_parted(folder):
@@ -799,7 +797,7 @@ def test_the_report_counts(folder):
     put(folder, "masks", "test_1", np.zeros((20, 48), np.uint8))
     text, usable = report(config(folder))
     assert usable
-    assert "train: 6 images, 6 targets, 0 images without" in text
+    assert "train: 6 images, 6 targets, 0 without a target" in text
     assert "test: 4 images, 3 targets, 1 image without" in text
     assert "2 sizes, 32..48 wide, 20..32 high; 3 grey, 1 colour" in text
     assert "target areas 9..9 px, median 9 px" in text

@@ -103,7 +103,7 @@ FINDINGS = [  # the machine, the subject, settings, the level, a part of the tex
     ({}, "session", RUN, "ok", "no copies"),
     ({}, "session", {"mirror_dir": "copies"}, "ok", "50 GB free"),
     ({}, "session", {"mirror_dir": "drive"}, "warning", "mounted in Colab only"),
-    ({}, "session", BESIDE, "error", "the run itself is there"),
+    ({}, "session", BESIDE, "error", "this is the run folder"),
     ({}, "session", {"max_hours": 3.0}, "ok", "stops by itself after 3 hours"),
 ]
 
@@ -196,9 +196,7 @@ def test_a_gpu_that_torch_holds_no_programs_for(machine, monkeypatch):
     "torch finds it, and fails in the first operation: an error with torch's own words."
     machine({"torch.cuda.is_available": lambda: True, "torch.cuda.device_count": lambda: 1})
     monkeypatch.setattr("mshnet.device._try_gpu", fails("CUDA error: no kernel image\nmore"))
-    with pytest.raises(
-        UserError, match="no kernel image; see mshnet doctor, or write --device cpu"
-    ):
+    with pytest.raises(UserError, match="no kernel image; see mshnet doctor, or use --device cpu"):
         Cuda()
     level, text = ask("accelerator", device="cuda")
     assert (level, "no kernel image" in text) == ("error", True)
@@ -228,7 +226,7 @@ def test_a_disk_that_cannot_be_written(machine, monkeypatch, tmp_path):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-    for subject, name in (("disk", "another --output-dir"), ("session", "write another")):
+    for subject, name in (("disk", "another --output-dir"), ("session", "use another")):
         level, text = ask(subject, output_dir="run", mirror_dir="copies")
         assert (level, "(Read-only file system); " in text, name in text) == ("error", True, True)
 
@@ -265,7 +263,7 @@ def test_in_colab_the_run_ends_with_the_session_unless_it_is_copied(monkeypatch,
     level, text = ask("session")
     assert (level, "--mirror-dir drive" in text) == ("warning", True)
     assert "stops by itself after 11.5 hours" in text
-    assert "write --max-hours 11.5" in ask("session", max_hours=13)[1]
+    assert "use --max-hours 11.5" in ask("session", max_hours=13)[1]
     for name in ("drive", "drive/MyDrive/copies", str(drive / "copies")):
         level, text = ask("session", mirror_dir=name)
         assert (level, "asks for your permission" in text) == ("ok", True)

@@ -123,10 +123,10 @@ def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monke
     buttons = widgets(box, "Button")
     moves = [lambda: None, lambda: setattr(slider, "value", 0.07)]
     moves += [lambda: setattr(lists["image"], "index", 2), buttons["back"].click]
-    moves += [lambda: setattr(lists["from near"], "index", 1)]
+    moves += [lambda: setattr(lists["zoom"], "index", 1)]
     for move in moves:
         move()
-        view, spot = views.view(lists["image"].value), lists["from near"].index
+        view, spot = views.view(lists["image"].value), lists["zoom"].index
         assert picture.value == explored(view, slider.value, spot)
     assert (lists["image"].index, slider.value, spot) == (1, 0.07, 1)
     monkeypatch.setattr(exploring, "movable", lambda: False)
@@ -165,10 +165,10 @@ def test_images_are_in_the_order_of_their_error(run):
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"images": "no/such/folder"}, "write train, val, test, or a split"),
+        ({"images": "no/such/folder"}, "use train, val, test, or a split"),
         ({"images": "val"}, "write train or test"),
-        ({"place": 3}, "write 0 to 2"),
-        ({"spot": 99}, "write 0 to"),
+        ({"place": 3}, "use 0 to 2"),
+        ({"spot": 99}, "use 0 to"),
         ({"threshold": 1.5}, "write a number from 0 to 1"),
     ],
 )

@@ -192,7 +192,7 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         ("export --weight-path w.pt --format safetensors --output a.onnx", "ends in .safet"),
         ("export --weight-path w.pt --output no/a.onnx", "there is no folder no"),
         ("export --weight-path w.safetensors --format safetensors", "is the file of the weights"),
-        ("export --weight-path w.pt --epochs 3", "means nothing to `mshnet export`"),
+        ("export --weight-path w.pt --epochs 3", "mshnet export has no option --epochs"),
         ("export --weight-path nan.pt --format safetensors", "nan.pt: weights that predict NaN"),
         ("pack run --format safetensors", "mshnet export"),
     ],

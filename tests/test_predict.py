@@ -190,7 +190,7 @@ def test_missing_memory_and_spoiled_weights_are_one_line():
     def too_large(images, batch_size=4):
         raise RuntimeError("CUDA out of memory. Tried to allocate 9 GiB")
 
-    with pytest.raises(UserError, match="no memory for a piece of 32x48: write a smaller --tile"):
+    with pytest.raises(UserError, match="no memory for a piece of 32x48: use a smaller --tile"):
         predict_frame(too_large, noise(32, 48))
     with pytest.raises(UserError, match="NaN"):
         predict_frame(lambda images, _: bright(images) * torch.nan, noise(32, 32))
@@ -716,10 +716,10 @@ MISTAKES = {
     "retired": (["{dir}/a.png", "--save", "yolo"], "coco.json has the boxes"),
     "tile": (
         ["{dir}/a.png", "--tile", "1000"],
-        "tile=1000 is not possible: write a multiple of 16",
+        "tile=1000 is not possible: use a multiple of 16",
     ),
     "base size": (["{dir}/a.png", "--base-size", "100"], "base_size=100 is not possible"),
-    "no size": (["{dir}/a.png", "--base-size", "x"], "'x' is not possible: write a multiple of 16"),
+    "no size": (["{dir}/a.png", "--base-size", "x"], "'x' is not possible: use a multiple of 16"),
     "threshold": (["{dir}/a.png", "--threshold", "50"], "write a number from 0 to 1"),
     "not a threshold": (["{dir}/a.png", "--threshold", "nan"], "write a number from 0 to 1"),
     "area": (["{dir}/a.png", "--min-area", "0"], "write a number of pixels, at least 1"),

@@ -156,7 +156,7 @@ def test_more_processes_than_gpus_are_refused():
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("--batch-size 5", "batch_size=5 cannot be shared by 2 devices: write 4 or 6"),
+        ("--batch-size 5", "batch_size=5 cannot be shared by 2 devices: use 4 or 6"),
         ("--num-devices 3", "torchrun started 2 processes; leave it out"),
         ("--epochz 3", "did you mean 'epochs'?"),
     ],

@@ -249,7 +249,7 @@ def test_precisions_of_a_device_are_said():
     assert set(Device.precisions) == set(PRECISIONS)
     device = open_device("cpu", "fp32")
     device.precisions = ("bf16", "fp32")
-    with pytest.raises(UserError, match="precision=fp16: not on cpu; write bf16 or fp32"):
+    with pytest.raises(UserError, match="precision=fp16: not on cpu; use bf16 or fp32"):
         device.set_precision("fp16")
 
 

@@ -461,7 +461,7 @@ def test_scores_without_a_checkpoint_are_not_taken_for_those_of_a_new_run(tmp_pa
     run = run_it(tiny(tmp_path / "run", epochs=1))
     for file in run.folder.glob("*.pt"):
         file.unlink()
-    with pytest.raises(UserError, match="scores of a run without its checkpoint; write another"):
+    with pytest.raises(UserError, match="scores of a run without its checkpoint; use another"):
         run_it(tiny(run.folder, epochs=1))
 
 
@@ -514,8 +514,8 @@ def test_a_batch_without_room_is_halved_on_request(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "room", "said"),
     [
-        ({}, 2, "batch_size=8: does not fit .* write --batch-size 4 .* --on-out-of-memory halve"),
-        ({"micro_batch": 4}, 2, "micro_batch=4: does not fit .* write --micro-batch 2"),
+        ({}, 2, "batch_size=8: does not fit .* use --batch-size 4 .* --on-out-of-memory halve"),
+        ({"micro_batch": 4}, 2, "micro_batch=4: does not fit .* use --micro-batch 2"),
         ({"micro_batch": 1}, 0, "micro_batch=1: does not fit .* a smaller --base-size"),
         ({"on_out_of_memory": "halve"}, 0, "micro_batch=1: does not fit .* a smaller --base-size"),
     ],
@@ -534,7 +534,7 @@ def test_a_scoring_that_does_not_fit_names_what_it_takes():
     "It is not halved."
     config = tiny(batch_size=8, scenes=32)
     task, device = Large(config), open_device("cpu", "fp32")
-    with pytest.raises(UserError, match="write --batch-size 4") as error:
+    with pytest.raises(UserError, match="use --batch-size 4") as error:
         list(predictions(task, task.model(), task.splits()["test"], device, "full"))
     assert "halve" not in str(error.value)
 
@@ -612,7 +612,7 @@ def test_devices_share_each_part(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    with pytest.raises(UserError, match="micro_batch=3 cannot be shared by 2 devices: write 2 or"):
+    with pytest.raises(UserError, match="micro_batch=3 cannot be shared by 2 devices: use 2 or"):
         device_for(tiny(batch_size=4, micro_batch=3))
 
 
@@ -698,7 +698,7 @@ def test_an_image_damaged_in_the_middle_stops_the_run_until_it_is_mended(tmp_pat
     "It is named; the same command goes on to the same end."
     _, damage, mend = images
     whole = result(run_it(streamed(tmp_path, "whole")).folder)
-    with pytest.raises(UserError, match="train_3: unreadable image in images/; mend it and run"):
+    with pytest.raises(UserError, match="train_3: unreadable image in images/; repair the file and run"):
         run_it(streamed(tmp_path), at=5, then=damage)
     assert "train_3" in status(tmp_path / "run")["reason"]
     mend()
@@ -712,7 +712,7 @@ def test_a_run_whose_image_was_damaged_is_another_run(tmp_path, images):
     with pytest.raises(Stopped):
         run_it(config, at=6, then=ask())
     damage()
-    with pytest.raises(UserError, match="or mend them, or write --on-bad-image skip"):
+    with pytest.raises(UserError, match="or repair them, or use --on-bad-image skip"):
         run_it(config)
     skipping = config.model_copy(update={"on_bad_image": "skip"})
     refused = pytest.raises(UserError, match=r"holds another run .*train data")
@@ -1041,7 +1041,7 @@ def test_a_model_that_cannot_be_compiled(tmp_path, monkeypatch):
 
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model: real(model, backend=refuse))
-    with pytest.raises(UserError, match=r"compile=on: .*; write --compile off"):
+    with pytest.raises(UserError, match=r"compile=on: .*; use --compile off"):
         run_it(tiny(tmp_path / "run", compile="on", epochs=1))
 
 

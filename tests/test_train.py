@@ -94,7 +94,7 @@ def test_evaluate_and_load_take_a_run_its_folder_and_a_file(whole):
 @pytest.mark.parametrize("weights", [3, None, [], {"a": 1}, torch.ones(2), b"best.pt"])
 def test_weights_of_a_wrong_type_are_one_line(weights):
     "With the name of the type, whichever function gets them."
-    line = f"weights of type {type(weights).__name__} are not possible: write a run, a run folder"
+    line = f"weights of type {type(weights).__name__} are not possible: use a run, a run folder"
     image = torch.zeros(16, 16, dtype=torch.uint8)
     calls = [
         lambda: mshnet.evaluate(weights),

@@ -336,7 +336,7 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
         others = [d.name for d in sorted(folder.glob("*")) if any(d.glob("*.npz"))]
         hint = f"there are {', '.join(others)}" if others else "none of its folders has any"
         if folder.name in PARTS.values():
-            hint = f"write the folder around it: {folder.parent}"
+            hint = f"use the folder around it: {folder.parent}"
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
     name = part if part in ("train", "val") else "test"
     found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
@@ -370,12 +370,12 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
         raise UserError(
-            f"data={config.data} needs dataset_dir: write the folder that has {PARTS[config.data]}"
+            f"data={config.data} needs dataset_dir: use the folder that has {PARTS[config.data]}"
         )
     if config.dataset_dir and not any(folder.glob("*/*.npz")):
         open_folder(folder, config.data if real else "train", config.size)
     if config.dataset_dir and not real and not any((folder / n).is_dir() for n in _LEARNT):
-        raise UserError(f"{folder}: holds recordings alone; write --data uef2017 or --data ktc2023")
+        raise UserError(f"{folder}: holds recordings alone; use --data uef2017 or --data ktc2023")
     found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
         part = config.data if name == "test" and real else name

@@ -154,7 +154,7 @@ def _check_start(weights: str, words: Vocabulary) -> None:
 def _check_length(most: int, sentences: Sequence[Sequence[str]]) -> None:
     "Raise UserError if a training sentence needs more frames than the network reads."
     if most < (least := max(map(needed_frames, sentences), default=0)):
-        why = f"a training sentence needs {least}; write --max-frames {least} or more"
+        why = f"a training sentence needs {least}; use --max-frames {least} or more"
         raise UserError(f"max_frames={most}: {why}")
 
 # %% ../../nbs/signs/05_signing.ipynb #_by_length
@@ -188,7 +188,7 @@ def as_seen(
         return track_features(array[rows])
     room = array.shape[1] - c.crop
     if room < 0:
-        raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; write less")
+        raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; use less")
     top, left = (room // 2, room // 2) if rng is None else rng.integers(room + 1, size=2)
     return array[rows, top : top + c.crop, left : left + c.crop]
 

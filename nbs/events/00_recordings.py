@@ -106,7 +106,7 @@ class Recording:
         found = np.unique(p).tolist()
         if not (set(found) <= {0, 1} or set(found) <= {-1, 1}):
             raise UserError(
-                f"{where}: the polarities are {', '.join(map(str, found[:4]))}; write 1 for "
+                f"{where}: the polarities are {', '.join(map(str, found[:4]))}; use 1 for "
                 "brighter, and 0 or -1 for darker"
             )
         x, y, t, p = (column.astype(np.int64) for column in (x, y, t, p))
@@ -485,7 +485,7 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[Entry]]:  # tr
     for other in SENSORS:
         if other != dataset and _look(folder, other):
             raise UserError(
-                f"{folder}: holds {SENSORS[other].title}, not {title}; write --dataset {other}"
+                f"{folder}: holds {SENSORS[other].title}, not {title}; use --dataset {other}"
             )
     looked = f"holds no recordings of {title} (looked for {_LAYOUTS[dataset][1]})"
     for file in [*folder.rglob("*.aedat4"), *folder.rglob("*.hdf5")][:1]:
@@ -571,7 +571,7 @@ def read_frames(
 ) -> Frames:
     "Frames of recordings on the disk, counted once; UserError for one that cannot be read."
     if not entries:
-        raise UserError(f"there are no recordings for {name}; write a data set that has them")
+        raise UserError(f"there are no recordings for {name}; use a data set that has them")
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
     mark = _mark(how, *(f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps))

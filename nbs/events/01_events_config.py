@@ -67,10 +67,10 @@ class _RecordingFields(BaseModel):
         "reported within this time before it; 0ms: all events are kept",
     )
     shift: int = Field(
-        default=2, ge=0, le=32, description="pixels by which a training recording is moved, at most"
+        default=2, ge=0, le=32, description="largest shift of a training recording, pixels"
     )
     warp: float = Field(
-        default=0.16, ge=0, le=0.5, description="share by which training recordings are warped"
+        default=0.16, ge=0, le=0.5, description="fraction by which training recordings are warped"
     )
     recordings: int = Field(
         default=1000, ge=20, le=100_000, description="simulated training recordings"
@@ -164,7 +164,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         if not 0 < self.bin_ms <= self.window_ms:
             dt, window = self.dt or SENSORS[self.dataset].bin, f"{self.window_ms:g}ms"
             raise UserError(
-                f"dt={dt!r} is not possible: write a bin above 0 and at most time_window={window}"
+                f"dt={dt!r} is not possible: use a bin above 0 and at most time_window={window}"
             )
 
     @property
@@ -218,7 +218,7 @@ ten.beta
 # A bin without a unit, and a bin that is longer than the window:
 
 # %%
-with expect_fail(UserError, contains="dt='10' is not possible: write a time with its unit"):
+with expect_fail(UserError, contains="dt='10' is not possible: use a time with its unit"):
     configure({"task": "events", "dt": "10"})
 with expect_fail(UserError, contains="at most time_window=300ms"):
     configure({"task": "events", "dt": "1s"})

@@ -395,7 +395,7 @@ class MambaSpike(nn.Module):
         high, wide = high // 4, wide // 4 if wide > 1 else 1
         self.cell = (high // pool, wide // pool) if pool else (1, 1)
         if pool and (high % pool or wide % pool):
-            raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; write a "
+            raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; use a "
                              "divisor of both, or 0")  # fmt: skip
         self.rate_window = rate_window
         count = features * (pool * pool or high * wide)

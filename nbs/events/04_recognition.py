@@ -92,7 +92,7 @@ def load_recordings(
             found[name] = read_frames(name, some, _counting(c), cache, c.on_bad_image)
     elif c.dataset != "nmnist":
         raise UserError(
-            f"dataset={c.dataset} needs dataset_dir: write its folder (N-MNIST alone is simulated)"
+            f"dataset={c.dataset} needs dataset_dir: use its folder (N-MNIST alone is simulated)"
         )
     else:
         for name in wanted:

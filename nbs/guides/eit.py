@@ -46,7 +46,7 @@
 # | `fit the pictures in no orientation`, `it is the change of the conductivity` | `xs` has labels 0, 1, 2, or belongs to other voltages | save the change of the conductivity: -1, 0, 1 |
 # | `these are the statistics of another set, or the voltages have another unit` | `mean.pth` and `std.pth` of other data | copy the files of this set |
 # | `refused, it would run code when loaded` | a file with a pickle | write arrays of numbers alone |
-# | `holds other data; write a new or an empty folder` | `--write` found something that it did not write | name another folder |
+# | `holds other data; use a new or an empty folder` | `--write` found something that it did not write | name another folder |
 #
 # ## Training
 #

@@ -46,7 +46,7 @@
 # | `fit the pictures in no orientation`、`it is the change of the conductivity` | `xs` 是标签 0、1、2，或属于别的电压 | 保存电导率的变化：-1、0、1 |
 # | `these are the statistics of another set, or the voltages have another unit` | `mean.pth` 和 `std.pth` 属于别的数据 | 复制这个数据集自己的文件 |
 # | `refused, it would run code when loaded` | 文件含有 pickle | 只写入数值数组 |
-# | `holds other data; write a new or an empty folder` | `--write` 发现了不是它写的内容 | 换一个文件夹 |
+# | `holds other data; use a new or an empty folder` | `--write` 发现了不是它写的内容 | 换一个文件夹 |
 #
 # ## 训练
 #

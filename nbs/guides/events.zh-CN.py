@@ -193,11 +193,11 @@
 # | `... is outside of the sensor, which has ... pixels; ...` | 文件损坏，或 `--dataset` 不对 | 写出数据集的名字；去掉损坏的文件 |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | 文件被拼接过，或按像素排过序 | 把事件按时间排序 |
 # | `...: a time has a fraction (... to ...), ...`、`...: ... events in ... ms; the times seem to be ...` | 时间是秒、毫秒或纳秒 | 以整数微秒保存 |
-# | `...: the polarities are ...; write 1 for brighter, ...` | 极性是 1 和 2 等 | 保存为 1 和 0 |
+# | `...: the polarities are ...; use 1 for brighter, ...` | 极性是 1 和 2 等 | 保存为 1 和 0 |
 # | `...: holds no event; leave it out` | 空的录制 | 删掉它，或写 `--on-bad-image skip` |
-# | `...: holds ..., not ...; write --dataset ...` | 文件夹属于别的数据集 | 写提示中的名字 |
-# | `dt=... is not possible: write a bin above 0 and at most time_window=...` | 时间段比窗口长 | 更短的 `--dt`，或更长的 `--time-window` |
-# | `dt=... is not possible: write ...` | 没有单位的数 | `--dt 10ms` |
+# | `...: holds ..., not ...; use --dataset ...` | 文件夹属于别的数据集 | 写提示中的名字 |
+# | `dt=... is not possible: use a bin above 0 and at most time_window=...` | 时间段比窗口长 | 更短的 `--dt`，或更长的 `--time-window` |
+# | `dt=... is not possible: use ...` | 没有单位的数 | `--dt 10ms` |
 # | `dataset=...: these weights were trained on another data set or with another network, ...` | 检查点属于别的数据集 | 去掉 `--dataset` |
 # | `...: not a readable recording (...)` | 文件损坏或格式不同 | 重新下载；`--on-bad-image skip` 会统计这类文件 |
 #

@@ -203,7 +203,7 @@ def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool)
         first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
         if not skip or len(reasons) == len(clips):
-            raise UserError(f"{found}: {first}; repair them, or write --on-bad-image skip")
+            raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
         warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
     kept = tuple(clip for clip in clips if clip.name not in reasons)
     if not kept:
@@ -473,7 +473,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     if (kind := kind_of(folder)) != wanted:
         other = "--network tracks" if kind == "tracks" else "--network tfnet, or --preset paper"
         what = "hand tracks" if kind == "tracks" else "videos"
-        raise UserError(f"{folder} holds {what}, network={config.network} does not: write {other}")
+        raise UserError(f"{folder} holds {what}, network={config.network} does not: use {other}")
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
     size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
     has_val = _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()

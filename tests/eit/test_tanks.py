@@ -161,7 +161,7 @@ def test_parts_of_a_run(written, real, tmp_path):
         load_tanks(EitConfig(data="uef2017"), ["test"])
     with pytest.raises(UserError, match=r"has no folder test2017 .*there are test, train, valid"):
         load_tanks(EitConfig(data="uef2017", dataset_dir=str(written)), ["test"])
-    with pytest.raises(UserError, match="write the folder around it"):
+    with pytest.raises(UserError, match="use the folder around it"):
         load_tanks(EitConfig(dataset_dir=str(written / "train")), ["train"])
 
 
@@ -342,7 +342,7 @@ def test_a_folder_of_recordings_alone_needs_to_be_told_which(written, tmp_path):
     (tmp_path / "test2017").mkdir()
     file = sorted((written / "test").glob("*.npz"))[0]
     (tmp_path / "test2017" / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(UserError, match="holds recordings alone; write --data uef2017"):
+    with pytest.raises(UserError, match="holds recordings alone; use --data uef2017"):
         load_tanks(EitConfig(dataset_dir=str(tmp_path)), ["train", "test"])
 
 

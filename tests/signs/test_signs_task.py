@@ -153,7 +153,7 @@ def test_weights_without_glosses_are_refused(run):
 
 def test_too_few_frames_for_a_sentence_are_refused():
     "CTC could not write it, and its loss would be infinite."
-    with pytest.raises(UserError, match=r"max_frames=16: a training sentence needs .* write --max"):
+    with pytest.raises(UserError, match=r"max_frames=16: a training sentence needs .* use --max"):
         Signs(tiny(max_frames=16)).splits()
 
 
@@ -200,7 +200,7 @@ def test_a_crop_is_one_for_all_frames(videos):
     seen = task.batch(data, [0], 0).clip[0, 6 : 6 + len(frames)].permute(0, 2, 3, 1).numpy()
     cuts = [(y, x) for y in range(9) for x in range(9)]
     assert any(np.array_equal(seen, frames[:, y : y + 16, x : x + 16]) for y, x in cuts)
-    with pytest.raises(UserError, match="crop=32: frames have a side of 24; write less"):
+    with pytest.raises(UserError, match="crop=32: frames have a side of 24; use less"):
         Signs(tiny(**settings | {"crop": 32})).batch(data, [0], None)
 
 
