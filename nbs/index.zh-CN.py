@@ -89,9 +89,9 @@
 #
 # | `--task` | 分数 | 简单方法 |
 # |---|---|---|
-# | `eit`：[电阻抗层析成像](guides/eit.zh-CN.ipynb) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
-# | `events`：[事件相机](guides/events.zh-CN.ipynb) | 准确率 0.977 | 逻辑回归 0.900 |
-# | `signs`：[手语](guides/signs.zh-CN.ipynb) | WER 0.189 | 时间规整 0.247 |
+# | `eit`：[电阻抗层析成像](guides/eit.ipynb) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
+# | `events`：[事件相机](guides/events.ipynb) | 准确率 0.977 | 逻辑回归 0.900 |
+# | `signs`：[手语](guides/signs.ipynb) | WER 0.189 | 时间规整 0.247 |
 #
 # [结果](guides/results.ipynb)（英文）列出这些数字的文件夹、与普通脚本相比的速度，以及尚未测量的内容。
 #

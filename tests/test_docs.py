@@ -332,7 +332,7 @@ def test_every_error_that_is_quoted_exists():
     "A remedy for a line that nobody ever sees helps nobody."
     known = literals()
     assert said("...: there is no such file", known) and not said("no such thing as ...", known)
-    pages = ("tpu", "tpu.zh-CN", "eit", "eit.zh-CN", "events", "events.zh-CN")
+    pages = ("tpu", "tpu.zh-CN", "eit", "events", "signs")
     pages = tuple(f"guides/{name}" for name in pages)
     for name, least in {"guides/trouble": 30, **dict.fromkeys(pages, 6)}.items():
         words = ("--", "python", "mshnet")  # of a table of flags
