@@ -7,13 +7,11 @@ __all__ = ['positions', 'Norm', 'Attention', 'WindowAttention', 'DiTBlock', 'enl
 
 # %% ../../nbs/eit/04_networks.ipynb #c-import-math
 import math
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 # %% ../../nbs/eit/04_networks.ipynb #_waves
 def _waves(places: Tensor, count: int, step: int) -> Tensor:
@@ -104,7 +102,7 @@ class WindowAttention(nn.Module):
         found = self.attn(cut.reshape(b * 16, self.side**2, width))
         return found.view(b, 4, 4, self.side, self.side, width).transpose(2, 3).reshape(x.shape)
 
-# %% ../../nbs/eit/04_networks.ipynb #_Mlp
+
 class _Mlp(nn.Module):
     "Two layers for each token."
 
@@ -179,7 +177,7 @@ class _Final(nn.Module):
         shift, scale = self.adaLN_modulation(time)[:, None].chunk(2, 2)
         return self.linear(self.norm_final(x) * (1 + scale) + shift)
 
-# %% ../../nbs/eit/04_networks.ipynb #DiT
+
 class DiT(nn.Module):
     """The denoiser of CDEIT, at any size: `dit(noisy, level, condition) -> picture`.
 
@@ -197,7 +195,6 @@ class DiT(nn.Module):
         heads: int = 16,
         scales: int = 4,
         hints: int = 1,
-        remember: bool = True,  # False: blocks of the largest grid are computed twice
     ) -> None:
         super().__init__()
         grid = size // patch
@@ -206,7 +203,7 @@ class DiT(nn.Module):
                 f"DiT: size={size}, patch={patch}, scales={scales}, width={width}, heads={heads}: "
                 f"size / patch must be a multiple of 4 and of {2**scales}, width of heads and of 4"
             )
-        self.size, self.patch, self.grid, self.remember = size, patch, grid, remember
+        self.size, self.patch, self.grid = size, patch, grid
 
         def window() -> DiTBlock:
             return DiTBlock(width, WindowAttention(width, heads, grid))
@@ -235,23 +232,15 @@ class DiT(nn.Module):
         condition = enlarge(condition, self.size // condition.shape[-1])
         x = self.x_embedder.proj(torch.cat([noisy, condition], 1)).flatten(2).transpose(1, 2)
         x, time = x + self.pos_embed, self.t_embedder(level)
-        x = self._run([parts.swinIn1, parts.swinIn2], x, time)
-        for merge, *blocks in parts.downs:
+        x = parts.swinIn2(parts.swinIn1(x, time), time)
+        for merge, one, two in parts.downs:
             kept.append(x)
-            x = self._run(blocks, merge(x), time)
-        x = self._run([parts.mid], x, time)
-        for double, join, *blocks in parts.ups:
-            x = self._run(blocks, join(torch.cat([double(x), kept.pop()], 2)), time)
-        x = self._run([parts.swinOut1, parts.swinOut2], x, time)
+            x = two(one(merge(x), time), time)
+        x = parts.mid(x, time)
+        for double, join, one, two in parts.ups:
+            x = two(one(join(torch.cat([double(x), kept.pop()], 2)), time), time)
+        x = parts.swinOut2(parts.swinOut1(x, time), time)
         return self._picture(self.final_layer(x, time))
-
-    def _run(self, blocks: list[nn.Module], x: Tensor, time: Tensor) -> Tensor:
-        "Some blocks; on the largest grid of a network that does not remember, computed twice."
-        twice = not self.remember and torch.is_grad_enabled() and x.shape[1] == self.grid**2
-        again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-        for block in blocks:
-            x = again(block, x, time) if twice else block(x, time)
-        return x
 
     def _picture(self, x: Tensor) -> Tensor:
         "Patches [B,N,patch * patch] side by side: [B,1,S,S]."

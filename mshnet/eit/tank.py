@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.spatial import Delaunay
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -47,39 +48,17 @@ class Mesh(NamedTuple):
 def ring_mesh(around: int = 64) -> Mesh:
     "A mesh of rings with the symmetries of the electrodes; `around` is a multiple of 16."
     rings = round(around / 5.4)  # triangles of nearly equal sides
-    count, shift, start = around, 0.0, 0  # corners of a ring, its turn in steps, its first corner
-    nodes, triangles = [_ring(1.0, count, shift)], []
-    for ring in range(rings - 1, 0, -1):
+    count, shift, nodes = around, 0.0, []  # corners of a ring, its turn in steps
+    for ring in range(rings, 0, -1):
         radius = ring / rings
-        halve = count % (2 * ELECTRODES) == 0 and shift == 0 and radius * around < 0.7 * count
-        fewer, turned = (count // 2, 0.0) if halve else (count, 0.5 - shift)
-        nodes.append(_ring(radius, fewer, turned))
-        triangles.append(start + _between(count, fewer, shift))
-        start, count, shift = start + count, fewer, turned
-    i = np.arange(count)
-    triangles.append(start + np.stack([i, (i + 1) % count, np.full(count, count)], 1))
-    wall = torch.arange(0, around, around // ELECTRODES)
+        if ring < rings:
+            halve = count % (2 * ELECTRODES) == 0 and shift == 0 and radius * around < 0.7 * count
+            count, shift = (count // 2, 0.0) if halve else (count, 0.5 - shift)
+        angle = 2 * np.pi * (np.arange(count) + shift) / count
+        nodes.append(radius * np.stack([np.cos(angle), np.sin(angle)], 1))
     corners = np.concatenate([*nodes, np.zeros((1, 2))])
-    return Mesh(torch.tensor(corners), torch.tensor(np.concatenate(triangles)), wall)
-
-
-def _ring(radius: float, count: int, shift: float) -> np.ndarray:
-    "Corners of a ring, [count,2]."
-    angle = 2 * np.pi * (np.arange(count) + shift) / count
-    return radius * np.stack([np.cos(angle), np.sin(angle)], 1)
-
-
-def _between(count: int, fewer: int, shift: float) -> np.ndarray:
-    "Triangles between a ring of `count` corners and the next one inside, of as many or half."
-    i, j = np.arange(count), np.arange(fewer)
-    if fewer == count:
-        near = i if shift == 0 else (i + 1) % count  # the inner corner beside the edge i, i+1
-        edge = (j if shift == 0 else j - 1) % count  # the edge beside the inner corner j
-        tip = (edge + 1) % count
-    else:
-        near, tip = (i + 1) // 2 % fewer, 2 * j + 1
-    outer = np.stack([i, (i + 1) % count, count + near], 1)
-    return np.concatenate([outer, np.stack([count + j, count + (j + 1) % fewer, tip], 1)])
+    triangles = torch.tensor(Delaunay(corners).simplices).long()
+    return Mesh(torch.tensor(corners), triangles, torch.arange(0, around, around // ELECTRODES))
 
 # %% ../../nbs/eit/00_tank.ipynb #Tank
 class Tank:

@@ -114,11 +114,9 @@ def bin_events(
 ) -> np.ndarray:  # [T,P,H,W] uint8
     "Count the events of each pixel and polarity in bins of true time."
     index = recording.t // round(1000 * milliseconds)
-    total = steps or int(index[-1]) + 1
-    shape = (total, *recording.shape)
-    inside = index < total
+    shape = (steps or int(index[-1]) + 1, *recording.shape)
     flat = np.ravel_multi_index((index, recording.p, recording.y, recording.x), shape, mode="clip")
-    counts = np.bincount(flat[inside], minlength=int(np.prod(shape)))
+    counts = np.bincount(flat[index < shape[0]], minlength=int(np.prod(shape)))
     return np.minimum(counts, 255).astype(np.uint8).reshape(shape)
 
 # %% ../../nbs/events/00_recordings.ipynb #denoise
@@ -126,17 +124,14 @@ def denoise(recording: Recording, milliseconds: float = 10.0) -> Recording:
     "Keep events with a report of one of the four neighbours in the time before; all if none has."
     width, span = recording.shape[2] + 2, int(recording.t[-1]) + 1
     pixel = (recording.y + 1) * width + recording.x + 1  # with a margin around the sensor
-    order = np.argsort(pixel.astype(np.uint16), kind="stable")  # by pixel, then by time
-    time = recording.t[order]
-    key = pixel[order] * span + time
-    since = np.minimum(time, round(1000 * milliseconds) - 1)
-    near = np.zeros(len(key), bool)
+    key = pixel * span + recording.t
+    reports = np.sort(key)
+    since = np.minimum(recording.t, round(1000 * milliseconds) - 1)
+    kept = np.zeros(len(key), bool)
     for step in (-1, 1, -width, width):
         wanted = key + step * span
-        last = key[np.maximum(np.searchsorted(key, wanted, side="right") - 1, 0)]
-        near |= (last <= wanted) & (last >= wanted - since)
-    kept = np.empty_like(near)
-    kept[order] = near
+        last = reports[np.maximum(np.searchsorted(reports, wanted, side="right") - 1, 0)]
+        kept |= (last <= wanted) & (last >= wanted - since)
     if not kept.any():
         return recording
     x, y, t, p = (v[kept] for v in (recording.x, recording.y, recording.t, recording.p))
@@ -279,20 +274,21 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
     return held
 
 
-def _in_classes(folder: Path, classes: Sequence[str], endings: Sequence[str]) -> list[Entry]:
+def _in_classes(folder: Path, dataset: str, *endings: str) -> list[Entry]:
     "Recordings in folders named after classes."
-    there = [p for p in folder.glob("*/*") if p.parent.name in classes]
-    files = [p for p in there if p.suffix.lower() in endings and p.name[0] != "."]
-    return [Entry(path, classes.index(path.parent.name)) for path in sorted(files)]
+    classes = SENSORS[dataset].classes
+    there = [p for p in folder.glob("*/*") if p.parent.name in classes and p.name[0] != "."]
+    files = sorted(p for p in there if p.suffix.lower() in (".npz", *endings))
+    return [Entry(path, classes.index(path.parent.name)) for path in files]
 
 
 def _find_folders(root: Path, dataset: str) -> dict[str, list[Entry]]:
-    "Folders Train and Test with a folder for each class."
-    endings = [".npz", ".bin"] if dataset == "nmnist" else [".npz"]
+    "Folders Train and Test (or train and test) with a folder for each class."
     found = {}
-    for part, names in (("train", ("Train", "train")), ("test", ("Test", "test"))):
-        folder = next((root / n for n in names if (root / n).is_dir()), root / names[0])
-        found[part] = _in_classes(folder, SENSORS[dataset].classes, endings)
+    for part in ("train", "test"):
+        folder = next((p for p in (root / part.title(), root / part) if p.is_dir()), root)
+        endings = (".bin",) if dataset == "nmnist" else ()
+        found[part] = _in_classes(folder, dataset, *endings) if folder != root else []
     return found
 
 
@@ -321,7 +317,7 @@ def _trials(path: Path) -> Iterator[Entry]:
 
 def _find_things(root: Path, dataset: str) -> dict[str, list[Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
-    found = _in_classes(root, SENSORS[dataset].classes, (".aedat", ".npz"))
+    found = _in_classes(root, dataset, ".aedat")
     held = hold_out([entry.label for entry in found], 0.1, seed=42)
     return {
         part: [entry for entry, h in zip(found, held, strict=True) if h == (part == "test")]
@@ -439,7 +435,8 @@ def read_frames(
         raise UserError(f"there are no recordings for {name}; write a data set that has them")
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
-    mark = _mark(how, *(f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps))
+    facts = (f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps)
+    mark = _mark(how, on_bad_image, *facts)
     file, note = cache / f"{mark}.frames", cache / f"{mark}.json"
     if not (note.exists() and file.exists()):
         make_folder(cache)
@@ -447,10 +444,7 @@ def read_frames(
             errors = _write_frames(out, entries, how, on_bad_image)
         write_json(note, {"errors": errors})
     errors = read_record(note).get("errors", {})  # by the place, as text
-    first = next(iter(errors.values()), "")
-    if errors and on_bad_image == "stop":
-        raise _bad(first)
-    if errors:
+    for first in list(errors.values())[:1]:
         warnings.warn(f"skipped: {counted(len(errors), 'recording')} ({first})", stacklevel=2)
     used = [entry for i, entry in enumerate(entries) if str(i) not in errors]
     counts = np.memmap(file, np.uint8, "r", shape=(len(used), how.steps, *how.shape))
@@ -469,11 +463,6 @@ def _source(path: Path) -> str:
     return folders[inner[0] + 1] if inner else folders[0]
 
 
-def _bad(line: str) -> UserError:
-    "The error of a recording that may be skipped."
-    return UserError(f"{line}; --on-bad-image skip leaves such recordings out")
-
-
 def _write_frames(
     out: Any, entries: Sequence[Entry], how: Counting, on_bad_image: str
 ) -> dict[str, str]:  # the errors of recordings that were skipped, by their place
@@ -484,7 +473,8 @@ def _write_frames(
             recording = read_recording(entry.path, how.shape, entry.where)
         except UserError as error:
             if on_bad_image == "stop":
-                raise _bad(str(error)) from None
+                line = f"{error}; --on-bad-image skip leaves such recordings out"
+                raise UserError(line) from None
             errors[str(i)] = str(error)
             continue
         out.write(how.frames(recording).tobytes())

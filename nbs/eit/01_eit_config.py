@@ -8,9 +8,9 @@
 
 # %%
 #| hide
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import test_eq
 
-from mshnet.core import UserError, configure, run_name
+from mshnet.core import configure, run_name
 
 # %%
 #| export
@@ -135,17 +135,15 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
         drawn = self.dataset_dir and self.data == "simulated"  # real tanks are for the test alone
         simulated = [name for name in ("tanks", "noise", "gains") if name in written and drawn]
         lines += [f"{name} is not used with a dataset_dir" for name in simulated]
-        if "on_bad_image" in written:
-            lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
+        if self.on_bad_image == "skip":
+            lines.append("on_bad_image is not used by task eit: a damaged tank ends the run")
         return lines
 
 
 # %% [markdown]
-# A setting that is impossible is one line, as everywhere. The flags of the guide that came with the published code have a meaning here too: `--global-batch-size` is `--batch-size`, `--data-path` is `--dataset-dir`, `--samplingsteps` is `--sampling-steps`.
+# The flags of the published script have a meaning here too: `--global-batch-size` is `--batch-size`, `--data-path` is `--dataset-dir`, `--samplingsteps` is `--sampling-steps`.
 
 # %%
 config = configure({"task": "eit", "global_batch_size": 64, "samplingsteps": 10})
 test_eq((config.batch_size, config.sampling_steps, config.size), (64, 10, 32))
-with expect_fail(UserError, contains="sampling_steps=2000 is not possible: write a whole number"):
-    configure({"task": "eit", "sampling_steps": 2000})
 run_name(EitConfig())

@@ -78,8 +78,7 @@ for i, (axis, (name, image)) in enumerate(zip(axes, shown.items(), strict=True))
     axis.imshow(image, cmap="RdBu_r", vmin=-1, vmax=1)
     axis.set_title(f"{name}\ncc {found['cc'][i]:.2f}, rmse {found['rmse'][i]:.2f}", size=9)
     axis.axis("off")
-assert found["cc"][0] > found["cc"][1] > found["cc"][2] and found["cc"][3].isnan()
-print({name: round(float(values[1]), 3) for name, values in found.items()})
+print({name: round(float(values[1]), 3) for name, values in found.items()})  # of the blurred one
 
 
 # %% [markdown]

@@ -13,10 +13,14 @@ from mshnet.signs.clips import simulated_clips
 
 videos, tracks = (simulated_clips("train", 4, 12, seed=0, video=kind) for kind in (True, False))
 clip, frames, hands = tracks.clips[0], videos.read(0), tracks.read(0)
-figure, axes = plt.subplots(2, 1, figsize=(8, 2.6), height_ratios=(1, 2), layout="constrained")
-axes[0].imshow(np.concatenate(frames[np.linspace(0, len(frames) - 1, 16).astype(int)], 1))
-axes[0].set_title(" ".join(clip.glosses), size=9)
-axes[0].axis("off")
+figure, axes = plt.subplots(2, 1, figsize=(8, 2.8), height_ratios=(1, 2), layout="constrained")
+strip = np.concatenate(frames[np.linspace(0, len(frames) - 1, 20).astype(int)], 1)
+axes[0].imshow(strip, extent=(0, len(frames), 0, 1), aspect="auto")
+axes[0].set(xticks=(), yticks=())
+edges = (0, *clip.cuts, len(frames))
+for gloss, start, end in zip(clip.glosses, edges, edges[1:], strict=False):
+    axes[0].text((start + end) / 2, 1.1, gloss, ha="center", size=8)
+    axes[1].axvline(end, color="0.7")
 for name, column in (("left hand", 1), ("right hand", 3)):
     axes[1].plot(-hands[:, column], label=name)
 axes[1].set(xlabel="frame", ylabel="height", xlim=(0, len(hands) - 1))
@@ -24,7 +28,7 @@ axes[1].legend(fontsize=7)
 plt.show()
 
 # %% [markdown]
-# A simulated sentence: 16 frames of its video, its glosses as the title, and the tracks of both hands. The network reads frames or tracks.
+# A simulated sentence: frames of its video, its glosses, and the tracks of both hands. The network reads frames or tracks; the lines between the glosses are not known to it.
 #
 # ## Try it in one minute
 #
@@ -64,7 +68,7 @@ plt.show()
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
 # | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table of a Chinese Windows | save it as UTF-8 |
-# | `a vocabulary of another set`, `the vocabulary of another set` | weights and data have no gloss in common | take the weights of this data set |
+# | `the vocabulary of another set` | weights and data have no gloss in common | take the weights of this data set |
 #
 # ## Train
 #
