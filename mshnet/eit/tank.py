@@ -146,11 +146,11 @@ def _conductances(mesh: Mesh) -> Tensor:
     return side @ side.mT / (4 * area[:, None, None])
 
 # %% ../../nbs/eit/00_tank.ipynb #draw_shapes
-_EDGE = 0.02  # half of the width over which a thing fades out in a mesh
+_EDGE = 0.02  # half of the width over which an inclusion fades out in a mesh
 
 
 def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
-    """One to three things at random places in the tank, apart from each other and from the wall.
+    """One to three inclusions at random places in the tank, apart from each other and from the wall.
 
     A row is row, column, radius (0: none), angle, stretch, corners, change.
     """
@@ -171,9 +171,9 @@ def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
 def render(
     shapes: Tensor,  # [N,3,7] as draw_shapes returns them
     points: Tensor,  # [P,2] row and column
-    edge: float,  # half of the width over which a thing fades out
+    edge: float,  # half of the width over which an inclusion fades out
 ) -> Tensor:  # [N,P] change of the conductivity, -1 to 1
-    "Draw things at the given points."
+    "Draw inclusions at the given points."
     row, col, radius, angle, stretch, corners, change = shapes.to(points.dtype)[..., None].unbind(2)
     down, right = points[:, 0] - row, points[:, 1] - col
     cos, sin = angle.cos(), angle.sin()
@@ -185,7 +185,7 @@ def render(
 
 
 def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,size] float32
-    "Draw things as pictures; a pixel that an edge crosses has a value in between."
+    "Draw inclusions as pictures; a pixel that an edge crosses has a value in between."
     at = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     points = torch.cartesian_prod(at, at)
     drawn = [render(part, points, 1 / size).float() for part in shapes.split(32)]
@@ -212,7 +212,7 @@ def standard_tank(fine: bool = False) -> tuple[Tank, Tensor, Tensor]:  # points 
 
 
 def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208] float64
-    "Voltages of tanks with these things minus those of plain water, without noise."
+    "Voltages of tanks with these inclusions minus those of plain water, without noise."
     tank, points, water = standard_tank(fine)
     drawn = (conductivity(render(part, points, _EDGE)) for part in shapes.split(32))
     return torch.cat([tank.voltages(x.unflatten(1, (-1, 4)).mean(2)) for x in drawn]) - water
@@ -255,7 +255,7 @@ def simulate(
 
 
 def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
-    "The things in the simulated tanks of a seed, from the first index on."
+    "The inclusions in the simulated tanks of a seed, from the first index on."
     drawn = [draw_shapes(np.random.default_rng([seed, first + i])) for i in range(count)]
     return torch.tensor(np.stack(drawn))
 
@@ -288,7 +288,7 @@ def turn_images(images: Tensor, way: Tensor) -> Tensor:  # [N,H,H], [N] 0 to 31 
 
 
 def turn_shapes(shapes: Tensor, way: Tensor) -> Tensor:  # [N,3,7], [N] 0 to 31 -> [N,3,7]
-    "Things in the turned tank."
+    "Inclusions in the turned tank."
     row, col, radius, angle, *others = shapes.unbind(2)
     flip = torch.where(way >= 16, -1, 1)[:, None]
     turn = (way.double() % 16 * (2 * math.pi / 16))[:, None]

@@ -127,7 +127,7 @@ class SimulatedTanks:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the things and the voltages, whose last bits differ by CPU."
+        "Digits that stand for the inclusions and the voltages, whose last bits differ by CPU."
         shapes = hashlib.sha256(self.shapes.float().numpy().tobytes()).hexdigest()
         return digits([shapes, f"{self.voltages.double().abs().mean():.6e}"])
 

@@ -51,7 +51,7 @@ from mshnet.weights import read_file
 #
 # A pair beside the driven one reads thirty times the voltage of the pair opposite. A network wants all its inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation; the tank's symmetry says they are equal anyway.
 #
-# Simulated and recorded voltages are normalised by different statistics: the simulated ones by their own, the recorded ones by those that were published with them. This corrects differences between the simulators, and needs no true picture of a recorded tank.
+# Simulated and recorded voltages are normalised by different statistics: the simulated ones by their own, the recorded ones by those that were published with them. This corrects differences between the simulators, and needs no true image of a recorded tank.
 
 # %%
 #| export
@@ -135,7 +135,7 @@ test_close(Stats.of(turned).std, stats.std, 1e-9)
 # %% [markdown]
 # ## Simulated tanks
 #
-# Nothing has to be downloaded: without a data set we simulate one in memory. It keeps the things themselves instead of their pictures. A picture is drawn when it is needed, at any size and turned in any of the 32 ways, with edges as sharp as those of the original.
+# Nothing has to be downloaded: without a data set we simulate one in memory. It keeps the inclusions themselves instead of their images. An image is drawn when it is needed, at any size and turned in any of the 32 orientations, with edges as sharp as those of the original.
 
 # %%
 #| export
@@ -157,7 +157,7 @@ class SimulatedTanks:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the things and the voltages, whose last bits differ by CPU."
+        "Digits that stand for the inclusions and the voltages, whose last bits differ by CPU."
         shapes = hashlib.sha256(self.shapes.float().numpy().tobytes()).hexdigest()
         return digits([shapes, f"{self.voltages.double().abs().mean():.6e}"])
 
@@ -197,7 +197,7 @@ test_eq(train.pair(2)[1].shape, (32, 32))
 # %% [markdown]
 # ## Files
 #
-# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true picture of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations.
+# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true image of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations.
 #
 # A data set may be larger than the memory, so a sample is read when it is needed. A file is from somebody else: an npz may hold pickles, which can run code, so we read arrays of numbers only. What is wrong with a file is reported in one line with its name.
 
@@ -309,10 +309,10 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 # %% [markdown]
 # ## Is this really such a measurement?
 #
-# Some mistakes produce pictures without an error, and physics finds them:
+# Some mistakes produce images without an error, and physics finds them:
 #
 # - *Another order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is not symmetric has its numbers in another order.
-# - *Another first electrode, or the other sign.* The `orientation` test of the tank page compares the voltages with those of the true pictures, in all 32 ways. If they fit in none, the pictures are not those of the voltages, or show something else.
+# - *Another first electrode, or the other sign.* The `orientation` test of the tank page compares the voltages with those of the true images, in all 32 orientations. If they fit in none, the images are not those of the voltages, or show something else.
 # - *Statistics of another set*, or voltages in another unit: the voltages are then not of the size that the statistics promise, or their normalised values are far from 1.
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # networks
 #
-# > The networks that clean a noisy picture: the published DiT at every size, alone and beside a linear first guess.
+# > The networks that clean a noisy image: the published DiT at every size, alone and beside a linear first guess.
 
 # %%
 #| default_exp eit.networks
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 
 # %% [markdown]
-# A diffusion model needs one network: given a noisy picture, the amount of noise and the measured voltages, it returns the picture without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights.
+# A diffusion model needs one network: given a noisy image, the amount of noise and the measured voltages, it returns the image without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights.
 #
 # All networks here have one interface: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
 #
@@ -172,7 +172,7 @@ print(DiTBlock(32, WindowAttention(32, 4, 8))(Norm(32)(x), time).shape, Attentio
 # %% [markdown]
 # ## The whole
 #
-# Patches become tokens. Two blocks look within windows. Then the grid is halved several times (four tokens merge into one) with two blocks at each size, and doubled again; each doubled grid is joined with the one of its size on the way down. Two more blocks within windows, and each token becomes a patch of the picture.
+# Patches become tokens. Two blocks look within windows. Then the grid is halved several times (four tokens merge into one) with two blocks at each size, and doubled again; each doubled grid is joined with the one of its size on the way down. Two more blocks within windows, and each token becomes a patch of the image.
 #
 # The largest grids need the most memory. Scores of 64x64 tokens with 16 heads take 1.07 GB for each sample and block, if they are stored. `scaled_dot_product_attention` does not store them on a CPU or a GPU.
 

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # diffusion
 #
-# > Turn noise into pictures that fit a measurement: the noise of training, the few steps of sampling, and the spread of what comes out.
+# > Turn noise into images that fit a measurement: the noise of training, the few steps of sampling, and the standard deviation of what comes out.
 
 # %%
 #| default_exp eit.diffusion
@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 # %% [markdown]
-# 208 voltages do not determine a picture: many tanks give the same measurement within its noise. A network trained to predict the picture returns the mean of all of them. A diffusion model returns one of them, and another one when it is asked again. Their mean is a reconstruction. Their standard deviation shows where the measurement says little.
+# 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all of them. A diffusion model returns one of them, and another one when it is asked again. Their mean is a reconstruction. Their standard deviation shows where the measurement says little.
 #
 # ## Adding noise
 #
-# In training, a picture is mixed with noise at a random time out of 1,000: `sqrt(kept) * picture + sqrt(1 - kept) * noise`. The share that is kept falls from 0.9999 to 0.00004. The published schedule is linear (Ho et al., arXiv:2006.11239).
+# In training, an image is mixed with noise at a random time out of 1,000: `sqrt(kept) * picture + sqrt(1 - kept) * noise`. The share that is kept falls from 0.9999 to 0.00004. The published schedule is linear (Ho et al., arXiv:2006.11239).
 
 # %%
 #| export
@@ -71,11 +71,11 @@ print((noise_of(noisy, picture, kept_share()[999]) - noise).abs().max())  # it i
 
 
 # %% [markdown]
-# The network sees the noisy picture, the time and the voltages, and predicts the picture itself; the loss is the mean absolute error. (Others predict the noise. For a picture that is mostly empty, predicting it directly trains faster.)
+# The network sees the noisy image, the time and the voltages, and predicts the image itself; the loss is the mean square error (published: the mean absolute error). (Others predict the noise. For an image that is mostly empty, predicting it directly trains faster.)
 #
 # ## A few steps back
 #
-# Sampling begins with pure noise. In each step the network predicts the picture, and a smaller amount of noise is added to the prediction. Part of it is the noise that was there and part of it is new. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
+# Sampling begins with pure noise. In each step the network predicts the image, and a smaller amount of noise is added to the prediction. Part of it is the noise that was there and part of it is new. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
 
 # %%
 #| export
@@ -105,7 +105,7 @@ def sample(
 times(5)
 
 # %% [markdown]
-# We can watch the sampler without a network. Suppose that only two pictures exist, one with a square on the left and one with a square on the right, and nothing was measured. Then the best prediction is known: the mean of both, weighted by how well each explains the noisy picture. The sampler decides for one of them, and half of the samples show each:
+# We can watch the sampler without a network. Suppose that only two images exist, one with a square on the left and one with a square on the right, and nothing was measured. Then the best prediction is known: the mean of both, weighted by how well each explains the noisy image. The sampler decides for one of them, and half of the samples show each:
 
 # %%
 left, right = torch.zeros(2, 1, 1, 8, 8)

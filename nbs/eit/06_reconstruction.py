@@ -1,7 +1,7 @@
 # %% [markdown]
 # # reconstruction
 #
-# > Tomography as a task of the engine: batches, the loss, pictures with their spread, scores, and files of voltages.
+# > Tomography as a task of the engine: batches, the loss, images with their standard deviation, scores, and files of voltages.
 
 # %%
 #| default_exp eit.reconstruction
@@ -53,7 +53,7 @@ from mshnet.task import (
 #
 # ## A batch
 #
-# All random numbers are drawn on the host, for each sample by itself: in training the way in which the tank is turned, the noise and its amount; in scoring the noise of all steps. So a batch holds everything that its pictures depend on, and the picture of a tank is the same alone, in a batch of sixteen, and on eight devices.
+# All random numbers are drawn on the host, for each sample by itself: in training the orientation of the tank, the noise and its amount; in scoring the noise of all steps. So a batch holds everything that its images depend on, and the image of a tank is the same alone, in a batch of sixteen, and on eight devices.
 
 # %%
 #| export
@@ -176,7 +176,7 @@ class Eit(Task):
 
 
 # %% [markdown]
-# The linear guesses are ridge regressions from voltages to pictures, fitted to the training data, each tank turned in a few ways. A weak penalty gives sharp and noisy pictures, a strong one smooth ones. The network adds its output to the first, of medium strength.
+# The linear guesses are ridge regressions from voltages to images, fitted to the training data, each tank turned in a few orientations. A weak penalty gives sharp and noisy images, a strong one smooth ones. The network adds its output to the first, of medium strength.
 
 # %%
 #| export
@@ -222,7 +222,7 @@ drawn.shape
 # %% [markdown]
 # ## Scores
 #
-# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth, comes first. The spread is judged too: how often the truth lies within it. Beside the scores stands the RMSE of the empty picture, which any method must beat; the guide has the scores of classical methods. A real tank is never used for anything else than its score.
+# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the truth, comes first. The standard deviation is judged too: how often the truth lies within it. Beside the scores stands the RMSE of the image of plain water, which any method must beat; the [guide](../guides/eit.ipynb) has the scores of classical methods. A real tank is never used for anything else than its score.
 
 # %%
 #| export
@@ -266,7 +266,7 @@ print(scores)
 # %% [markdown]
 # ## Files of voltages
 #
-# `mshnet predict --task eit` reads measurements, without pictures, and writes what it reconstructs: a picture of each (mean and spread), one table, and one npz with all arrays. The noise of a measurement goes by its row in its file.
+# `mshnet predict --task eit` reads measurements, without images, and writes what it reconstructs: an image of each (mean and standard deviation), one table, and one npz with all arrays. The noise of a measurement goes by its row in its file.
 
 # %%
 #| export

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # recordings
 #
-# > What an event camera writes: readers of its formats, noise that is filtered out, and bins of true milliseconds.
+# > What an event camera writes: readers of its formats, noise that is filtered out, and bins of fixed width.
 
 # %%
 #| default_exp events.recordings
@@ -163,9 +163,9 @@ made(1000, 300).milliseconds
 
 
 # %% [markdown]
-# ## Bins of true milliseconds
+# ## Bins of fixed width
 #
-# A network computes in steps. A step gets the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of parts. A part of a gesture of six seconds is then twenty times longer than a part of a digit of 0.3 seconds, and the decay beta of a neuron *in a step* means another decay *in time* for every recording. We fix the width of the bin instead: twice the recording gives twice the bins.
+# A network computes in steps. A step gets the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a gesture of six seconds is then twenty times longer than a bin of a digit of 0.3 seconds, and the decay beta of a neuron *in a step* means another decay *in time* for every recording. We fix the width of the bin instead: twice the recording gives twice the bins.
 #
 # A batch needs one length. So a window is fixed too: what is shorter is padded with empty bins, what is longer is cut. Counts above 255 stay at 255.
 
@@ -503,7 +503,7 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[Entry]]:  # tr
 # %% [markdown]
 # ## Frames
 #
-# Reading, filtering and counting always give the same frames, therefore they are done once. The frames of a part lie in a file beside the runs, as bytes that the system maps into memory. Its name depends on the recordings, their sizes and times, and on how they are counted. A file that cannot be read stops the run, or is skipped and counted where `--on-bad-image skip` allows that.
+# Reading, filtering and counting always give the same frames, therefore they are done once. The frames of a split lie in a file beside the runs, as bytes that the system maps into memory. Its name depends on the recordings, their sizes and times, and on how they are counted. A file that cannot be read stops the run, or is skipped and counted where `--on-bad-image skip` allows that.
 
 # %%
 #| export

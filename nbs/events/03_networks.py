@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 # %% [markdown]
-# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a film of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) names what the film shows. Convolutions with spiking neurons turn frames into sparse spikes, spikes become firing rates, and a Mamba stack follows the rates in time.
+# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) names what the sequence shows. Convolutions with spiking neurons turn frames into sparse spikes, spikes become firing rates, and a Mamba stack follows the rates in time.
 #
 # This page writes the network for every size, with the names of the published weights. Inside, time comes first: tensors are [T,B,...], because a step of time is then one block of memory.
 #
@@ -37,7 +37,7 @@ from torch.nn import functional as F
 #
 # A step function has no useful slope. So the backward pass uses that of a smooth function, $1 / (1 + k\,|U - 1|)^2$ (a surrogate gradient), and ignores the way through the reset. The published slope $k$ is 25: a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn, and the network then learns faster. Each layer also feeds its own spikes of the step before back through a 1x1 convolution. At the first step there are none, and the convolution is absent with its bias.
 #
-# A layer needs its own past alone. So all convolutions of a layer run over all frames at once, and only this short loop goes step by step. Its backward pass is written out: autograd would keep six tensors in each step, this keeps the membrane.
+# A layer depends only on its own past. So all convolutions of a layer run over all frames at once, and only this short loop goes step by step. Its backward pass is written out: autograd would keep six tensors in each step, this keeps the membrane.
 
 # %%
 #| export
@@ -324,7 +324,7 @@ class MambaBlock(nn.Module):
 
 
 # %% [markdown]
-# A block looks into the past alone. We change the last step of its input, and the output changes there and nowhere else:
+# A block depends only on the past. We change the last step of its input, and the output changes there and nowhere else:
 
 # %%
 block, x = MambaBlock(16), torch.randn(12, 2, 16)
@@ -340,7 +340,7 @@ test_eq(Mamba(16)(x).shape, x.shape)
 #
 # Firing rates, a linear layer, the blocks, a mean over time, a linear layer. The published network flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the linear layer alone has 33.6 of 36.3 million weights. `pool` averages the rates on a grid of that side first.
 #
-# A mean over time can be taken at any moment. So the network has an opinion after each step, its evidence, and the last one is its answer.
+# A mean over time can be taken at any moment. So the network has class probabilities after each step (its evidence), and the last ones are its answer.
 
 # %%
 #| export

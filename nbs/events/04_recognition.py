@@ -232,7 +232,7 @@ class Events(Task):
 
 
 # %% [markdown]
-# `mshnet data` prints what a part holds.
+# `mshnet data` prints what a split holds.
 
 # %%
 #| export

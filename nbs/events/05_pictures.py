@@ -30,7 +30,7 @@ from mshnet.events.networks import Seen
 from mshnet.task import trained_task
 
 # %% [markdown]
-# A number such as 0.95 does not say what the network does with its time. The pictures of this page do. They are drawn after a run into `figures/`, and `mshnet predict` draws those of a recording.
+# A number such as 0.95 does not say what the network does with its time. The figures of this page do. They are drawn after a run into `figures/`, and `mshnet predict` draws those of a recording.
 #
 # We take a fresh network and a bar that sweeps over the sensor. Its leading edge makes pixels brighter, its trailing edge darker.
 
@@ -85,7 +85,7 @@ draw_raster(frames, seen, config.bin_ms)
 # %% [markdown]
 # ## When it is sure
 #
-# The evidence at a moment is the answer for the part of the recording up to it. A curve that reaches its class early means that a shorter recording would do. One that changes its mind shows where to look.
+# The evidence at a moment is the answer for the recording up to it. A curve that reaches its class early means that a shorter recording would do. One that changes its mind shows where to look.
 
 # %%
 #| export
@@ -144,7 +144,7 @@ draw_confusion([[9, 0, 1], [0, 10, 0], [2, 1, 7]], ("0", "1", "7"))
 
 
 # %% [markdown]
-# ## The pictures of a run
+# ## The figures of a run
 #
 # Some recordings of the test list, among them a wrong one if there is one: `NAME-raster.png`. `gallery.png` has their events and their evidence, and `confusion.png` is of the whole list.
 

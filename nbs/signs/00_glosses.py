@@ -78,7 +78,7 @@ print(split_glosses("小时/时间1/（我）/007/?"))
 #
 # The network predicts numbers. 0 is the blank of CTC, which stands for "nothing new"; the glosses have 1 to V in sorted order. A third-party version of the published code gave the blank the number of a real gloss, and that gloss could never be read.
 #
-# The vocabulary is made from the training part alone. A gloss that occurs in the test part only gets -1: it cannot be predicted, and it is counted as an error.
+# The vocabulary is made from the training split alone. A gloss that occurs in the test split only gets -1: it cannot be predicted, and it is counted as an error.
 
 # %%
 #| export
@@ -199,7 +199,7 @@ plt.show()
 
 
 # %% [markdown]
-# ## The score of a test part
+# ## The score of a test split
 #
 # **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; we print that mean beside it. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy, and they make the score look better, so a score without punctuation stands beside the others.
 

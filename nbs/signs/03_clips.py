@@ -38,7 +38,7 @@ from mshnet.task import content_of, digits
 
 
 # %% [markdown]
-# A **clip** is a signed sentence: its frames and its glosses. The frames are pictures, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. A clip is read when a batch needs it, because the videos of a data set are larger than any memory. Only its name, its glosses and the number of its frames are known from the start.
+# A **clip** is a signed sentence: its frames and its glosses. The frames are images, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. A clip is read when a batch needs it, because the videos of a data set are larger than any memory. Only its name, its glosses and the number of its frames are known from the start.
 
 # %%
 #| export
@@ -102,7 +102,7 @@ class Clips:
 # %% [markdown]
 # ## Videos
 #
-# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every picture is resized to a square. A video is decoded by PyAV (`pip install av`). A decoder does not report that a file breaks off, so the frames are compared with the number in its header.
+# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. A video is decoded by PyAV (`pip install av`). A decoder does not report that a file breaks off, so the frames are compared with the number in its header.
 
 # %%
 #| export
@@ -218,7 +218,7 @@ with expect_fail(UserError, contains="1 of 1 clip cannot be used: 7: 8 frames, a
 # %% [markdown]
 # ## The layouts
 #
-# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos lie in `video/train/A/train-00001.mp4` or, as pictures, in a folder of that name; the authors' own tree has neither `label` nor `video` above. The validation part is called `dev`.
+# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos lie in `video/train/A/train-00001.mp4` or, as images, in a folder of that name; the authors' own tree has neither `label` nor `video` above. The validation split is called `dev`.
 #
 # Hand tracks are tables: `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, speaker, word, startframe, endframe). This is the layout of RWTH-BOSTON-104 in its condensed form. Its glosses are taken as they are.
 
@@ -336,7 +336,7 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %% [markdown]
 # ## Simulated signing
 #
-# A sign of the simulation is a path for each hand, through four random points ([glosses](00_glosses.ipynb) begins with a picture of one). A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The pictures show both hands as blobs in noise.
+# A sign of the simulation is a path for each hand, through four random points ([glosses](00_glosses.ipynb) begins with a figure of one). A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise.
 
 # %%
 #| export
@@ -446,7 +446,7 @@ def write_simulation(folder: Path, config: Any) -> int:  # files written
 # %% [markdown]
 # ## The data of a run
 #
-# `load_clips` makes the parts that a run needs. Hand tracks without a validation part hold out a share of their training sentences.
+# `load_clips` makes the parts that a run needs. Hand tracks without a validation split hold out a share of their training sentences.
 
 # %%
 #| export

@@ -128,7 +128,7 @@ def track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float32
 
 
 # %% [markdown]
-# The network has seen few sentences, and soon knows them by heart. So new ones are made of them. Two sentences that share a gloss exchange their ends there: of `JOHN BUY BOOK` and `WHO BUY CAR` come `JOHN BUY CAR` and `WHO BUY BOOK`. The cut is in the pause before or after the shared gloss, whose time must be known; the table of the training part has it. Test sentences are never cut.
+# The network has seen few sentences, and soon knows them by heart. So new ones are made of them. Two sentences that share a gloss exchange their ends there: of `JOHN BUY BOOK` and `WHO BUY CAR` come `JOHN BUY CAR` and `WHO BUY BOOK`. The cut is in the pause before or after the shared gloss, whose time must be known; the table of the training split has it. Test sentences are never cut.
 
 # %%
 #| export
@@ -193,7 +193,7 @@ class SignBatch(NamedTuple):
 
 
 # %% [markdown]
-# Which glosses have a class is decided by the training part, or by weights that are scored.
+# Which glosses have a class is decided by the training split, or by weights that are scored.
 
 # %%
 #| export

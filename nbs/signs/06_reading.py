@@ -1,7 +1,7 @@
 # %% [markdown]
 # # reading
 #
-# > Glosses for videos and hand tracks, the probability of each over time, and the pictures of a run.
+# > Glosses for videos and hand tracks, the probability of each over time, and the figures of a run.
 
 # %%
 #| default_exp signs.reading
@@ -38,7 +38,7 @@ from mshnet.task import Written, predict_each, predictions_folder, read_each, tr
 # %% [markdown]
 # ## When was it signed?
 #
-# CTC has no times: the network may report a gloss at any step. For a table and a picture we place each gloss that was read at a step. The steps must be in order, and the product of the probabilities there is to be as large as possible. That is a search over beginnings of the sentence, step by step.
+# CTC has no times: the network may report a gloss at any step. For a table and a figure we place each gloss that was read at a step. The steps must be in order, and the product of the probabilities there is to be as large as possible. That is a search over beginnings of the sentence, step by step.
 
 # %%
 #| export
@@ -68,7 +68,7 @@ test_eq(place_glosses(np.log(probs), [1, 2, 1]), [1, 2, 3])
 # %% [markdown]
 # ## Files
 #
-# `mshnet predict --task signs` takes videos, folders of pictures, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a picture and a table with the probability of every gloss that was read, step by step. Of two clips of one name the second one gets a number.
+# `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a figure and a table with the probability of every gloss that was read, step by step. Of two clips of one name the second one gets a number.
 
 # %%
 #| export
@@ -220,7 +220,7 @@ def draw_clip(
 
 
 # %% [markdown]
-# ## The pictures of a run
+# ## The figures of a run
 #
 # The gallery shows test clips from the best to the worst at even steps, so it cannot flatter. `details.json` has the alignment of every sentence.
 
@@ -274,7 +274,7 @@ with tempfile.TemporaryDirectory() as tmp:
     task.take_words(model, parts["test"])
 
 # %% [markdown]
-# A picture of probabilities as a trained network has them, here made by hand from the truth:
+# A figure of probabilities as a trained network has them, here made by hand from the truth:
 
 # %%
 tracks, glosses = parts["test"].read(0), parts["test"].sentences[0]
