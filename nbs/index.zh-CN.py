@@ -135,9 +135,9 @@
 #
 # | `--task` | 输入和输出 | 分数 | 基线 |
 # |---|---|---|---|
-# | `eit`（[电阻抗层析成像](guides/eit.zh-CN.ipynb)） | 电压到图像；附带[权重](../mshnet/pretrained-eit.md) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
-# | `events`（[事件相机](guides/events.zh-CN.ipynb)） | 记录到类别 | 五折准确率 0.967（在已用过的测试列表上 0.977） | 逻辑回归在该列表上 0.900 |
-# | `signs`（[手语](guides/signs.zh-CN.ipynb)） | 视频到词 | 新句子的词错误率 0.264（全部句子 0.189） | 时间规整 0.313（0.247） |
+# | `eit`（[电阻抗层析成像](guides/eit.ipynb)） | 电压到图像；附带[权重](../mshnet/pretrained-eit.md) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
+# | `events`（[事件相机](guides/events.ipynb)） | 记录到类别 | 五折准确率 0.967（在已用过的测试列表上 0.977） | 逻辑回归在该列表上 0.900 |
+# | `signs`（[手语](guides/signs.ipynb)） | 视频到词 | 新句子的词错误率 0.264（全部句子 0.189） | 时间规整 0.313（0.247） |
 #
 # 它们的 notebook：[eit](run/eit.ipynb)、[events](run/events.ipynb)、[signs](run/signs.ipynb)。
 #

@@ -104,7 +104,7 @@ def others(results: Path) -> list[str]:
             found[title].append((seed, json.loads(file.read_text())["scores"]))
     parts = []
     for name, runs in found.items():
-        names = list(runs[0][1])
+        names = [name for name in runs[0][1] if name != "latency_ms"]  # no score: of a machine
         rows = [[str(seed), *(f"{each[k]:.4g}" for k in names)] for seed, each in sorted(runs)]
         means = [f"{mean(each[k] for _, each in runs):.4g}" for k in names]
         rows.append(["mean", *means])

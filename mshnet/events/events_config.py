@@ -110,7 +110,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
         "quick": {"recordings": 600, "epochs": 8, "width": 8, "pool": 4, "d_model": 32},
-        "sensor-128": {"pool": 4, "batch_size": 16, "epochs": 60, "precision": "auto"}
+        "sensor-128": {"pool": 4, "micro_batch": 4, "epochs": 60, "precision": "auto"}
         | {"width": 32, "features": 128, "d_model": 128, "layers": 4},
         "paper": {**_PUBLISHED, "features": 64, "d_model": 128, "layers": 4},
         "paper-128": {**_PUBLISHED, "features": 128, "d_model": 256, "layers": 6, "batch_size": 8}

@@ -8,7 +8,7 @@
 
 # %%
 #| hide
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import test_eq
 
 from mshnet.core import UserError, configure, run_name
 
@@ -146,6 +146,4 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
 # %%
 config = configure({"task": "eit", "global_batch_size": 64, "samplingsteps": 10})
 test_eq((config.batch_size, config.sampling_steps, config.size), (64, 10, 32))
-with expect_fail(UserError, contains="sampling_steps=2000 is not possible: use a whole number"):
-    configure({"task": "eit", "sampling_steps": 2000})
 run_name(EitConfig())

@@ -175,7 +175,7 @@ def test_predict_draws_as_many_pictures_as_asked(run, files, tmp_path, capsys):
 
 
 def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
-    "By their folder first; none takes the place of another."
+    "None takes the place of another; no image at all can be drawn of none."
     paths = []
     for day in "abcd":
         (tmp_path / day / "tank").mkdir(parents=True)
@@ -183,7 +183,9 @@ def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
     task, out = make_task(run.config), str(tmp_path / "out")
     task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=1)
     names = np.load(tmp_path / "out" / "tanks.npz")["names"].tolist()
-    assert names == ["one", "tank_one", "tank_one-2", "tank_one-3"]
+    assert names == ["one", "one-2", "one-3", "one-4"]
+    with pytest.raises(UserError, match="samples=0 is not possible"):
+        task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=0)
 
 
 def test_real_tanks_are_scored(run, tmp_path, capsys):

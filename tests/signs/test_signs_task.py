@@ -241,6 +241,11 @@ def test_the_doctor_asks_about_sign_language(videos, capsys):
     assert "mine holds videos, network=tracks does not" in capsys.readouterr().out
 
 
+def names(written):
+    "The clips that a prediction lists."
+    return [line.split(":")[0] for line in written.line.splitlines()]
+
+
 def test_what_cannot_be_read_is_skipped_and_counted(run, tmp_path):
     "The others are read; two clips of one name are two; a file alone is an error of one line."
     tracks = Signs(tiny()).splits()["test"].read(0)
@@ -254,7 +259,9 @@ def test_what_cannot_be_read_is_skipped_and_counted(run, tmp_path):
     inputs = [str(tmp_path / name) for name in ("a", "b", "bad.csv")]
     with pytest.warns(UserWarning, match=r"skipped: .*bad.csv: 'nothing' is no number"):
         summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
-    assert (list(summary.sentences), summary.skipped, summary.status) == (["one", "one-2"], 1, 1)
+    assert (names(summary), summary.skipped, summary.status) == (["one", "one-2"], 1, 1)
+    with pytest.raises(UserError, match="beam_width=0 is not possible"):
+        read_files(run.folder, inputs, tmp_path / "out", "cpu", beam_width=0)
     assert (tmp_path / "out" / "one-2.png").is_file() and "1 skipped" in str(summary)
     with pytest.raises(UserError, match=r"bad.csv: 'nothing' is no number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
@@ -276,7 +283,7 @@ def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
     last.write_bytes(last.read_bytes()[:50])
     with pytest.warns(UserWarning, match=r"left out: .*not a readable picture"):
         summary = read_files(tmp_path / "w.pt", [str(tmp_path / "clips")], tmp_path / "out", "cpu")
-    assert (list(summary.sentences), summary.skipped) == (["whole"], 1)
+    assert (names(summary), summary.skipped) == (["whole"], 1)
 
 
 @pytest.mark.nightly
