@@ -672,6 +672,8 @@ def _explain(
 ) -> str:
     "A rejected setting in one line: its name, its value, what to write instead."
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
+    if isinstance(error["input"], dict):  # as in the file of the published TFNet
+        return f"{name} is a section: write settings side by side (the guides list their names)"
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
