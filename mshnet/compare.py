@@ -323,9 +323,9 @@ def _size_table(runs: Sequence[Scored]) -> str:
     rows = []
     for run in runs:
         for name, targets, found, pd, ends in by_size(run.details.targets or []):
-            shown = "-" if math.isnan(pd) else "-".join(map(_number, ends))
-            if run.details.targets:
-                rows.append([run.name, name, str(targets), str(found), _number(pd), shown])
+            interval = "-".join(map(_number, ends))
+            if targets:
+                rows.append([run.name, name, str(targets), str(found), _number(pd), interval])
     without = ", ".join(run.name for run in runs if run.details.targets is None)
     note = f"without records of targets; score again by mshnet test: {without}" if without else ""
     return _table("By size", ["run", "area, pixels", "targets", "found", "Pd", "95%"], rows, note)
@@ -378,7 +378,7 @@ def draw(comparison: Comparison) -> Figure:
     draw_trade_off(pixels, [run.details for run in runs], "pixels")
     _draw_sizes(sizes, runs)
     for i, run in enumerate(runs):
-        scores = [f"{shown} {_number(run.scores[name])}" for name, shown in SCORES.items()]
+        scores = [f"{shown} {_number(run.scores[name], name)}" for name, shown in SCORES.items()]
         marks.append(Line2D([], [], **style(i), label=f"{run.name}: {', '.join(scores)}"))
     for text in figure.legend(handles=marks, loc="outside upper center").get_texts():
         text.set_parse_math(False)

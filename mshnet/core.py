@@ -229,8 +229,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         try:
             super().__init__(**self._with_preset(values))
         except ValidationError as error:
-            wrong = error.errors()
-            lines = list(dict.fromkeys(_explain(dict(e), type(self)) for e in wrong))
+            lines = list(dict.fromkeys(_explain(dict(e), type(self)) for e in error.errors()))
             if len(lines) > 10:
                 lines[10:] = [f"{len(lines) - 10} more"]
             raise UserError("; ".join(lines)) from None
@@ -677,8 +676,7 @@ def _explain(
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
-    value = error["input"] if isinstance(error["input"], str) else ""
-    if (name, value) in RETIRED_VALUES:
+    if isinstance(value := error["input"], str) and (name, value) in RETIRED_VALUES:
         return f"{name}={value} {RETIRED_VALUES[name, value][1]}"
     what = _expects(name, settings) + quotes
     return f"{name}={shown(error['input'])} is not possible: write {what}"

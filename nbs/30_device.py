@@ -74,8 +74,7 @@ def has_nan_or_inf(value: Any) -> bool:
     found = []
 
     def look(x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            found.append(bool((x.isnan() | x.isposinf()).any()))
+        found.append(bool((x.isnan() | x.isposinf()).any()))
         return x
 
     each_tensor(value, look)
@@ -401,10 +400,8 @@ class Cuda(Device):
         try:
             _try_gpu(index or 0)
         except RuntimeError as error:
-            line = first_line(error)
-            raise UserError(
-                f"device=cuda: {line}; see mshnet doctor, or write --device cpu"
-            ) from None
+            todo = "see mshnet doctor, or write --device cpu"
+            raise UserError(f"device=cuda: {first_line(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:
