@@ -186,8 +186,7 @@ def _differing(
 ) -> dict[str, list[str]]:  # of each name: the value of each run
     "The fields in which runs differ."
     values = {name: [one_line(str(row.get(name, UNKNOWN))) for row in rows] for name in names}
-    unknown = ["split_hash"] * (len(rows) > 1 and values.get("split_hash", [""])[0] == UNKNOWN)
-    return {k: found for k, found in values.items() if len(set(found)) > 1 or k in unknown}
+    return {name: found for name, found in values.items() if len(set(found)) > 1}
 
 
 # %% [markdown]
@@ -232,6 +231,8 @@ def compare(
     runs = _distinct([read_scored(folder) for folder in folders])
     must, rows, recipes = _must(runs), [run.how for run in runs], [run.recipe for run in runs]
     forbids = _differing(rows, must)
+    if len(runs) > 1 and rows[0]["split_hash"] == UNKNOWN:  # which is not equal to unknown
+        forbids["split_hash"] = [row["split_hash"] for row in rows]
     if forbids and not anyway:
         values = [f"{k} {' | '.join(shortened(v, 30) for v in x)}" for k, x in forbids.items()]
         raise UserError(
