@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -424,7 +424,7 @@ class Stop:
         self.asked = 0.0  # when the first signal came
         self.before: dict[int, Any] = {}  # the handler of each signal before
 
-    def __enter__(self) -> "Stop":
+    def __enter__(self) -> Self:
         main = threading.current_thread() is threading.main_thread()
         for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
             number = getattr(signal, name, None)
@@ -461,7 +461,7 @@ class Background:
         self.pool, self.then = ThreadPoolExecutor(1), then  # called after each job
         self.last = self.pool.submit(lambda: None)
 
-    def __enter__(self) -> "Background":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

@@ -290,8 +290,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         try:
             super().__init__(**self._with_preset(values))
         except ValidationError as error:
-            wrong = error.errors()
-            lines = list(dict.fromkeys(_explain(dict(e), type(self)) for e in wrong))
+            lines = list(dict.fromkeys(_explain(dict(e), type(self)) for e in error.errors()))
             if len(lines) > 10:
                 lines[10:] = [f"{len(lines) - 10} more"]
             raise UserError("; ".join(lines)) from None
@@ -808,11 +807,12 @@ def _explain(
 ) -> str:
     "A rejected setting in one line: its name, its value, what to write instead."
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
+    if isinstance(error["input"], dict):  # as in the file of the published TFNet
+        return f"{name} is a section: write settings side by side (the guides list their names)"
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
-    value = error["input"] if isinstance(error["input"], str) else ""
-    if (name, value) in RETIRED_VALUES:
+    if isinstance(value := error["input"], str) and (name, value) in RETIRED_VALUES:
         return f"{name}={value} {RETIRED_VALUES[name, value][1]}"
     what = _expects(name, settings) + quotes
     return f"{name}={shown(error['input'])} is not possible: use {what}"

@@ -18,7 +18,6 @@ from mshnet.compare import (
     choice,
     compare,
     draw,
-    protocol_table,
     read_scored,
     seed_groups,
     tables,
@@ -141,7 +140,7 @@ def test_what_only_needs_saying_has_a_column(copies, field):
     change(copies / "seed1", "config.json", train_list="again.txt")
     found = compare([copies / "seed0", copies / "seed1"])
     assert found.forbids == {} and "9" in found.differs[field]
-    assert f"| {field} " in protocol_table(found)
+    assert f"| {field} " in tables(found)[1]
     assert len(seed_groups(found.runs)) == (field in ("seed", "device", "data"))
 
 
