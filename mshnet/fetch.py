@@ -132,9 +132,8 @@ def _made_once(target: Path) -> Iterator[Path | None]:
 
 
 def _make_room(folder: Path, size: float, what: str) -> None:
-    "UserError unless this many bytes are free on the disk of a folder that may not exist yet."
-    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    free = shutil.disk_usage(there).free
+    "UserError unless this many bytes are free on the disk of a folder."
+    free = shutil.disk_usage(folder).free
     if size > free:
         raise UserError(
             f"{what}: needs {megabytes(size)} and {folder} has {megabytes(free)} free; make room"

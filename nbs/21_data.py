@@ -693,60 +693,58 @@ _NOT_NATIVE = (
 
 
 class Reading(NamedTuple):
-    "One image with its mask, or the reasons why it cannot be read."
+    "One image with its mask."
 
-    pair: Pair | None
-    mode: str = ""  # of the image's file
-    errors: frozenset[str] = frozenset()  # their kinds
-    notes: frozenset[str] = frozenset()  # kinds of warnings
+    pair: Pair
+    mode: str  # of the image's file
+    notes: set[str]  # kinds of warnings
 
 
 def _read_pair(
     source: Source,
     name: str,
 ) -> Reading:
-    "Read one image and its mask; problems are returned, not raised."
-    paths = find_file(source.images, name), find_file(source.masks, name, MASK_ENDINGS)
-    missing = [k for k, p in zip(("an image", "a mask"), paths, strict=True) if not p]
-    if missing:
-        return Reading(None, errors=frozenset({f"name without {' and '.join(missing)}"}))
-    image_path, mask_path = (path for path in paths if path)
-    errors, shape = set(), (1, 1)
+    "Read one image and its mask; UserError with the kind of problem."
+    image_path, mask_path = (
+        find_file(source.images, name),
+        find_file(source.masks, name, MASK_ENDINGS),
+    )
+    if not image_path or not mask_path:
+        found = {"an image": image_path, "a mask": mask_path}
+        missing = " and ".join(what for what, path in found.items() if not path)
+        raise UserError(f"name without {missing}")
+    what, folder = "image", source.images.name
     try:
         image, mode, pages = read_image(image_path)
-        shape = image.shape[:2]
+        what, folder = "mask", source.masks.name
+        mask, notes = read_mask(mask_path, image.shape[:2], source.scale)
     except Exception as error:  # Pillow raises many kinds for bytes that make no sense
-        errors.add(f"{trouble(error, 'image')} in {source.images.name}/")
-    try:
-        mask, notes = read_mask(mask_path, shape, source.scale)
-    except Exception as error:
-        errors.add(f"{trouble(error, 'mask')} in {source.masks.name}/")
-    if errors:
-        return Reading(None, errors=frozenset(errors))
+        raise UserError(f"{trouble(error, what)} in {folder}/") from None
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
     if pages > 1:
         notes.add("file of several pages, of which the first is read")
-    return Reading((image, mask), mode, notes=frozenset(notes))
+    return Reading((image, mask), mode, notes)
 
 
 def _check_pair(
     source: Source,
     size: int | str,  # side of the scored images, or "native"
     name: str,
-) -> Reading:
+) -> Reading | str:  # text: the kind of problem
     "Read one image and its mask, and note what cannot be right."
-    reading = _read_pair(source, name)
-    if not reading.pair:
-        return reading
-    mask, notes = reading.pair[1], set(reading.notes)
+    try:
+        reading = _read_pair(source, name)
+    except UserError as error:
+        return str(error)
+    mask = reading.pair[1]
     if size == "native" and (min(mask.shape) < NATIVE_SIDE or mask.size > NATIVE_PIXELS):
-        return Reading(None, reading.mode, errors=frozenset({_NOT_NATIVE}))
+        return _NOT_NATIVE
     if mask.mean() > MOST_COVERED:
-        notes.add("targets cover more than a fifth of the image (is the mask inverted?)")
+        reading.notes.add("targets cover more than a fifth of the image (is the mask inverted?)")
     if len(objects(scored_mask(mask, size) > 0)) < len(objects(mask > 0)):
-        notes.add(f"targets vanish or merge at {size}x{size}")
-    return reading._replace(notes=frozenset(notes))
+        reading.notes.add(f"targets vanish or merge at {size}x{size}")
+    return reading
 
 
 def scored_mask(
@@ -790,13 +788,11 @@ class InFiles(Sequence[Pair]):
 
     def __getitem__(self, index: Any) -> Any:
         "Read one pair; UserError if a file has changed and cannot be read any more."
-        reading = _read_pair(self.source, self.names[index])
-        if not reading.pair:
-            raise UserError(
-                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same "
-                "again, or write --on-bad-image skip"
-            )
-        return reading.pair
+        try:
+            return _read_pair(self.source, self.names[index]).pair
+        except UserError as error:
+            todo = "mend it and run the same again, or write --on-bad-image skip"
+            raise UserError(f"{self.names[index]}: {error}; {todo}") from None
 
 
 # %% [markdown]
@@ -821,12 +817,11 @@ def read_split(
         nonlocal used, marked
         read = prefetch(partial(_check_pair, source, size), names, 4)
         for name, reading in zip(names, read, strict=True):
-            for kind in reading.errors:
-                findings.errors[kind].append(name)
+            if isinstance(reading, str):
+                findings.errors[reading].append(name)
+                continue
             for kind in reading.notes:
                 findings.warnings[kind].append(name)
-            if not reading.pair:
-                continue
             findings.modes[reading.mode] += 1
             good.append(name)
             kept.append(reading.pair)
@@ -903,7 +898,8 @@ def read_dataset(
     lists = {part: _read_list(file, findings) for part, file in source.lists.items()}
     if len(lists) == 2:
         train, test = (names for names, _ in lists.values())
-        if both := [name for name in train if name in set(test)]:
+        shared = set(train) & set(test)
+        if both := [name for name in train if name in shared]:
             findings.errors["name in both lists, remove it from one"] += both
     left = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
