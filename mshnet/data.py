@@ -198,8 +198,10 @@ def _mask_note(mask: MaskValues, truth: np.ndarray, scale: MaskScale) -> str:
         return note if mask.values.max() > 1 else ""
     if mask.lossy or not _levels(mask.values) - {0, 2 * scale.cut}:
         return ""
-    half = f"cut at half of {2 * scale.cut:g}"
-    return f"grey mask, {half}" if truth.any() else f"grey mask without a target after the {half}"
+    half = f"half of {2 * scale.cut:g}"
+    if not truth.any():
+        return f"grey mask without a target after the cut at {half}"
+    return f"grey mask, cut at {half}"
 
 # %% ../nbs/21_data.ipynb #opened
 KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
