@@ -734,42 +734,37 @@ def read_dataset(
 
 # %% ../nbs/21_data.ipynb #_state_of
 Loaded = tuple[dict[str, Split], Findings]
-LOADED: dict[Any, Loaded] = {}  # of one data set at most
+LOADED: list[tuple[Any, dict[str, Any], Loaded]] = []  # one at most: state, that of each list
 
 
-def _state_of(source: Source) -> Any:
-    "Name, size and time of every file of a data set, which change with the data."
+def _state_of(*tops: Path) -> Any:
+    "Name, size and time of every file, which change with the data."
     found = []
-    below = (path for top in (source.images, source.masks) for path in top.rglob("*"))
-    for path in (*source.lists.values(), *below):
+    for path in (path for top in tops for path in ([top] if top.is_file() else top.rglob("*"))):
         with contextlib.suppress(OSError):  # such as a broken link
             if path.is_symlink() and path.is_dir():
                 return object()  # files behind a link are not watched: equal to no other state
             seen = path.stat()
             found.append((str(path), seen.st_size, seen.st_mtime_ns))
-    return tuple(sorted(found))
+    return sorted(found)
 
 
 def load(
     config: Config,
     names: Sequence[str] = ("train", "test"),
 ) -> Loaded:
-    "As `read_dataset`, but a data set is read only once."
+    "As `read_dataset`, but a data set is read only once; the other part may be there, too."
     source = find_source(config, names)
-    wanted = [(source, tuple(names))]
-    if tuple(names) != ("train", "test"):  # both may be in memory
-        with contextlib.suppress(UserError):  # a missing list
-            wanted.insert(0, (find_source(config), ("train", "test")))
-    own = ("scenes", "base_size", "cache")
-    key: Any = None
-    for some, parts in wanted:
-        where = some and (some.images, some.masks, tuple(some.lists.items()), _state_of(some))
-        key = where, parts, tuple(getattr(config, name) for name in own)
-        found = LOADED.get(key)
-        if found and (parts == tuple(names) or not found[1].errors):
+    own = [getattr(config, name) for name in ("scenes", "base_size", "cache")]
+    state = own, source and _state_of(source.images, source.masks)
+    lists = {name: source and _state_of(source.lists[name]) for name in names}
+    for kept, its_lists, found in LOADED:
+        alone = found[1].errors and lists != its_lists  # the errors may be of the other part
+        if kept == state and lists.items() <= its_lists.items() and not alone:
             return found
     LOADED.clear()  # before the memory is filled again
-    read = LOADED[key] = read_dataset(config, source, names)
+    read = read_dataset(config, source, names)
+    LOADED.append((state, lists, read))
     return read
 
 # %% ../nbs/21_data.ipynb #splits
@@ -875,13 +870,11 @@ def _describe(
 ) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
     seen = [(i.shape[:2], i.ndim, objects(m > 0).area, not m.any()) for i, m in _pairs_of(split)]
-    areas = np.concatenate([area for _, _, area, _ in seen] or [np.array([], int)])
+    areas = np.concatenate([area for _, _, area, _ in seen] or [[]])
     sizes = {size for size, _, _, _ in seen}
     heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
     grey, empty = sum(ndim == 2 for _, ndim, _, _ in seen), sum(none for *_, none in seen)
-    small, large, middle = (
-        (areas.min(), areas.max(), int(np.median(areas))) if len(areas) else (0, 0, 0)
-    )
+    small, middle, large = np.percentile(areas if len(areas) else [0], (0, 50, 100)).astype(int)
     return [
         f"{split.name}: {counted(len(split), 'image')}, {counted(len(areas), 'target')}, "
         f"{counted(empty, 'image')} without, hash {split.hash}",

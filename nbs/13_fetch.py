@@ -481,12 +481,11 @@ def _incomplete(published: Published, lost: Iterable[str], total: int, problem: 
     "The error for a download that lacks some files, or all of them."
     names = sorted(lost)
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-    what = f"{len(names)} of {total} files are missing or have other pixels ({some})"
-    what = "" if problem and len(names) == total else what
-    todo = f"get it by hand from {published.page} and write --dataset-dir FOLDER"
+    why = f"{problem}; " if problem else ""
     return UserError(
-        f"{published.name}: cannot be downloaded: {'; '.join(filter(None, (what, problem)))}; "
-        f"check that Internet is on and run the same again, or {todo}"
+        f"{published.name}: cannot be downloaded: {why}{len(names)} of {total} files are missing or "
+        f"have other pixels ({some}); check that Internet is on and run the same again, or get it "
+        f"by hand from {published.page} and write --dataset-dir FOLDER"
     )
 
 

@@ -258,18 +258,9 @@ def test_a_file_overrules_the_settings_of_the_run_that_is_tested(capsys, finishe
     assert re.search("rule +reference", out) and re.search("size +48", out)
 
 
-class Evil:
-    "Runs code when it is unpickled."
-
-    def __reduce__(self):
-        return eval, ("open('code_ran', 'w').close()",)
-
-
 BAD = {  # writes a file that is no checkpoint
     "text": lambda path, last: path.write_text("no checkpoint"),
-    "empty": lambda path, last: path.touch(),
     "other model": lambda path, last: torch.save({"state_dict": {"w": torch.ones(2)}}, path),
-    "code": lambda path, last: torch.save({"state_dict": Evil()}, path),
     "missing": lambda path, last: None,
     "cut": lambda path, last: path.write_bytes(last.read_bytes()[:5000]),
 }
@@ -278,20 +269,12 @@ BAD = {  # writes a file that is no checkpoint
 @pytest.mark.parametrize("flag", ["--resume", "--weight-path"])
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_checkpoint_is_refused(capsys, finished, tmp_path, monkeypatch, flag, kind):
-    "Not a checkpoint, of another model, or one that would execute code."
+    "Nothing is written."
     monkeypatch.chdir(tmp_path)
     BAD[kind](tmp_path / "bad.pt", finished / "run" / "last.pt")
     where = f"--dataset-dir {finished / 'set'} --output-dir {tmp_path / 'run'}"
     assert "bad.pt" in refused(capsys, f"train {where} {FAST} {flag} bad.pt")
     assert {p.name for p in tmp_path.iterdir()} <= {"bad.pt"}
-
-
-def test_a_changed_recipe_names_what_differs(capsys, finished):
-    "The run stays as it is."
-    where = f"--dataset-dir {finished / 'set'} --output-dir {finished / 'run'}"
-    line = refused(capsys, f"train {where} {FAST} --lr 0.1 --seed 3")
-    assert "lr 0.001 -> 0.1" in line
-    assert "seed 0 -> 3" in line
 
 
 def test_a_data_set_gets_its_lists_by_one_command(capsys, tmp_path):

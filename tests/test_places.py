@@ -348,7 +348,6 @@ def encrypted_zip():
     ("content", "said"),
     [
         (tar_of(tarfile.SYMTYPE), "'images/b.png' is a link, a device"),
-        (tar_of(tarfile.LNKTYPE), "'images/b.png' is a link, a device"),
         (tar_of(tarfile.FIFOTYPE), "'images/b.png' is a link, a device"),
         (tar_of(size=-1), "or of an impossible size"),
         (tar_of(size=10**12), "would become 1000000 MB or more"),
@@ -361,7 +360,7 @@ def encrypted_zip():
         (b"", "damaged, or not an archive"),
         (bytes(10_240), "contains no file"),
     ],
-    ids=range(13),
+    ids=range(12),
 )
 def test_a_bad_archive_is_one_line_and_leaves_nothing(here, tmp_path, content, said):
     "With the remedy; neither its harmless members nor a lock that is held."
@@ -422,7 +421,7 @@ def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeyp
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
 def test_a_cut_archive_is_refused_wherever_it_is_cut(here, tmp_path, suffix):
-    "Also exactly between two members of a tar, where nothing is odd but the missing end."
+    "Also exactly between two members of a tar, where only the end is missing; so is a flipped bit."
     random_bytes = random.Random(0).randbytes
     whole = write(tmp_path / f"set{suffix}", {f"{i}.png": random_bytes(700) for i in range(3)})
     data = whole.read_bytes()
@@ -431,17 +430,12 @@ def test_a_cut_archive_is_refused_wherever_it_is_cut(here, tmp_path, suffix):
         whole.write_bytes(data[:cut])
         assert "damaged, or not an archive" in refusal(unpack, whole, here.local)
         assert left(here.local) == []
-
-
-@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
-def test_a_flipped_bit_in_an_image_is_found(here, tmp_path, suffix):
-    "By the sums that these formats hold; an uncompressed tar has none."
-    archive = write(tmp_path / f"set{suffix}", {"a.png": random.Random(1).randbytes(5000)})
-    data = bytearray(archive.read_bytes())
-    data[len(data) // 2] ^= 16
-    archive.write_bytes(data)
-    assert "damaged" in refusal(unpack, archive, here.local)
-    assert left(here.local) == []
+    if suffix != ".tar":  # whose members have no sums
+        flipped = bytearray(data)
+        flipped[len(data) // 2] ^= 16
+        whole.write_bytes(flipped)
+        assert "damaged" in refusal(unpack, whole, here.local)
+        assert left(here.local) == []
 
 
 def test_an_interrupted_unpacking_is_done_again(here, tmp_path, monkeypatch):
@@ -649,7 +643,6 @@ def test_a_published_set_is_downloaded_once_and_nothing_else(here, repository, t
     ("plan", "content", "said"),
     [
         (404, b"", "404 Client Error"),
-        (500, b"", "500 Server Error"),
         ("drop", None, "IncompleteRead"),
         ("well", b"<html>too many downloads</html>", "Not a gzipped file"),
         ("well", gzip.compress(b"no tar", mtime=0), "cannot be downloaded: "),
@@ -869,13 +862,10 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
         ("pack nothing", "nothing: is no run, there is no such folder"),
         ("pack set", "did you mean 'set-1f0c2a9b'?"),
         ("pack set-1f0c2a9b/figures", "is no run, it has no config.json"),
-        ("pack set-1f0c2a9b --format zip", "is retired: `mshnet pack` writes tar.gz"),
         ("pack set-1f0c2a9b --output no/such/a.tgz", "there is no folder no/such; make it first"),
         ("pack set-1f0c2a9b --output ~nobody-here/run.tgz", "there is no folder ~nobody-here"),
         (f"pack set-1f0c2a9b --output {'a' * 300}.tgz", "cannot be written"),
         ("pack set-1f0c2a9b --output run.zip", "write a name that ends in .tar.gz"),
-        ("pack set-1f0c2a9b --epochs 3", "means nothing to `mshnet pack`"),
-        ("pack set-1f0c2a9b more", "one word too many"),
     ],
 )
 def test_what_cannot_be_packed_is_one_line(run, monkeypatch, capsys, line, said):
