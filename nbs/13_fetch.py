@@ -483,9 +483,9 @@ def _incomplete(published: Published, lost: Iterable[str], total: int, problem: 
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
     why = f"{problem}; " if problem else ""
     return UserError(
-        f"{published.name}: cannot be downloaded: {why}{len(names)} of {total} files are missing or "
-        f"have other pixels ({some}); check that Internet is on and run the same again, or get it "
-        f"by hand from {published.page} and write --dataset-dir FOLDER"
+        f"{published.name}: cannot be downloaded: {why}{len(names)} of {total} files are missing "
+        f"or have other pixels ({some}); check that Internet is on and run the same again, or get "
+        f"it by hand from {published.page} and write --dataset-dir FOLDER"
     )
 
 

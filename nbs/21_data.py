@@ -797,6 +797,21 @@ class InFiles(Sequence[Pair]):
 
 # %%
 #| export
+def _checked(
+    source: Source, names: list[str], findings: Findings, size: int | str
+) -> Iterator[tuple[str, Pair]]:
+    "Each image that can be read, with its mask; the problems are added to `findings`."
+    read = prefetch(partial(_check_pair, source, size), names, 4)
+    for name, reading in zip(names, read, strict=True):
+        if isinstance(reading, str):
+            findings.errors[reading].append(name)
+            continue
+        for kind in reading.notes:
+            findings.warnings[kind].append(name)
+        findings.modes[reading.mode] += 1
+        yield name, reading.pair
+
+
 def read_split(
     source: Source,
     part: str,  # "train" or "test"
@@ -810,25 +825,18 @@ def read_split(
     kept, good = list[Pair](), list[str]()
     used, marked = 0, False  # bytes of pixels; whether any mask has a target
 
-    def checked() -> Iterator[tuple[str, Pair]]:
+    def passing() -> Iterator[tuple[str, Pair]]:
         nonlocal used, marked
-        read = prefetch(partial(_check_pair, source, size), names, 4)
-        for name, reading in zip(names, read, strict=True):
-            if isinstance(reading, str):
-                findings.errors[reading].append(name)
-                continue
-            for kind in reading.notes:
-                findings.warnings[kind].append(name)
-            findings.modes[reading.mode] += 1
+        for name, pair in _checked(source, names, findings, size):
             good.append(name)
-            kept.append(reading.pair)
-            used += sum(pixels.nbytes for pixels in reading.pair)
-            marked |= bool(reading.pair[1].any())
+            kept.append(pair)
+            used += sum(pixels.nbytes for pixels in pair)
+            marked |= bool(pair[1].any())
             if used > room:
                 kept.clear()
-            yield name, reading.pair
+            yield name, pair
 
-    digests = _digests_of(checked())
+    digests = _digests_of(passing())
     if good and not marked:
         kinds = [kind for kind in findings.warnings if "without a target" in kind]
         if any(set(good) & set(findings.warnings[kind]) for kind in kinds):
