@@ -43,21 +43,19 @@ from .recipe import Config
 _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
-_LOOKED_AT = [
-    *("preset", "batch_size", "micro_batch", "crop_size"),
-    *("output_dir", "resume", "mirror_dir", "max_hours"),
-]
-_BENCHED = [
-    *("preset", "weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"),
-    *("scenes", "base_size", "crop_size", "mirrored", "rule", "seed", "choose", "on_bad_image"),
-    *("cache", "compile", "deterministic"),
-]
 _FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
     "test": [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
     "predict": [*_SCORING, "device", "precision"],
     "data": ["task", *_READING, "seed", "on_bad_image"],
-    "doctor": ["task", *_READING, *_DEVICE, *_LOOKED_AT],
-    "bench": [*_READING, *_BENCHED],
+    "doctor": [
+        *("task", *_READING, *_DEVICE, "preset", "batch_size", "micro_batch", "crop_size"),
+        *("output_dir", "resume", "mirror_dir", "max_hours"),
+    ],
+    "bench": [
+        *(*_READING, "preset", *_SCORING[1:], "device", "precision", "scenes", "base_size"),
+        *("crop_size", "mirrored", "rule", "seed", "choose", "on_bad_image", "cache", "compile"),
+        "deterministic",
+    ],
     "export": ["weight_path"],
 }
 COMMANDS = {

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from .core import UserError, settings_from, shown
+from .core import RETIRED, UserError, settings_from, shown
 from .data import Split, splits
 from .evaluate import Detector
 from .metrics import find, objects, score
@@ -259,14 +259,8 @@ def _expect_index(name: str, value: int, count: int) -> None:
         raise UserError(f"{name}={value}: there are {count} to see; use 0 to {count - 1}")
 
 # %% ../nbs/51_explore.ipynb #__getattr__
-_RETIRED = {
-    "watch": "learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "run `tensorboard --logdir runs`",
-}
-
-
 def __getattr__(name: str) -> NoReturn:
     "The line for a name that is retired."
-    if name in _RETIRED:
-        raise ImportError(f"mshnet.explore.{name} is retired: {_RETIRED[name]}")
+    if name in ("watch", "tensorboard"):
+        raise ImportError(f"mshnet.explore.{name} {RETIRED[name]}")
     raise AttributeError(f"module 'mshnet.explore' has no attribute {name!r}")

@@ -825,5 +825,5 @@ sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) >
 device.world = 2
 with expect_fail(UserError, contains="use 4 or 6"):
     check_batch(device, 5)
-with expect_fail(UserError, contains="write auto, cpu, cuda, cuda:N, mps or xla"):
+with expect_fail(UserError, contains="use auto, cpu, cuda, cuda:N, mps or xla"):
     open_device("gpu")

@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from mshnet.core import UserError, settings_from, shown
+from mshnet.core import RETIRED, UserError, settings_from, shown
 from mshnet.data import Split, splits
 from mshnet.evaluate import Detector
 from mshnet.metrics import find, objects, score
@@ -356,21 +356,16 @@ with expect_fail(UserError, contains="use 0 to"):
     explore(run.folder, place=99)
 explore(run.folder, threshold=0.3)
 
+
 # %% [markdown]
 # A run that still trains needs no widget: `learning_curves` draws what its folder holds so far, from any notebook or process, and TensorBoard shows the log that a run writes for it (`tensorboard --logdir runs`). Two functions of this page did the same; their names say so.
 
 # %%
 #| export
-_RETIRED = {
-    "watch": "learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "run `tensorboard --logdir runs`",
-}
-
-
 def __getattr__(name: str) -> NoReturn:
     "The line for a name that is retired."
-    if name in _RETIRED:
-        raise ImportError(f"mshnet.explore.{name} is retired: {_RETIRED[name]}")
+    if name in ("watch", "tensorboard"):
+        raise ImportError(f"mshnet.explore.{name} {RETIRED[name]}")
     raise AttributeError(f"module 'mshnet.explore' has no attribute {name!r}")
 
 

@@ -51,13 +51,12 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | write targets as 255, and everything else as 0 |
+# | `grey mask, cut at ...`, `grey mask without a target after the cut at ...` | write targets as 255, and everything else as 0 |
 # | `list of grey masks without a target (save targets as 255): ...` | no value in the masks of this list reaches half of the largest one of the data set: the scales of two sources were mixed |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if that is meant |
 # | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | as it says, or crop and resize these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or of other images? |
-# | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
-# | `several files of one name in ...: ...` | the first suffix of png, bmp, jpg and tif is read; delete or rename the others |
+# | `targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
 # | `batch_size=...: there are only ... training images; use --batch-size ... or less` | as it says |
 # | nothing, but marks in the pictures sit beside the targets | masks of another size or of other images: look at `mshnet data` and at the picture `samples` |
 #
