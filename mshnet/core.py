@@ -399,9 +399,6 @@ def configure(
     kind = settings_class(task_of(by_hand, of_run))
     if trained:  # by a newer release perhaps
         of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
-    recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
-    if not flags and by_hand.keys() >= recorded:  # a run's config.json: as it is
-        return kind(**by_hand)
     values = {**of_run, **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
@@ -418,6 +415,8 @@ def _resumed(written: Mapping[str, Any]) -> str:
 
 # %% ../nbs/10_core.ipynb #_translate
 RETIRED = {
+    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
+    "tensorboard": "is retired: run `tensorboard --logdir runs`",
     "mode": "is retired: use `mshnet train` or `mshnet test`",
     "multi_gpus": "is retired: use --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
@@ -460,6 +459,7 @@ ALIASES = {
     "samplingsteps": "sampling_steps",
 }
 SWITCHES = {"use_tpu": ("device", "xla")}  # the setting and its value when the switch is on
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def _translate(
@@ -480,15 +480,14 @@ def _translate(
         values["weight_path"] = newest(weights, "weight_path")
     for switch, (name, meant) in SWITCHES.items():
         given = values.pop(switch, False)
-        on = given.lower() if isinstance(given, str) else given
-        if on not in (True, "true", "1", "yes", False, "false", "0", "no"):
+        if (word := str(given).lower()) not in _TRUTH:
             raise UserError(f"{switch}={shown(given)} is not possible: use true or false")
-        if on in (False, "false", "0", "no"):
-            continue
-        if values.get(name, "auto") not in ("auto", meant):
-            other = shown(values[name])
-            raise UserError(f"{switch} means {name}={meant}, and {name}={other} is written")
-        values[name] = meant
+        if _TRUTH[word]:
+            if (other := values.get(name, "auto")) not in ("auto", meant):
+                raise UserError(
+                    f"{switch} means {name}={meant}, and {name}={shown(other)} is written"
+                )
+            values[name] = meant
     return values
 
 # %% ../nbs/10_core.ipynb #read_settings
@@ -517,9 +516,8 @@ def settings_of(
     start = os.path.expanduser(path)
     folder = start if os.path.isdir(start) else os.path.dirname(start)
     file = os.path.join(folder, "config.json")
-    if not (folder or os.path.isfile(start)):  # a word such as pretrained, and no file here
-        return {}
-    if not os.path.isfile(file):  # unlike Path's: False for an impossible name
+    word = not (folder or os.path.isfile(start))  # such as pretrained, and no file here
+    if word or not os.path.isfile(file):  # unlike Path's: False for an impossible name
         return {}
     return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
 
@@ -670,7 +668,7 @@ def _explain(
     "A rejected setting in one line: its name, its value, what to write instead."
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
     if isinstance(error["input"], dict):  # as in the file of the published TFNet
-        return f"{name} is a section: write settings side by side (the guides list their names)"
+        return f"{name} is a section: give settings side by side (the guides list their names)"
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""

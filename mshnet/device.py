@@ -54,8 +54,7 @@ def has_nan_or_inf(value: Any) -> bool:
     found = []
 
     def look(x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            found.append(bool((x.isnan() | x.isposinf()).any()))
+        found.append(bool((x.isnan() | x.isposinf()).any()))
         return x
 
     each_tensor(value, look)
@@ -287,10 +286,8 @@ class Cuda(Device):
         try:
             _try_gpu(index or 0)
         except RuntimeError as error:
-            line = first_line(error)
-            raise UserError(
-                f"device=cuda: {line}; see mshnet doctor, or use --device cpu"
-            ) from None
+            todo = "see mshnet doctor, or use --device cpu"
+            raise UserError(f"device=cuda: {first_line(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:
@@ -420,19 +417,22 @@ def open_device(
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
         return resolve(DEVICES[kind])(precision, num_devices)  # type: ignore[no-any-return]
-    if not several:
-        return _tuned(resolve(DEVICES[kind])(precision, int(index) if index else None))
-    if num_devices not in (0, several):
-        raise UserError(
-            f"num_devices={num_devices}: torchrun started {several} processes; leave it out"
-        )
-    rank_here = int(os.environ["LOCAL_RANK"])
-    if kind == "cuda" and rank_here >= (there := torch.cuda.device_count()):
-        raise UserError(f"this machine has {there} GPUs; use torchrun --nproc-per-node={there}")
-    if kind == "mps" or index:
+    if several and num_devices not in (0, several):
+        what = f"num_devices={num_devices}: torchrun started {several} processes"
+        raise UserError(f"{what}; leave it out")
+    if several and (kind == "mps" or index):
         raise UserError(f"device={name}: several processes share cuda or cpu; use one of these")
-    device = _tuned(resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None))
-    device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
+    if several and kind == "cuda":
+        index = os.environ["LOCAL_RANK"]
+        if int(index) >= (there := torch.cuda.device_count()):
+            todo = f"use torchrun --nproc-per-node={there}"
+            raise UserError(f"this machine has {there} GPUs; {todo}")
+    device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
+    if kind == "cpu":
+        hold_memory()
+        share_cores(device)
+    if several:
+        device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
     return device
 
 
@@ -558,12 +558,8 @@ _CHOSEN = {"threads": USUAL_THREADS}  # by `share_cores`, for the whole process
 
 def own_cores() -> list[int]:
     "The cores that this process may use."
-    process = psutil.Process()
-    return (
-        process.cpu_affinity()
-        if hasattr(process, "cpu_affinity")
-        else [*range(os.cpu_count() or 1)]
-    )
+    process, every = psutil.Process(), [*range(os.cpu_count() or 1)]
+    return process.cpu_affinity() if hasattr(process, "cpu_affinity") else every  # not on macOS
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
@@ -600,14 +596,11 @@ def share_cores(device: Device, every: float = LOOK_EVERY) -> None:
 
 def cpu_name() -> str:
     "The processor's name, as its maker writes it."
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [
-                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
-            ]
-        return names[0] if names else "CPU"
-    except OSError:
-        return platform.processor() or platform.machine() or "CPU"
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine() or "CPU"
 
 # %% ../nbs/30_device.ipynb #hold_memory
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
@@ -625,11 +618,3 @@ def hold_memory(
         return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
     largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
     return bool(largest and tune(TRIM, 2**31 - 1))
-
-
-def _tuned(device: Device) -> Device:
-    "The device; if it is a CPU, with its memory and its number of threads tuned."
-    if device.kind == "cpu":
-        hold_memory()
-        share_cores(device)
-    return device

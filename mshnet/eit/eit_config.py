@@ -110,6 +110,6 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
         drawn = self.dataset_dir and self.data == "simulated"  # real tanks are for the test alone
         simulated = [name for name in ("tanks", "noise", "gains") if name in written and drawn]
         lines += [f"{name} is not used with a dataset_dir" for name in simulated]
-        if self.on_bad_image == "skip":
-            lines.append("on_bad_image is not used by task eit: a damaged tank ends the run")
+        if "on_bad_image" in written:
+            lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
         return lines
