@@ -69,9 +69,13 @@ def alone(
 
 
 # %%
-with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="another process"):
-    with alone(Path(tmp, "run")), alone(Path(tmp, "run")):
-        pass
+with (
+    tempfile.TemporaryDirectory() as tmp,
+    expect_fail(UserError, contains="another process"),
+    alone(Path(tmp, "run")),
+    alone(Path(tmp, "run")),
+):
+    pass
 
 
 # %% [markdown]

@@ -10,7 +10,7 @@
 #| hide
 from fastcore.test import test_eq
 
-from mshnet.core import UserError, configure, run_name
+from mshnet.core import configure, run_name
 
 # %%
 #| export
