@@ -54,7 +54,7 @@ _BENCHED = [
 ]
 _FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
     "test": [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
-    "predict": [*_SCORING, "device", "precision"],
+    "predict": ["task", "weight_path", "output_dir", "num_workers", "device", "precision"],
     "data": ["task", *_READING, "seed", "on_bad_image"],
     "doctor": ["task", *_READING, *_DEVICE, *_LOOKED_AT],
     "bench": [*_READING, *_BENCHED],
@@ -139,7 +139,8 @@ _TEXTS = {  # of settings that each command uses in its own way
     "weight_path test": "weights to score: a file or a run folder (default: pretrained)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
     "weight_path export": "weights to write: a file, a run folder, or pretrained",
-    "batch_size predict": "samples per step, of tasks other than detect (default 4)",
+    "batch_size predict": "samples per step (default 4)",
+    "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
     "output_dir train": "run folder (default: named after the settings, in runs/)",
     "output_dir test": "folder of the scores (default: none are written)",
     "output_dir predict": "folder of the results (default: predictions/NAME)",
@@ -189,7 +190,10 @@ def flags_of(command: str, settings: type[Settings]) -> list[str]:
     "The settings of a task that are flags of a command."
     if command == "train":
         return list(settings.model_fields)
-    names = dict.fromkeys([*_FLAGS.get(command, ()), *settings.flags.get(command, ())])
+    own = list(settings.flags.get(command, ()))
+    if command == "predict":  # a pass of detection has its own size
+        own.append("num_devices" if settings is Config else "batch_size")
+    names = dict.fromkeys([*_FLAGS.get(command, ()), *own])
     return [name for name in names if name in settings.model_fields]
 
 
@@ -410,6 +414,7 @@ def _test(config: Settings) -> int:
 
 def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     "Predict files, and print where the results are; status 1 if a file was skipped."
+    from mshnet.device import started_processes
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
@@ -418,8 +423,9 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
         names, predict = [*names, "num_workers"], predict_files
         if (side := how.get("base_size", "")).isdecimal():
             how["base_size"] = int(side)
-    elif how:
-        raise UserError(f"{_flag(next(iter(how)))} means nothing to task {config.task}")
+    elif how or started_processes() > 1:
+        what = _flag(next(iter(how))) if how else "torchrun"
+        raise UserError(f"{what} means nothing to task {config.task}; leave it out")
     else:
         names += [
             "batch_size",
@@ -430,6 +436,18 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     summary = predict(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
+
+
+def _predict_shared(config: Any, words: Sequence[str], own: dict[str, Any]) -> int:
+    "Predict in several processes; in one that was started for it: its part of the files."
+    from mshnet.device import started_processes
+    from mshnet.train import processes_to_start, run_in_processes
+
+    if processes_to_start(config):
+        return run_in_processes(config, words)
+    if not started_processes():
+        raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
+    return _predict(config, **own)
 
 # %% ../nbs/57_cli.ipynb #_data
 def _data(config: Any, split: float | None = None, write: str = "") -> int:
@@ -542,12 +560,16 @@ def main(
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
-        command = ""
+        command, words = "", sys.argv[1:] if words is None else words
         try:
-            command, written, file, trained = parse(sys.argv[1:] if words is None else words)
+            command, written, file, trained = parse(words)
             names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
-            status = _RUN[command](configure(written, file, trained), **own)
+            config = configure(written, file, trained)
+            if command == "predict" and config.num_devices > 1:
+                status = _predict_shared(config, words, own)
+            else:
+                status = _RUN[command](config, **own)
             sys.stdout.flush()
             return status
         except UserError as error:

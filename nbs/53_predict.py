@@ -15,17 +15,18 @@ from fastcore.test import expect_fail, test_close, test_eq
 # %%
 #| export
 import contextlib
-import csv
 import functools
+import heapq
 import io
 import itertools
 import json
 import os
+import re
 import sys
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -51,6 +52,7 @@ from mshnet.files import (
     stamp,
     write_atomic,
     write_json,
+    write_table,
 )
 from mshnet.frames import READABLE, VIDEOS, Frame, frames_of, read_frames
 from mshnet.metrics import Objects, crop
@@ -66,22 +68,14 @@ from mshnet.weights import PRETRAINED, weights_file
 #
 # [Frames](23_frames.ipynb) reads the files. Here we begin with one frame.
 #
-# On this page a classical filter stands in for the network, because its answers are easy to check. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
+# Our example is a synthetic scene and the weights that come with the library.
 
 # %%
-from scipy.ndimage import white_tophat
-
-
-def stands_out(images, batch_size=4):
-    "A detector without weights: the top-hat filter, relative to the deviation in the whole input."
-    grey = images.float().mean(1).numpy()
-    found = np.stack([white_tophat(g, size=(9, 9)) for g in grey]).astype(np.float32)
-    limit = found.mean((1, 2), keepdims=True) + 6 * found.std((1, 2), keepdims=True)
-    return torch.sigmoid(torch.from_numpy((found - limit) / 4))[:, None]
-
-
-sights = [scene(np.random.default_rng(seed), 160)[0] for seed in (1, 2, 3, 4)]
-Image.fromarray(np.hstack(sights))
+detector = Detector(weights_file(PRETRAINED), "cpu")
+sights = [scene(np.random.default_rng(seed), 160)[0] for seed in (1, 2)]
+image = sights[0]
+prob = detector(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0].numpy()
+Image.fromarray(np.hstack([image, (255 * prob).astype(np.uint8)]))
 
 
 # %% [markdown]
@@ -111,6 +105,12 @@ class Detections(Objects):
                 "peak": round(float(self.peak[i]), 5),
                 "mean": round(float(self.mean[i]), 5),
             }
+
+    def mask(self, shape: Sequence[int]) -> np.ndarray:  # [H,W] uint8, 0 or 255
+        "The pixels as white on black."
+        mask = np.zeros(shape, np.uint8)
+        mask[self.pixels] = 255
+        return mask
 
     def runs(self, shape: Sequence[int]) -> Iterator[list[int]]:  # shape: [H,W] of the frame
         """Of each object the lengths of the runs outside and inside of it, column by column.
@@ -165,8 +165,6 @@ test_eq((len(found), found.area[0], found.box[0].tolist()), (1, 3, [1, 2, 3, 5])
 test_close(found.mean[0], 0.7)
 test_eq(len(detections(corner, min_area=4)), 0)
 test_eq(list(found.runs(corner.shape)), [[13, 1, 5, 1, 6, 1, 21]])
-image = sights[0]
-prob = stands_out(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0].numpy()
 list(detections(prob).rows())
 
 # %% [markdown]
@@ -378,11 +376,9 @@ def predict_frame(
 
 # %%
 image = sights[0][:150, :141]
-prob = predict_frame(stands_out, image)
-one_pass = stands_out(torch.from_numpy(Tiling(image.shape).pad(image)).expand(1, 3, -1, -1))
-test_eq(prob, one_pass[0, 0, :150, :141].numpy())
-test_eq(list(predict_frames(stands_out, [sights[1], image]))[1], prob)
-test_eq(predict_frame(stands_out, image, base_size=128).shape, image.shape)
+prob = predict_frame(detector, image)
+test_eq(list(predict_frames(detector, [sights[1], image]))[1], prob)
+test_eq(predict_frame(detector, image, base_size=128).shape, image.shape)
 Image.fromarray((255 * prob).astype(np.uint8))
 
 
@@ -407,7 +403,7 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # %% [markdown]
 # ## One picture, one line
 #
-# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked. Without an image it takes a synthetic scene, because no real infrared picture with free terms was available. `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
+# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked. `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
 #
 # The library comes with one file of trained weights, `pretrained`, for a first look before any training. Your own weights are a checkpoint, or the folder of a run (its `best.pt`: by default the last epoch). The detector stays in memory for the next call.
 
@@ -431,16 +427,25 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     if isinstance(image, Image.Image):
         return pixels_of(image)
     try:
-        values = np.asarray(image)
+        values = _without_fractions(np.asarray(image))
         if values.ndim not in (2, 3) or not values.size or values.dtype == np.int8:
             raise ValueError(values.shape)
         return pixels_of(Image.fromarray(values))
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
-            f"{kind}{shape and f' {shape}'} is no image; give a file's name, or uint8 or uint16 "
-            "[H,W] or uint8 [H,W,3]"
+            f"{kind}{shape and f' {shape}'} is no image; give a file's name, [H,W] or [H,W,3] of "
+            "uint8 or of floats from 0 to 1, or [H,W] of uint16 or of any floats"
         ) from None
+
+
+def _without_fractions(values: np.ndarray) -> np.ndarray:
+    "Bytes in place of floats that are bytes, or bytes divided by 255; other values as they are."
+    if values.dtype.kind != "f" or not values.size or not 0 <= values.min() <= values.max() <= 255:
+        return values.astype(np.float32) if values.dtype.kind == "f" else values
+    scaled = values.astype(np.float64) * (255 if values.max() <= 1 else 1)
+    whole = values.max() <= 1 or (scaled == scaled.round()).all()
+    return scaled.round().astype(np.uint8) if whole else values.astype(np.float32)
 
 
 def _expect(possible: bool, what: str, remedy: str) -> None:
@@ -472,9 +477,10 @@ def detect(
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     device: str = "auto",
 ) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
-    """Find small targets in one image of any size, in 8 or 16 bits.
+    """Find small targets in one image of any size.
 
-    The box is top, left, bottom, right; the last two are one past the last pixel. Raises UserError
+    An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other floats, such as
+    temperatures, which are stretched as 16 bits are. The box is top, left, bottom, right; the last two are one past the last pixel. Raises UserError
     for a value that is not an image, and for a threshold outside 0 to 1.
     """
     return list(_detect_in(_pixels_in(image), weights, threshold, device)[0].rows())
@@ -533,39 +539,20 @@ torch.save({"state_dict": MSHNet().state_dict()}, here / "run" / "best.pt")
 
 # %%
 file, grey = here / "one" / "0.png", torch.from_numpy(sights[0])
-test_eq(detect(grey, device="cpu"), detect(file, device="cpu"))
-from_file, from_array = predict(here / "run", [file, grey], "cpu")
-test_eq(from_file, from_array)
-for nothing in (np.zeros((0, 5), np.uint8), np.zeros(50, np.uint8)):
-    with expect_fail(UserError, contains="is no image"):
-        detect(nothing, device="cpu")
-with expect_fail(UserError, contains="weights of type Tensor"):
-    predict(grey, here / "run")
+for same in (grey, grey.numpy() / 255):
+    test_eq(detect(same, device="cpu"), detect(file, device="cpu"))
+with expect_fail(UserError, contains="is no image"):
+    detect(np.zeros(50, np.uint8), device="cpu")
 find_targets(device="cpu")
 
 # %% [markdown]
 # ## What is written
 #
 # Each frame gets a mask of 0 and 255 and an overlay. On request it gets its probabilities as a 16-bit image, in which 32,768 and more means above 0.5. A video gets a video of its overlays. `detections.csv` has a line per detection; rows and columns count from 0 at the centre of the top-left pixel. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
-#
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
 
 # %%
 #| export
 KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
-_LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to it
-
-
-def _spelled(name: str | Path) -> str:
-    "A name as all tables have it, even if it is not valid UTF-8."
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _mask(found: Detections, shape: Sequence[int]) -> Image.Image:
-    "Detections as white on black."
-    mask = np.zeros(shape, np.uint8)
-    mask[found.pixels] = 255
-    return Image.fromarray(mask)
 
 
 def _levels(prob: np.ndarray) -> Image.Image:
@@ -599,27 +586,74 @@ def _film(path: Path, source: Path, size: Sequence[int]) -> Iterator[Callable[[A
 
 
 # %% [markdown]
-# ### Finished files
+# ### Names
 #
-# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these lines, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the name of their folder precedes it. If a name is still taken, it gets a number. Capitals do not count, because some disks ignore them. Names depend on the list of files alone, so that several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
 
 # %%
 #| export
-_LINES = "frames.jsonl"
+_LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to it
+
+
+def _spelled(name: str | Path) -> str:
+    "A name as all tables have it, even if it is not valid UTF-8."
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _free(stem: str, taken: set[str]) -> str:
+    "A stem, with a number if it is taken; it is taken from now on."
+    tries = itertools.chain([stem], (f"{stem}_{i}" for i in itertools.count(2)))
+    name = next(name for name in tries if name.casefold() not in taken)
+    taken.add(name.casefold())
+    return name
+
+
+def _names(files: Sequence[Path]) -> dict[Path, tuple[str, str]]:
+    "Two names for the results of each file: one for a single frame, one for the first of many."
+    stems, taken, single = Counter(f.stem.casefold() for f in files), set[str](), list[str]()
+    for file in files:
+        stem = file.stem
+        if stems[stem.casefold()] > 1:
+            stem = f"{file.absolute().parent.name}_{stem}"
+        while len(os.fsencode(stem)) > _LONGEST:
+            stem = stem[:-1]
+        single.append(_free(stem, taken))
+    # s_00001.png is there: page 1 of s.tif needs another name
+    numbered = {found[1] for name in taken if (found := re.fullmatch(r"(.+)_\d{5,}", name))}
+    taken |= numbered
+    several = [_free(name, taken) if name.casefold() in numbered else name for name in single]
+    return dict(zip(files, zip(single, several, strict=True), strict=True))
+
+
+# %%
+names = _names([Path("day/x.png"), Path("night/x.png"), Path("s.tif"), Path("s_00001.png")])
+test_eq(names[Path("s.tif")], ("s", "s_2"))
+[single for single, _ in names.values()]
+
+# %% [markdown]
+# ### Finished files
+#
+# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these lines, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+#
+# A frame takes no memory after its line is written. While processes work, each has a file of lines of its own, and the lines are merged in the order of the inputs.
+
+# %%
+#| export
+_LINES = "frames.jsonl"  # while processes work: frames.RANK.jsonl
 _TABLES = {
     "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean",
     "frames.csv": "file,frame,name,height,width,detections",
     "skipped.csv": "file,frame,error",
 }
+_MOST_WARNINGS = 20  # skipped files that are printed; all are in skipped.csv
 
 
-def _lines(folder: Path) -> Iterator[dict[str, Any]]:
-    "The frames that are recorded in a folder; half a line, of a process that was killed, is not."
-    if (folder / _LINES).exists():
-        with open(folder / _LINES, "rb") as file:
-            for line in file:
-                with contextlib.suppress(ValueError):
-                    yield json.loads(line)
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    "The lines of a file; half a line, of a process that was killed, is left out."
+    with open(path, "rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
 
 
 def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
@@ -630,33 +664,31 @@ def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
     return json.dumps({**ids, "category_id": 1, **box, **shape})
 
 
-def _write_tables(folder: Path) -> dict[str, Any]:  # their counts
+def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, Any]:  # counts
     "Write the tables and coco.json of all frames that are done."
-    texts = {name: io.StringIO() for name in _TABLES}
-    found, frames, skipped = (csv.writer(t, lineterminator="\n") for t in texts.values())
-    for table, columns in zip((found, frames, skipped), _TABLES.values(), strict=True):
-        table.writerow(columns.split(","))
-    images, targets, errors = list[str](), list[str](), dict[str, str]()
-    for line in _lines(folder):
+    rows: dict[str, list[list[Any]]] = {k: [v.split(",")] for k, v in _TABLES.items()}
+    found, frames, skipped = rows.values()
+    images, targets = list[str](), list[str]()
+    for line in lines:
         file, number, size = line["stamp"][0], line["frame"], line["size"]
         if line["error"]:
-            errors[file] = line["error"]
-            skipped.writerow([file, number, line["error"]])
+            skipped.append([file, number, line["error"]])
             continue
         head = [file, number, line["name"]]
-        frames.writerow([*head, *size, len(line["objects"])])
+        frames.append([*head, *size, len(line["objects"])])
         image = {"id": len(images) + 1, "file_name": file, "frame": number}
         images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
         for row in line["objects"]:
             place = [row["object"], *row["centroid"], *row["box"]]
-            found.writerow([*head, *place, row["area"], row["peak"], row["mean"]])
+            found.append([*head, *place, row["area"], row["peak"], row["mean"]])
             targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
-    for name, text in texts.items():
-        write_atomic(folder / name, text.getvalue())
+    for name, some in rows.items():
+        write_table(folder / name, some)
     parts = {"images": ",\n".join(images), "annotations": ",\n".join(targets)}
     lists = "".join(f', "{part}": [\n{items}]' for part, items in parts.items())
     coco = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
     write_atomic(folder / "coco.json", coco)
+    errors = {file: error for file, _, error in skipped[1:]}
     return {"frames": len(images), "detections": len(targets), "skipped": errors}
 
 
@@ -664,79 +696,101 @@ class _Results:
     "A folder of results: pictures and a line of each frame, and at the end the tables."
 
     def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
-        self.folder, self.files, self.record = folder, files, record  # the last for summary.json
+        self.folder, self.record = folder, record  # the latter for summary.json
         self.kinds, self.min_area = record["asked"]["save"], record["asked"]["min_area"]
-        self.stems = Counter(file.stem.casefold() for file in files)
-        self.stamps = {file: (_spelled(file), *(stamp(file) or ())[:2]) for file in files}
-        last = (line for line in _lines(folder) if line["last"] and not line["error"])
-        self.done = {tuple(line["stamp"]) for line in last} & set(self.stamps.values())
+        self.names, self.began = _names(files), time.monotonic()
+        self.stamps = {
+            file: (_spelled(file), *map(_spelled, self.names[file]), *(stamp(file) or ())[:2])
+            for file in files
+        }
+        self.order = {stamp: i for i, stamp in enumerate(self.stamps.values())}
+        last = (line for line in self.lines() if line["last"] and not line["error"])
+        self.done = {tuple(line["stamp"]) for line in last}
         self.left = [file for file in files if self.stamps[file] not in self.done]
-        self.film = contextlib.ExitStack()  # the video of the file at hand
-        self.began = time.monotonic()
 
-    def __enter__(self) -> "_Results":
+    def _place(self, line: dict[str, Any]) -> tuple[int, int]:
+        "Where a line stands: by its file, then its frame."
+        return self.order[tuple(line["stamp"])], line["frame"]
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        "The lines of the files as they are now, each frame once, in the order of the files."
+        parts = map(_read_lines, sorted(self.folder.glob("frames*.jsonl")))
+        known = [filter(lambda x: tuple(x["stamp"]) in self.order, part) for part in parts]
+        merged = heapq.merge(*known, key=self._place)
+        yield from (next(same) for _, same in itertools.groupby(merged, self._place))
+
+    def merge(self, kept: Container[tuple[Any, ...]]) -> None:
+        "Put the lines of all processes into one file, those of the kept files."
+        with cannot_be_written(self.folder):
+            with replacing(self.folder / _LINES) as file:
+                for line in self.lines():
+                    if tuple(line["stamp"]) in kept:
+                        file.write(f"{json.dumps(line)}\n".encode())
+            for part in self.folder.glob("frames.*.jsonl"):
+                part.unlink()
+
+    def begin(self) -> None:
         "Drop what is left of files that are not finished."
         if self.done:
             done = counted(len(self.done), "file")
             print(f"resume  {self.folder}: {done} done", file=sys.stderr)
-        names = set[str]()
+        self.merge(self.done)
+        names = {line["name"] for line in self.lines()} | {stamp[2] for stamp in self.done}
         with cannot_be_written(self.folder):
-            with replacing(self.folder / _LINES) as file:
-                for line in _lines(self.folder):
-                    if tuple(line["stamp"]) in self.done:
-                        file.write(f"{json.dumps(line)}\n".encode())
-                        names |= {line["name"], line["name"].removesuffix("_00000")}  # of a video
             for kind in self.kinds:
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
                 for path in sorted((self.folder / kind).iterdir()):
                     own = path.suffix in (".png", ".mp4", ".tmp")
                     if own and _spelled(path.stem) not in names:
                         path.unlink()
-            self.file = open(self.folder / _LINES, "a", encoding="utf-8")
-        self.taken = {name.casefold() for name in names}
         self.summarise("running")
-        return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        "Drop the video of a file that is not finished, and record how it ended."
+    @contextlib.contextmanager
+    def part(self, rank: int, count: int) -> Iterator[list[Path]]:  # process RANK of COUNT
+        "The files that a process has to predict; the first one records how that ended."
+        if not (self.folder / SUMMARY).exists():
+            todo = "name an --output-dir on a disk that all machines share"
+            raise UserError(f"{self.folder}: is not on this machine; {todo}")
+        state = "failed"
+        with cannot_be_written(self.folder):
+            self.file = open(self.folder / f"frames.{rank}.jsonl", "a", encoding="utf-8")
         try:
-            self.film.__exit__(kind, error, trace)
+            with contextlib.ExitStack() as self.film:  # the video of the file at hand
+                yield self.left[rank::count]
+            state = ""
+        except KeyboardInterrupt:
+            state = "stopped"
+            raise
         finally:
             with contextlib.suppress(OSError):  # a full disk; each line was flushed
                 self.file.close()
-            stopped = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-            self.summarise(stopped if error else "finished")
+            if state and not rank:
+                self.summarise(state)
 
-    def summarise(self, state: str) -> None:
-        "Write the tables, and summary.json."
-        counts = {"files": len(self.files), **_write_tables(self.folder)}
-        seconds = time.monotonic() - self.began
-        content = {"state": state, **self.record, **counts, "seconds": round(seconds, 3)}
+    def finish(self) -> Written:
+        "Write the tables of all files, and report those that were skipped."
+        self.merge(self.order)
+        counts = self.summarise("finished")
+        for file, error in itertools.islice(counts["skipped"].items(), _MOST_WARNINGS):
+            warnings.warn(f"{file}: {error}; skipped", stacklevel=2)
+        numbers = (counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection"))
+        text = "{} of {}: {} in ".format(*numbers) + duration(counts["seconds"])
+        return Written(self.folder, text, len(counts["skipped"]))
+
+    def summarise(self, state: str) -> dict[str, Any]:
+        "Write the tables and summary.json; the latter's content."
+        counts = {"files": len(self.order), **_write_tables(self.folder, self.lines())}
+        seconds = round(time.monotonic() - self.began, 3)
+        content = {"state": state, **self.record, **counts, "seconds": seconds}
         write_json(self.folder / SUMMARY, content)
-        frames, files, found = (
-            counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection")
-        )
-        line = f"{frames} of {files}: {found} in {duration(seconds)}"
-        self.written = Written(self.folder, line, len(counts["skipped"]))
-
-    def name(self, frame: Frame) -> str:
-        "A name for the frame's pictures, without suffix, that no other frame has."
-        stem = frame.file.stem
-        if self.stems[stem.casefold()] > 1:
-            stem = f"{frame.file.absolute().parent.name}_{stem}"
-        while len(os.fsencode(stem)) > _LONGEST:
-            stem = stem[:-1]
-        base = stem if frame.single else f"{stem}_{frame.number:05d}"
-        tries = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2)))
-        name = next(name for name in tries if _spelled(name).casefold() not in self.taken)
-        self.taken.add(_spelled(name).casefold())
-        return name
+        return content
 
     def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's pictures, then its line; return the number of detections."
-        name, found = "", detections(prob, self.record["threshold"], self.min_area)
+        found = detections(prob, self.record["threshold"], self.min_area)
+        single, several = self.names[frame.file]
+        name = single if frame.single else f"{several}_{frame.number:05d}"
         if not frame.error:
-            name = self.name(frame)
             self._draw(frame, name, prob, found)
         if frame.last:
             self.film.close()
@@ -756,7 +810,7 @@ class _Results:
         film = "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS
         marked: Any = overlay(frame.pixels, found) if film or "overlays" in self.kinds else None
         makers: dict[str, Callable[[], Any]] = {
-            "masks": lambda: _mask(found, prob.shape),
+            "masks": lambda: Image.fromarray(found.mask(prob.shape)),
             "overlays": lambda: marked,
             "probabilities": lambda: _levels(prob),
         }
@@ -767,7 +821,7 @@ class _Results:
             write_atomic(path, content.getvalue(), durable=False)
         if film:
             if not frame.number:
-                path = self.folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
+                path = self.folder / "videos" / f"{self.names[frame.file][1]}.mp4"
                 self.add = self.film.enter_context(_film(path, frame.file, marked.size))
             self.add(marked)
 
@@ -810,33 +864,27 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     return next(filter(fits, folders))
 
 
-# %%
-test_eq(_output_folder(here / "run" / "best.pt", "", {}).parts[-2:], ("predictions", "run"))
-with expect_fail(UserError, contains="holds something else"):
-    _output_folder(here, here / "two", {})
-
 # %% [markdown]
 # ## All of it
 #
-# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
+# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is skipped, counted and reported at the end. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
+#
+# Under torchrun, or with `--num-devices 2`, processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the others what is to be done; when all are done it writes the tables. Machines need a disk that all of them see. The files need no order and no process waits for another, so nothing else is exchanged. If a process is killed, torchrun stops the others, and the same command with any number of processes predicts what is left.
 
 # %%
 #| export
-_MOST_WARNINGS = 20  # skipped files that are printed; all are in skipped.csv
-
-
-def _predict_into(
+def _predict_part(
     results: _Results,
-    detector: Callable[..., Tensor],
-    frames: Iterable[Frame],
+    detector: Detector,
+    workers: int,
     tile: int,
     side: int,  # of the square that frames are resized to; 0: they keep their size
 ) -> None:
-    "Predict frames, write the results and show progress; Stopped after a request to stop."
-    waiting, found, skipped = deque[Frame](), 0, 0
+    "Predict this process's files and show progress; Stopped after a request to stop."
+    ranks, waiting, found, skipped = detector.device.ranks, deque[Frame](), 0, 0
 
     def pixels() -> Iterator[np.ndarray]:
-        for frame in frames:
+        for frame in read_frames(files, workers):
             waiting.append(frame)
             yield _square(frame.pixels, side)
 
@@ -844,18 +892,21 @@ def _predict_into(
         if stop.reason:
             raise Stopped(stop.reason, stop.number)
 
-    with Stop() as stop:
-        probs = predict_frames(detector, pixels(), side or tile, check)
-        # the total begins with one frame for each file
-        meter: Any = bar(probs, len(results.left), "predict", "frames")
-        for prob in meter:
-            frame = waiting.popleft()
-            meter.total += max(frame.count - 1, 0) if not frame.number else 0
-            found += results.write(frame, _at_size(prob, frame.pixels.shape))
-            skipped += bool(frame.error)
-            if frame.error and skipped <= _MOST_WARNINGS:
-                warnings.warn(f"{_spelled(frame.file)}: {frame.error}; skipped", stacklevel=2)
-            meter.set_postfix_str(counted(found, "detection"), refresh=False)
+    all_are_done = ranks.meeting()
+    with results.part(ranks.rank, ranks.count) as files:
+        with Stop() as stop:
+            probs = predict_frames(detector, pixels(), side or tile, check)
+            # the total begins with one frame for each file
+            text = f"predict, process 1 of {ranks.count}" if ranks.count > 1 else "predict"
+            meter: Any = bar(probs, len(files), text, "frames")
+            for prob in meter:
+                frame = waiting.popleft()
+                meter.total += max(frame.count - 1, 0) if not frame.number else 0
+                found += results.write(frame, _at_size(prob, frame.pixels.shape))
+                skipped += bool(frame.error)
+                more = f", {skipped} skipped" if skipped else ""
+                meter.set_postfix_str(counted(found, "detection") + more, refresh=False)
+        all_are_done()
 
 
 def _expect_possible(
@@ -888,26 +939,32 @@ def predict_files(
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
     how: dict[str, Any] = {
-        "tile": tile,
-        "base_size": base_size,
-        "threshold": threshold,
-        "min_area": min_area,
+        **{"tile": tile, "base_size": base_size},
+        **{"threshold": threshold, "min_area": min_area},
     }
     _expect_possible(**how, kinds=kinds)
     files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)
-    asked = _asked(path, inputs, precision=precision, save=kinds, **how)
-    folder = _output_folder(path, output_dir, asked)
-    least = detector.threshold if threshold is None else threshold
-    record = {"asked": asked, "threshold": least, "environment": environment(detector.why)}
+    once = detector.device.ranks.rank_zero
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
-    with alone(folder), warnings.catch_warnings():
+
+    def begin() -> _Results:
+        asked = _asked(path, inputs, precision=precision, save=kinds, **how)
+        folder = _output_folder(path, output_dir, asked)
+        least = detector.threshold if threshold is None else threshold
+        record = {"asked": asked, "threshold": least, "environment": environment(detector.why)}
+        held.enter_context(alone(folder))
+        results = _Results(folder, files, record)
+        results.begin()
+        return results
+
+    with contextlib.ExitStack() as held, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
-        with _Results(folder, files, record) as results:
-            side = base_size if isinstance(base_size, int) else 0
-            _predict_into(results, detector, read_frames(results.left, workers), tile, side)
-    return results.written
+        results = once(begin)
+        side = base_size if isinstance(base_size, int) else 0
+        _predict_part(results, detector, workers, tile, side)
+        return once(results.finish)
 
 
 # %% [markdown]

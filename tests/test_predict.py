@@ -29,6 +29,7 @@ import mshnet.session
 from mshnet.augment import resize_square
 from mshnet.cli import main
 from mshnet.core import UserError
+from mshnet.device import OneProcess
 from mshnet.evaluate import Detector
 from mshnet.files import find_inputs
 from mshnet.frames import READABLE
@@ -56,6 +57,7 @@ def bright(images, batch_size=4):
 
 
 bright.name, bright.why, bright.threshold = "bright", "cpu", 0.5
+bright.device = SimpleNamespace(kind="cpu", ranks=OneProcess())
 
 
 def noise(*shape, seed=0):
