@@ -65,7 +65,7 @@ def pixels_of(
     return values.round(out=values).clip(0, 255, out=values).astype(np.uint8)
 
 
-_REACH = 4  # how far beyond its percentiles the range of a frame may go, in widths of them
+_REACH = 2  # how far beyond its percentiles the range of a frame may go, in widths of them
 
 
 def grey_range(
@@ -78,7 +78,7 @@ def grey_range(
     step = [slice(None, None, 1 + length // 4096) for length in values.shape]
     low, high = np.percentile(values[*step], (2, 99.5))
     reach = _REACH * (high - low) or np.inf  # a frame of nearly one value has no outliers
-    return max(values.min(), low - reach), min(values.max(), high + reach)
+    return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
 
 
 _ORIENTATION = 0x0112  # the EXIF tag
@@ -95,7 +95,7 @@ def _deep_values(
 ) -> np.ndarray:  # [H,W] float64; more is brighter
     "The values of a deep image; UserError if one is NaN or infinite."
     values = np.array(_upright(file), np.float64)
-    if not np.isfinite(values.max() - values.min()):
+    if not np.isfinite([values.min(), values.max()]).all():
         raise UserError("pixels are NaN or infinite")
     if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
         np.subtract(values.max(), values, out=values)

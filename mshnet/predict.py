@@ -300,13 +300,14 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
         values = _without_fractions(np.asarray(image))
         if values.ndim not in (2, 3) or not values.size or values.dtype == np.int8:
             raise ValueError(values.shape)
-        return pixels_of(Image.fromarray(values))
+        picture = Image.fromarray(values)
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
             f"{kind}{shape and f' {shape}'} is no image; give a file's name, [H,W] or [H,W,3] of "
             "uint8 or of floats from 0 to 1, or [H,W] of uint16 or of any floats"
         ) from None
+    return pixels_of(picture)
 
 
 def _without_fractions(values: np.ndarray) -> np.ndarray:
