@@ -946,8 +946,11 @@ def _importable(config: Settings) -> bool:
 class _Processes(Stop):
     "Processes of one command, started as torchrun does; a signal is passed on to them."
 
-    def __init__(self, count: int, command: Sequence[str]) -> None:
+    def __init__(self, config: Settings, command: Sequence[str]) -> None:
         super().__init__()
+        count, there = config.num_devices, torch.cuda.device_count()
+        if count > there > 0 and config.device != "cpu":
+            raise UserError(f"num_devices={count}: this machine has {there} GPUs; write {there}")
         read, write = os.pipe()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -990,20 +993,12 @@ class _Processes(Stop):
         return [s for p in self.started if (s := p.wait()) not in (0, TIME_OVER)]
 
 
-def _expect_gpus(config: Settings) -> None:
-    "UserError if this machine has GPUs, but fewer than the processes that were asked for."
-    count, there = config.num_devices, torch.cuda.device_count()
-    if count > there > 0 and config.device != "cpu":
-        raise UserError(f"num_devices={count}: this machine has {there} GPUs; write {there}")
-
-
 def run_in_processes(
     config: Settings,  # its num_devices: how many
     words: Sequence[str],  # the command, as on the command line
 ) -> int:  # its status
     "Run a command in several processes of this machine; UserError for a user's mistake."
-    _expect_gpus(config)
-    with _Processes(config.num_devices, words) as processes:
+    with _Processes(config, words) as processes:
         failed = processes.wait()
     if processes.number:
         raise Interrupted(processes.reason, processes.number)
@@ -1018,7 +1013,6 @@ def _launch(config: Settings, task: Task | None) -> Run:
         raise UserError(
             "a task or a network of your own on several devices: start your script by torchrun"
         )
-    _expect_gpus(config)
     site = site_of(config)
     run = Folder(site.folder)
     before = run.read_json("status.json")
@@ -1026,8 +1020,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        processes = _Processes(config.num_devices, ["train", "--config", str(settings)])
-        with processes:
+        with _Processes(config, ["train", "--config", str(settings)]) as processes:
             failed = processes.wait()
     last = run.read_json("status.json")
     if processes.number:

@@ -10,11 +10,12 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
 import contextlib
+import csv
 import functools
 import heapq
 import io
@@ -38,7 +39,7 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
 from torch import Tensor, nn
 
-from mshnet.augment import UNIT, pad_mirrored, resize_square
+from mshnet.augment import UNIT, pad_mirrored
 from mshnet.core import UserError, counted, shown
 from mshnet.data import outside_of_data, pixels_of
 from mshnet.device import is_out_of_memory
@@ -52,7 +53,6 @@ from mshnet.files import (
     stamp,
     write_atomic,
     write_json,
-    write_table,
 )
 from mshnet.frames import READABLE, VIDEOS, Frame, frames_of, read_frames
 from mshnet.metrics import Objects, crop
@@ -155,15 +155,13 @@ def detections(
 
 
 # %% [markdown]
-# Pixels that touch at a corner are one object, and the box ends one past its last pixel. `min_area` drops small objects:
+# Pixels that touch at a corner are one object, and the box ends one past its last pixel:
 
 # %%
 corner = np.zeros((6, 8), np.float32)
 corner[1, 2:4], corner[2, 4] = (0.6, 0.7), 0.8
 found: Detections = detections(corner)
-test_eq((len(found), found.area[0], found.box[0].tolist()), (1, 3, [1, 2, 3, 5]))
-test_close(found.mean[0], 0.7)
-test_eq(len(detections(corner, min_area=4)), 0)
+test_eq((len(found), found.box[0].tolist()), (1, [1, 2, 3, 5]))
 test_eq(list(found.runs(corner.shape)), [[13, 1, 5, 1, 6, 1, 21]])
 list(detections(prob).rows())
 
@@ -247,34 +245,24 @@ def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side]
     return found
 
 
-class Tiling:
-    "How a frame is padded and cut: where its tiles lie, and their weights."
-
-    def __init__(self, shape: Sequence[int], tile: int = TILE) -> None:
-        cuts = [_cut(length, tile) for length in shape[:2]]
-        height, width = (starts[-1] + side for side, starts in cuts)
-        self.padded = height, width
-        places = itertools.product(*([slice(x, x + side) for x in xs] for side, xs in cuts))
-        fades = itertools.product(*(_fades(*cut) for cut in cuts))
-        self.tiles = list(zip(places, fades, strict=True))
-
-    def pad(self, pixels: np.ndarray) -> np.ndarray:  # [H,W] or [H,W,3]
-        "The frame with its mirror image at the right and below."
-        return pad_mirrored(pixels, self.padded)
+def tiles_of(
+    shape: Sequence[int],  # [H,W] of a frame
+    tile: int = TILE,
+) -> tuple[list[tuple[Any, Any]], list[int]]:
+    "Places and weights (of rows, of columns) of the tiles of a frame; its padded shape."
+    cuts = [_cut(length, tile) for length in shape[:2]]
+    places = itertools.product(*([slice(x, x + side) for x in xs] for side, xs in cuts))
+    fades = itertools.product(*(_fades(*cut) for cut in cuts))
+    return list(zip(places, fades, strict=True)), [xs[-1] + side for side, xs in cuts]
 
 
 # %% [markdown]
 # A frame of 200x200 pixels has four tiles of at most 128. These are their weights, from 0 (black) to 1:
 
 # %%
-tiling = Tiling((200, 200), 128)
-weights = [np.outer(*fade) for _, fade in tiling.tiles]
-total = np.zeros(tiling.padded)
-for (place, _), weight in zip(tiling.tiles, weights, strict=True):
-    total[place] += weight
-test_close(total, 1, eps=1e-6)
-test_eq(tiling.pad(np.zeros((200, 200, 3))).shape, (208, 208, 3))
-Image.fromarray((255 * np.hstack(weights)).astype(np.uint8))
+tiles, padded = tiles_of((200, 200), 128)
+test_eq((len(tiles), padded), (4, [208, 208]))
+Image.fromarray((255 * np.hstack([np.outer(*fade) for _, fade in tiles])).astype(np.uint8))
 
 
 # %% [markdown]
@@ -314,20 +302,16 @@ def _probabilities(
 
 # %% [markdown]
 # Frames flow through one after the other. Each is padded and cut; a piece is predicted together with its neighbours of one size, of the same frame or of the next, and blended into the map of its frame. A small frame is a single tile, whose weight is 1 everywhere.
-#
-# With `base_size`, a frame is resized to a square as in `mshnet test`, predicted, and its probabilities resized back; targets then have the sizes that the network was scored at.
 
 # %%
 #| export
 def _pieces(pixels: np.ndarray, tile: int) -> Iterator[tuple[Any, ...]]:
     "The tiles of a frame: pixels, their part of its map, their weights; the map with the last."
-    tiling = Tiling(pixels.shape, tile)
-    padded, prob = tiling.pad(pixels), np.zeros(tiling.padded, np.float32)
-    tiles: Iterable[Any] = tiling.tiles
-    if len(tiling.tiles) >= _MANY:
-        tiles = bar(tiles, len(tiling.tiles), "tiles of a frame", "tiles")
-    for i, (place, fade) in enumerate(tiles, 1):
-        whole = prob[: pixels.shape[0], : pixels.shape[1]] if i == len(tiling.tiles) else None
+    tiles, shape = tiles_of(pixels.shape, tile)
+    padded, prob, count = pad_mirrored(pixels, shape), np.zeros(shape, np.float32), len(tiles)
+    meter = bar(tiles, count, "tiles of a frame", "tiles") if count >= _MANY else tiles
+    for i, (place, fade) in enumerate(meter, 1):
+        whole = prob[: pixels.shape[0], : pixels.shape[1]] if i == count else None
         yield padded[place], prob[place], fade, whole
 
 
@@ -350,53 +334,28 @@ def predict_frames(
                     yield whole
 
 
-def _square(pixels: np.ndarray, side: int) -> np.ndarray:  # side 0: as it is
-    "A frame resized to a square."
-    return resize_square(pixels, np.zeros((1, 1)), side)[0] if side and pixels.size else pixels
-
-
-def _at_size(prob: np.ndarray, shape: Sequence[int]) -> np.ndarray:  # [H,W] float32
-    "The map of a frame, resized back from that of a square."
-    size = shape[1], shape[0]
-    if prob.shape == size[::-1]:
-        return prob
-    return np.asarray(Image.fromarray(prob).resize(size, Image.Resampling.BILINEAR))
-
-
 def predict_frame(
     detector: Callable[..., Tensor],
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8, of any size
     tile: int = TILE,  # longest side that is predicted in one piece
-    base_size: int = 0,  # side of the square that it is resized to; 0: it keeps its size
 ) -> np.ndarray:  # [H,W] float32, 0..1
     "Probabilities of target of one frame."
-    [prob] = predict_frames(detector, [_square(pixels, base_size)], base_size or tile)
-    return _at_size(prob, pixels.shape)
+    [prob] = predict_frames(detector, [pixels], tile)
+    return prob
 
 
 # %%
 image = sights[0][:150, :141]
 prob = predict_frame(detector, image)
 test_eq(list(predict_frames(detector, [sights[1], image]))[1], prob)
-test_eq(predict_frame(detector, image, base_size=128).shape, image.shape)
 Image.fromarray((255 * prob).astype(np.uint8))
-
 
 # %% [markdown]
 # ### What tiles and padding change
 #
 # The network's channel attention takes the mean and the maximum of its whole input. A target thus gets different weights in a tile than in the frame, and different ones beside padding.
 #
-# We measured trained networks on frames that fit into one pass ([script and results](../results/predict-tiles)):
-#
-# | frames | weights | tile | mean difference of a probability | detections in one pass | lost | gained |
-# |---|---|---|---|---|---|---|
-# | 214 of NUAA-SIRST's test list | its run of 30 epochs | none: padding alone | 0.000014 | 287 | 3 | 2 |
-# | the 182 of them larger than 256 | the same | 256 | 0.000092 | 246 | 5 | 54 |
-# | 4 synthetic ones of 1500x1500 | the demo's | 1024 | 0.000035 | 61 | 0 | 1 |
-# | the same | the same | 512 | 0.000041 | 61 | 0 | 0 |
-#
-# In all of them single pixels differ by nearly 1, at the edges of objects. Padding matters little. Small tiles do matter: in pieces of 256 and less, frames gain a fifth more detections. A tile should be as large as the memory allows. The default is 1024; `--tile 2048` takes four times the memory.
+# Padding matters little, and neither do large tiles: on synthetic frames of 1500x1500 pixels, tiles of 512 change none of 61 detections. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one pass, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. The default is 1024; `--tile 2048` takes four times the memory.
 #
 # A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most ([folder](../results/predict-large)).
 
@@ -409,6 +368,9 @@ Image.fromarray((255 * prob).astype(np.uint8))
 
 # %%
 #| export
+KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
+
+
 @functools.lru_cache(maxsize=1)
 def _last_opened(file: Path, changed: Any, device: str) -> Detector:
     "The detector of a file of weights, kept for the next image until the file changes."
@@ -442,30 +404,40 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 
 def _without_fractions(values: np.ndarray) -> np.ndarray:
     "Bytes in place of floats that are bytes, or bytes divided by 255; other values as they are."
-    if values.dtype.kind != "f" or not values.size or not 0 <= values.min() <= values.max() <= 255:
-        return values.astype(np.float32) if values.dtype.kind == "f" else values
-    scaled = values.astype(np.float64) * (255 if values.max() <= 1 else 1)
-    whole = values.max() <= 1 or (scaled == scaled.round()).all()
-    return scaled.round().astype(np.uint8) if whole else values.astype(np.float32)
+    if values.dtype.kind != "f" or not values.size:
+        return values
+    low, high = values.min(), values.max()
+    if 0 <= low <= high <= 1:
+        return (values * 255).round().astype(np.uint8)
+    if 0 <= low <= high <= 255 and (values == values.round()).all():
+        return values.astype(np.uint8)
+    return values.astype(np.float32)
 
 
-def _expect(possible: bool, what: str, remedy: str) -> None:
-    "UserError unless a value is possible."
-    if not possible:
-        raise UserError(f"{what} is not possible: write {remedy}")
-
-
-def _expect_threshold(threshold: float | None) -> None:
-    "UserError unless a threshold is a probability, or that of the weights."
-    possible = threshold is None or (isinstance(threshold, Real) and 0 <= threshold <= 1)
-    _expect(possible, f"{threshold=}", "a number from 0 to 1")
+def _expect_possible(
+    tile: int = TILE,
+    threshold: float | None = None,
+    min_area: int = 1,
+    kinds: Iterable[str] = (),
+) -> None:
+    "UserError for an impossible setting."
+    least = threshold is None or (isinstance(threshold, Real) and 0 <= threshold <= 1)
+    some = f"some of {','.join(KINDS)}, or none; coco.json has the boxes"
+    for possible, what, remedy in (
+        (tile in range(128, 8193, UNIT), f"{tile=}", "a multiple of 16, from 128 to 8192"),
+        (least, f"{threshold=}", "a number from 0 to 1"),
+        (min_area >= 1, f"{min_area=}", "a number of pixels, at least 1"),
+        (set(kinds) <= set(KINDS), f"save={','.join(kinds)!r}", some),
+    ):
+        if not possible:
+            raise UserError(f"{what} is not possible: write {remedy}")
 
 
 def _detect_in(
     pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
 ) -> tuple[Detections, float]:
     "The detections in one image, and the threshold they are above."
-    _expect_threshold(threshold)
+    _expect_possible(threshold=threshold)
     file = weights_file(weights)
     detector = _last_opened(file, stamp(file), device)
     least = detector.threshold if threshold is None else threshold
@@ -481,8 +453,9 @@ def detect(
     """Find small targets in one image of any size.
 
     An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other floats, such as
-    temperatures, which are stretched as 16 bits are. The box is top, left, bottom, right; the last two are one past the last pixel. Raises UserError
-    for a value that is not an image, and for a threshold outside 0 to 1.
+    temperatures, which are stretched as 16 bits are. The box is top, left, bottom, right; the last
+    two are one past the last pixel. Raises UserError for a value that is not an image, and for a
+    threshold outside 0 to 1.
     """
     return list(_detect_in(_pixels_in(image), weights, threshold, device)[0].rows())
 
@@ -527,16 +500,12 @@ def predict(
 
 
 # %%
-from mshnet.model import MSHNet
-
 place = tempfile.TemporaryDirectory()
 here = Path(place.name)
-for name in ("run", "one", "two"):
-    (here / name).mkdir()
 for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
+    (here / name).parent.mkdir(exist_ok=True)
     Image.fromarray(sights[int(name[4])]).save(here / name)
 (here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
-torch.save({"state_dict": MSHNet().state_dict()}, here / "run" / "best.pt")
 
 # %%
 file, grey = here / "one" / "0.png", torch.from_numpy(sights[0])
@@ -546,6 +515,7 @@ with expect_fail(UserError, contains="is no image"):
     detect(np.zeros(50, np.uint8), device="cpu")
 find_targets(device="cpu")
 
+
 # %% [markdown]
 # ## What is written
 #
@@ -553,9 +523,6 @@ find_targets(device="cpu")
 
 # %%
 #| export
-KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
-
-
 def _levels(prob: np.ndarray) -> Image.Image:
     "Probabilities as 16-bit grey."
     return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
@@ -626,11 +593,6 @@ def _names(files: Sequence[Path]) -> dict[Path, tuple[str, str]]:
     return dict(zip(files, zip(single, several, strict=True), strict=True))
 
 
-# %%
-names = _names([Path("day/x.png"), Path("night/x.png"), Path("s.tif"), Path("s_00001.png")])
-test_eq(names[Path("s.tif")], ("s", "s_2"))
-[single for single, _ in names.values()]
-
 # %% [markdown]
 # ### Finished files
 #
@@ -667,29 +629,31 @@ def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
 
 def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, Any]:  # counts
     "Write the tables and coco.json of all frames that are done."
-    rows: dict[str, list[list[Any]]] = {k: [v.split(",")] for k, v in _TABLES.items()}
-    found, frames, skipped = rows.values()
-    images, targets = list[str](), list[str]()
+    texts = {name: io.StringIO() for name in _TABLES}
+    for text, columns in zip(texts.values(), _TABLES.values(), strict=True):
+        text.write(f"{columns}\n")
+    found, frames, skipped = (csv.writer(t, lineterminator="\n") for t in texts.values())
+    images, targets, errors = list[str](), list[str](), dict[str, str]()
     for line in lines:
         file, number, size = line["stamp"][0], line["frame"], line["size"]
         if line["error"]:
-            skipped.append([file, number, line["error"]])
+            errors[file] = line["error"]
+            skipped.writerow([file, number, line["error"]])
             continue
         head = [file, number, line["name"]]
-        frames.append([*head, *size, len(line["objects"])])
+        frames.writerow([*head, *size, len(line["objects"])])
         image = {"id": len(images) + 1, "file_name": file, "frame": number}
         images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
         for row in line["objects"]:
             place = [row["object"], *row["centroid"], *row["box"]]
-            found.append([*head, *place, row["area"], row["peak"], row["mean"]])
+            found.writerow([*head, *place, row["area"], row["peak"], row["mean"]])
             targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
-    for name, some in rows.items():
-        write_table(folder / name, some)
+    for name, text in texts.items():
+        write_atomic(folder / name, text.getvalue())
     parts = {"images": ",\n".join(images), "annotations": ",\n".join(targets)}
     lists = "".join(f', "{part}": [\n{items}]' for part, items in parts.items())
     coco = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
     write_atomic(folder / "coco.json", coco)
-    errors = {file: error for file, _, error in skipped[1:]}
     return {"frames": len(images), "detections": len(targets), "skipped": errors}
 
 
@@ -708,6 +672,7 @@ class _Results:
         last = (line for line in self.lines() if line["last"] and not line["error"])
         self.done = {tuple(line["stamp"]) for line in last}
         self.left = [file for file in files if self.stamps[file] not in self.done]
+        self._begin()
 
     def _place(self, line: dict[str, Any]) -> tuple[int, int]:
         "Where a line stands: by its file, then its frame."
@@ -730,7 +695,7 @@ class _Results:
             for part in self.folder.glob("frames.*.jsonl"):
                 part.unlink()
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         "Drop what is left of files that are not finished."
         if self.done:
             done = counted(len(self.done), "file")
@@ -753,8 +718,9 @@ class _Results:
             todo = "name an --output-dir on a disk that all machines share"
             raise UserError(f"{self.folder}: is not on this machine; {todo}")
         state = "failed"
-        with cannot_be_written(self.folder):
-            self.file = open(self.folder / f"frames.{rank}.jsonl", "a", encoding="utf-8")
+        lines = self.folder / f"frames.{rank}.jsonl"
+        with cannot_be_written(lines):
+            self.file = open(lines, "a", encoding="utf-8")  # noqa: SIM115 - closed below
         try:
             with contextlib.ExitStack() as self.film:  # the video of the file at hand
                 yield self.left[rank::count]
@@ -834,12 +800,14 @@ class _Results:
 
 # %%
 #| export
-def _asked(path: Path, inputs: Any, **settings: Any) -> dict[str, Any]:
-    "What makes two predictions the same: weights, inputs and settings."
+def _record(detector: Detector, path: Path, inputs: Any, how: dict[str, Any]) -> dict[str, Any]:
+    "What makes two predictions the same, the threshold, and how they were made."
     named = [inputs] if isinstance(inputs, str | Path) else inputs
     places = [os.path.abspath(os.path.expanduser(name)) for name in named]
     weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
-    return {**weights, "inputs": places, **settings}
+    least = detector.threshold if how["threshold"] is None else how["threshold"]
+    asked = {**weights, "inputs": places, **how}
+    return {"asked": asked, "threshold": least, "environment": environment(detector.why)}
 
 
 def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any]) -> Path:
@@ -879,7 +847,6 @@ def _predict_part(
     detector: Detector,
     workers: int,
     tile: int,
-    side: int,  # of the square that frames are resized to; 0: they keep their size
 ) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, waiting, found, skipped = detector.device.ranks, deque[Frame](), 0, 0
@@ -887,7 +854,7 @@ def _predict_part(
     def pixels() -> Iterator[np.ndarray]:
         for frame in read_frames(files, workers):
             waiting.append(frame)
-            yield _square(frame.pixels, side)
+            yield frame.pixels
 
     def check() -> None:
         if stop.reason:
@@ -896,31 +863,18 @@ def _predict_part(
     all_are_done = ranks.meeting()
     with results.part(ranks.rank, ranks.count) as files:
         with Stop() as stop:
-            probs = predict_frames(detector, pixels(), side or tile, check)
+            probs = predict_frames(detector, pixels(), tile, check)
             # the total begins with one frame for each file
             text = f"predict, process 1 of {ranks.count}" if ranks.count > 1 else "predict"
             meter: Any = bar(probs, len(files), text, "frames")
             for prob in meter:
                 frame = waiting.popleft()
                 meter.total += max(frame.count - 1, 0) if not frame.number else 0
-                found += results.write(frame, _at_size(prob, frame.pixels.shape))
+                found += results.write(frame, prob)
                 skipped += bool(frame.error)
                 more = f", {skipped} skipped" if skipped else ""
                 meter.set_postfix_str(counted(found, "detection") + more, refresh=False)
         all_are_done()
-
-
-def _expect_possible(
-    tile: int, base_size: int | str, threshold: float | None, min_area: int, kinds: list[str]
-) -> None:
-    "UserError for an impossible setting."
-    native = base_size == "native" or base_size in range(16, 4097, UNIT)
-    _expect(tile in range(128, 8193, UNIT), f"{tile=}", "a multiple of 16, from 128 to 8192")
-    _expect(native, f"{base_size=}", "a multiple of 16, at most 4096, or native")
-    _expect(min_area >= 1, f"{min_area=}", "a number of pixels, at least 1")
-    _expect_threshold(threshold)
-    some = f"some of {','.join(KINDS)}, or none; coco.json has the boxes"
-    _expect(set(kinds) <= set(KINDS), f"save={','.join(kinds)!r}", some)
 
 
 def predict_files(
@@ -932,40 +886,30 @@ def predict_files(
     tile: int = TILE,  # longest side that is predicted in one piece
     save: str = "masks,overlays,videos",  # what to write: some of KINDS, or none
     num_workers: int = -1,  # 0: no reading ahead; -1: by the device
-    base_size: int | str = "native",  # side of the square that frames are resized to, if any
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection
     recursive: bool = False,  # also the folders below an input
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
-    how: dict[str, Any] = {
-        **{"tile": tile, "base_size": base_size},
-        **{"threshold": threshold, "min_area": min_area},
-    }
+    how: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
     _expect_possible(**how, kinds=kinds)
     files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)
-    once = detector.device.ranks.rank_zero
+    record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **how})
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
 
     def begin() -> _Results:
-        asked = _asked(path, inputs, precision=precision, save=kinds, **how)
-        folder = _output_folder(path, output_dir, asked)
-        least = detector.threshold if threshold is None else threshold
-        record = {"asked": asked, "threshold": least, "environment": environment(detector.why)}
+        folder = _output_folder(path, output_dir, record["asked"])
         held.enter_context(alone(folder))
-        results = _Results(folder, files, record)
-        results.begin()
-        return results
+        return _Results(folder, files, record)
 
     with contextlib.ExitStack() as held, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
-        results = once(begin)
-        side = base_size if isinstance(base_size, int) else 0
-        _predict_part(results, detector, workers, tile, side)
-        return once(results.finish)
+        results = detector.device.ranks.rank_zero(begin)
+        _predict_part(results, detector, workers, tile)
+        return detector.device.ranks.rank_zero(results.finish)
 
 
 # %% [markdown]

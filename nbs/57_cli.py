@@ -127,7 +127,6 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
-        "base_size": (str, "side of the square that frames are resized to (default: native)"),
         "threshold": (float, "least probability of a detection (default: that of the weights)"),
         "min_area": (int, "pixels of the smallest detection (default 1)"),
         "recursive": (bool, "also predict what lies in folders below an INPUT"),
@@ -476,17 +475,21 @@ def _test(config: Settings) -> int:
     return 0
 
 
-def _predict(config: Config, inputs: list[str], **how: Any) -> int:
+def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any) -> int:
     "Predict files, and print where the results are; status 1 if a file was skipped."
     from mshnet.device import started_processes
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
+    if config.num_devices > 1 and not started_processes():
+        from mshnet.train import processes_to_start, run_in_processes
+
+        if not processes_to_start(config):
+            raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
+        return run_in_processes(config, words)
     names = ["output_dir", "device", "precision"]
     if config.task == "detect":
         names, predict = [*names, "num_workers"], predict_files
-        if (side := how.get("base_size", "")).isdecimal():
-            how["base_size"] = int(side)
     elif how or started_processes() > 1:
         what = _flag(next(iter(how))) if how else "torchrun"
         raise UserError(f"{what} means nothing to task {config.task}; leave it out")
@@ -500,18 +503,6 @@ def _predict(config: Config, inputs: list[str], **how: Any) -> int:
     summary = predict(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
-
-
-def _predict_shared(config: Any, words: Sequence[str], own: dict[str, Any]) -> int:
-    "Predict in several processes; in one that was started for it: its part of the files."
-    from mshnet.device import started_processes
-    from mshnet.train import processes_to_start, run_in_processes
-
-    if processes_to_start(config):
-        return run_in_processes(config, words)
-    if not started_processes():
-        raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
-    return _predict(config, **own)
 
 
 # %% [markdown]
@@ -647,10 +638,9 @@ def main(
             names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
             config = configure(written, file, trained)
-            if command == "predict" and config.num_devices > 1:
-                status = _predict_shared(config, words, own)
-            else:
-                status = _RUN[command](config, **own)
+            if command == "predict":
+                own["words"] = words
+            status = _RUN[command](config, **own)
             sys.stdout.flush()
             return status
         except UserError as error:
