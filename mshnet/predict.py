@@ -676,12 +676,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     return next(filter(fits, folders))
 
 # %% ../nbs/53_predict.ipynb #_predict_part
-def _predict_part(
-    results: _Results,
-    detector: Detector,
-    workers: int,
-    tile: int,
-) -> None:
+def _predict_part(results: _Results, detector: Detector, workers: int, tile: int) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, waiting, found, skipped = detector.device.ranks, deque[Frame](), 0, 0
 

@@ -838,16 +838,11 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
 #
 # Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is skipped, counted and reported at the end. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
 #
-# Under torchrun, or with `--num-devices 2`, processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the others what is to be done; when all are done it writes the tables. Machines need a disk that all of them see. The files need no order and no process waits for another, so nothing else is exchanged. If a process is killed, torchrun stops the others, and the same command with any number of processes predicts what is left.
+# Under torchrun, or with `--num-devices 2`, processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the others what is to be done; when all are done it writes the tables. Machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others, and the same command with any number of processes predicts what is left.
 
 # %%
 #| export
-def _predict_part(
-    results: _Results,
-    detector: Detector,
-    workers: int,
-    tile: int,
-) -> None:
+def _predict_part(results: _Results, detector: Detector, workers: int, tile: int) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, waiting, found, skipped = detector.device.ranks, deque[Frame](), 0, 0
 
