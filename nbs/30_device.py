@@ -241,6 +241,10 @@ class OneProcess:
         "Run work in the first process alone; all get its result, or its error."
         return work()
 
+    def meeting(self) -> Callable[[], object]:
+        "A call that waits for all processes, for days if need be; all ask for it before the work."
+        return lambda: None
+
     def any_rank(self, request: str, now: bool) -> str:
         "The request of any process, or an empty text; several processes exchange it only `now`."
         return request

@@ -372,7 +372,7 @@ def test_two_runs_in_one_folder(tmp_path, capsys):
         until_it_trains(folder)
         assert main(words) == 2
         said = capsys.readouterr().err
-        assert "another process trains in this folder" in said and said.count("\n") == 1
+        assert "another process works in this folder" in said and said.count("\n") == 1
         assert first.poll() is None
         first.kill()
     done = Folder(folder).history()[-1]["epoch"] + 1

@@ -92,8 +92,8 @@
 # | message | what to do |
 # |---|---|
 # | `... holds another run (...); use its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
-# | `epochs=...: the run has ... already; use ... or more` | as it says |
-# | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
+# | `epochs=...: the run has ... already; write ... or more` | as it says |
+# | `...: another process works in this folder; wait for it or stop it` | a second terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
