@@ -56,7 +56,6 @@ def show_scene(axes):
 
 show_scene(plt.figure(figsize=(4, 4), layout="constrained").subplots())
 
-
 # %% [markdown]
 # ## The whole network
 #
@@ -101,6 +100,7 @@ axes.text(-0.2, -3.4, "down: max pooling, 1/2", size=9, ha="center")
 axes.text(4.2, -3.4, "up: bilinear, x2", size=9, ha="center")
 axes.set(xlim=(-2, 7.7), ylim=(-4.4, 0.5))
 axes.axis("off");
+
 
 # %% [markdown]
 # ## Attention
@@ -305,6 +305,7 @@ sizes
 with expect_fail(ValueError, contains="image of 100x64; height and width must be multiples"):
     UNet().features(torch.randn(1, 3, 100, 64))
 
+
 # %% [markdown]
 # ## Four heads and their fusion
 #
@@ -403,15 +404,17 @@ for axes, name, found in zip(bottom.subplots(1, 5), names, [*masks, logits], str
 for axes in figure.axes[:2] + bottom.axes:
     axes.set(xticks=[], yticks=[])
 
+
 # %% [markdown]
 # Does the network need its attention? We replace all weights of one kind by ones and compare the logits at the three spots. Above 0 is a target:
-
 
 # %%
 def peaks(without=()):
     "The logit of the prediction at each spot, with ones in place of some attentions."
     layers = [layer for layer in trained.modules() if isinstance(layer, without)]
-    hooks = [layer.register_forward_hook(lambda *call: torch.ones_like(call[2])) for layer in layers]
+    hooks = [
+        layer.register_forward_hook(lambda *call: torch.ones_like(call[2])) for layer in layers
+    ]
     with torch.no_grad():
         logits = trained(((scene - mean) / std)[None])[1]
     for hook in hooks:
@@ -425,9 +428,9 @@ print("without spatial attention:", peaks(SpatialAttention))
 print("without channel attention:", peaks(ChannelAttention))
 assert found["target"] > 0 and found["dim target"] > 0 and found["cloud"] < 0
 
+
 # %% [markdown]
 # The surprise: without spatial attention, whose map looks so convincing, the logits hardly change. Without channel attention even the cloud becomes a target. A map that agrees with us is no proof that the network depends on it.
-
 
 # %% [markdown]
 # ## The machinery

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The loss
 #
-# > The SLS loss: overlap that is sensitive to a target's scale, and a term that is sensitive to its location. Why training with it can collapse, and a loss that does not.
+# > The SLS loss: overlap that is sensitive to a target's scale, and a term that is sensitive to its location.
 #
 # A target covers a few dozen of 65,536 pixels. A loss that counts pixels is nearly satisfied by an empty mask; overlap is not. But overlap alone is blind to two things that a person sees at once: whether the predicted blob has the right *size*, and how far it is from the right *place* once it misses the target. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
 #
@@ -294,7 +294,9 @@ for (name, loss), color in zip(losses.items(), ["C7", "C3", "C0", "C1", "k"], st
 axes.axvline(-8.1, color="0.8", zorder=0)
 axes.text(-8, 3e-9, "the predicted area\nis right", color="0.4")
 axes.set(xlabel="logit $z$ of every pixel: nothing is predicted ... everything", ylim=(1e-9, 3))
-axes.set(ylabel="size of the gradient", title="How a loss pulls on a prediction that is wrong everywhere")
+axes.set(
+    ylabel="size of the gradient", title="How a loss pulls on a prediction that is wrong everywhere"
+)
 figure.legend(loc="outside right center", title="solid: downwards\ndotted: upwards");
 
 # %%

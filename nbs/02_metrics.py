@@ -31,7 +31,6 @@ from scipy.ndimage import label
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-
 # %% [markdown]
 # ## Two images, five numbers
 #
@@ -57,6 +56,7 @@ print(f"F1   of precision {precision:.2f} and recall {recall:.2f} = ", end="")
 print(f"{2 * precision * recall / (precision + recall):.2f}")
 print(f"Pd   2/3 = {2 / 3:.2f}")
 print(f"Fa   4/{truths.size} = {4e6 / truths.size:.1f} per million pixels")
+
 
 # %% [markdown]
 # IoU adds the pixels of all images before it divides, so the large target decides. nIoU takes the mean over the images, and the small targets of image B count as much as the large one. F1 tells nothing new: it is 2 IoU / (1 + IoU). Pd and Fa count objects, and we typed them by hand. The rest of the page computes them.

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Synthetic infrared scenes
+# # Synthetic scenes
 #
-# > Cloud, sea and ground, warm objects that are no targets, and one to three small targets with their masks.
+# > Synthetic infrared scenes: cloud, sea and ground, warm objects that are no targets, and one to three small targets.
 #
 # Everything in this library can be tried on these scenes, without a download. They are difficult for the reasons that make real ones difficult:
 #

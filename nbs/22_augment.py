@@ -33,7 +33,6 @@ from torch.nn import functional as F
 from mshnet.data import Pair, Split, scored_mask
 from mshnet.recipe import Config
 
-
 # %% [markdown]
 # ## One scene, one change at a time
 #
@@ -67,6 +66,7 @@ for axes, (name, change) in zip(figure.subplots(2, 4).flat, changes.items(), str
     axes.imshow(change(image.astype(float), 1), cmap="gray", vmin=0, vmax=180)
     axes.contour(change(mask, 0), [0.5], colors="orange", linewidths=1)
     axes.set(xticks=[], yticks=[], title=name)
+
 
 # %% [markdown]
 # ## What is sampled

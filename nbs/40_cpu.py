@@ -36,7 +36,6 @@ from mshnet.model import (
     upsample,
 )
 
-
 # %% [markdown]
 # ## Two orders of the same numbers
 #
@@ -55,6 +54,7 @@ for axes, (name, values) in zip(figure.subplots(2, 1), layouts.items(), strict=T
         axes.text(place + 0.5, 0.5, value % 4, ha="center", va="center")
     axes.set(xlim=(0, 12), xticks=[], yticks=[])
     axes.set_title(name, loc="left", size=10)
+
 
 # %% [markdown]
 # ## The machinery: both attentions
@@ -335,7 +335,9 @@ model = MSHNet().eval()
 with torch.no_grad():
     plain = model(image)[1]
     test_close(use_cpu_passes(model)(image)[1], plain, eps=1e-4)
-    print(sum(layer.attend is attend_on_cpu for layer in model.modules() if isinstance(layer, Block)))
+    print(
+        sum(layer.attend is attend_on_cpu for layer in model.modules() if isinstance(layer, Block))
+    )
     test_eq(use_plain_passes(model)(image)[1], plain)
 
 # %%

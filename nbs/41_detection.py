@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Detection as a task
 #
-# > Infrared small target detection as a task of the engine: its batches, network, loss, prediction and scores. And why training can collapse.
+# > Infrared small target detection as a task of the engine: its batches, network, loss, prediction and scores.
 #
 # The engine trains a `Task`, and contains nothing about masks. A task defines six things: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted. This page defines them for MSHNet. The data, the network, the loss and the scores have pages of their own; here they meet.
 #
@@ -42,6 +42,7 @@ from mshnet.model import Block, MSHNet, init_heads
 from mshnet.recipe import Config
 from mshnet.task import Evaluation, Origin, Task
 
+
 # %% [markdown]
 # ## Why training collapses
 #
@@ -50,7 +51,8 @@ from mshnet.task import Evaluation, Origin, Task
 # %%
 def false_alarms(run):
     "The scored epochs of a run and their false alarms."
-    lines = [json.loads(line) for line in Path(f"../results/{run}/log.jsonl").open()]
+    text = Path(f"../results/{run}/log.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
     scored = [(e["epoch"] + 1, e["scores"]["fa"]) for e in lines if "scores" in e]
     return zip(*scored, strict=True)
 

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Behind the score
+# # Analysis: behind the score
 #
-# > A record of each target, and curves over all thresholds.
+# > Behind the score: a record of each target, and curves over all thresholds.
 #
 # A network scores an IoU of 0.6. Which targets does it miss: the small ones, or those that hardly stand out? Would a lower threshold find them, and for how many false alarms?
 #

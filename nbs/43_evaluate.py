@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Evaluate weights, and detect
+# # Evaluation of weights
 #
 # > From weights: their scores on a test list, with the protocol, and a detector for images in memory.
 #
@@ -40,7 +40,6 @@ from mshnet.recipe import Config
 from mshnet.task import Evaluation, Trained, make_task, trained_model, with_seen
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
-
 # %% [markdown]
 # ## In three lines
 #
@@ -57,6 +56,7 @@ print(result.scores)
 # %%
 for name in ("data", "images", "targets", "size", "threshold", "rule", "trained_on_scored_images"):
     print(f"{name:25}{result.protocol.get(name)}")
+
 
 # %% [markdown]
 # ## The machinery: what is in a file?

@@ -1,9 +1,9 @@
 """The outputs of lessons and guides: made in a copy, without what depends on day or machine.
 
-A figure is stored with a palette and at most MOST bytes. Error streams, progress bars, counts,
-addresses, paths and widgets are left out, and so are the outputs of cells with `#| hide` or
-`#| output: false`, which suits a cell that prints a time. Where a new output differs from the old
-one by rounding only, the old one stays.
+A figure is stored with a palette and at most MOST bytes. Error streams, counts and widgets are left
+out, and so are paths, times and the machine. Cells with `#| hide` or `#| output: false` keep
+nothing: use that for a cell whose output differs from day to day. Where a new output differs from
+the old one by rounding only, the old one stays.
 """
 
 import base64
@@ -24,8 +24,14 @@ import nbs
 
 MOST = 100_000  # bytes of a figure
 LEFT_OUT = re.compile(r"(?m)^#\|\s*(hide\b|output:\s*false)")
-TEMPORARY = re.compile(re.escape(tempfile.gettempdir()) + r"/[\w-]+")
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+FORGOTTEN = {  # what depends on the day, the machine and its speed
+    re.escape(tempfile.gettempdir()) + r"/[\w-]+": "TMP",
+    r" at 0x[0-9a-f]+": "",
+    r"\b(\d+ h )?(\d+ min )?\d+(\.\d+)? s\b": "... s",
+    r"\b\d+(\.\d+)? ([kMGT]i?B) (free|memory)\b": r"... \2 \3",
+    r"\b(cpu, \w+): [^,\n']+, \d+ threads?\b": r"\1",
+    r"\btfevents\.[\w.-]+": "tfevents",
+}
 DECIMAL = re.compile(r"-?\d+\.\d*(?:e[+-]?\d+)?")
 PICTURE = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
 
@@ -70,9 +76,9 @@ def cleaned(outputs: list[Any], there: Path) -> list[Any]:
 
 
 def wanted(data: dict[str, Any]) -> dict[str, Any]:
-    "The forms of an output that are kept: no widget, and each figure once."
-    twice = "image/jpeg" if "image/png" in data else ""
-    return {k: value for k, value in data.items() if "widget" not in k and k != twice}
+    "The forms of an output that are kept: no widget; of a figure or a table only that."
+    rich = [k for k in ("image/png", "text/html", "text/markdown") if k in data]
+    return {k: v for k, v in data.items() if k in (rich or data) and "widget" not in k}
 
 
 def mended(kind: str, value: Any, there: Path) -> Any:
@@ -85,9 +91,11 @@ def mended(kind: str, value: Any, there: Path) -> Any:
 def scrubbed(text: str, there: Path) -> str:
     "Text without paths, addresses and machine, and with the last state of a progress bar."
     text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    text = TEMPORARY.sub("TMP", text.replace(f"{there}/", "").replace(str(there), "."))
+    text = text.replace(f"{there}/", "").replace(str(there), ".")
+    for pattern, instead in FORGOTTEN.items():
+        text = re.sub(pattern, instead, text)
     text = text.replace(str(Path.home()), "~").replace(platform.node() or "\0", "HOST")
-    return PICTURE.sub(lambda match: small(match[0]), ADDRESS.sub("", text))
+    return PICTURE.sub(lambda match: small(match[0]), text)
 
 
 def small(encoded: str) -> str:
