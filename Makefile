@@ -1,7 +1,9 @@
 # make demo      the whole path on synthetic scenes, on the CPU   make build  notebooks, library and README
 # make test      what a change needs, without XLA                 make check  is all of that as built? (seconds)
 # make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
-# make docs      the site in _docs/: executed copies (six to ten minutes), links checked
+# make outputs   execute the lessons and guides that changed, and store their outputs (one page:
+#                tools/nbs.py execute nbs/01_loss.py; all: up to ten minutes); commit what it writes
+# make docs      the site in _docs/: pages with their outputs, links checked
 # make wheel     the library in one file, dist/mshnet-*.whl, to upload beside a runner
 # make matrix    the tests with other Pythons and packages, into results/environments (hours)
 # make faults    200 runs killed or disturbed, 2,000 invented inputs for each reader (half an hour)
@@ -16,7 +18,7 @@ XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
 CHOSEN = -m 'not nightly'
 
-.PHONY: demo test test-xla test-xla-aside test-all faults check build docs wheel matrix
+.PHONY: demo test test-xla test-xla-aside test-all faults check build outputs docs wheel matrix
 .DEFAULT_GOAL := demo
 
 demo: $(MADE)
@@ -60,6 +62,9 @@ check: $(MADE)
 build: $(MADE)
 	$(BIN)/python tools/nbs.py format
 	$(BIN)/python tools/scores.py
+
+outputs: $(MADE)
+	$(BIN)/python tools/nbs.py execute
 
 # With any Python that has pip; without build/, whose files of another day would get in
 wheel:

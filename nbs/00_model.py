@@ -1,7 +1,11 @@
 # %% [markdown]
-# # model
+# # The network
 #
 # > MSHNet: a U-Net of residual blocks with attention that predicts at four scales and fuses the four predictions.
+#
+# An infrared small target covers a few dozen pixels of a whole image. It has no texture and no parts. It stands out only because it is brighter than *this* sky or *this* sea. A network must see two things at once: **detail**, to place the target, and **context**, to learn what is ordinary here.
+#
+# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) does this with a U-Net, attention in every block and a prediction at each of four scales. We look at a scene and at the whole network, build its parts, and end with what the trained network sees in the scene. [MSHNet in one page](guides/one_page.ipynb) has the same network in 60 lines. The version here adds the layer names of the published weights, a check of the image size, a good start for training, and an upsampling for TPUs.
 
 # %%
 #| default_exp model
@@ -21,7 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 # %% [markdown]
-# An infrared small target covers a few dozen pixels of a whole image. It has no texture and no parts. It stands out only because it is brighter than *this* sky or *this* sea. Here are two targets and a warm cloud that is brighter than both:
+# ## The problem in one image
+#
+# Here are two targets and a warm cloud that is brighter than both. Brightness alone cannot tell them apart.
 
 # %%
 gen = torch.Generator().manual_seed(5)
@@ -50,13 +56,56 @@ def show_scene(axes):
 
 show_scene(plt.figure(figsize=(4, 4), layout="constrained").subplots())
 
+# %% [markdown]
+# ## The whole network
+#
+# Each box below is a tensor, with height x width x channels for an image of 256x256. On the way down the image is halved four times and the features become wider: context. On the way up each step joins the upsampled features from below with those of the same size from the way down: detail. Four 1x1 convolutions, the *heads*, predict one mask each, and a 3x3 convolution fuses them.
+
+# %%
+SIDE, WIDTHS = 256, (16, 32, 64, 128, 256)
+figure = plt.figure(figsize=(10, 5.6), layout="constrained")
+axes = figure.subplots()
+
+
+def box(x, y, text, color):
+    "A tensor of the network."
+    style = {"boxstyle": "round,pad=0.4", "facecolor": color, "edgecolor": "0.5"}
+    axes.text(x, y, text, ha="center", va="center", size=9, color="black", bbox=style)
+
+
+def arrow(start, end, text=""):
+    "A step of the network, with its name beside the middle."
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "0.4"})
+    axes.text((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 + 0.09, text, size=8, ha="center")
+
+
+box(-1.35, 0, f"image\n{SIDE}x{SIDE}x3", "white")
+arrow((-0.95, 0), (-0.45, 0), "1x1")
+for i, width in enumerate(WIDTHS):
+    side = SIDE >> i
+    last = i == len(WIDTHS) - 1
+    name = "middle" if last else f"encoder {i}"
+    box(2 if last else 0.4 * i, -i, f"{name}\n{side}x{side}x{width}", "#cfe2f3")
+    if last:
+        continue
+    box(4 - 0.4 * i, -i, f"decoder {i}\n{side}x{side}x{width}", "#d9ead3")
+    arrow((0.4 * i + 0.45, -i), (3.5 - 0.4 * i, -i), "" if i else "the same features")
+    arrow((0.4 * i, -i - 0.25), (2 if i == 3 else 0.4 * i + 0.4, -i - 0.75))
+    arrow((2 if i == 3 else 3.6 - 0.4 * i, -i - 0.75), (4 - 0.4 * i, -i - 0.25))
+    arrow((4.45 - 0.4 * i, -i), (5.05, -i), "head" if i == 0 else "")
+    box(5.45, -i, f"mask {i}\n{side}x{side}x1", "#fff2cc")
+    arrow((5.85, -i), (6.55, -1.2 - 0.2 * i), f"x{2**i}")
+box(7, -1.5, f"fused, 3x3\n{SIDE}x{SIDE}x1", "#f4cccc")
+axes.text(-0.2, -3.4, "down: max pooling, 1/2", size=9, ha="center")
+axes.text(4.2, -3.4, "up: bilinear, x2", size=9, ha="center")
+axes.set(xlim=(-2, 7.7), ylim=(-4.4, 0.5))
+axes.axis("off");
+
 
 # %% [markdown]
-# So the network must see detail (to place the target) and context (to learn what is ordinary here) at once. MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) does this with a U-Net, attention in every block and a loss at every scale.
-#
 # ## Attention
 #
-# **Channel attention** weighs the features of an image. It pools each channel over the image, by mean and by maximum, and passes both through the same small bottleneck. The sigmoid of their sum is the weight of the channel.
+# **Channel attention** weighs the features of an image. It pools each channel over the image, by mean and by maximum. Both describe the same channels, so both pass through the same small bottleneck. The sigmoid of their sum is the weight of the channel.
 
 # %%
 #| export
@@ -76,7 +125,7 @@ class ChannelAttention(nn.Module):
 
 
 # %% [markdown]
-# **Spatial attention** weighs the places. The mean and the maximum over the channels are two maps, and a 7x7 convolution of both gives the weight of each pixel.
+# **Spatial attention** weighs the places. The mean and the maximum over the channels are two maps, and a 7x7 convolution of both gives the weight of each pixel. Its window is larger than a target, so it can compare a pixel with its surroundings.
 
 # %%
 #| export
@@ -94,7 +143,7 @@ class SpatialAttention(nn.Module):
 
 
 # %% [markdown]
-# Channel attention sees the whole image, and the same target gets different weights in another crop. A prediction in tiles therefore differs from a prediction in one piece.
+# Channel attention sees the whole image, so the same target gets different weights in a different crop. A prediction in tiles therefore differs from a prediction in one piece.
 #
 # ## The block
 #
@@ -158,7 +207,7 @@ test_eq(stage(16, 32, 2)(torch.randn(1, 16, 8, 8)).shape, (1, 32, 8, 8))
 # %% [markdown]
 # ## The U
 #
-# The U has four scales down, a middle and four scales up. Each step up joins the upsampled features from below with the features of the same scale from the way down: context and detail.
+# The U has four scales down, a middle and four scales up, as in the figure. Its two operations between the scales are upsampling and joining.
 #
 # Upsampling uses `align_corners=True`, because the published weights were trained with it. The first and last pixel of a row keep their places.
 
@@ -186,7 +235,7 @@ test_close(upsample(torch.tensor([[[[0.0, 1.0]]]]))[0, 0, 0], torch.tensor([0, 1
 
 
 # %% [markdown]
-# The names and the order of the layers are those of the published weights, which therefore load. The image is halved four times, and its sides must be multiples of 16.
+# The names and the order of the layers are those of the published weights, which therefore load. The image is halved four times, so its sides must be multiples of 16.
 
 # %%
 #| export
@@ -238,20 +287,31 @@ class UNet(nn.Module):
 
 
 # %% [markdown]
-# At each step down the sides halve and the number of channels doubles:
+# We run one image through the network and note the size of what each stage returns, as channels, height and width. The sides halve and the channels double on the way down:
 
 # %%
+unet, sizes = UNet().eval(), {}
+for name, layer in unet.named_children():
+    layer.register_forward_hook(
+        lambda layer, given, made, name=name: sizes.update({name: tuple(made.shape[1:])})
+    )
 with torch.no_grad():
-    features = UNet(in_channels=1).eval().features(torch.randn(1, 1, 96, 64))
-    with expect_fail(ValueError, contains="image of 100x64; height and width must be multiples"):
-        UNet().features(torch.randn(1, 3, 100, 64))
-[tuple(f.shape[1:]) for f in features]
+    unet.features(torch.randn(1, 3, SIDE, SIDE))
+assert sizes["encoder_3"] == sizes["decoder_3"] == (128, SIDE // 8, SIDE // 8)
+sizes
+
+# %%
+#| hide
+with expect_fail(ValueError, contains="image of 100x64; height and width must be multiples"):
+    UNet().features(torch.randn(1, 3, 100, 64))
 
 
 # %% [markdown]
 # ## Four heads and their fusion
 #
 # MSHNet puts a 1x1 head on each scale of the decoder. It upsamples the logits of the four heads to full size, and one 3x3 convolution fuses them.
+#
+# Why four, if a target has three pixels? Only the finest head can place it. But in the mask at stride 8 a target is one of 1,024 cells, where in the full mask it is a few of 65,536 pixels. The coarse heads give the deep layers a direct and much stronger signal that a target is *somewhere here*.
 #
 # The paper trains in two phases. In the **warm-up** (`deep=False`) only the full-size head is trained and scored. After it (`deep=True`) all four heads and the fused prediction are trained.
 
@@ -298,19 +358,26 @@ class MSHNet(UNet):
 
 # %%
 model = MSHNet().eval()
-test_eq(sum(p.numel() for p in model.parameters()), 4_065_513)
 image = torch.randn(1, 3, 96, 64)
 with torch.no_grad():
     masks, logits = model(image)
     none, warm_up = model(image, deep=False)
 test_eq(none, [])
 test_close(warm_up, masks[0])
-[tuple(m.shape) for m in masks], tuple(logits.shape)
+print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
+print("heads:", *(tuple(m.shape) for m in masks))
+print("fused:", tuple(logits.shape))
+
+# %%
+#| hide
+test_eq(sum(p.numel() for p in model.parameters()), 4_065_513)
 
 # %% [markdown]
 # ## What the trained network sees
 #
 # The library comes with weights. We run them on the scene above, and keep the attention of one block by hooks: the last one of the encoder at a quarter of the size. The block turns most channels either on or off. It gives the places of both targets a large weight and the brighter cloud a small one. Each head then marks the targets on its own grid, and the fusion places them at full size.
+#
+# Above its images the figure has the weight of each pixel and of each channel, below them the five predictions.
 
 # %%
 trained, weights = MSHNet.pretrained(), {}
@@ -336,12 +403,41 @@ for axes, name, found in zip(bottom.subplots(1, 5), names, [*masks, logits], str
     axes.set_title(f"{name}\n{found.shape[2]}x{found.shape[3]}")
 for axes in figure.axes[:2] + bottom.axes:
     axes.set(xticks=[], yticks=[])
-peaks = [logits[0, 0, y, x].item() for y, x, _, _ in spots.values()]
-assert peaks[0] > 0 and peaks[1] > 0 and peaks[2] < 0
 
 
 # %% [markdown]
-# ## A good start
+# Does the network need its attention? We replace all weights of one kind by ones and compare the logits at the three spots. Above 0 is a target:
+
+# %%
+def peaks(without=()):
+    "The logit of the prediction at each spot, with ones in place of some attentions."
+    layers = [layer for layer in trained.modules() if isinstance(layer, without)]
+    hooks = [
+        layer.register_forward_hook(lambda *call: torch.ones_like(call[2])) for layer in layers
+    ]
+    with torch.no_grad():
+        logits = trained(((scene - mean) / std)[None])[1]
+    for hook in hooks:
+        hook.remove()
+    return {name: round(logits[0, 0, y, x].item(), 1) for name, (y, x, _, _) in spots.items()}
+
+
+found = peaks()
+print("trained network:          ", found)
+print("without spatial attention:", peaks(SpatialAttention))
+print("without channel attention:", peaks(ChannelAttention))
+assert found["target"] > 0 and found["dim target"] > 0 and found["cloud"] < 0
+
+
+# %% [markdown]
+# The surprise: without spatial attention, whose map looks so convincing, the logits hardly change. Without channel attention even the cloud becomes a target. A map that agrees with us is no proof that the network depends on it.
+
+# %% [markdown]
+# ## The machinery
+#
+# Two parts are not needed to understand the network: how it starts, and how a TPU upsamples.
+#
+# ### A good start
 #
 # An untrained head gives every pixel a probability near 1/2, although hardly any pixel belongs to a target. Subtracting 4 from the biases of the heads starts them at 2% (focal loss, Lin et al. 2017, does the same). The fusing convolution can start as a copy of the full-size head, and learns to mix in the coarse heads. If it starts at random, the signs of its weights decide whether the background of a head pushes the prediction up or down.
 
@@ -370,9 +466,9 @@ print(f"mean probability {logits.sigmoid().mean():.3f}, without {plain.sigmoid()
 
 
 # %% [markdown]
-# ## Upsampling on XLA
+# ### Upsampling on XLA
 #
-# XLA, the compiler of TPUs, lacks a backward pass for torch's bilinear upsampling. Outside a TPU it fetches the gradient to the host in every step. On XLA we therefore write the upsampling as what it is, a linear map of the rows and one of the columns. Row `o` of the matrix holds the weights of the two pixels around place `o`. Two ranges build it inside the compiled program, and no constant is stored.
+# XLA, the compiler of TPUs, lacks a backward pass for torch's bilinear upsampling. With XLA on a CPU the gradient falls back to the host in every step. On XLA we therefore write the upsampling as what it is, a linear map of the rows and one of the columns. Row `o` of the matrix holds the weights of the two pixels around place `o`. Two ranges build it inside the compiled program, and no constant is stored.
 
 # %%
 #| export
@@ -399,3 +495,38 @@ small = torch.randn(2, 3, 6, 10)
 for factor in (2, 4, 8):
     test_close(_upsample_by_matrix(small, factor), upsample(small, factor), eps=2e-6)
 _upsampling_matrix(2, 2)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Which of the four heads can place a target of three pixels? What are the other three good for?
+#
+#    <details><summary>Answer</summary>
+#
+#    Only the head at stride 1: one cell at stride 8 is a square of 64 pixels. The others give the deep layers a direct gradient, because a target fills a much larger part of a coarse mask. In the fused prediction they add context.
+#
+#    </details>
+#
+# 2. Shrink the cloud of the scene to the size of a target. What changes in the figure?
+#
+#    <details><summary>Answer</summary>
+#
+#    The network takes it for a target. With a radius of 9, 5, 3 and 1.5 pixels the logit in its middle is -17.5, -11.1, -6.6 and +15.9, and its spatial weight rises from 0.13 to 0.94. Size, not brightness, tells the two apart.
+#
+#    </details>
+#
+# 3. You predict an image in one piece, then in two halves. Why do the probabilities differ away from the cut, too?
+#
+#    <details><summary>Answer</summary>
+#
+#    Channel attention pools over everything that it is given. In a half the mean and the maximum of a channel are different, and so are the weights of all its pixels.
+#
+#    </details>
+#
+# 4. Why does the network refuse an image of 100x64, and how can you use it nevertheless?
+#
+#    <details><summary>Answer</summary>
+#
+#    Four halvings need multiples of 16. Pad the image to 112x64 with its mirror image and cut the prediction back, as [prediction](53_predict.ipynb) does.
+#
+#    </details>

@@ -1,7 +1,13 @@
 # %% [markdown]
-# # loss
+# # The loss
 #
 # > The SLS loss: overlap that is sensitive to a target's scale, and a term that is sensitive to its location.
+#
+# A target covers a few dozen of 65,536 pixels. A loss that counts pixels is nearly satisfied by an empty mask; overlap is not. But overlap alone is blind to two things that a person sees at once: whether the predicted blob has the right *size*, and how far it is from the right *place* once it misses the target. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
+#
+# $$L = 1 - a \cdot \mathrm{IoU} + L_{\mathrm{loc}}$$
+#
+# with the scale factor $a$ and the location loss $L_{\mathrm{loc}}$. We build the three terms one by one, look at all of them in one figure, and then ask what the loss does to a prediction that is wrong everywhere. There it fails, and the default recipe uses another loss.
 
 # %%
 #| default_exp loss
@@ -22,10 +28,6 @@ from torch.nn import functional as F
 
 
 # %% [markdown]
-# A target covers a few dozen of 65,536 pixels. A loss that counts pixels is nearly satisfied by an empty mask; overlap is not. But overlap alone is blind to two things that a person sees at once: whether the predicted blob has the right *size*, and how far it is from the right *place* once it misses the target. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
-#
-# $$L = 1 - a \cdot \mathrm{IoU} + L_{\mathrm{loc}}$$
-#
 # ## Overlap
 #
 # Probabilities replace the thresholded mask to give overlap a gradient. An image without a target and without any predicted probability has an empty union. Its overlap is 0 with gradient 0, without a division by zero.
@@ -65,6 +67,7 @@ mask = F.pad(torch.ones(1, 1, 2, 2), (1, 1, 1, 1))
 left = F.pad(torch.ones(1, 1, 2, 1), (1, 2, 1, 1))
 for prob in (left, mask / 2):
     inter, pred, truth = _sums(prob, mask)
+    print(_ratio(inter, pred + truth - inter).item())
     test_close(_ratio(inter, pred + truth - inter), 0.5)
 
 
@@ -87,7 +90,11 @@ def scale_factor(
 # %% [markdown]
 # ## Location
 #
-# The centres of prediction and truth are compared in polar form, by distance from the top left corner and by angle. The authors' code calls a centre the sum of `prob * x / W` *divided by the number of pixels*, not by the mass. It mixes place with area. We keep it, because published results were made with it.
+# The centres of prediction and truth are compared in polar form, by their distance $r$ from the top left corner and by their angle $\theta$:
+#
+# $$L_{\mathrm{loc}} = 1 - \frac{\min(r_P, r_T)}{\max(r_P, r_T)} + \frac{4}{\pi^2} (\theta_P - \theta_T)^2$$
+#
+# Both angles lie between 0 and $\pi/2$, so the factor $4/\pi^2$ limits the second part to 1. The authors' code calls a centre the sum of `prob * x / W` *divided by the number of pixels*, not by the mass. It mixes place with area. We keep it, because published results were made with it.
 
 # %%
 #| export
@@ -158,7 +165,7 @@ assert (1 - iou(away))[8:].min() == 1 and location_loss(away, square(5)).diff().
 
 
 # %% [markdown]
-# *Scale.* An error of a few pixels costs more than with plain IoU, and this is where plain overlap is generous. `d` grows with the square of the error, so the factor rises again and leaves gross errors to the overlap.
+# *Scale.* An error of a few pixels costs more than with plain IoU, and this is where plain overlap is generous. For large area errors `d` dominates, so the factor *a* returns towards 1 and the IoU term alone penalises them.
 #
 # *Location.* Plain IoU is flat as soon as the prediction misses, and offers no way back. The location loss keeps growing. The surprise is the polar form: a shift that keeps the distance from the corner costs little at first.
 #
@@ -196,34 +203,33 @@ def sls_loss(
 # %%
 truth = (square(4, 15.5, 15.5) > 0.5)[..., :32, :32].float()
 good = torch.where(truth > 0, 9.0, -9.0)
-losses = torch.cat([sls_loss(x, truth) for x in (good, good.roll(2, -1), good.roll(8, -1), -good)])
-assert losses.tolist() == sorted(losses.tolist())
+predictions = {
+    "good": good,
+    "2 pixels off": good.roll(2, -1),
+    "8 pixels off": good.roll(8, -1),
+    "inverse": -good,
+}
+losses = [sls_loss(logits, truth).item() for logits in predictions.values()]
+for name, value in zip(predictions, losses, strict=True):
+    print(f"{name:13}{value:.3f}")
 for confident in (-200.0, -9.0, 0.0, 9.0):
     logits = torch.full((2, 1, 32, 32), confident, requires_grad=True)
-    loss = sls_loss(logits, torch.cat([truth, torch.zeros_like(truth)]))
-    loss.mean().backward()
-    assert loss.isfinite().all() and logits.grad.isfinite().all()
+    sls_loss(logits, torch.cat([truth, torch.zeros_like(truth)])).mean().backward()
+    assert logits.grad.isfinite().all()
+assert losses == sorted(losses)
+
+# %%
+#| hide
 with expect_fail(ValueError, contains="differ"):
     sls_loss(torch.zeros(1, 1, 4, 4), torch.zeros(1, 1, 4, 3))
-losses
 
 
 # %% [markdown]
 # ## Losses that cannot get stuck
 #
-# How strongly does a loss pull on a prediction that is wrong everywhere? Take one target of 20 pixels in the upper right of an image of 256x256, and give every pixel the same logit $z$. The gradient with respect to $z$ shows how fast the whole prediction rises (negative) or falls (positive).
+# How strongly does a loss pull on a prediction that is wrong everywhere? Take one target of 20 pixels in an image of 256x256, and give every pixel the same logit $z$. The gradient with respect to $z$ shows how fast the whole prediction rises (negative gradient) or falls (positive).
 #
-# | $z$ | plain IoU | SLS | soft IoU | cross-entropy |
-# |---|---|---|---|---|
-# | +4, everything is predicted | -1.7e-9 | 6.3e-6 | 2.8e-7 | **0.98** |
-# | 0, half of everything | -9.3e-8 | 3.5e-4 | 1.5e-5 | 0.50 |
-# | -8, the area is right | -7.6e-5 | **0.81** | 1.2e-2 | 3.0e-5 |
-# | -12 | -5.9e-6 | -3.3e-5 | 8.7e-4 | -3.0e-4 |
-# | -16, nothing is predicted | -1.1e-7 | +2.9e-2 | 1.7e-5 | **-3.1e-4** |
-#
-# The SLS loss pulls with 0.81 at the right area, and thousands of times less on either side. At -16 it points the wrong way, because the small constant in its angle is larger than the predicted mass. After a gradient of 0.8, Adagrad, which never forgets a gradient, takes steps far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe falls into one of them for some seeds.
-#
-# Cross-entropy pulls with 0.5 to 1 on a full prediction and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. **Soft IoU** weighs a target as much as its background, but fades on both sides. The sum of the two has neither weakness.
+# We compare five losses: plain IoU and SLS, which the paper uses, and three others. **Cross-entropy** counts pixels. **Soft IoU** adds 1 to overlap and union, so an empty image has a loss, too. The last one is their sum, the default of this library.
 
 # %%
 #| export
@@ -254,7 +260,7 @@ def bce_loss(
 
 
 # %% [markdown]
-# The last three columns of the table, computed: all logits shift together by one number, and autograd returns its gradient.
+# In the figure a solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The scale is logarithmic, because the gradients span nine orders of magnitude.
 
 # %%
 target = torch.zeros(1, 1, 256, 256)
@@ -268,15 +274,44 @@ def pull(loss, z):
     return shift.grad.item()
 
 
-losses = [sls_loss, soft_iou_loss, bce_loss]
-pulls = {z: [pull(loss, z) for loss in losses] for z in (4.0, 0.0, -8.0, -12.0, -16.0)}
-assert pulls[-8.0][0] > 0.8 and abs(pulls[-12.0][0]) < 1e-4 and pulls[-16.0][0] > 0.02
-assert pulls[4.0][2] > 0.9 and pulls[-16.0][2] < -3e-4
+losses = {
+    "plain IoU": lambda logits, mask: sls_loss(logits, mask, scale=False, location=False),
+    "SLS": sls_loss,
+    "soft IoU": soft_iou_loss,
+    "cross-entropy": bce_loss,
+    "soft IoU + cross-entropy": lambda logits, mask: (
+        soft_iou_loss(logits, mask) + bce_loss(logits, mask)
+    ),
+}
+logits = torch.arange(-16, 4.1, 0.25)
+figure = plt.figure(figsize=(9, 4.2), layout="constrained")
+axes = figure.subplots()
+for (name, loss), color in zip(losses.items(), ["C7", "C3", "C0", "C1", "k"], strict=True):
+    pulls = torch.tensor([pull(loss, z) for z in logits.tolist()])
+    for sign, style in ((1, "-"), (-1, ":")):
+        part = torch.where(pulls * sign > 0, pulls.abs(), torch.nan)
+        axes.semilogy(logits, part, style, color=color, lw=2, label=name if sign > 0 else None)
+axes.axvline(-8.1, color="0.8", zorder=0)
+axes.text(-8, 3e-9, "the predicted area\nis right", color="0.4")
+axes.set(xlabel="logit $z$ of every pixel: nothing is predicted ... everything", ylim=(1e-9, 3))
+axes.set(
+    ylabel="size of the gradient", title="How a loss pulls on a prediction that is wrong everywhere"
+)
+figure.legend(loc="outside right center", title="solid: downwards\ndotted: upwards");
+
+# %%
+#| hide
 test_eq(soft_iou_loss(torch.full((1, 1, 8, 8), -200.0), torch.zeros(1, 1, 8, 8)).item(), 0)
-pulls
+assert pull(sls_loss, -8.0) > 0.8 and abs(pull(sls_loss, -12.0)) < 1e-4
+assert pull(bce_loss, 4.0) > 0.9 and pull(bce_loss, -16.0) < -3e-4
 
 # %% [markdown]
-# ## All outputs at once
+# The SLS loss pulls with 0.8 where the area is right, and thousands of times less on either side. Near -16 it pulls *downwards* on an empty prediction, because the small constant in its angle is larger than the predicted mass. After a gradient of 0.8, the steps of Adagrad, which adds up the squares of all gradients, are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
+#
+# Cross-entropy pulls with 0.5 to 1 on a full prediction, and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU weighs a target as much as its background, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance. There a single number for all pixels can no longer improve the loss, and the network has to tell pixels apart.
+
+# %% [markdown]
+# ## The machinery: all outputs at once
 #
 # The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU.
 
@@ -314,5 +349,49 @@ def mshnet_loss(
 heads = [F.avg_pool2d(good, 2**i) for i in range(4)]
 test_close(mshnet_loss([], good, truth), sls_loss(good, truth, scale=False, location=False))
 for name in LOSSES:
-    test_eq(mshnet_loss(heads, good, truth, name).shape, (1,))
-    assert mshnet_loss(heads, good, truth, name) < mshnet_loss(heads, -good, truth, name)
+    right, inverse = (mshnet_loss(heads, x, truth, name).item() for x in (good, -good))
+    print(f"{name:13} good {right:.3f}   inverse {inverse:.3f}")
+    assert right < inverse
+
+# %% [markdown]
+# ## Questions
+#
+# 1. An image has no target and the prediction is empty. What would 0/0 in its overlap do to the other images of the batch?
+#
+#    <details><summary>Answer</summary>
+#
+#    The mean over the batch would be NaN, and with it every gradient and every weight after the next step. `_ratio` returns 0 with gradient 0 instead, so the image has no influence through the overlap.
+#
+#    </details>
+#
+# 2. Move a predicted target along a circle around the top left corner. Which of the two parts of the location loss notices?
+#
+#    <details><summary>Answer</summary>
+#
+#    Only the angle. The distance from the corner stays the same, so a small shift costs little: the flat start of the curve *around the corner*.
+#
+#    </details>
+#
+# 3. At z = -16 the gradient of the SLS loss is positive. What does one step of an optimizer do to an empty prediction?
+#
+#    <details><summary>Answer</summary>
+#
+#    It lowers all logits, so the prediction becomes emptier. The loss moves away from the target, and the next gradient is smaller still.
+#
+#    </details>
+#
+# 4. Would gradient clipping help the SLS loss out of its traps?
+#
+#    <details><summary>Answer</summary>
+#
+#    No. In the traps the gradient is too small, not too large. What is needed is a gradient that does not vanish, which the sum of soft IoU and cross-entropy has.
+#
+#    </details>
+#
+# 5. Why is the mask halved by the maximum of each 2x2 patch, and not by the mean?
+#
+#    <details><summary>Answer</summary>
+#
+#    A target of one pixel has a mean of 1/4 after one halving and of 1/64 after three. The coarse heads would learn that a target is almost nothing.
+#
+#    </details>

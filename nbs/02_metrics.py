@@ -1,7 +1,14 @@
 # %% [markdown]
-# # metrics
+# # The metrics
 #
 # > IoU, nIoU, F1, Pd and Fa: what the numbers of this field mean, and how two programs get different ones from the same masks.
+#
+# We ask two kinds of questions of a detector.
+#
+# - *Pixels*: how well does the predicted mask cover the true one? IoU, nIoU and F1 are the answers.
+# - *Objects*: how many targets were found (Pd, probability of detection), and how many pixels were reported where there is nothing (Fa, false alarms)?
+#
+# The page computes all five by eye on two small images. Then it defines an object, a hit and a false alarm, which is where programs differ, and ends with the code that counts a whole data set. [How the scores are defined](guides/scores.ipynb) is the short version for readers of tables.
 
 # %%
 #| default_exp metrics
@@ -24,9 +31,35 @@ from scipy.ndimage import label
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+# %% [markdown]
+# ## Two images, five numbers
+#
+# The first image has a target of 36 pixels, of which the prediction covers 30. The second one has two targets of 4 pixels. One is found exactly; the other prediction is a false alarm.
+
+# %%
+truths, guesses = np.zeros((2, 2, 16, 16), bool)
+truths[0, 4:10, 4:10] = guesses[0, 4:10, 5:10] = True
+truths[1, 2:4, 2:4] = truths[1, 10:12, 10:12] = True
+guesses[1, 2:4, 2:4] = guesses[1, 5:7, 12:14] = True
+tints = np.array([[1, 1, 1], [0.6, 0.8, 1], [1, 0.8, 0.5], [0.3, 0.6, 0.3]])
+figure = plt.figure(figsize=(7, 3.6), layout="constrained")
+for axes, mask, pred, name in zip(figure.subplots(1, 2), truths, guesses, "AB", strict=True):
+    axes.imshow(tints[mask + 2 * pred])
+    overlap, union = np.count_nonzero(mask & pred), np.count_nonzero(mask | pred)
+    axes.set(xticks=[], yticks=[], title=f"image {name}: overlap {overlap}, union {union}")
+figure.supxlabel("blue: missed, orange: predicted in vain, green: both")
+overlaps, unions = (truths & guesses).sum((1, 2)), (truths | guesses).sum((1, 2))
+precision, recall = overlaps.sum() / guesses.sum(), overlaps.sum() / truths.sum()
+print(f"IoU  {overlaps.sum()}/{unions.sum()} = {overlaps.sum() / unions.sum():.2f}")
+print(f"nIoU mean of {overlaps / unions} = {(overlaps / unions).mean():.2f}")
+print(f"F1   of precision {precision:.2f} and recall {recall:.2f} = ", end="")
+print(f"{2 * precision * recall / (precision + recall):.2f}")
+print(f"Pd   2/3 = {2 / 3:.2f}")
+print(f"Fa   4/{truths.size} = {4e6 / truths.size:.1f} per million pixels")
+
 
 # %% [markdown]
-# We ask two kinds of questions of a detector. *Pixels*: how well does the predicted mask cover the true one (IoU, nIoU, F1)? *Objects*: how many targets were found (Pd, probability of detection), and how many pixels were reported where there is nothing (Fa, false alarms)? Both are counted on the host, because objects need connected components there, and pixels cost next to nothing beside them.
+# IoU adds the pixels of all images before it divides, so the large target decides. nIoU takes the mean over the images, and the small targets of image B count as much as the large one. F1 tells nothing new: it is 2 IoU / (1 + IoU). Pd and Fa count objects, and we typed them by hand. The rest of the page computes them.
 #
 # ## Objects in a mask
 #
@@ -47,9 +80,9 @@ class Objects:
 
 
 # %% [markdown]
-# Centroid and area are three sums over the pixels, and an untrained network makes thousands of components of its noise. We take the sums over *runs*, the pieces of a row without a gap, so that a run of n pixels is one number to add. All sums are whole numbers, and the order of adding cannot change a centroid.
+# Centroid and area are three sums over the pixels. An untrained network makes thousands of components of its noise, so speed matters: `scipy.ndimage.center_of_mass` would do, but visits each pixel. We take the sums over *segments*, the pieces of a row without a gap, so that a segment of n pixels is one number to add. All sums are whole numbers, and the order of adding cannot change a centroid.
 #
-# Almost all of an image is empty. One empty row (or column) is enough to keep two objects apart, and we first leave out all others.
+# Almost all of an image is empty. One empty row (or column) is enough to keep two objects apart, so we first leave out all others.
 
 # %%
 #| export
@@ -100,7 +133,7 @@ def objects(
 mask = np.zeros((8, 8), bool)
 mask[1:3, 1:3] = True
 mask[5, 5] = mask[6, 6] = True
-test_eq(crop(mask, False)[1], [1, 2, 3, 5, 6, 7])  # row 4 is as empty as row 3
+print("rows kept:", crop(mask, False)[1])  # row 4 is as empty as row 3
 test_eq(len(objects(mask)), 2)
 objects(mask)
 
@@ -112,7 +145,7 @@ objects(mask)
 # - **exact**: as many pairs as possible, and among those the pairing with the least total distance. The order of the components plays no part.
 # - **reference**: the rule of the published scripts. Targets are taken in label order, and each takes the first free prediction in label order, whether it is the nearest or not.
 #
-# Published tables were made with the second, and we reproduce it to the digit. A score line never mixes them, and every saved score names its rule.
+# Published tables were made with the second, which we reproduce to the digit. A score line never mixes them, and every saved score names its rule.
 
 # %%
 #| export
@@ -250,7 +283,7 @@ test_eq(found, {"reference": Found(2, 1, 4), "exact": Found(2, 2, 9)})
 # %% [markdown]
 # ## Scores
 #
-# A score without a denominator is neither 0 nor 1. A set without targets has no Pd: it is NaN, shown as a dash.
+# If the denominator is 0, the score is undefined (NaN), not 0 or 1. A set without targets therefore has no Pd; a dash is shown.
 
 # %%
 #| export
@@ -292,7 +325,11 @@ print(Scores(0.624, 0.6, 0.77, fraction(0, 0), 12.34, 0, 1, "exact"))
 
 
 # %% [markdown]
-# ## Counts first, fractions last
+# ## The machinery
+#
+# The rest counts whole data sets: in batches, in several processes, at many thresholds.
+#
+# ### Counts first, fractions last
 #
 # A `Tally` counts whole numbers and divides once, at the end. Scores therefore do not depend on the batches, and sums over devices are exact. Pixels are kept per image, because nIoU is a mean over images. An image with an empty union has no overlap to measure and stays out of the mean.
 #
@@ -392,22 +429,21 @@ def score(
 
 
 # %% [markdown]
-# Two images: in the first, two of four target pixels are found, and the second is empty except for one false pixel.
+# The two images from the top of the page have the scores that we computed by eye. An image without targets has no Pd:
 
 # %%
-truth, pred = torch.zeros(2, 2, 1, 16, 16)
-truth[0, 0, 2:4, 2:4] = pred[0, 0, 2:4, 2:3] = 1
-pred[1, 0, 9, 9] = 1
+truth, pred = (torch.from_numpy(each).float()[:, None] for each in (truths, guesses))
 scores = score(pred - 0.5, truth)
-test_eq((scores.targets, scores.pd, scores.iou), (1, 1, 2 / 5))
-test_close(scores.fa, 1e6 / 512)
 print(scores)
-print(score(pred[1:] - 0.5, truth[1:]))
+print(score(pred - 0.5, 0 * truth))
+test_eq((scores.targets, scores.pd, scores.iou), (3, 2 / 3, 34 / 48))
+test_close(scores.fa, 4e6 / 512)
 
 # %% [markdown]
-# Batches, filler rows and shares of several processes change nothing:
+# Batches, filler rows and shares of several processes change nothing.
 
 # %%
+#| hide
 first, second = Tally(), Tally()
 for tally, i in ((first, 0), (second, 1)):
     filled = torch.cat([pred[i : i + 1], torch.ones(1, 1, 16, 16)]) - 0.5
@@ -419,9 +455,9 @@ with expect_fail(ValueError, contains="use exact or reference"):
     Tally("nearest")
 
 # %% [markdown]
-# ## At every threshold
+# ### At every threshold
 #
-# One threshold is one point; a curve needs the same counts at many. For pixels, a histogram gives all of them at once as sums from the top. A trained network gives nearly all pixels a probability below the first step, and those are counted without sorting them into bins.
+# One threshold is one point; a curve needs the same counts at many. For pixels, a histogram gives all of them at once as sums from the top. A trained network gives nearly all pixels a probability below the first step, so we count the first bin separately.
 
 # %%
 #| export
@@ -486,7 +522,7 @@ test_close(curve["precision"][500], mask[prob >= 0.5].mean())
 
 
 # %% [markdown]
-# Objects have no such sum. Components merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. On noise, as here, a low threshold turns many small false alarms into a large one:
+# For objects there is no such shortcut. Components merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. On noise, as here, a low threshold turns many small false alarms into a large one:
 
 # %%
 #| export
@@ -512,3 +548,38 @@ def pd_fa(
 
 # %%
 [f.false_pixels for f in pd_fa(prob, [objects(m) for m in mask], [0.1, 0.5, 0.9])]
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Find two predictions of the same two images that have equal IoU and different nIoU.
+#
+#    <details><summary>Answer</summary>
+#
+#    Let the targets have 90 and 10 pixels. A covers 45 and 5 of them: IoU 50/100, nIoU (0.5 + 0.5)/2 = 0.5. B covers 50 and none: IoU 50/100, nIoU (0.56 + 0)/2 = 0.28.
+#
+#    </details>
+#
+# 2. A prediction surrounds a target of 2x2 pixels with two more pixels on each side. What are its IoU, Pd and Fa?
+#
+#    <details><summary>Answer</summary>
+#
+#    IoU is 4/36 = 0.11. Pd is 1, because the centroids agree, and Fa is 0, because the prediction found a target. Pd and Fa do not notice a blob that is too large.
+#
+#    </details>
+#
+# 3. Why does a mirrored image keep its Fa under the rule `exact`, but not always under `reference`?
+#
+#    <details><summary>Answer</summary>
+#
+#    Mirroring changes the order in which components are labelled. The reference rule takes the first free prediction in that order. The exact rule takes the best pairing of all, and decides ties by area.
+#
+#    </details>
+#
+# 4. You lower the threshold from 0.5 to 0.1. Can Pd fall?
+#
+#    <details><summary>Answer</summary>
+#
+#    Yes. Predictions grow and merge, and the centroid of a merged one may be more than 3 pixels from each of its targets.
+#
+#    </details>

@@ -1,15 +1,17 @@
 # %% [markdown]
-# # recipe
+# # The recipe of detection
 #
-# > The settings of detection: data, training crop, network, loss, and how a prediction is scored.
+# > The settings: data, training crop, network, loss, optimizer, and how a prediction is scored.
 #
-# What decides the score of a detector? Its images and their sizes, the crops it is trained on, the loss, the optimizer, and a dozen small numbers. All of them are settings with a default, a range and a description. `Config` joins them to the settings that every task has, and three presets name a few differences.
+# What decides the score of a detector? Its images and their sizes, the crops it is trained on, the loss, the optimizer, and a dozen small numbers. All of them are settings with a default, a range and a description. `Config` joins them to the settings that every task has, and a *preset* is a name for a few differences.
 
 # %%
 #| default_exp recipe
 
 # %%
 #| hide
+import matplotlib.pyplot as plt
+import numpy as np
 from fastcore.test import expect_fail, test_eq
 
 from mshnet.core import OptimizerFields, TrainingFields, UserError
@@ -24,7 +26,34 @@ from pydantic import BaseModel, Field
 from mshnet.core import Settings
 
 # %% [markdown]
-# ## Data, crop, network
+# ## The presets
+#
+# - `steady` is the defaults. A training crop is cut from the image as it is scored, because a target must have the same size in both: with crops of native pixels, targets of IRSTD-1k (512x512) were trained at twice the size at which they are scored at 256x256. The network starts from a nearly empty prediction. Soft IoU and cross-entropy train all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be selected. This recipe did not collapse in our runs; the [loss](01_loss.ipynb) and [detection](41_detection.ipynb) pages show why.
+# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
+# - `quick` is a trial run on two CPU cores: the full-size network on small images for a few epochs. It is the preset without a data set, unless you name another.
+# - `a100` and `tpu` use four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be split across 1, 2, 4, 8 or 16 chips. After 60 epochs on NUAA-SIRST (on a CPU) three seeds have a test IoU of 0.69 to 0.70.
+#
+# The settings that you pass override the preset.
+#
+# ### The learning rate
+#
+# The two main recipes differ most in their steps. The default is a *cosine*: a short warm-up, large steps in the middle, and small ones at the end, so that the weights settle. The paper keeps one rate for all steps. Its 0.05 belongs to Adagrad, which divides each step by all earlier gradients, so its real steps become smaller, too. Here both are drawn for 200 epochs of 53 steps, the 213 training images of NUAA-SIRST in batches of 4:
+
+# %%
+steps = 200 * 53
+step = np.arange(steps)
+cosine = 0.01 + 0.99 * (1 + np.cos(np.pi * step / (steps - 1))) / 2  # falls to a hundredth
+warm_up = np.minimum((step + 1) / 53, 1)  # grows in the first epoch
+figure = plt.figure(figsize=(8, 3), layout="constrained")
+axes = figure.subplots()
+axes.semilogy(step / 53, 0.001 * cosine * warm_up, label="steady: AdamW")
+axes.semilogy(step / 53, 0.002 * cosine * warm_up, label="a100, tpu: AdamW, four times the batch")
+axes.semilogy(step / 53, np.full(steps, 0.05), label="paper: Adagrad")
+axes.set(xlabel="epoch", ylabel="learning rate", ylim=(5e-6, 0.2))
+axes.legend();
+
+# %% [markdown]
+# ## The machinery: settings in groups
 #
 # Each group has one subject. The [augmentation](22_augment.ipynb) page shows each kind of crop, the [loss](01_loss.ipynb) page the losses, the [metrics](02_metrics.ipynb) page the rule of the scores.
 
@@ -142,8 +171,9 @@ class NetworkFields(BaseModel):
 
 
 # %% [markdown]
-# ## Presets
+# ### Presets and all settings together
 #
+<<<<<<< HEAD
 # A preset is a name for a few differences from the defaults. What else is written overrules it.
 #
 # - `steady` is the defaults. A training crop is cut from the image as it is scored, because a target must have the same size in both: with crops of native pixels, targets of IRSTD-1k (512x512) were trained at twice the size at which they are scored at 256x256. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be chosen. The [loss](01_loss.ipynb) and [detection](41_detection.ipynb) notebooks show why this recipe did not collapse in our runs.
@@ -152,6 +182,9 @@ class NetworkFields(BaseModel):
 # - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips. After 60 epochs on NUAA-SIRST (on a CPU) three seeds have a test IoU of 0.69 to 0.70.
 #
 # Runs of the first release do not record all settings. `FIRST_DEFAULTS` has the values that it used.
+=======
+# A preset is a table of differences. Runs of the first release do not record all settings; `FIRST_DEFAULTS` has the values that they used.
+>>>>>>> 7ed5199ef87050440699e7f53e750b763e4ace4d
 
 # %%
 #| export
@@ -237,7 +270,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 
 
 # %% [markdown]
-# A `Config` prints what differs from the defaults. Below are the names of the recipe's settings by group:
+# A `Config` prints what differs from the defaults. Below it are the names of the recipe's settings by group:
 
 # %%
 print(Config(dataset_dir="sirst", epochs=3, preset="paper"))
@@ -249,3 +282,30 @@ for group in (TrainingFields, OptimizerFields, DataFields, AugmentFields, Networ
 #| hide
 with expect_fail(UserError, contains="did you mean 'paper'?"):
     Config(preset="papers")
+
+# %% [markdown]
+# ## Questions
+#
+# 1. You train with `--preset paper --lr 0.01`. Which learning rate is used?
+#
+#    <details><summary>Answer</summary>
+#
+#    0.01. A preset sets a few defaults, and what you pass overrides it.
+#
+#    </details>
+#
+# 2. Why does a cosine schedule need to know the number of epochs in advance, and a constant rate does not?
+#
+#    <details><summary>Answer</summary>
+#
+#    The cosine ends at its smallest rate in the last step. With more epochs every step after the warm-up has another rate, so a run of 200 epochs is not the first half of a run of 400.
+#
+#    </details>
+#
+# 3. Why are targets trained at the size at which they are scored?
+#
+#    <details><summary>Answer</summary>
+#
+#    A target of 6 pixels at the original resolution may have 2 after the resize. A network that was trained on the first has hardly seen the second.
+#
+#    </details>

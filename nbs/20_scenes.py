@@ -1,7 +1,18 @@
 # %% [markdown]
-# # scenes
+# # Synthetic scenes
 #
-# > Synthetic infrared scenes: cloud, sea and ground, warm clutter, and one to three small targets.
+# > Synthetic infrared scenes: cloud, sea and ground, warm objects that are no targets, and one to three small targets.
+#
+# Everything in this library can be tried on these scenes, without a download. They are difficult for the reasons that make real ones difficult:
+#
+# - clouds, sea and ground have 1/f spectra of different slopes, so brightness varies at all scales;
+# - horizons and cloud edges have the contrast of targets;
+# - warm objects look like targets, but are larger, longer or a single pixel;
+# - targets are point spreads of a few pixels, and the sensor adds noise.
+#
+# ![Five scenes with their targets marked, and their masks](../results/scenes-quick/figures/samples.png)
+#
+# Equal seeds give equal scenes. Scores on them are not scores on real images: they only show that a method works at all.
 
 # %%
 #| default_exp scenes
@@ -17,9 +28,9 @@ import numpy as np
 
 
 # %% [markdown]
-# A new user can run everything on these scenes, without a download. They are hard in the way real ones are. Clouds, sea and ground have 1/f spectra of different slopes. Horizons and cloud edges imitate the contrast of targets. Warm clutter imitates targets, but is larger, longer or a single pixel. Targets are point spreads of a few pixels, and the sensor adds noise. Equal seeds give equal scenes.
+# ## Two building blocks
 #
-# Two building blocks come first, a random field and a spot:
+# Everything is made of random fields and spots. A field is noise whose spectrum falls with the frequency: with a slope of 1 it is rough (left), with 2 smooth (middle). A spot (right) is a Gaussian, round or elongated.
 
 # %%
 #| export
@@ -62,6 +73,8 @@ Image.fromarray(
 
 
 # %% [markdown]
+# ## The background
+#
 # A background is one to three such fields: a sky, perhaps with broken cloud, perhaps with sea or ground below a horizon.
 
 # %%
@@ -88,7 +101,9 @@ Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
 
 
 # %% [markdown]
-# Clutter is warm but no target: large spots, thin streaks, and defective pixels of the sensor that are always bright. A top-hat filter, which looks for small bright things, takes the last two for targets.
+# ## Warm, but no target
+#
+# A detector must reject large spots, thin streaks, and defective pixels of the sensor that are always bright. A top-hat filter, which looks for small bright objects, takes the last two for targets.
 
 # %%
 #| export
@@ -117,6 +132,8 @@ Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
 
 
 # %% [markdown]
+# ## The scene
+#
 # One to three targets come last, apart from each other. The brightness of a target follows from the contrast of its surroundings, so that none is easy and none is hidden. Its mask ends where it falls below 0.4 of its peak.
 
 # %%
@@ -155,3 +172,30 @@ def scene(
 # %%
 image, mask = scene(np.random.default_rng(3), 128)
 Image.fromarray(np.hstack([image, 255 * mask]))
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Why does the brightness of a target follow from its surroundings, and not from a fixed range?
+#
+#    <details><summary>Answer</summary>
+#
+#    On a flat sky ten grey levels are obvious; at a cloud edge fifty are not. With a fixed range half of the targets would be trivial and some invisible, and the score would depend on the background, not on the detector.
+#
+#    </details>
+#
+# 2. What changes if every background has the slope 0 (white noise)?
+#
+#    <details><summary>Answer</summary>
+#
+#    Neighbouring pixels become independent, and nothing but a target has the size of a target. A filter that averages a few pixels would find them all. Real difficulty comes from structures of all sizes.
+#
+#    </details>
+#
+# 3. A detector finds all targets of these scenes. Does it work on your camera?
+#
+#    <details><summary>Answer</summary>
+#
+#    Nobody knows. The scenes share its physics in outline only. [Evaluation](43_evaluate.ipynb) on labelled frames of the camera is the answer.
+#
+#    </details>

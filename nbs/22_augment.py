@@ -1,7 +1,11 @@
 # %% [markdown]
-# # augment
+# # Augmentation
 #
-# > Each image reaches the network resized, cropped and changed by chance, and is scored as it is, at one size or at its own.
+# > Each image reaches the network resized, cropped and changed at random, and is scored as it is, at one size or at its own.
+#
+# A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time, in ways that leave the answer known: if the image is mirrored, so is its mask. What may change depends on the task. An upside-down sky is no sky, but a target of five pixels looks the same from all sides, and so every orientation is a free training image.
+#
+# The page shows each change on one scene, then an occluder that hides a part of the crop, then whole training crops by kind of augmentation. The machinery at the end makes batches of them.
 
 # %%
 #| default_exp augment
@@ -10,6 +14,7 @@
 #| hide
 import matplotlib.pyplot as plt
 from fastcore.test import test_eq
+from scipy.ndimage import gaussian_filter, zoom
 
 from mshnet.data import scenes
 
@@ -28,11 +33,45 @@ from torch.nn import functional as F
 from mshnet.data import Pair, Split, scored_mask
 from mshnet.recipe import Config
 
+# %% [markdown]
+# ## One scene, one change at a time
+#
+# The orange outlines are the mask, which changes with the image. Only blur and contrast leave it as it is. Scaled by 0.7, the scene no longer fills the crop and the rest is padded with zeros. Scaled by 1.5, only a part of it fits.
+
+# %%
+made = scenes("train", 4, 128)
+image, mask = made.pairs[1]
+
+
+def magnified(plane, scale, order):
+    "The middle of a plane, scaled; what lies outside is 0."
+    plane = zoom(plane, scale, order=order)
+    if scale < 1:
+        return np.pad(plane, [(0, 128 - n) for n in plane.shape])
+    return plane[-128:, -128:]
+
+
+changes = {
+    "as stored": lambda plane, order: plane,
+    "mirrored": lambda plane, order: plane[:, ::-1],
+    "upside down": lambda plane, order: plane[::-1],
+    "rows as columns": lambda plane, order: plane.T,
+    "scaled by 0.7": lambda plane, order: magnified(plane, 0.7, order),
+    "scaled by 1.5": lambda plane, order: magnified(plane, 1.5, order),
+    "blurred": lambda plane, order: gaussian_filter(plane, order) if order else plane,
+    "other contrast": lambda plane, order: 1.8 * plane - 30.0 if order else plane,
+}
+figure = plt.figure(figsize=(9, 5), layout="constrained")
+for axes, (name, change) in zip(figure.subplots(2, 4).flat, changes.items(), strict=True):
+    axes.imshow(change(image.astype(float), 1), cmap="gray", vmin=0, vmax=180)
+    axes.contour(change(mask, 0), [0.5], colors="orange", linewidths=1)
+    axes.set(xticks=[], yticks=[], title=name)
+
 
 # %% [markdown]
-# ## Augmentation
+# ## What is sampled
 #
-# A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time. We sample the parameters first and apply them afterwards. They depend on the seed, the epoch and the index of the image alone. The number of workers, the batch size and a resumed run change nothing.
+# We sample the parameters first and apply them afterwards. They depend on the seed, the epoch and the index of the image only. The number of workers, the batch size and a resumed run change nothing.
 #
 # The first five parameters are those of the official training transform. The others are sampled after them, so that `--preset paper` gets exactly the official ones.
 
@@ -98,12 +137,11 @@ WIDE_JITTER = 0.5, 2.0, 1.3  # robust augmentation
 config = Config()
 test_eq(sample_params(config, 3, 7), sample_params(config, 3, 7))
 test_eq(sample_params(Config(augment="paper"), 3, 7)[:5], sample_params(config, 3, 7)[:5])
-test_eq(sample_params(Config(augment="turns"), 3, 7).scale, (1, 1))
 sample_params(config, 3, 7)._replace(clutter=())
 
 
 # %% [markdown]
-# The size of the image turns the parameters into pixels. The long side gets the sampled length, the short side follows, rounded, and the crop lies anywhere inside. An image that is 300 high and 400 wide, resized to 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must hold a target moves until it does, with a margin of a sixteenth of its side:
+# The size of the image turns the parameters into pixels. The long side gets the sampled length, the short side follows, rounded, and the crop lies anywhere inside. An image that is 300 high and 400 wide, resized to 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must contain a target is shifted until it does, with a margin of a sixteenth of its side:
 
 # %%
 #| export
@@ -142,24 +180,32 @@ def placement(
 # %%
 middle = AugmentParams(mirror=False, long_side=512, top=0.5, left=0.5, blur=0)
 none = np.zeros((300, 400), np.uint8)
-test_eq(placement(none, middle, 256), Placement(height=384, width=512, top=64, left=128))
 one = none.copy()
 one[290, 10] = 1
+print(placement(none, middle, 256))
+print(placement(one, middle._replace(target=0.5), 256))
+test_eq(placement(none, middle, 256), Placement(height=384, width=512, top=64, left=128))
 test_eq(placement(one, middle._replace(target=0.5), 256), Placement(384, 512, 128, 0))
 test_eq(placement(none, middle._replace(long_side=0), 256)[:2], (300, 400))
 
 # %% [markdown]
-# ## Something large in the way
+# ## An occluder in front
 #
+<<<<<<< HEAD
 # A crop shows the rim of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such things are rare, and a network that has hardly seen one takes the rim for a target: with one of three parts of NUAA-SIRST held out, four of 71 images had about 2,000 of the 2,303 false pixels.
+=======
+# A crop shows the edge of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such edges are rare, and networks mistake them for targets. With one third of NUAA-SIRST held out, four of its 71 images had most of the false pixels: a white cliff, a vapour trail, a row of trees.
+>>>>>>> 7ed5199ef87050440699e7f53e750b763e4ace4d
 #
-# So a share of the crops (`clutter_share`) gets something large in front of a part of it, brighter or darker: either everything on one side of an edge, straight or rough, or a bar or block that is longer than any target (from 77 pixels on, in a crop of 128). What it covers is no target any more. It has the texture of the crop itself, turned around by 180 degrees. The targets of the crop must not come along, because a target without a label teaches the network to leave targets out. So each target, with the four pixels around it, is first replaced by the mean of its surroundings.
+# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label.
+#
+# The occluder has the texture of the crop itself, turned by 180 degrees. A target in that texture would have no label, and teach the network to leave targets out. So each target, with the four pixels around it, is first replaced by the mean of its surroundings. This is an invention of this library, not of the paper.
 #
 # A formula describes it. For a pixel at $(x, y)$, with the crop from -1 to 1, the depth below the surface is
 #
 # $$d = \min(l - |x'|,\; s - |y'|) + \sum_k h_k \sin(u_k x + v_k y + p_k)$$
 #
-# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and the waves make its edge rough. A crop is covered by the share $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. The numbers are whole, in parts of 65,536.
+# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and the waves make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. All parameters are stored as whole numbers, in units of 1/65,536, so that every device computes with the same ones.
 
 # %%
 #| export
@@ -261,11 +307,9 @@ def _rounded(
 
 
 # %% [markdown]
-# The same crop of a scene with different clutter. The outlines are what is left of its targets:
+# The same crop with six occluders. The outlines are what is left of its targets:
 
 # %%
-made = scenes("train", 4, 128)
-image, mask = made.pairs[1]
 figure = plt.figure(figsize=(10, 2.2), layout="constrained")
 for axes, seed in zip(figure.subplots(1, 6), range(6), strict=True):
     numbers = sample_clutter(np.random.default_rng([seed, 1]))
@@ -275,6 +319,9 @@ for axes, seed in zip(figure.subplots(1, 6), range(6), strict=True):
         axes.contour(label, [0.5], colors="orange", linewidths=1)
     axes.set(xticks=[], yticks=[])
     assert not (label & ~mask).any()
+
+# %%
+#| hide
 pair = [torch.from_numpy(x)[None, None] for x in (image, mask)]
 unchanged = add_clutter(*pair, torch.zeros(1, len(numbers), dtype=torch.int32))
 test_eq(list(unchanged), [pair[0].float(), pair[1]])
@@ -283,7 +330,7 @@ test_eq(list(unchanged), [pair[0].float(), pair[1]])
 # %% [markdown]
 # ## The transform
 #
-# The transform mirrors, resizes so that the long side has the sampled length (image bilinear, mask nearest), pads with zeros at the right and the bottom, crops, turns, puts clutter in front and blurs. Pillow does the work, on grey images once instead of three times. With `--preset paper` the result equals the official transform to the last pixel.
+# The transform mirrors, resizes so that the long side has the sampled length (image bilinear, mask nearest), pads with zeros at the right and the bottom, crops, turns, adds the occluder and blurs. Pillow does the work, on grey images once instead of three times. With `--preset paper` the result equals the official transform to the last pixel.
 
 # %%
 #| export
@@ -348,7 +395,7 @@ def _other_sensor(
 
 
 # %% [markdown]
-# Scoring samples nothing. The official protocol resizes both sides to one size, whatever the proportions. Half of the field's tables score each image at its own size instead (`base_size = "native"`). The network's sides are multiples of 16, so an image is padded at the right and below with its mirror image, and the prediction is cut back. Its mask stays as it is.
+# Evaluation samples nothing. The official protocol resizes both sides to one size, whatever the proportions. Half of the field's tables score each image at its own size instead (`base_size = "native"`). The network's sides are multiples of 16, so an image is padded at the right and below with its mirror image, and the prediction is cut back. Its mask stays as it is.
 
 # %%
 #| export
@@ -384,13 +431,13 @@ def unpadded(
 
 
 # %% [markdown]
-# One scene in four epochs, by four kinds of augmentation. The outline is the mask of the targets, and the black parts are padding.
+# One scene in four epochs, by the four kinds of `--augment`. The outline is the mask of the targets, and the black parts are padding. `turns` is the default: the eight orientations of a square (mirrored, upside down, rows as columns) and blur.
 
 # %%
 kinds = {
     "paper": "mirror, resize,\ncrop, blur",
-    "turns": "flips, turns,\ncrop, blur",
-    "flips": "also\nresized",
+    "turns": "all 8 orientations,\ncrop, blur",
+    "flips": "also\nscaled",
     "robust": "and different\nsensors",
 }
 figure = plt.figure(figsize=(9, 8), layout="constrained")
@@ -405,6 +452,7 @@ for (kind, what), row in zip(kinds.items(), figure.subplots(4, 5), strict=True):
     row[0].set_ylabel(f'augment="{kind}":\n{what}')
 
 # %%
+#| hide
 test_eq([s.shape for s in resize_square(*made.pairs[0], 64)], [(64, 64), (64, 64)])
 wide = np.arange(20 * 40).reshape(20, 40)
 test_eq(pad_mirrored(wide).shape, (32, 48))
@@ -416,9 +464,9 @@ test_eq(augment(*made.pairs[0], still, 128)[0], made.pairs[0][0])
 
 
 # %% [markdown]
-# ## Batches
+# ## The machinery: batches
 #
-# A batch consists of 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of a scoring and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
+# A batch consists of 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of an evaluation and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
 
 # %%
 #| export
@@ -455,7 +503,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
 
 
 # %% [markdown]
-# A scoring batch has no chance in it, and copies of an image fill it up.
+# A batch for evaluation has nothing random in it, and copies of an image fill it up.
 
 # %%
 #| export
@@ -482,7 +530,7 @@ def _resized_once(split: Split, index: int, size: int) -> Pair:
 
 
 # %% [markdown]
-# Images of one size share a batch also at their own size. If sizes differ, a batch holds one image: two images with different padding would need one mask of both. Its place in the batch is the one that it would have among images of one size, so that processes that share the batches get the same images in the same order. The other places are filler, which only a compiler computes.
+# Images of one size share a batch also at their own size. If sizes differ, a batch holds one image: two images with different padding would need one mask of both. Its place in the batch is the one that it would have among images of one size, so that processes that share the batches get the same images in the same order. The other places are padding, which only a compiler computes.
 
 # %%
 #| export
@@ -498,8 +546,11 @@ def native_plan(
 
 # %%
 config = Config(base_size=64, crop_size=32)
-batch = scoring_batch(made, [3, -1], config)
-assert isinstance(batch, Batch)
+batch: Batch = scoring_batch(made, [3, -1], config)
+print(tuple(batch.image.shape), batch.real.tolist())
+
+# %%
+#| hide
 test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True, False]))
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
 assert _resized_once(made, 3, 64) is _resized_once(made, 3, 64)
@@ -510,3 +561,38 @@ mixed = Split("test", ("a", "b", "c"), (made.pairs[0], (image[:20], mask[:20]), 
 test_eq(native_plan(mixed, 2), [[0, -1], [-1, 1], [2, -1]])
 batch = scoring_batch(mixed, [-1, 1], Config(base_size="native"))
 test_eq([tuple(part.shape) for part in batch[:2]], [(2, 3, 32, 128), (2, 1, 20, 128)])
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Why may an image be turned upside down here, although nobody photographs a sky that way?
+#
+#    <details><summary>Answer</summary>
+#
+#    The network has to recognise a spot of a few pixels against its surroundings, and neither has an up or a down that matters at this size. For faces or digits the same change would be wrong: an upside-down 6 is a 9.
+#
+#    </details>
+#
+# 2. Two runs have the same seed, and one of them was interrupted twice. Do they see the same crops?
+#
+#    <details><summary>Answer</summary>
+#
+#    Yes. The parameters of a crop depend on the seed, the epoch and the index of its image, and on nothing that happened before.
+#
+#    </details>
+#
+# 3. What would the network learn if the texture of an occluder still showed the targets?
+#
+#    <details><summary>Answer</summary>
+#
+#    That some spots which look exactly like targets are background. It would lower all its predictions.
+#
+#    </details>
+#
+# 4. The image is resized bilinearly, the mask by its nearest pixel. What would a bilinear mask contain?
+#
+#    <details><summary>Answer</summary>
+#
+#    Values between 0 and 1 at the edges of targets. A target of one pixel that is halved would be 1/4, and a threshold would have to decide whether it still exists. The nearest pixel keeps a mask of 0 and 1.
+#
+#    </details>

@@ -1,7 +1,11 @@
 # %% [markdown]
-# # xla
+# # TPUs through XLA
 #
 # > TPUs, through torch_xla: one process drives all chips, and every step must record the same program.
+#
+# On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs then. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes seconds to minutes, running takes milliseconds. A step that records the same operations again finds its program compiled.
+#
+# So one rule decides whether a TPU is fast: **every step must record the same program**. This page shows what breaks the rule. Then it finds the TPU, reports why one cannot be used, starts it, watches what it compiles, and makes a `Device` of it.
 
 # %%
 #| default_exp xla
@@ -10,6 +14,7 @@
 #| hide
 import tempfile
 
+import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_eq
 
 # %%
@@ -33,11 +38,40 @@ from mshnet.device import Device, T, cpu_name, each_tensor
 from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 
 # %% [markdown]
-# On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs then. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes seconds to minutes, running takes milliseconds. A step that records the same operations again finds its program compiled.
+# ## What compiles again
 #
-# So one rule decides whether a TPU is fast: **every step must record the same program**. Each of these breaks it, and compiles again in every step: a batch of a new shape, a Python number that changes (it is a constant of the program), a value that is read in the middle, an operation that XLA does not have. This page finds the TPU, reports why one cannot be used, starts it, watches what it compiles, and makes a `Device` of it.
+# Eight loops of ten steps, and in which steps XLA compiled a program. The numbers were measured with torch_xla 2.9 on its CPU runtime, not on a TPU; `tests/xla/test_programs.py` repeats them.
+
+# %%
+compiled = {  # programs in each of ten steps
+    "the same operations": [1, *[0] * 9],
+    "x * number": [1, *[0] * 9],
+    "SGD, its learning rate": [1, *[0] * 9],
+    "loss.item() in the middle": [2, *[0] * 9],
+    "x.pow(number)": [1] * 10,
+    "x.roll(number)": [1] * 10,
+    "x[:, number:]": [1] * 10,
+    "a batch of a new size": [1] * 10,
+}
+figure = plt.figure(figsize=(8, 3.2), layout="constrained")
+axes = figure.subplots()
+axes.imshow(list(compiled.values()), cmap="Reds", vmin=0, vmax=3, aspect="auto")
+axes.set_yticks(range(len(compiled)), list(compiled))
+axes.set(
+    xlabel="step",
+    xticks=range(10),
+    title="Programs compiled, where something changes in every step",
+)
+for row, counts in enumerate(compiled.values()):
+    for step, count in enumerate(counts):
+        axes.text(step, row, count or "", ha="center", va="center")
+
+# %% [markdown]
+# *A number that is multiplied* is harmless: torch_xla passes it to the program as an input. *A number that says where or how* (a shift, a slice, an exponent) is written into the program, so each value is another program. So is each shape of a batch. *A value that is read* cuts the step into two programs; they are found again, but the chips wait for the host. An operation that XLA does not have does the same.
 #
-# ## Which TPU
+# ## The machinery
+#
+# ### Which TPU
 #
 # torch_xla is reached through one function, imported where it is used. Its successor (TorchTPU) is announced; only this notebook would change. The PCI bus lists the chips of the machine, without taking them from the program that uses them.
 
@@ -81,7 +115,7 @@ tpu_chips()
 
 
 # %% [markdown]
-# ## Why it does not start
+# ### Why it does not start
 #
 # Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy. Where possible we check before the runtime starts, because without a TPU the runtime ends the whole process instead of raising an error. Other causes appear only in the runtime's error; we recognize the constant part of its text.
 
@@ -143,19 +177,22 @@ def _runtime_trouble(text: str) -> str:
 print(why_no_xla({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None))
 print(why_no_xla({}, 1, "2.13.0+cu130", "2.9.0"))
 print(why_no_xla({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"))
+_runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. Not attempting")
+
+# %%
+#| hide
 test_eq(why_no_xla({"PJRT_DEVICE": "CPU"}, 0, "2.9.0+cpu", "2.9.0"), "")
 test_eq(why_no_xla({}, 8, "2.8.0", "2.8.0"), "")
 assert "TPU_PROCESS_ADDRESSES" in _runtime_trouble("Expected 4 worker addresses, got 1.")
 assert "no reason given" in _runtime_trouble("") and "UNKNOWN: x" in _runtime_trouble(
     "UNKNOWN: x\ny"
 )
-_runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. Not attempting")
 
 
 # %% [markdown]
-# ## Starting it
+# ### Starting it
 #
-# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer chips than there are, we arrange them in a rectangle: the first side cuts the batch, and chips along the second side compute copies of the same part.
+# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer chips than there are, we arrange them in a rectangle: the first side cuts the batch, and the other chips compute duplicates.
 
 # %%
 #| export
@@ -184,7 +221,7 @@ def _start_xla(num_devices: int) -> Any:
 
 
 # %% [markdown]
-# ## Counting programs
+# ### Counting programs
 #
 # torch_xla counts what it compiles. We print it, because nothing else explains a first step of a minute. A phase compiles in its first two steps; a program compiled later is a fault, and we warn with the most likely reason.
 
@@ -265,11 +302,11 @@ class _Programs:
 
 
 # %% [markdown]
-# ## The device
+# ### The device
 #
 # A TPU always has bfloat16; float32 must be requested for exact products. The model's tensors are marked as copied to every chip, those of a batch as cut along their first dimension. Without these marks, a step would be compiled twice: for its marked inputs, and again when its own unmarked outputs are the inputs of the next step. `begin` marks the tensors that are still unmarked, such as the optimizer's. Compiled programs can be kept for the next session; if their folder cannot be written, we warn, and they are compiled again.
 #
-# Several tensors that are read are computed together. Read one by one, each would be a program, and repeat what they share.
+# `read` evaluates all requested tensors in one program. Reading them one by one would compile one program for each, and recompute what they share.
 
 # %%
 #| export
@@ -434,7 +471,7 @@ def _keep_programs(folder: Path) -> None:
 
 
 # %% [markdown]
-# On a machine without a usable TPU, opening one is an error with what to write instead:
+# On a machine without a usable TPU, opening one is an error with the remedy:
 
 # %%
 test_eq(tpu_is_usable(), bool(tpu_chips()) and bool(installed("torch_xla")))
@@ -443,3 +480,38 @@ if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
         Xla()
 if installed("torch_xla"):
     print(xla("version").__version__, xla_counts(), host_operations())
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Which of these compile a new program: a new learning rate, a new batch size, `if loss > 1:`?
+#
+#    <details><summary>Answer</summary>
+#
+#    The batch size does: each shape is another program. The learning rate does not, if it is an input of the program (`Device.number` makes sure that it is one). `if loss > 1:` reads the loss, cuts the step in two, and compiles again when the decision first changes.
+#
+#    </details>
+#
+# 2. The first step takes a minute, the second one too, and all later ones a millisecond. Is something wrong?
+#
+#    <details><summary>Answer</summary>
+#
+#    No. The first step creates the state of the optimizer, so the second one records other operations. From the third on nothing new may be compiled, and a program that is gets a warning.
+#
+#    </details>
+#
+# 3. A log line reads the loss after every step. What does it cost on a TPU?
+#
+#    <details><summary>Answer</summary>
+#
+#    Each read waits until the chips are done, and the host cannot prepare the next step meanwhile. The programs stay the same if the read follows a `sync`; the overlap of host and chips is lost. The training loop therefore reads at log lines only.
+#
+#    </details>
+#
+# 4. Four of eight chips are requested. Why do the other four compute copies?
+#
+#    <details><summary>Answer</summary>
+#
+#    All chips of the machine run one program. A chip that is left out has to run it too, so it gets the same part of the batch as its neighbour.
+#
+#    </details>

@@ -1,13 +1,20 @@
 # %% [markdown]
-# # cpu
+# # Faster attention on a CPU
 #
-# > Both attentions and the steps up of the network on a CPU, forward and backward by hand, with the same results in less time.
+# > Both attentions and the steps up of the network, forward and backward written by hand, with the same results in less time.
+#
+# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the [network](00_model.ipynb) page cost more than the convolutions. Why, and what can be done without changing a result?
+#
+# The reason is memory. Convolutions are fastest if the channels of a pixel lie together (*channels-last*). But torch's sums and maxima over the channels are slow in this layout, and gradients arrive in different layouts and are copied again and again. We therefore write the same sums on a matrix with one row of channels for each pixel, forward and backward. On a GPU or a TPU a compiler does this job, and the three lines stay.
+#
+# You need this page only if you change the attention, or want to see how a backward pass is derived and checked.
 
 # %%
 #| default_exp cpu
 
 # %%
 #| hide
+import matplotlib.pyplot as plt
 from fastcore.test import test_close, test_eq
 
 # %%
@@ -29,13 +36,30 @@ from mshnet.model import (
     upsample,
 )
 
+# %% [markdown]
+# ## Two orders of the same numbers
+#
+# An image with three channels (colours) and 2x2 pixels (numbers), as it lies in memory. The mean over the image adds numbers of one colour, the mean over the channels adds cells of one number. What lies together is fast.
+
+# %%
+image = torch.arange(12).reshape(1, 3, 2, 2)  # channel = value // 4, pixel = value % 4
+layouts = {
+    "contiguous: channel by channel": image.flatten(),
+    "channels-last: a row of channels for each pixel": image.permute(0, 2, 3, 1).flatten(),
+}
+figure = plt.figure(figsize=(8, 2), layout="constrained")
+for axes, (name, values) in zip(figure.subplots(2, 1), layouts.items(), strict=True):
+    for place, value in enumerate(values.tolist()):
+        axes.add_patch(plt.Rectangle((place, 0), 1, 1, fc=f"C{value // 4}", ec="white", alpha=0.6))
+        axes.text(place + 0.5, 0.5, value % 4, ha="center", va="center")
+    axes.set(xlim=(0, 12), xticks=[], yticks=[])
+    axes.set_title(name, loc="left", size=10)
+
 
 # %% [markdown]
-# ## Both attentions on a CPU
+# ## The machinery: both attentions
 #
-# A block ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the model page cost more than the convolutions. The convolutions are fastest with channels-last memory, where torch's sums and maxima over the channels are slow, and gradients arrive in different layouts and are copied again and again. On a CPU we therefore write out the same sums, forward and backward, on a matrix with one row of channels for each pixel. On a GPU or a TPU a compiler does this job, and the three lines stay.
-#
-# The helpers turn an image into rows and back, spread a map over all channels, and sum over the channels by a 1x1 convolution with ones.
+# The helpers turn an image into rows and back, repeat a map for all channels, and sum over the channels by a 1x1 convolution with ones.
 
 # %%
 #| export
@@ -67,7 +91,7 @@ def _channel_sum(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,HW
 
 
 # %% [markdown]
-# **Channel attention**, forward and backward. All pixels share the gradient of a mean. The gradient of a maximum goes to the first pixel that has it, as in the paper's code. (The plain lines share it among all pixels that have it.)
+# **Channel attention**, forward and backward. All pixels share the gradient of a mean. The gradient of a maximum goes to the first pixel that has it, as in the paper's code. (In the lines of the network page PyTorch's `amax` splits it among ties.)
 
 # %%
 #| export
@@ -180,7 +204,7 @@ class _AttendOnCpu(torch.autograd.Function):
 
 
 # %% [markdown]
-# `attend_on_cpu` replaces the three lines on a CPU and calls them elsewhere. Both return the same value, and numerical differentiation confirms the gradients that were derived by hand:
+# `attend_on_cpu` replaces the three lines on a CPU and calls them elsewhere. Both return the same value, and numerical differentiation (`gradcheck`) confirms the gradients that we derived by hand. If somebody looks at an attention by a hook, the plain lines run, so that the hook sees what it expects:
 
 # %%
 #| export
@@ -209,6 +233,12 @@ ca, sa = ChannelAttention(16).double(), SpatialAttention().double()
 inputs = [torch.randn(2, 16, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(2)]
 weights = [ca.fc1.weight, ca.fc2.weight, sa.conv1.weight]
 assert torch.allclose(attend_on_cpu(*inputs, ca, sa), attend(*inputs, ca, sa))
+assert torch.autograd.gradcheck(_AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
+apart = attend_on_cpu(*inputs, ca, sa) - attend(*inputs, ca, sa)
+print(f"largest difference below 1e-14: {bool(apart.abs().max() < 1e-14)}")
+
+# %%
+#| hide
 seen = []
 with ca.register_forward_hook(lambda *_: seen.append("channels")):
     attend_on_cpu(*inputs, ca, sa)
@@ -216,13 +246,12 @@ with sa.register_full_backward_hook(lambda *_: seen.append("gradient")):
     attend_on_cpu(*inputs, ca, sa).sum().backward()
 attend_on_cpu(*inputs, ca, sa).sum().backward()
 test_eq(seen, ["channels", "gradient"])
-assert torch.autograd.gradcheck(_AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
 
 
 # %% [markdown]
-# ## A step up
+# ### A step up
 #
-# A step up joins two inputs, and their gradient arrives as one block of memory. The layers before need each part in separate memory, so the step has a backward pass by hand too:
+# A step up joins two inputs, and their gradient arrives as one block of memory. The layers before it need each part in separate memory, so this step has a hand-written backward pass, too:
 
 # %%
 #| export
@@ -264,9 +293,9 @@ test_eq(join_on_cpu(*inputs).detach(), join(*inputs).detach())
 assert torch.autograd.gradcheck(_JoinOnCpu.apply, inputs)
 
 # %% [markdown]
-# ## In a network
+# ### In a network
 #
-# The passes check the device of each tensor. A network that uses them may therefore move to a GPU, and a compiler sees the plain lines. An exporter traces every line on any device, so it needs the plain lines back. A block or a network of yours with other attentions or another step up keeps its own.
+# The hand-written passes check the device of each tensor. A network that uses them may therefore move to a GPU, and a compiler sees the plain lines. An exporter traces every line on any device, so it needs the plain lines back. A block or a network of yours with different attentions or a different step up is left alone.
 
 # %%
 #| export
@@ -297,14 +326,51 @@ def use_plain_passes(model: Network) -> Network:
     return model
 
 
+# %% [markdown]
+# The number of blocks that use the fast passes, and the same prediction with and without them:
+
 # %%
 image = torch.randn(1, 3, 32, 32)
 model = MSHNet().eval()
 with torch.no_grad():
     plain = model(image)[1]
     test_close(use_cpu_passes(model)(image)[1], plain, eps=1e-4)
+    print(
+        sum(layer.attend is attend_on_cpu for layer in model.modules() if isinstance(layer, Block))
+    )
     test_eq(use_plain_passes(model)(image)[1], plain)
+
+# %%
+#| hide
+with torch.no_grad():
     model.encoder_0[0].ca = nn.Identity()  # an experiment without one of the attentions
     changed = model(image)[1]
     test_eq(use_plain_passes(use_cpu_passes(model))(image)[1], changed)
     test_close(use_cpu_passes(model)(image)[1], changed, eps=1e-4)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Why does the maximum over a channel send its whole gradient to one pixel, and the mean sends a part to each?
+#
+#    <details><summary>Answer</summary>
+#
+#    A small change of the largest pixel changes the maximum by as much, and a change of any other pixel does not change it at all. Every pixel changes the mean, by 1/N of its own change.
+#
+#    </details>
+#
+# 2. `gradcheck` runs in float64. Why not in float32?
+#
+#    <details><summary>Answer</summary>
+#
+#    It compares with (f(x + h) - f(x - h)) / 2h for a tiny h. In float32 the two values agree in nearly all of their digits, and the difference is mostly rounding.
+#
+#    </details>
+#
+# 3. Why are the fast passes not used while a hook looks at an attention?
+#
+#    <details><summary>Answer</summary>
+#
+#    They never call the attention module, they only read its weights. A hook would see nothing, and the figure of the network page would stay empty.
+#
+#    </details>

@@ -1,13 +1,27 @@
 # %% [markdown]
-# # analyse
+# # Analysis: behind the score
 #
 # > Behind the score: a record of each target, and curves over all thresholds.
+#
+# A network scores an IoU of 0.6. Which targets does it miss: the small ones, or those that hardly stand out? Would a lower threshold find them, and for how many false alarms?
+#
+# A score answers none of that. The final evaluation of a run therefore counts more than the evaluation of an epoch:
+#
+# - of each image its pixels, and of each target a record: its size, its contrast, and whether it was found;
+# - the pixels by probability, for precision and recall at every threshold;
+# - the objects at two dozen thresholds, for Pd against Fa.
+#
+# We look at the records of one run, then define them one by one, then collect all of them in one pass.
 
 # %%
 #| default_exp analyse
 
 # %%
 #| hide
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
 from fastcore.test import test_close, test_eq
 
 from mshnet.device import open_device
@@ -33,23 +47,44 @@ from mshnet.metrics import MATCH, Found, Histogram, Objects, Tally, in_turns, ob
 from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
 
 # %% [markdown]
-# A network scores an IoU of 0.6. Which targets does it miss: the small ones, or those that hardly stand out? Would a lower threshold find them, and for how many false alarms?
+# ## What the records show
 #
-# A score answers none of that. The final evaluation of a run therefore counts more than the evaluation of an epoch:
+# Left: each dot is a target in the test scenes of a [short run](../results/README.md) (`scenes-quick`), by its contrast and its size. Right: the trade-off of a run on real images (`nuaa-sirst-paper`). The threshold falls from left to right. From 0.999 to 0.001 false alarms double, and Pd changes by less than a hundredth: the network is so sure of its errors that no threshold removes them.
+
+# %%
+scenes, real = (
+    json.loads(Path(f"../results/{run}/details.json").read_text())
+    for run in ("scenes-quick", "nuaa-sirst-paper")
+)
+found = [t for t in scenes["targets"] if t["matched"]]
+missed = [t for t in scenes["targets"] if not t["matched"]]
+figure = plt.figure(figsize=(10, 3.8), layout="constrained")
+left, right = figure.subplots(1, 2)
+scr, area = ([t[name] for t in found] for name in ("scr", "area"))
+dots = left.scatter(scr, area, c=[t["iou"] for t in found])
+scr, area = ([t[name] for t in missed] for name in ("scr", "area"))
+left.scatter(scr, area, c="red", marker="x", s=60)
+left.set(xlabel="contrast: signal-to-clutter ratio", ylabel="size in pixels")
+left.set_title(f"{len(found)} targets found, {len(missed)} missed (crosses)")
+figure.colorbar(dots, ax=left, label="IoU of the prediction that found it")
+curve = real["curves"]["objects"]
+right.plot(curve["fa"], curve["pd"], "o-")
+for at in (0.001, 0.01, 0.5, 0.999):
+    i = curve["threshold"].index(at)
+    right.annotate(f" {at}", (curve["fa"][i], curve["pd"][i] + 0.004), rotation=45)
+right.set(xlabel="Fa, false pixels per million", ylabel="Pd", xlim=(0, 125), ylim=(0.85, 0.97))
+right.set_title("Targets against false alarms, by threshold");
+
+# %% [markdown]
+# ## The machinery
 #
-# - of each image its pixels, and of each target a record: its size, its contrast, and whether it was found;
-# - the pixels by probability, for precision and recall at every threshold;
-# - the objects at two dozen thresholds, for Pd against Fa.
-#
-# We take these one by one, then collect all of them in one pass.
-#
-# ## A target's contrast
+# ### A target's contrast
 #
 # The *signal-to-clutter ratio* measures how far the mean grey level of a target lies from that of its surroundings, in standard deviations of the surroundings:
 #
 # $$\mathrm{SCR} = \frac{|\mu_t - \mu_b|}{\sigma_b}$$
 #
-# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). The surroundings are a matter of convention, and conventions give different values. Ours are the target's box with 20 pixels added on each side, without the pixels of any target. Grey levels are those of the image that is scored, after the resize. A perfectly flat background has no deviation; there we take the deviation that rounding to whole grey levels hides, $1/\sqrt{12}$.
+# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). The surroundings are a matter of convention, and conventions give different values. Ours are the target's box with 20 pixels added on each side, without the pixels of any target. Grey levels are those of the image that is scored, after the resize. A perfectly flat background has a standard deviation of 0; there we use the quantisation noise of integer grey levels, $1/\sqrt{12}$.
 
 # %%
 #| export
@@ -80,20 +115,21 @@ rng = np.random.default_rng(0)
 grey, spot = rng.normal(100, 10, (64, 64)), np.zeros((64, 64), bool)
 spot[30:33, 30:33] = True
 grey[spot] = 150
+print("50 grey levels above noise of 10:", signal_to_clutter(grey, spot, spot))
 test_close(signal_to_clutter(grey, spot, spot), 5, eps=0.3)
 test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
 
 
 # %% [markdown]
-# ## Each target's record
+# ### Each target's record
 #
 # A prediction *touches* a target if they share a pixel, or if the matching rule paired them. With this word every wrong pixel has one owner:
 #
 # - a target owns its missing pixels, and the excess pixels of a prediction that touches it;
 # - if the prediction touches several targets, the one it was paired with owns the excess, else the one it covers most;
-# - a prediction that touches no target is *clutter*, and owns its pixels itself.
+# - a prediction that touches no target is a *false alarm* (`clutter` in the files), and owns its pixels itself.
 #
-# The wrong pixels of all targets and of the clutter therefore add up to those of the image: union less intersection.
+# The wrong pixels of all targets and of the false alarms therefore add up to those of the image: union less intersection.
 #
 # A record holds the target's place, size and contrast, whether it was found, how much of it was covered, and the highest probability in it.
 
@@ -166,7 +202,7 @@ def _outcome(
 
 
 # %% [markdown]
-# One prediction of ten pixels covers parts of two targets, and a single pixel is clutter. The centroid of the large prediction is near neither target. Both are therefore missed, and both are recorded as merged:
+# One prediction of ten pixels covers parts of two targets, and a single pixel is a false alarm. The centroid of the large prediction is near neither target. Both are therefore missed, and both are recorded as merged:
 
 # %%
 truth, pred = np.zeros((2, 32, 32), bool)
@@ -180,7 +216,7 @@ test_eq(wrong, np.count_nonzero(truth ^ pred))
 seen.targets[0]
 
 # %% [markdown]
-# ## Curves
+# ### Curves
 #
 # Curves are stored as fractions at the thresholds that matter, not as a thousand points. Pixels have a hundred thresholds, because their histogram is there anyway. Objects are matched anew at each threshold, and two dozen are enough.
 
@@ -202,13 +238,14 @@ def _curves(histogram: Histogram, found: Sequence[Found], pixels: int) -> dict[s
 
 
 # %%
+#| hide
 curves = _curves(Histogram(), [Found(0, 0, 7)] * len(THRESHOLDS), 1000)
 test_eq((curves["objects"]["pd"][0], curves["objects"]["fa"][0]), (None, 7000))
 test_eq(len(curves["pixels"]["recall"]), 100)
 
 
 # %% [markdown]
-# ## One pass
+# ### One pass
 #
 # `evaluate_split` collects all of it in one pass over the split. It takes the batches as they come, on the grid that is scored. Each process counts its share of a batch, and the shares are joined in the order of the list.
 
@@ -294,3 +331,38 @@ test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
 test_eq((len(result.images), len(result.targets)), (3, result.scores.targets))
 test_eq(sum(t["matched"] for t in result.targets), sum(i["matched"] for i in result.images))
 result.images[0], result.targets[0]
+
+# %% [markdown]
+# ## Questions
+#
+# 1. A prediction is one pixel too wide all around each of its targets. Which of the records shows it, if Pd is 1 and Fa is 0?
+#
+#    <details><summary>Answer</summary>
+#
+#    `extra`: the pixels of a prediction outside the target that owns it. Pd and Fa count objects, and all objects are found.
+#
+#    </details>
+#
+# 2. Why is the curve of objects computed at 23 thresholds, and that of pixels at 1,000?
+#
+#    <details><summary>Answer</summary>
+#
+#    A histogram of the probabilities gives all pixel counts at once, as sums from the top. Objects merge and vanish with the threshold, so they must be found and matched anew for each.
+#
+#    </details>
+#
+# 3. Two targets touch one prediction, and both are missed. How do you see that it is not a false alarm?
+#
+#    <details><summary>Answer</summary>
+#
+#    `merged` is true in both records, `covered` is above 0, and the number of false alarms of the image does not count the prediction.
+#
+#    </details>
+#
+# 4. The contrast of a target doubles if you halve the noise of its surroundings. Did the target change?
+#
+#    <details><summary>Answer</summary>
+#
+#    No. SCR describes the target in its place. The same spot is easy on a flat sky and difficult in broken cloud.
+#
+#    </details>

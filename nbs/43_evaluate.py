@@ -1,7 +1,9 @@
 # %% [markdown]
-# # evaluate
+# # Evaluation of weights
 #
-# > From weights: their scores on a test list, with the protocol, and the network that predicts.
+# > From weights: their scores on a test list, with the protocol, and a detector for images in memory.
+#
+# You have a file of weights: the one that comes with the library, one of your runs, or a published one. Two things can be done with it. `evaluate` scores it on a test list and states how. A `Detector` returns the probability of target of each pixel of an image.
 
 # %%
 #| default_exp evaluate
@@ -10,7 +12,12 @@
 #| hide
 import tempfile
 
+import matplotlib.pyplot as plt
+import numpy as np
 from fastcore.test import expect_fail, test_close, test_eq
+
+import mshnet
+from mshnet.scenes import scene
 
 # %%
 #| export
@@ -33,9 +40,28 @@ from mshnet.recipe import Config
 from mshnet.task import Evaluation, Trained, make_task, trained_model, with_seen
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
+# %% [markdown]
+# ## In three lines
+#
+# The pretrained weights have never seen the synthetic scenes. This is their score on 20 of them, each of 128x128 pixels:
+
+# %%
+scenes = {"scenes": 80, "base_size": 128, "crop_size": 128}
+result = mshnet.evaluate("pretrained", device="cpu", precision="fp32", **scenes)
+print(result.scores)
 
 # %% [markdown]
-# A file of weights serves two purposes. `evaluate` scores it on a test list, and a `Detector` gives the probability of target of each pixel of an image. Both begin with the same question: what is in the file? `trained_model` of the task's page answers it.
+# A score without its conditions means little. The result therefore has its *protocol*: the data, their size, the threshold, the matching rule, and whether the weights were trained on these very images.
+
+# %%
+for name in ("data", "images", "targets", "size", "threshold", "rule", "trained_on_scored_images"):
+    print(f"{name:25}{result.protocol.get(name)}")
+
+
+# %% [markdown]
+# ## The machinery: what is in a file?
+#
+# Both uses begin with the same question. `trained_model` of the [task](36_task.ipynb) page answers it: the network, the settings of its run, the phase in which it was trained.
 
 # %%
 #| export
@@ -47,9 +73,9 @@ def load(
 
 
 # %% [markdown]
-# ## Scoring
+# ### Evaluating
 #
-# `evaluate` does what `mshnet test` does. It takes a run, its folder, a file or `pretrained`, and settings by name; where a run has recorded its settings, these are the defaults. It reads the test list alone, and accepts a folder without a training list. If the weights were trained on images of the list, it warns, whatever the names of the files.
+# `evaluate` does what `mshnet test` does. It takes a run, its folder, a file or `pretrained`, and settings by name; where a run has recorded its settings, these are the defaults. It reads only the test list, and accepts a folder without a training list. If the weights were trained on images of the list, it warns, whatever the names of the files are.
 
 # %%
 #| export
@@ -104,21 +130,24 @@ with tempfile.TemporaryDirectory() as tmp:
     path = f"{tmp}/best.pt"
     torch.save({"state_dict": model.state_dict()}, path)
     trained: Trained = trained_model(path)
-    assert trained.phase == "full" and trained.origin.seed is None
     again = evaluate(config.model_copy(update={"weight_path": path}))
     test_eq(evaluate(path, **config.recipe(), device="cpu").scores, again.scores)
     test_eq(load(path).state_dict()["final.bias"], model.state_dict()["final.bias"])
+print(trained.phase, "|", again, "|", again.protocol["chosen"])
+
+# %%
+#| hide
+assert trained.phase == "full" and trained.origin.seed is None
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
+test_eq(repr(again), f"<Analysis: {again.scores}>")
 with expect_fail(UserError, contains="weights of type list are not possible"):
     evaluate([])
-test_eq(repr(again), f"<Analysis: {again.scores}>")
-print(again, "|", again.protocol["chosen"])
 
 
 # %% [markdown]
-# ## Predicting
+# ### Predicting
 #
-# A `Detector` takes images in memory, of any size that the network accepts, and returns one probability for each pixel. It reads the weights and moves them to the device once. `predict` also takes files, and images of any size; [predict](53_predict.ipynb) has the details.
+# A `Detector` takes images in memory, of any size that the network accepts, and returns one probability for each pixel. It reads the weights and moves them to the device once. [Prediction](53_predict.ipynb) also takes files, and images of any size.
 
 # %%
 #| export
@@ -195,7 +224,26 @@ def predict(*args: Any, **settings: Any) -> Any:
     return resolve("mshnet.predict:predict")(*args, **settings)
 
 
+# %% [markdown]
+# One scene, its probabilities, and what is above the threshold of the pretrained weights:
+
 # %%
+detector = Detector(mshnet.load("pretrained"), "cpu", "fp32")
+image, mask = scene(np.random.default_rng(3), 128)
+probability = detector(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0]
+figure = plt.figure(figsize=(10, 3.4), layout="constrained")
+panels = {
+    "image": (image, None),
+    "probability of target": (probability, (0, 1)),
+    f"above {detector.threshold}": (probability > detector.threshold, (0, 1)),
+    "ground truth": (mask, (0, 1)),
+}
+for axes, (name, (pixels, limits)) in zip(figure.subplots(1, 4), panels.items(), strict=True):
+    axes.imshow(pixels, cmap="gray", clim=limits)
+    axes.set(xticks=[], yticks=[], title=name)
+
+# %%
+#| hide
 images = torch.randint(0, 256, (3, 3, 48, 32), dtype=torch.uint8)
 detector = Detector(model, "cpu")
 probs = detector(images)
@@ -205,3 +253,30 @@ with expect_fail(UserError, contains="not uint8"):
     detector(images.float())
 test_eq(predict(model, images, "cpu").shape, probs.shape)
 detector.name, detector.why, tuple(probs.shape)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Two evaluations of the same weights differ by 0.02 in IoU. Where do you look first?
+#
+#    <details><summary>Answer</summary>
+#
+#    In their protocols: size, resize, threshold, matching rule, list. If all agree, compare the hash of the data, which covers names and pixels.
+#
+#    </details>
+#
+# 2. How can `evaluate` know that weights were trained on a test image, if the file has another name?
+#
+#    <details><summary>Answer</summary>
+#
+#    The record of a run holds digests of the pixels of its training images. The name plays no part.
+#
+#    </details>
+#
+# 3. A Detector on a TPU gets batches of 4, and the last one has 3 images. Why is it filled up to 4?
+#
+#    <details><summary>Answer</summary>
+#
+#    A new shape is a new program, and compiling it takes longer than many batches. One wasted image costs nothing beside it.
+#
+#    </details>

@@ -1,6 +1,7 @@
 """The rules of the house. Each test shows that its rule catches a bad example, then applies it."""
 
 import ast
+import base64
 import getpass
 import importlib
 import json
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import jupytext
+import nbformat
 import pytest
 import yaml
 
@@ -531,6 +533,24 @@ def test_private_words_do_not_come_back():
     }
     assert "index" in prose
     assert [bad for k, v in [*prose.items(), *helps()] for bad in jargon(k, v)] == []
+
+
+def test_outputs_are_small_and_name_no_machine_person_or_path():
+    "Runners stay empty; of the others each figure has 100 kB at most, and all together 8 MB."
+    whole, bad = 0, []
+    for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
+        name = path.relative_to(ROOT).as_posix()
+        cells = nbformat.read(path, as_version=4).cells
+        found = [o for c in cells for o in c.get("outputs", [])]
+        bad += [f"{name}: a runner with outputs"] if found and "/run/" in name else []
+        for output in found:
+            data = output.get("data", {"text/plain": output.get("text", "")})
+            whole += len(json.dumps(data))
+            figure = base64.b64decode(data.get("image/png", ""))
+            bad += [f"{name}: a figure of {len(figure)} bytes"] if len(figure) > 100_000 else []
+            texts = [str(value) for kind, value in data.items() if kind != "image/png"]
+            bad += [line for text in texts for line in private(name, text, people())]
+    assert bad == [] and whole < 8e6
 
 
 def test_what_a_user_puts_into_a_clone_is_not_committed():

@@ -1,9 +1,14 @@
 """The tool that turns text into notebooks, library and README, on small projects of its own."""
 
+import base64
+import io
 import re
 
 import nbformat
+import numpy as np
+import outputs
 import pytest
+from PIL import Image
 
 import nbs
 
@@ -366,6 +371,90 @@ def test_check_finds_unformatted_text_lint_and_types(project, capsys):
     assert "mshnet/core.py:" in reported  # and so does mypy
     assert "tests/test_a.py" in reported
     assert nbs.hand_written(project, mend=True) == []
+
+
+# Outputs
+
+LESSON = (
+    CORE
+    + """
+# %%
+import os
+import sys
+
+print(os.getcwd(), object())
+print("progress", file=sys.stderr)
+
+# %%
+#| hide
+print("hidden")
+"""
+)
+
+
+def stored(project, name="nbs/10_core.ipynb"):
+    "The outputs of each code cell as text."
+    cells = [c for c in book(project, name).cells if c.cell_type == "code"]
+    return [str(c.outputs) for c in cells]
+
+
+def test_execute_stores_outputs_that_stay_until_their_code_changes(project, capsys):
+    "Without what only this day and machine know; executing again changes nothing."
+    put(project, **{"nbs/10_core.py": LESSON})
+    assert nbs.main(["execute", str(project / "nbs/10_core.py")], project) == 0
+    [*_, area, where, hidden] = stored(project)
+    assert "3.14159" in area and "<object object>" in where and hidden == "[]"
+    assert not any(word in where for word in (str(project), "/tmp", "progress", "0x"))
+    assert nbs.older(project) == ["nbs/15_main.ipynb", "nbs/index.ipynb"]
+    assert nbs.main(["execute"], project) == 0
+    before = snapshot(project)
+    assert nbs.main(["execute", str(project / "nbs/10_core.ipynb")], project) == 0
+    assert nbs.main(["build"], project) == 0
+    assert snapshot(project) == before and nbs.older(project) == complaints(project) == []
+    assert stored(project, "nbs/run/local.ipynb") == ["[]"] * 3
+    capsys.readouterr()
+    put(project, **{"nbs/10_core.py": LESSON.replace("has area pi", "has an area of pi")})
+    assert nbs.main(["build"], project) == 0
+    assert stored(project)[-3:] == [area, where, "[]"]
+    assert nbs.main(["check"], project) == 1
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line == "nbs/10_core.ipynb: no outputs of its present cells: run `make outputs`"
+    put(project, **{"nbs/10_core.py": LESSON.replace("area(1.0)", "area(2.0)")})
+    assert nbs.main(["build"], project) == 0
+    assert stored(project)[-3:] == ["[]", where, "[]"]
+
+
+def test_a_page_that_fails_is_named_and_keeps_its_outputs(project, capsys):
+    "The others are stored. A runner and a path elsewhere are no pages."
+    put(project, **{"nbs/10_core.py": LESSON.replace("area(1.0)", "area('x')")})
+    assert nbs.main(["execute"], project) == 1
+    assert "nbs/10_core.ipynb: TypeError" in capsys.readouterr().out
+    assert nbs.older(project) == ["nbs/10_core.ipynb"]
+    for name in ("nbs/run/local.ipynb", "nbs/none.py", "settings.ini"):
+        assert nbs.main(["execute", str(project / name)], project) == 2
+        assert "no lesson or guide" in capsys.readouterr().err
+
+
+def png(pixels):
+    "An image as a notebook stores it."
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def test_figures_are_small_and_stay_where_they_hardly_differ():
+    "Noise, which no palette helps; a grey image, which must not lose a level."
+    noise = np.random.default_rng(0).integers(0, 256, (800, 800, 3), dtype=np.uint8)
+    assert len(base64.b64decode(outputs.small(png(noise)))) <= outputs.MOST
+    grey = np.arange(256, dtype=np.uint8)[None].repeat(8, 0)
+    kept = Image.open(io.BytesIO(base64.b64decode(outputs.small(png(grey)))))
+    assert (np.asarray(kept) == grey).all()
+    one, near, far = (
+        [nbformat.v4.new_output("display_data", {"image/png": png(grey // 2 + i), "text/plain": t})]
+        for i, t in ((0, "IoU 0.7311"), (1, "IoU 0.7312"), (40, "IoU 0.7311"))
+    )
+    near[0].data["image/png"] = one[0].data["image/png"]
+    assert outputs.alike(one, near) and not outputs.alike(one, far) and not outputs.alike(one, [])
 
 
 # Formatting and pulling

@@ -1,8 +1,9 @@
-"""The site: pages with their outputs, from copies; the notebooks of the repository keep none.
+"""The site: pages with the outputs that the repository keeps.
 
-Everything happens in a temporary copy: notebooks are executed there (CPU, synthetic scenes), and
-Quarto renders the site where it is installed. Elsewhere nbconvert makes an HTML page of every
-notebook, and an index of them. Links are checked in the Markdown that both are made from.
+Everything happens in a temporary copy. Pages that changed since their outputs were made, and one
+runner, are executed there (CPU, synthetic scenes). Quarto renders the site where it is installed;
+elsewhere nbconvert makes an HTML page of every notebook, and an index of them. Links are checked in
+the Markdown that both are made from.
 """
 
 import os
@@ -104,11 +105,12 @@ def texts(root: Path) -> dict[str, str]:
 def stage(root: Path, there: Path) -> list[str]:
     "Put notebooks, library and settings into a folder, and name the notebooks."
     made = nbs.products(root)
+    if (root / nbs.LIBRARY).is_dir():  # with weights and lists
+        shutil.copytree(root / nbs.LIBRARY, there / nbs.LIBRARY)
     nbs.write(there, made)
     for name in ("settings.ini", QUARTO):
-        if not (root / name).exists():
-            raise nbs.Mistake(f"{root / name}: no such file; the site needs it")
-        shutil.copy(root / name, there)
+        if (root / name).exists():
+            shutil.copy(root / name, there)
     if (root / "results").is_dir():
         shutil.copytree(root / "results", there / "results")
     return [name for name in made if name.endswith(".ipynb")]
@@ -133,6 +135,7 @@ def execute(there: Path, name: str) -> str:
     where = {"metadata": {"path": str(path.parent)}}
     try:
         client = NotebookClient(nb, timeout=1800, kernel_name="python3", resources=where)
+        client.coalesce_streams, client.record_timing = True, False
         client.extra_arguments = ["--log-level=ERROR"]
         client.execute(env=env)
     except CellExecutionError as error:
@@ -141,16 +144,17 @@ def execute(there: Path, name: str) -> str:
     return ""
 
 
-def execute_all(there: Path, names: list[str]) -> None:
-    "Run what can be run on this machine, two at a time."
-    wanted = [n for n in names if "/run/" not in n or Path(n).stem in RUNNERS_HERE]
+def execute_all(there: Path, names: list[str], older: list[str]) -> None:
+    "Run, two at a time, the pages without current outputs and the runners that run anywhere."
+    runners = [n for n in names if "/run/" in n]
+    wanted = older + [n for n in runners if Path(n).stem in RUNNERS_HERE]
     with ThreadPoolExecutor(2) as pool:
         problems = pool.map(lambda name: execute(there, name), wanted)
         for name, problem in zip(wanted, problems, strict=True):
             if problem:
                 raise nbs.Mistake(f"{problem}; `tools/nbs.py test {Path(name).stem}` shows more")
             print(f"executed {name}", flush=True)
-    for name in sorted(set(names) - set(wanted)):
+    for name in sorted(set(runners) - set(wanted)):
         nb = nbformat.read(there / name, as_version=4)
         nb.cells.insert(1, nbformat.v4.new_markdown_cell(UNTRIED))
         nbformat.write(nb, there / name)
@@ -269,18 +273,20 @@ def page_name(target: str) -> str:
 
 
 def docs(root: Path, run: bool = True, output: str = "_docs") -> int:
-    "Build the site into _docs/: executed copies, by Quarto or as a preview; check all links."
+    "Build the site into _docs/: pages with outputs, by Quarto or as a preview; check all links."
     bad = [line for page, text in texts(root).items() for line in broken(root, page, text)]
     out = (root / output).resolve()
     if out != (root / "_docs").resolve() and out.exists():
         raise nbs.Mistake(
             f"--output {output}: it exists, and nothing is replaced; name a new folder"
         )
+    if not (root / QUARTO).exists():
+        raise nbs.Mistake(f"{root / QUARTO}: no such file; the site needs it")
     with tempfile.TemporaryDirectory(prefix="mshnet-docs-") as folder:
         there = Path(folder).resolve()
         names = stage(root, there)
         if run:
-            execute_all(there, names)
+            execute_all(there, names, nbs.older(root))
         prepare(root, there, names)
         pages = there / "nbs"
         shutil.copy(there / QUARTO, pages)

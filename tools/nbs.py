@@ -2,13 +2,15 @@
 
 The .py files under nbs/ are what people edit (jupytext percent format). From them are made the
 .ipynb beside them, one runner notebook per entry of nbs/run/variants.toml, mshnet/*.py and
-README.md. The same text always gives the same bytes.
+README.md. The same text always gives the same bytes. The outputs of lessons and guides are the one
+thing that no text makes: `execute` stores them, and they stay until their code changes.
 """
 
 import argparse
 import ast
 import configparser
 import contextlib
+import hashlib
 import json
 import os
 import posixpath
@@ -49,6 +51,7 @@ UNPUBLISHED = {  # prose that would lead to a stranger's page as long as the pla
 }
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
 PERCENT = {"extension": ".py", "format_name": "percent", "notebook_metadata_filter": "-all"}
+OUTPUTS_OF = "outputs_of"  # metadata of a page: the digest of the cells that made its outputs
 README_NOTE = "<!-- made from {} by make build: edit that -->"
 
 Notebook = nbformat.NotebookNode
@@ -122,7 +125,7 @@ def ids(cells: Iterable[Notebook]) -> list[str]:
 
 
 def finish(nb: Notebook, metadata: dict[str, Any] | None = None) -> Notebook:
-    "A notebook fit to commit: stable ids, no outputs, no metadata but tags and what is given."
+    "A notebook of stable ids, without outputs, and without metadata but tags and what is given."
     cells = []
     for cell, name in zip(nb.cells, ids(nb.cells), strict=True):
         kept = {"tags": tags(cell)} if tags(cell) else {}
@@ -345,8 +348,8 @@ def rebase(match: re.Match[str]) -> str:
 def products(root: Path) -> dict[str, str]:
     "Every generated file and its text; nothing in the checkout is touched."
     made = notebooks(root)
-    texts = {name: dump(nb) for name, nb in made.items()}
-    texts |= library(root, texts)
+    modules = library(root, {name: dump(nb) for name, nb in made.items()})
+    texts = {name: dump(with_outputs(root, name, nb)) for name, nb in made.items()} | modules
     texts |= {to: readme(made[name], name) for name, to in READMES.items() if name in made}
     return texts
 
@@ -364,6 +367,48 @@ def write(root: Path, texts: dict[str, str]) -> list[str]:
 def current(path: Path) -> str | None:
     "What a file holds, byte for byte."
     return path.read_bytes().decode() if path.exists() else None
+
+
+# Outputs: `execute` makes them; a cell keeps its own for as long as its code stays the same
+
+
+def digest(nb: Notebook) -> str:
+    "A fingerprint of the text and the code of a page."
+    cells = json.dumps([[cell.cell_type, cell.source] for cell in nb.cells])
+    return hashlib.sha256(cells.encode()).hexdigest()[:16]
+
+
+def committed(path: Path) -> Notebook | None:
+    "The notebook in a file if `execute` made its outputs."
+    try:
+        nb = nbformat.read(path, as_version=4)
+    except Exception:  # missing or damaged: it is made anew
+        return None
+    return nb if OUTPUTS_OF in nb.metadata else None
+
+
+def with_outputs(root: Path, name: str, nb: Notebook) -> Notebook:
+    "A notebook with the outputs that its file holds for cells of the same code."
+    if name.startswith("nbs/run/") or not (old := committed(root / name)):
+        return nb
+    kept = {(c.id, c.source): c.outputs for c in old.cells if c.cell_type == "code"}
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.outputs = kept.get((cell.id, cell.source), [])
+    nb.metadata[OUTPUTS_OF] = old.metadata[OUTPUTS_OF]
+    return nb
+
+
+def older(root: Path) -> list[str]:
+    "The lessons and guides whose cells are not those that made their outputs."
+    found = []
+    for path in sources(root):
+        nb, name = read(path), relative(path.with_suffix(".ipynb"), root)
+        if not name.startswith("nbs/run/") and any(c.cell_type == "code" for c in nb.cells):
+            old = committed(root / name)
+            if not old or old.metadata[OUTPUTS_OF] != digest(nb):
+                found.append(name)
+    return found
 
 
 # Formatting: ruff sees the notebooks cell by cell, then the text follows
@@ -467,6 +512,9 @@ def check(root: Path) -> int:
         wait = [pool.submit(find, root) for find in (unformatted, hand_written, types)]
         found = [line for each in wait for line in each.result()]
     found += [*stale(root, made), *orphans(root, made)]
+    found += [
+        f"{name}: no outputs of its present cells: run `make outputs`" for name in older(root)
+    ]
     print_lines(found)
     if not found:
         print(f"nbs check: {len(made)} generated files are as a rebuild makes them")
@@ -510,6 +558,22 @@ def test(root: Path, names: list[str]) -> int:
     return subprocess.run(command, cwd=root, env=env).returncode
 
 
+def execute(root: Path, names: list[str]) -> int:
+    "Build, then store the outputs of the pages named, or of all whose cells changed since."
+    from outputs import store  # needs nbclient and Pillow
+
+    build(root)
+    return store(root, [relative(page(root, name), root) for name in names] or older(root))
+
+
+def page(root: Path, name: str) -> Path:
+    "The lesson or guide that a path names, of its text or of its notebook."
+    path = Path(name).resolve().with_suffix(".ipynb")
+    if not path.is_relative_to(root / "nbs") or not path.with_suffix(".py").exists():
+        raise Mistake(f"{name}: no lesson or guide under nbs/")
+    return path
+
+
 def build_site(root: Path, args: argparse.Namespace) -> int:
     "Build the site into _docs/ and check its links."
     from docs import docs  # needs nbconvert, which nothing else does
@@ -529,12 +593,17 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, do in {"build": build, "format": tidy, "check": check}.items():
         commands.add_parser(name, help=do.__doc__).set_defaults(do=lambda root, _, do=do: do(root))
-    for name, do, count, word in (("pull", pull, "+", "FILE"), ("test", test, "*", "NAME")):
+    named = (
+        ("pull", pull, "+", "FILE"),
+        ("test", test, "*", "NAME"),
+        ("execute", execute, "*", "PAGE"),
+    )
+    for name, do, count, word in named:
         command = commands.add_parser(name, help=do.__doc__)
         command.add_argument("names", nargs=count, metavar=word)
         command.set_defaults(do=lambda root, args, do=do: do(root, args.names))
     site = commands.add_parser("docs", help=build_site.__doc__)
-    site.add_argument("--no-execute", action="store_true", help="without outputs: seconds")
+    site.add_argument("--no-execute", action="store_true", help="execute nothing: seconds")
     site.add_argument("--output", default="_docs", metavar="DIR", help="default: _docs")
     site.set_defaults(do=build_site)
     return top

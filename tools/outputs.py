@@ -1,0 +1,148 @@
+"""The outputs of lessons and guides: made in a copy, without what depends on day or machine.
+
+A figure is stored with a palette and at most MOST bytes. Error streams, counts and widgets are left
+out, and so are paths, times and the machine. Cells with `#| hide` or `#| output: false` keep
+nothing: use that for a cell whose output differs from day to day. Where a new output differs from
+the old one by rounding only, the old one stays.
+"""
+
+import base64
+import platform
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import docs
+import nbformat
+import numpy as np
+from PIL import Image, ImageChops
+
+import nbs
+
+MOST = 100_000  # bytes of a figure
+LEFT_OUT = re.compile(r"(?m)^#\|\s*(hide\b|output:\s*false)")
+FORGOTTEN = {  # what depends on the day, the machine and its speed
+    re.escape(tempfile.gettempdir()) + r"/[\w-]+": "TMP",
+    r" at 0x[0-9a-f]+": "",
+    r"\b(\d+ h )?(\d+ min )?\d+(\.\d+)? s\b": "... s",
+    r"\b\d+(\.\d+)? ([kMGT]i?B) (free|memory)\b": r"... \2 \3",
+    r"\b(cpu, \w+): [^,\n']+, \d+ threads?\b": r"\1",
+    r"\btfevents\.[\w.-]+": "tfevents",
+}
+DECIMAL = re.compile(r"-?\d+\.\d*(?:e[+-]?\d+)?")
+PICTURE = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
+
+
+def store(root: Path, names: list[str]) -> int:
+    "Execute pages, two at a time, and write their outputs into the notebooks of the repository."
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="mshnet-") as folder, ThreadPoolExecutor(2) as pool:
+        there = Path(folder).resolve()
+        docs.stage(root, there)
+        problems = pool.map(lambda name: docs.execute(there, name), names)
+        for name, problem in zip(names, problems, strict=True):
+            failed += [problem] if problem else []
+            if not problem:
+                keep(root, there, name)
+                print(f"executed {name}", flush=True)
+    nbs.print_lines(failed)
+    return bool(failed)
+
+
+def keep(root: Path, there: Path, name: str) -> None:
+    "Write a page with its new outputs."
+    nb, done = (nbformat.read(folder / name, as_version=4) for folder in (root, there))
+    for cell, executed in zip(nb.cells, done.cells, strict=True):
+        if cell.cell_type == "code":
+            new = [] if LEFT_OUT.search(cell.source) else cleaned(executed.outputs, there)
+            cell.outputs = cell.outputs if alike(cell.outputs, new) else new
+    nb.metadata[nbs.OUTPUTS_OF] = nbs.digest(nbs.read((root / name).with_suffix(".py")))
+    nbs.write(root, {name: nbs.dump(nb)})
+
+
+def cleaned(outputs: list[Any], there: Path) -> list[Any]:
+    "Outputs as they are kept."
+    kept: list[Any] = []
+    for output in outputs:
+        if output.output_type == "stream":
+            if output.name == "stdout":
+                kept.append(nbformat.v4.new_output("stream", text=scrubbed(output.text, there)))
+        elif data := {k: mended(k, v, there) for k, v in wanted(output.data).items()}:
+            kept.append(nbformat.v4.new_output(output.output_type, data))
+    return kept
+
+
+def wanted(data: dict[str, Any]) -> dict[str, Any]:
+    "The forms of an output that are kept: no widget; of a figure or a table only that."
+    rich = [k for k in ("image/png", "text/html", "text/markdown") if k in data]
+    return {k: v for k, v in data.items() if k in (rich or data) and "widget" not in k}
+
+
+def mended(kind: str, value: Any, there: Path) -> Any:
+    "One form of an output: figures small, text without places."
+    if kind == "image/png":
+        return small(value)
+    return scrubbed(value, there) if isinstance(value, str) else value
+
+
+def scrubbed(text: str, there: Path) -> str:
+    "Text without paths, addresses and machine, and with the last state of a progress bar."
+    text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    text = text.replace(f"{there}/", "").replace(str(there), ".")
+    for pattern, instead in FORGOTTEN.items():
+        text = re.sub(pattern, instead, text)
+    text = text.replace(str(Path.home()), "~").replace(platform.node() or "\0", "HOST")
+    return PICTURE.sub(lambda match: small(match[0]), text)
+
+
+def small(encoded: str) -> str:
+    "A figure, base64, with a palette; with fewer colours, then fewer pixels, until it is small."
+    image = Image.open(BytesIO(base64.b64decode(encoded)))
+    image, scale = image if image.mode == "L" else image.convert("RGB"), 1.0
+    for colours in (256, 64, *[64] * 8):
+        file, made = BytesIO(), image.resize([round(scale * side) for side in image.size])
+        if made.mode != "L" or colours < 256:
+            made = made.quantize(colours, dither=Image.Dither.NONE)
+        made.save(file, "PNG", optimize=True)
+        if file.tell() <= MOST:
+            break
+        scale *= 1.0 if colours == 256 else 0.8
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def alike(old: list[Any], new: list[Any]) -> bool:
+    "Whether outputs differ by rounding only: decimals by a thousandth, figures by a grey level."
+    if len(old) != len(new):
+        return False
+    return all(
+        one.output_type == other.output_type and same(one, other)
+        for one, other in zip(old, new, strict=True)
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    "Whether two outputs of a kind differ by rounding only."
+    first, second = (x.get("data", {"text/plain": x.get("text")}) for x in (one, other))
+    if first.keys() != second.keys():
+        return False
+    rules = {"image/png": same_figure}
+    return all(rules.get(kind, same_text)(first[kind], second[kind]) for kind in first)
+
+
+def same_text(one: Any, other: Any) -> bool:
+    "Whether two texts differ in their decimals only, and there by a thousandth."
+    if not isinstance(one, str) or not isinstance(other, str):
+        return bool(one == other)
+    numbers = [np.array(DECIMAL.findall(text), float) for text in (one, other)]
+    return DECIMAL.sub("#", one) == DECIMAL.sub("#", other) and np.allclose(*numbers, rtol=1e-3)
+
+
+def same_figure(one: str, other: str) -> bool:
+    "Whether two figures of a size differ by less than a grey level in the mean."
+    pair = [Image.open(BytesIO(base64.b64decode(x))).convert("RGB") for x in (one, other)]
+    if pair[0].size != pair[1].size:
+        return False
+    return float(np.asarray(ImageChops.difference(*pair)).mean()) < 1
