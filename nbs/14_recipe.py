@@ -173,18 +173,7 @@ class NetworkFields(BaseModel):
 # %% [markdown]
 # ### Presets and all settings together
 #
-<<<<<<< HEAD
-# A preset is a name for a few differences from the defaults. What else is written overrules it.
-#
-# - `steady` is the defaults. A training crop is cut from the image as it is scored, because a target must have the same size in both: with crops of native pixels, targets of IRSTD-1k (512x512) were trained at twice the size at which they are scored at 256x256. The network starts from a nearly empty prediction, soft IoU and cross-entropy supervise all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be chosen. The [loss](01_loss.ipynb) and [detection](41_detection.ipynb) notebooks show why this recipe did not collapse in our runs.
-# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
-# - `quick` is a first look on two CPU cores: the full-size network on small images for a few epochs. It is taken without a data set, unless a preset is written.
-# - `a100` and `tpu` take four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be shared by 1, 2, 4, 8 or 16 chips. After 60 epochs on NUAA-SIRST (on a CPU) three seeds have a test IoU of 0.69 to 0.70.
-#
-# Runs of the first release do not record all settings. `FIRST_DEFAULTS` has the values that it used.
-=======
 # A preset is a table of differences. Runs of the first release do not record all settings; `FIRST_DEFAULTS` has the values that they used.
->>>>>>> 7ed5199ef87050440699e7f53e750b763e4ace4d
 
 # %%
 #| export

@@ -191,11 +191,7 @@ test_eq(placement(none, middle._replace(long_side=0), 256)[:2], (300, 400))
 # %% [markdown]
 # ## An occluder in front
 #
-<<<<<<< HEAD
-# A crop shows the rim of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such things are rare, and a network that has hardly seen one takes the rim for a target: with one of three parts of NUAA-SIRST held out, four of 71 images had about 2,000 of the 2,303 false pixels.
-=======
 # A crop shows the edge of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such edges are rare, and networks mistake them for targets. With one third of NUAA-SIRST held out, four of its 71 images had most of the false pixels: a white cliff, a vapour trail, a row of trees.
->>>>>>> 7ed5199ef87050440699e7f53e750b763e4ace4d
 #
 # With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label.
 #

@@ -386,20 +386,7 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
 # %% [markdown]
 # ### A run reports its collapse
 #
-<<<<<<< HEAD
-# A detector can end in two states from which it hardly learns: it predicts everything, or nothing. The loss notebook shows why the SLS loss has next to no gradient in both.
-#
-# The paper's recipe gets there in two steps. In its warm-up, plain IoU has almost no gradient once the predicted area is large (about 1e-9, see the [loss](01_loss.ipynb)), so the prediction can cover a tenth to a third of all pixels. Then three heads and the fusing convolution join. They have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head stands at a logit of -11. A fusing weight that moves by 0.05 in each of its nine taps moves the fused background by 5. After a few such steps the sign of the background logit is random. Adagrad's accumulated squared gradients then make later steps too small to change it. The seeds that survive are those whose prediction shrank in time.
-#
-# Clipping gradients cannot help, because Adagrad's step does not depend on their size. Two things do:
-#
-# - A loss with a gradient everywhere and no late heads (`--preset steady`) cures it: no seed has died.
-# - With the paper's loss and network, each of the two steps has its remedy: the heads start far below zero, so that the warm-up need not flood (`--head-bias -4`); the fusing convolution starts as the full-size head, and the late parts take smaller steps (`--fusion-start full_size --join-rate 0.1`). With all three each of three seeds finds targets after five epochs and after 30, where the paper's recipe loses one of them. One seed flooded a part of the images on the way (in epochs 14 and 19), and left that by itself.
-#
-# A run reports such a state, a prediction that covers more than 2% of the images or nothing, in the first scored epoch where it happens, once. A new phase counts as a new beginning: a flood that goes on when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported, or all but the last of a shorter run. With few images an epoch has few steps, and the prediction may be empty for longer although the loss falls: the remedy is then more epochs, not a smaller rate.
-=======
 # A run reports a prediction that covers more than 2% of the images, or nothing: once, at the first evaluation that shows it. A new phase counts as a new beginning, so a prediction that still covers the images when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported, or all but the last of a shorter run. With few images an epoch has few steps, and the prediction may be empty for longer although the loss falls. The remedy is then more epochs, not a smaller learning rate.
->>>>>>> 7ed5199ef87050440699e7f53e750b763e4ace4d
 
 # %%
 #| export
