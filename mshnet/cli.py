@@ -45,7 +45,7 @@ _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
 _FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
     "test": [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
-    "predict": [*_SCORING, "device", "precision"],
+    "predict": ["task", "weight_path", "output_dir", "num_workers", "device", "precision"],
     "data": ["task", *_READING, "seed", "on_bad_image"],
     "doctor": [
         *("task", *_READING, *_DEVICE, "preset", "batch_size", "micro_batch", "crop_size"),
@@ -103,7 +103,6 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
-        "base_size": (str, "side of the square that frames are resized to (default: native)"),
         "threshold": (float, "least probability of a detection (default: that of the weights)"),
         "min_area": (int, "pixels of the smallest detection (default 1)"),
         "recursive": (bool, "also predict what lies in folders below an INPUT"),
@@ -137,7 +136,8 @@ _TEXTS = {  # of settings that each command uses in its own way
     "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
     "weight_path export": "weights to write: a file, a run folder, or pretrained",
-    "batch_size predict": "samples per step, of tasks other than detect (default 4)",
+    "batch_size predict": "samples per step (default 4)",
+    "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
     "output_dir train": "run folder (default: named after the settings, in runs/)",
     "output_dir test": "folder of the scores (default: none are written)",
     "output_dir predict": "folder of the results (default: predictions/NAME)",
@@ -187,7 +187,10 @@ def flags_of(command: str, settings: type[Settings]) -> list[str]:
     "The settings of a task that are flags of a command."
     if command == "train":
         return list(settings.model_fields)
-    names = dict.fromkeys([*_FLAGS.get(command, ()), *settings.flags.get(command, ())])
+    own = list(settings.flags.get(command, ()))
+    if command == "predict":  # a pass of detection has its own size
+        own.append("num_devices" if settings is Config else "batch_size")
+    names = dict.fromkeys([*_FLAGS.get(command, ()), *own])
     return [name for name in names if name in settings.model_fields]
 
 
@@ -406,18 +409,24 @@ def _test(config: Settings) -> int:
     return 0
 
 
-def _predict(config: Config, inputs: list[str], **how: Any) -> int:
+def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any) -> int:
     "Predict files, and print where the results are; status 1 if a file was skipped."
+    from mshnet.device import started_processes
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
+    if config.num_devices > 1 and not started_processes():
+        from mshnet.train import processes_to_start, run_in_processes
+
+        if not processes_to_start(config):
+            raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
+        return run_in_processes(config, words)
     names = ["output_dir", "device", "precision"]
     if config.task == "detect":
         names, predict = [*names, "num_workers"], predict_files
-        if (side := how.get("base_size", "")).isdecimal():
-            how["base_size"] = int(side)
-    elif how:
-        raise UserError(f"task {config.task} has no option {_flag(next(iter(how)))}; leave it out")
+    elif how or started_processes() > 1:
+        what = _flag(next(iter(how))) if how else "torchrun"
+        raise UserError(f"task {config.task} has no option {what}; leave it out")
     else:
         names += [
             "batch_size",
@@ -540,12 +549,15 @@ def main(
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
-        command = ""
+        command, words = "", sys.argv[1:] if words is None else words
         try:
-            command, written, file, trained = parse(sys.argv[1:] if words is None else words)
+            command, written, file, trained = parse(words)
             names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
-            status = _RUN[command](configure(written, file, trained), **own)
+            config = configure(written, file, trained)
+            if command == "predict":
+                own["words"] = words
+            status = _RUN[command](config, **own)
             sys.stdout.flush()
             return status
         except UserError as error:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'MASK_ENDINGS', 'SUFFIXES', 'Pair', 'MOST_COVERED', 'NATIVE_SIDE',
-           'NATIVE_PIXELS', 'Loaded', 'LOADED', 'one_channel', 'pixels_of', 'read_image', 'MaskValues', 'MaskScale',
-           'mask_values', 'mask_scale', 'read_mask', 'opened', 'refuse_size', 'Source', 'find_source',
+           'NATIVE_PIXELS', 'Loaded', 'LOADED', 'one_channel', 'pixels_of', 'grey_range', 'read_image', 'MaskValues',
+           'MaskScale', 'mask_values', 'mask_scale', 'read_mask', 'opened', 'refuse_size', 'Source', 'find_source',
            'outside_of_data', 'find_file', 'Split', 'Digests', 'image_digests', 'hash_of_all', 'scenes', 'Findings',
            'Reading', 'scored_mask', 'trouble', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits',
            'write_lists', 'report']
@@ -58,11 +58,27 @@ def pixels_of(
         file = _upright(file)
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = _deep_values(file)
-    low, high = values.min(), values.max()
+    low, high = grey_range(values)
     values -= low  # in place: these are eight bytes a pixel
     values *= 255
     values /= (high - low) or 1  # a frame of one value becomes black
-    return values.round(out=values).astype(np.uint8)
+    return values.round(out=values).clip(0, 255, out=values).astype(np.uint8)
+
+
+_REACH = 2  # how far beyond its percentiles the range of a frame may go, in widths of them
+
+
+def grey_range(
+    values: np.ndarray,  # [H,W] of a frame of 16 bits or floats
+) -> tuple[float, float]:
+    """The values that become black and white: the least and the largest that are not outliers.
+
+    A value counts if it is at most `_REACH` times the width of percentiles 2 to 99.5 beyond them.
+    """
+    step = [slice(None, None, 1 + length // 4096) for length in values.shape]
+    low, high = np.percentile(values[*step], (2, 99.5))
+    reach = _REACH * (high - low) or np.inf  # a frame of nearly one value has no outliers
+    return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
 
 
 _ORIENTATION = 0x0112  # the EXIF tag
@@ -79,7 +95,7 @@ def _deep_values(
 ) -> np.ndarray:  # [H,W] float64; more is brighter
     "The values of a deep image; UserError if one is NaN or infinite."
     values = np.array(_upright(file), np.float64)
-    if not np.isfinite(values.max() - values.min()):
+    if not np.isfinite([values.min(), values.max()]).all():
         raise UserError("pixels are NaN or infinite")
     if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
         np.subtract(values.max(), values, out=values)
@@ -575,7 +591,7 @@ def _read_pair(
     except Exception as error:  # Pillow raises many kinds for bytes that make no sense
         raise UserError(f"{trouble(error, what)} in {folder}/") from None
     if mode.startswith(DEEP):
-        notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
+        notes.add("16-bit image, stretched to 8 bits by its own range")
     if pages > 1:
         notes.add("file of several pages, of which the first is read")
     return Reading((image, mask), mode, notes)

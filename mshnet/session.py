@@ -38,7 +38,7 @@ def alone(
                 locks = held.enter_context(locked(path / ".lock", wait=False))
             except TimeoutError:
                 raise UserError(
-                    f"{path}: another process trains in this folder; wait for it or stop it, or "
+                    f"{path}: another process works in this folder; wait for it or stop it, or "
                     "use another --output-dir"
                 ) from None
         if not locks:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ALL_DONE', 'Compute', 'Run', 'Job', 'train', 'processes_to_start', 'fit', 'fresh_state', 'train_epoch', 'Losses',
            'train_step', 'average', 'prepare_step', 'judge_split', 'is_best', 'finish', 'check_data', 'beginning',
-           'identity', 'NotFinite', 'keep_copies', 'all_gpus']
+           'identity', 'NotFinite', 'keep_copies', 'all_gpus', 'run_in_processes']
 
 # %% ../nbs/37_train.ipynb #c-import-contextlib
 import contextlib
@@ -21,7 +21,7 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
@@ -725,17 +725,20 @@ def all_gpus(config: Settings) -> Settings:
 
 
 class _Processes(Stop):
-    "The processes of a run, started as torchrun does; a signal is passed on to them."
+    "Processes of one command, started as torchrun does; a signal is passed on to them."
 
-    def __init__(self, config: Settings, settings: Path) -> None:
+    def __init__(self, config: Settings, command: Sequence[str]) -> None:
         super().__init__()
-        count, (read, write) = config.num_devices, os.pipe()
+        count, there = config.num_devices, torch.cuda.device_count()
+        if count > there > 0 and config.device != "cpu":
+            raise UserError(f"num_devices={count}: this machine has {there} GPUs; use {there}")
+        read, write = os.pipe()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
         own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        words = [sys.executable, "-u", "-m", "mshnet", "train", "--config", str(settings)]
+        words = [sys.executable, "-u", "-m", "mshnet", *command]
         how: Any = {"stdout": write, "stderr": subprocess.STDOUT}
         how["start_new_session"] = True  # a terminal's Ctrl-C comes from here, and once
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
@@ -771,6 +774,20 @@ class _Processes(Stop):
         return [s for p in self.started if (s := p.wait()) not in (0, TIME_OVER)]
 
 
+def run_in_processes(
+    config: Settings,  # its num_devices: how many
+    words: Sequence[str],  # the command, as on the command line
+) -> int:  # its status
+    "Run a command in several processes of this machine; UserError for a user's mistake."
+    with _Processes(config, words) as processes:
+        failed = processes.wait()
+    if processes.number:
+        raise Interrupted(processes.reason, processes.number)
+    if mistakes := [line for line in processes.said if line != STOPPED]:
+        raise UserError(mistakes[0])
+    return max(map(abs, failed), default=0)
+
+
 def _launch(config: Settings, task: Task | None) -> Run:
     "Train in several processes of this machine; UserError with the line of a user's mistake."
     task = task or make_task(config)
@@ -778,17 +795,14 @@ def _launch(config: Settings, task: Task | None) -> Run:
         raise UserError(
             "a task or a network of your own on several devices: start your script by torchrun"
         )
-    if config.num_devices > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
-        raise UserError(
-            f"num_devices={config.num_devices}: this machine has {there} GPUs; use {there}"
-        )
     site = site_of(config)
-    run, left = Folder(site.folder), max(site.seconds / 3600, 1e-6)
+    run = Folder(site.folder)
     before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:
-        settings, hours = Path(folder, "config.json"), left if math.isfinite(left) else 0.0
-        settings.write_text(json.dumps(config.model_dump() | {"max_hours": hours}))
-        with _Processes(config, settings) as processes:
+        settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
+        hours = {"max_hours": left if math.isfinite(left) else 0.0}
+        settings.write_text(json.dumps(config.model_dump() | hours))
+        with _Processes(config, ["train", "--config", str(settings)]) as processes:
             failed = processes.wait()
     last = run.read_json("status.json")
     if processes.number:

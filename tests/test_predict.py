@@ -762,7 +762,7 @@ MISTAKES = {
         ["{dir}/a.png", "--tile", "1000"],
         "tile=1000 is not possible: use a multiple of 16",
     ),
-    "base size": (["{dir}/a.png", "--base-size", "256"], "mshnet predict has no option --base-size"),
+    "base size": (["{dir}/a.png", "--base-size", "256"], "has no option --base-size"),
     "threshold": (["{dir}/a.png", "--threshold", "50"], "write a number from 0 to 1"),
     "not a threshold": (["{dir}/a.png", "--threshold", "nan"], "write a number from 0 to 1"),
     "batch": (["{dir}/a.png", "--batch-size", "9"], "mshnet predict has no option --batch-size"),
