@@ -12,6 +12,8 @@ import tempfile
 
 from fastcore.test import expect_fail, test_eq
 
+from mshnet.scenes import scene
+
 # %%
 #| export
 import contextlib
@@ -29,6 +31,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files as files_of
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -53,14 +56,15 @@ from mshnet.files import (
     stamp,
     write_atomic,
     write_json,
+    write_table,
 )
 from mshnet.frames import READABLE, VIDEOS, Frame, frames_of, read_frames
 from mshnet.metrics import Objects, crop
 from mshnet.places import where
 from mshnet.run import Folder, Stop, Stopped, environment
-from mshnet.scenes import scene
 from mshnet.session import alone, bar, duration
 from mshnet.task import Written
+from mshnet.tracks import COLUMNS, Tracker, confirmed_tracks
 from mshnet.weights import PRETRAINED, weights_file
 
 # %% [markdown]
@@ -177,6 +181,7 @@ _MOST_LABELS = 50
 def overlay(
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
     found: Detections,
+    labels: Sequence[str] = (),  # of each detection; empty: its number and highest probability
 ) -> Image.Image:  # longest side up to 4096
     "A frame with its detections marked."
     side = max(pixels.shape[:2])
@@ -191,7 +196,7 @@ def overlay(
         draw.rectangle((left, top, right, bottom), outline=_COLOUR)
         if len(found) > _MOST_LABELS:
             continue
-        text = f"#{i} {found.peak[i]:.2f}"
+        text = labels[i] if labels else f"#{i} {found.peak[i]:.2f}"
         room = (y for y in (top - 16, bottom + 1) if 0 <= y <= height - 16)  # above, or below
         x, y = max(1, min(left, width - draw.textlength(text, font) - 1)), next(room, 0)
         draw.text((x, y), text, _COLOUR, font, stroke_width=1, stroke_fill="black")
@@ -368,6 +373,7 @@ Image.fromarray((255 * prob).astype(np.uint8))
 
 # %%
 #| export
+EXAMPLE = Path(str(files_of("mshnet"))) / "examples" / "drone.png"  # a real frame, CC0
 KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
 
 
@@ -461,14 +467,13 @@ def detect(
 
 
 def find_targets(
-    image: Any = "",  # as for `detect`; empty: a synthetic scene
+    image: Any = EXAMPLE,  # as for `detect`; without: a frame of a drone above clouds
     weights: str | os.PathLike[str] = PRETRAINED,
     threshold: float | None = None,
     device: str = "auto",
 ) -> Image.Image | str:
     "A picture with the detected targets marked; one line for weights of another task."
-    if isinstance(image, str) and not image:
-        image = scene(np.random.default_rng(7), 256)[0]
+    image = image if isinstance(image, np.ndarray) or image != "" else EXAMPLE
     pixels, name = _pixels_in(image), shown(image) if isinstance(image, str) else "the image"
     try:
         found, least = _detect_in(pixels, weights, threshold, device)
@@ -604,7 +609,7 @@ def _names(files: Sequence[Path]) -> dict[Path, tuple[str, str]]:
 #| export
 _LINES = "frames.jsonl"  # while processes work: frames.RANK.jsonl
 _TABLES = {
-    "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean",
+    "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean,track",
     "frames.csv": "file,frame,name,height,width,detections",
     "skipped.csv": "file,frame,error",
 }
@@ -646,7 +651,7 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
         images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
         for row in line["objects"]:
             place = [row["object"], *row["centroid"], *row["box"]]
-            found.writerow([*head, *place, row["area"], row["peak"], row["mean"]])
+            found.writerow([*head, *place, *(row.get(k) for k in ("area", "peak", "mean", "track"))])
             targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
     for name, text in texts.items():
         write_atomic(folder / name, text.getvalue())
@@ -747,6 +752,10 @@ class _Results:
     def summarise(self, state: str) -> dict[str, Any]:
         "Write the tables and summary.json; the latter's content."
         counts = {"files": len(self.order), **_write_tables(self.folder, self.lines())}
+        if self.record["asked"]["tracks"]:
+            rows = list(confirmed_tracks(self.lines()))
+            write_table(self.folder / "tracks.csv", [COLUMNS.split(","), *rows])
+            counts["tracks"] = len(rows)
         seconds = round(time.monotonic() - self.began, 3)
         content = {"state": state, **self.record, **counts, "seconds": seconds}
         write_json(self.folder / SUMMARY, content)
@@ -757,25 +766,39 @@ class _Results:
         found = detections(prob, self.record["threshold"], self.min_area)
         single, several = self.names[frame.file]
         name = single if frame.single else f"{several}_{frame.number:05d}"
+        tracks = self._follow(frame, found)
         if not frame.error:
-            self._draw(frame, name, prob, found)
+            labels = [f"track {t['track']}" if t["confirmed"] else "?" for t in tracks if t]
+            self._draw(frame, name, prob, found, labels)
         if frame.last:
             self.film.close()
-        rows = zip(found.rows(), found.runs(prob.shape), strict=True)
+        rows = zip(found.rows(), found.runs(prob.shape), tracks, strict=True)
         line = {
             **{"stamp": self.stamps[frame.file], "frame": frame.number, "last": frame.last},
             **{"error": frame.error, "name": _spelled(name), "size": prob.shape},
-            "objects": [{**row, "runs": runs} for row, runs in rows],
+            "objects": [{**row, "runs": runs, **track} for row, runs, track in rows],
         }
         with cannot_be_written(self.folder):
             self.file.write(f"{json.dumps(line)}\n")
             self.file.flush()
         return len(found)
 
-    def _draw(self, frame: Frame, name: str, prob: np.ndarray, found: Detections) -> None:
+    def _follow(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
+        "Of each detection of a clip its track, and whether it is confirmed; else nothing."
+        if not self.record["asked"]["tracks"] or frame.single:
+            return [{} for _ in range(len(found))]
+        if not frame.number:
+            self.tracker = Tracker()
+        numbers = self.tracker.update(found.centroid)
+        return [{"track": n, "confirmed": n in self.tracker.confirmed} for n in numbers]
+
+    def _draw(
+        self, frame: Frame, name: str, prob: np.ndarray, found: Detections, labels: Sequence[str]
+    ) -> None:
         "Write the pictures of a frame."
         film = "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS
-        marked: Any = overlay(frame.pixels, found) if film or "overlays" in self.kinds else None
+        wanted = film or "overlays" in self.kinds
+        marked: Any = overlay(frame.pixels, found, labels) if wanted else None
         makers: dict[str, Callable[[], Any]] = {
             "masks": lambda: Image.fromarray(found.mask(prob.shape)),
             "overlays": lambda: marked,
@@ -884,11 +907,13 @@ def predict_files(
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection
     recursive: bool = False,  # also the folders below an input
+    tracks: bool = False,  # link the detections of a clip, for tracks.csv and the overlay
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
     how: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
     _expect_possible(**how, kinds=kinds)
+    how["tracks"] = tracks and bool(Tracker())  # its library is there
     files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)
@@ -906,6 +931,9 @@ def predict_files(
         _predict_part(results, detector, workers, tile)
         return detector.device.ranks.rank_zero(results.finish)
 
+
+# %% [markdown]
+# With `--tracks` the detections of a clip are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the marked frames show their numbers. A detection of a track that is not confirmed yet has a question mark.
 
 # %% [markdown]
 # We predict two folders with files of the same names, and a damaged file. Four frames are predicted, one warning is printed, and the status is 1.
