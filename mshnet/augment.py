@@ -278,7 +278,7 @@ def resize_square(
 
 def pad_mirrored(
     image: np.ndarray,  # [H,W] or [H,W,3]
-    shape: tuple[int, int] | None = None,  # height and width of the result; None: multiples of 16
+    shape: Sequence[int] | None = None,  # height and width of the result; None: multiples of 16
 ) -> np.ndarray:
     "An image with its mirror image at the right and below."
     old = image.shape[:2]

@@ -105,6 +105,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
         "threshold": (float, "least probability of a detection (default: that of the weights)"),
         "min_area": (int, "pixels of the smallest detection (default 1)"),
+        "tracks": (bool, "number the targets of a clip: tracks.csv (pip install 'mshnet[video]')"),
         "recursive": (bool, "also predict what lies in folders below an INPUT"),
         "save": (str, f"some of {_KINDS},probabilities, or none (default {_KINDS})"),
     },

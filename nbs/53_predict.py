@@ -467,14 +467,16 @@ def detect(
 
 
 def find_targets(
-    image: Any = EXAMPLE,  # as for `detect`; without: a frame of a drone above clouds
+    image: Any = "",  # as for `detect`; empty: a real frame, a drone above clouds
     weights: str | os.PathLike[str] = PRETRAINED,
     threshold: float | None = None,
     device: str = "auto",
 ) -> Image.Image | str:
     "A picture with the detected targets marked; one line for weights of another task."
-    image = image if isinstance(image, np.ndarray) or image != "" else EXAMPLE
-    pixels, name = _pixels_in(image), shown(image) if isinstance(image, str) else "the image"
+    name = shown(image) if isinstance(image, str) else "the image"
+    if isinstance(image, str) and not image:
+        image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
+    pixels = _pixels_in(image)
     try:
         found, least = _detect_in(pixels, weights, threshold, device)
     except OtherTask as other:  # in a runner, which continues
@@ -651,7 +653,9 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
         images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
         for row in line["objects"]:
             place = [row["object"], *row["centroid"], *row["box"]]
-            found.writerow([*head, *place, *(row.get(k) for k in ("area", "peak", "mean", "track"))])
+            found.writerow(
+                [*head, *place, *(row.get(k) for k in ("area", "peak", "mean", "track"))]
+            )
             targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
     for name, text in texts.items():
         write_atomic(folder / name, text.getvalue())

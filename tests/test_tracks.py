@@ -1,14 +1,41 @@
 "Tracks of a clip's detections."
 
+import csv
+import itertools
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import mshnet
+from mshnet.cli import main
 from mshnet.core import UserError
+from mshnet.frames import frames_of
 
 pytest.importorskip("trackpy")
 from mshnet.tracks import Tracker, confirmed_tracks
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def short_clip(folder, count):
+    "The first frames of the clip in the library."
+    import av
+
+    clip = Path(mshnet.__file__).parent / "examples" / "drone.mp4"
+    with av.open(str(folder / "clip.mp4"), "w") as made:
+        stream = made.add_stream("mpeg4", rate=30, width=320, height=256)
+        stream.pix_fmt, stream.bit_rate = "yuv420p", 4_000_000
+        for frame in itertools.islice(frames_of(clip), count):
+            pixels = np.repeat(np.atleast_3d(frame.pixels)[..., :1], 3, axis=2)
+            made.mux(stream.encode(av.VideoFrame.from_ndarray(pixels)))
+        made.mux(stream.encode())
+    return folder / "clip.mp4"
 
 
 def follow(tracker, clip):
@@ -76,3 +103,43 @@ def test_the_table_has_a_confirmed_track_from_its_first_detection():
     assert (
         list(confirmed_tracks([{"stamp": ["a.png"], "frame": 0, "objects": [{"peak": 1}]}])) == []
     )
+
+
+def test_a_clip_gets_tracks_and_a_picture_none(tmp_path):
+    "A drone of a real clip is one track; its rows in detections.csv have the number."
+    pytest.importorskip("av")
+    files = Path(mshnet.__file__).parent / "examples"
+    words = ["--device", "cpu", "--tracks", "--save", "none", "--output-dir", str(tmp_path)]
+    assert (
+        main(["predict", str(short_clip(tmp_path.parent, 12)), str(files / "drone.png"), *words])
+        == 0
+    )
+    tracks = read_csv(tmp_path / "tracks.csv")
+    assert [(row["file"][-8:], row["first"], row["last"]) for row in tracks] == [
+        ("clip.mp4", "0", "11")
+    ]
+    rows = read_csv(tmp_path / "detections.csv")
+    numbers = {row["track"] for row in rows if row["file"].endswith(".png")}
+    assert numbers == {""} and tracks[0]["track"] in {row["track"] for row in rows}
+    assert json.loads((tmp_path / "summary.json").read_text())["tracks"] == 1
+
+
+def test_a_clip_whose_picture_is_wanted_shows_the_tracks(tmp_path):
+    "The overlays of the last frames differ from those without tracks."
+    pytest.importorskip("av")
+    clip, pictures = short_clip(tmp_path, 8), []
+    for flag in ([], ["--tracks"]):
+        out = tmp_path / f"out{len(flag)}"
+        words = [
+            "predict",
+            str(clip),
+            "--device",
+            "cpu",
+            "--save",
+            "overlays",
+            "--output-dir",
+            str(out),
+        ]
+        assert main([*words, *flag]) == 0
+        pictures.append((out / "overlays" / "clip_00007.png").read_bytes())
+    assert pictures[0] != pictures[1]
