@@ -878,7 +878,7 @@ def _describe(
 ) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
     seen = [(i.shape[:2], i.ndim, objects(m > 0).area, not m.any()) for i, m in _pairs_of(split)]
-    areas = np.concatenate([area for _, _, area, _ in seen] or [[]])
+    areas = np.concatenate([area for _, _, area, _ in seen] or [np.zeros(0)])
     sizes = {size for size, _, _, _ in seen}
     heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
     grey, empty = sum(ndim == 2 for _, ndim, _, _ in seen), sum(none for *_, none in seen)
