@@ -6,9 +6,8 @@
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'MASK_ENDINGS', 'SUFFIXES', 'Pair', 'MOST_COVERED', 'NATIVE_SIDE',
            'NATIVE_PIXELS', 'Loaded', 'LOADED', 'one_channel', 'pixels_of', 'read_image', 'MaskValues', 'MaskScale',
            'mask_values', 'mask_scale', 'read_mask', 'opened', 'refuse_size', 'Source', 'find_source',
-           'outside_of_data', 'find_file', 'Split', 'Digests', 'image_digests', 'hash_of_all', 'scenes', 'Findings',
-           'Reading', 'scored_mask', 'trouble', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits',
-           'write_lists', 'report']
+           'outside_of_data', 'find_file', 'Split', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'scored_mask',
+           'trouble', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits', 'write_lists', 'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
@@ -398,7 +397,7 @@ class Split:
         return isinstance(self.pairs, tuple)
 
     @cached_property
-    def digests(self) -> "Digests":
+    def digests(self) -> "_Digests":
         "What identifies the data; of a data set they are computed while it is checked."
         return _digests_of(zip(self.names, _pairs_of(self), strict=True))
 
@@ -412,8 +411,8 @@ def _pairs_of(split: Split) -> Iterator[Pair]:
     "All images with their masks, in order, with few in memory at a time."
     yield from prefetch(split.pairs.__getitem__, range(len(split)), 4)
 
-# %% ../nbs/21_data.ipynb #Digests
-class Digests(NamedTuple):
+# %% ../nbs/21_data.ipynb #_Digests
+class _Digests(NamedTuple):
     "What identifies a split: digests of its names and pixels."
 
     whole: str  # twelve digits of all in list order
@@ -421,7 +420,7 @@ class Digests(NamedTuple):
     images: frozenset[str]  # twelve digits of the pixels of each image
 
 
-def _digests_of(named: Iterable[tuple[str, Pair]]) -> Digests:
+def _digests_of(named: Iterable[tuple[str, Pair]]) -> _Digests:
     "The digests of images with their masks, by name and in list order."
     whole, single, images = hashlib.sha256(), set[bytes](), set[str]()
     for name, (image, mask) in named:
@@ -432,7 +431,7 @@ def _digests_of(named: Iterable[tuple[str, Pair]]) -> Digests:
         single.add(one.digest())
         pixels = f"{image.shape}".encode() + image.tobytes()
         images.add(hashlib.sha256(pixels).hexdigest()[:12])
-    return Digests(whole.hexdigest()[:12], frozenset(single), frozenset(images))
+    return _Digests(whole.hexdigest()[:12], frozenset(single), frozenset(images))
 
 
 def image_digests(parts: Iterable[Split]) -> frozenset[str]:
@@ -537,7 +536,7 @@ def _digits(names: Iterable[str]) -> str:
     "Twelve digits that stand for names in their order."
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
-# %% ../nbs/21_data.ipynb #Reading
+# %% ../nbs/21_data.ipynb #_Reading
 MOST_COVERED = 0.2  # of an image by its targets; more looks like an inverted mask
 NATIVE_SIDE, NATIVE_PIXELS = 16, 2048 * 2048  # least side and most pixels of an image, if native
 _NOT_NATIVE = (
@@ -546,7 +545,7 @@ _NOT_NATIVE = (
 )
 
 
-class Reading(NamedTuple):
+class _Reading(NamedTuple):
     "One image with its mask."
 
     pair: Pair
@@ -557,7 +556,7 @@ class Reading(NamedTuple):
 def _read_pair(
     source: Source,
     name: str,
-) -> Reading:
+) -> _Reading:
     "Read one image and its mask; UserError with the kind of problem."
     image_path, mask_path = (
         find_file(source.images, name),
@@ -578,14 +577,14 @@ def _read_pair(
         notes.add("16-bit image, stretched to 8 bits from its own minimum and maximum")
     if pages > 1:
         notes.add("file of several pages, of which the first is read")
-    return Reading((image, mask), mode, notes)
+    return _Reading((image, mask), mode, notes)
 
 
 def _check_pair(
     source: Source,
     size: int | str,  # side of the scored images, or "native"
     name: str,
-) -> Reading | str:  # text: the kind of problem
+) -> _Reading | str:  # text: the kind of problem
     "Read one image and its mask, and note what cannot be right."
     try:
         reading = _read_pair(source, name)
