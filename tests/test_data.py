@@ -356,20 +356,16 @@ def test_names_without_files_are_counted_and_the_first_shown(folder):
     assert "name without a mask: 1 (test_2)" in report(config(folder))[0]
 
 
-def test_a_name_in_both_lists_is_refused_with_the_count(folder):
-    "The test would not be independent, and its score too good."
-    with (folder / "test.txt").open("a") as file:
-        file.write("train_3\ntrain_1\n")
-    assert "name in both lists, remove it from one: 2 (train_1, train_3)" in refusal(folder)
-
-
-def test_a_name_listed_twice_is_kept_once_and_warned_of(folder):
-    "An image must not count twice in a score."
+def test_a_name_listed_twice_is_kept_once_and_one_in_both_lists_refused(folder):
+    "An image must not count twice in a score; a test on training images is not independent."
     with (folder / "test.txt").open("a") as file:
         file.write("test_3\ntest_3\ntest_1\n")
     parts, [line] = warned(folder)
     assert parts["test"].names == tuple(f"test_{i}" for i in range(4))
     assert line.endswith("test.txt, kept once: 2 (test_1, test_3)")
+    with (folder / "test.txt").open("a") as file:
+        file.write("train_3\ntrain_1\n")
+    assert "name in both lists, remove it from one: 2 (train_1, train_3)" in refusal(folder)
 
 
 def test_fewer_images_than_a_batch_names_the_batch_to_use(folder):
@@ -401,20 +397,16 @@ def test_grey_pixels_are_the_same_in_every_mode(folder, mode):
     assert lines == []
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
-def test_colour_is_kept(folder, mode):
-    "Some images are in false colours, and the official code reads three channels."
-    put(folder, "images", "train_0", COLOUR, mode)
-    np.testing.assert_array_equal(warned(folder)[0]["train"].pairs[0][0], COLOUR)
-
-
-def test_palette_colours_are_looked_up(folder):
-    "The numbers in such a file are places in a table, not brightness."
+def test_colour_is_kept_and_that_of_a_palette_looked_up(folder):
+    "Some images are in false colours; the numbers of a palette are places in a table."
+    for name, mode in (("train_0", "RGB"), ("train_1", "RGBA")):
+        put(folder, "images", name, COLOUR, mode)
     picture = Image.fromarray((GREY % 2).astype(np.uint8)).convert("P")
     picture.putpalette([200, 10, 10, 20, 90, 20])
-    put(folder, "images", "train_0", picture)
-    [first, second] = warned(folder)[0]["train"].pairs[0][0][0, :2].tolist()
-    assert (first, second) == ([200, 10, 10], [20, 90, 20])
+    put(folder, "images", "train_2", picture)
+    first, second, third = (image for image, _ in warned(folder)[0]["train"].pairs[:3])
+    assert np.array_equal(first, COLOUR) and np.array_equal(second, COLOUR)
+    assert third[0, :2].tolist() == [[200, 10, 10], [20, 90, 20]]
 
 
 def test_16_bit_frames_keep_their_contrast_and_are_warned_of(folder):
