@@ -69,9 +69,9 @@ def alone(
 
 
 # %%
-with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="another process"):
-    with alone(Path(tmp, "run")), alone(Path(tmp, "run")):
-        pass
+held = expect_fail(UserError, contains="another process")
+with tempfile.TemporaryDirectory() as tmp, held, alone(Path(tmp, "run")), alone(Path(tmp, "run")):
+    pass
 
 
 # %% [markdown]
