@@ -530,9 +530,7 @@ def trained_model(
     except UserError as error:  # such as a setting of before, with its remedy
         raise UserError(f"{path}: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
-        raise UserError(
-            f"{path}: its record of its training is damaged; use another file"
-        ) from None
+        raise UserError(f"{path}: its record of training is damaged; use another file") from None
     model = _fitted(made or settings_class(task)(), content, path)
     return Trained(model, str(record["phase"]), origin, task, record, threshold)
 
