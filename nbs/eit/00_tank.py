@@ -226,7 +226,7 @@ _EDGE = 0.02  # half of the width over which an inclusion fades out in a mesh
 
 
 def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
-    """One to three inclusions at random places in the tank, apart from each other and from the wall.
+    """One to three inclusions at random places in the tank, apart from each other and the wall.
 
     A row is row, column, radius (0: none), angle, stretch, corners, change.
     """
