@@ -159,7 +159,8 @@ def made(count: int, milliseconds: float, seed: int = 0) -> Recording:
     return Recording.checked((x, y, t, p), (2, 34, 34), "made")
 
 
-made(1000, 300).milliseconds
+cochlea: Sensor = SENSORS["ntidigits"]
+print(made(1000, 300).milliseconds, cochlea)
 
 
 # %% [markdown]
