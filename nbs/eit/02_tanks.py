@@ -593,4 +593,5 @@ with tempfile.TemporaryDirectory() as tmp:
     picture = torch.tensor(read_npz(folder / "test/000000.npz")["xs"])
     wanted = simulated_tanks("test", 2, seed_of("test", 0), 32, fine=True).pair(0)[1]
     assert (resize_images(picture[None], 32)[0] - wanted).abs().mean() < 0.02
-    print(describe_folder(folder))
+    opened: FolderTanks = open_folder(folder, "test", 32)
+    print(opened.source, describe_folder(folder), sep="\n")

@@ -328,6 +328,7 @@ small = DiT(size=32, patch=4, width=32, heads=4, scales=2)
 noisy, condition = torch.randn(2, 1, 32, 32), torch.randn(2, 1, 16, 16)
 level = torch.tensor([7, 812])
 test_eq(small(noisy, level, condition).detach(), torch.zeros(2, 1, 32, 32))
+test_eq(enlarge(condition, 2)[:, :, ::2, 1::2], condition)
 
 
 # %% [markdown]

@@ -9,28 +9,28 @@
 # %% [markdown]
 # A camera takes images at fixed times. An event camera takes none: each pixel watches the logarithm of its own brightness, and reports the moment when it has changed by a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is recorded.
 #
-# Here is a digit that moves in front of such a camera: at the left its events in x, y and time; at the right the same events, counted in bins of 20 ms, which is what a network reads.
+# Here is a bright disc that moves to the right in front of such a camera. At the left are its events in x, y and time: its leading edge makes pixels brighter (red), its trailing edge darker (blue). At the right are the same events, counted in bins of 20 ms, which is what a network reads.
 
 # %%
 import tempfile
 
 import matplotlib.pyplot as plt
+import numpy as np
 from fastcore.test import test_eq
 
-from mshnet.events.recordings import bin_events
-from mshnet.events.simulator import Camera, simulate
-
-digit = simulate(6, seed=0, camera=Camera())[5]
+rng = np.random.default_rng(0)
+t, angle = rng.uniform(0, 300, 3000), rng.uniform(0, 2 * np.pi, 3000)
+x, y, leads = 8 + 0.06 * t + 6 * np.cos(angle), 17 + 6 * np.sin(angle), np.cos(angle) > 0
 figure = plt.figure(figsize=(9, 2.8), layout="constrained")
 cloud = figure.add_subplot(1, 2, 1, projection="3d", box_aspect=(3, 1.2, 1.2))
-colours = ["tab:red" if brighter else "tab:blue" for brighter in digit.p]
-cloud.scatter(digit.t / 1000, digit.x, -digit.y, c=colours, s=1)
-cloud.set(xlabel="t, ms", ylabel="x", zlabel="-y", title=f"{len(digit)} events")
-counts = bin_events(digit, 20).astype(int)
-for i, step in enumerate((1, 7, 12)):
+cloud.scatter(t, x, -y, c=np.where(leads, "tab:red", "tab:blue"), s=1)
+cloud.set(xlabel="t, ms", ylabel="x", zlabel="-y")
+for i, start in enumerate((20, 140, 240)):
+    now, bins = abs(t - start - 10) < 10, (range(35), range(35))
+    counts = np.histogram2d(y[now], x[now], bins, weights=2.0 * leads[now] - 1)[0]
     axis = figure.add_subplot(1, 6, 4 + i)
-    axis.imshow(counts[step, 1] - counts[step, 0], cmap="RdBu_r", vmin=-3, vmax=3)
-    axis.set_title(f"{20 * step} to {20 * step + 20} ms", size=8)
+    axis.imshow(counts, cmap="RdBu_r", vmin=-3, vmax=3)
+    axis.set_title(f"{start} to {start + 20} ms", size=8)
     axis.axis("off")
 
 # %%
@@ -159,7 +159,8 @@ def made(count: int, milliseconds: float, seed: int = 0) -> Recording:
     return Recording.checked((x, y, t, p), (2, 34, 34), "made")
 
 
-made(1000, 300).milliseconds
+cochlea: Sensor = SENSORS["ntidigits"]
+print(made(1000, 300).milliseconds, cochlea)
 
 
 # %% [markdown]

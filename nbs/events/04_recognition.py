@@ -341,6 +341,12 @@ model = task.model()
 scores: EventScores = score_split(task, model, parts["val"], device, "full")
 print(scores)
 
+# %%
+#| hide
+batch: EventBatch = task.batch(parts["train"], [3, 4, -1], 0)
+tally: EventTally = task.tally()
+evaluation: EventEvaluation = task.evaluate(model, parts["val"], device, "full", Origin("none"))
+
 
 # %% [markdown]
 # ## Recordings to classes

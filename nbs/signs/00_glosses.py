@@ -7,26 +7,13 @@
 #| default_exp signs.glosses
 
 # %% [markdown]
-# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without being told where one sign ends and the next begins. Here is a sentence of our simulation, which does know: 24 frames of its video, and its glosses above them.
+# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without being told where one sign ends and the next begins. The first figure of [clips](03_clips.ipynb) shows a sentence with its glosses.
 
 # %%
+#| hide
 import matplotlib.pyplot as plt
 import numpy as np
 from fastcore.test import test_eq
-
-from mshnet.signs.clips import simulated_clips
-
-videos = simulated_clips("train", 1, 12, seed=0, video=True)
-clip, frames = videos.clips[0], videos.read(0)
-figure, axis = plt.subplots(figsize=(9, 1.3), layout="constrained")
-strip = np.concatenate(frames[np.linspace(0, len(frames) - 1, 24).astype(int)], 1)
-axis.imshow(strip, extent=(0, len(frames), 0, 1), aspect="auto")
-edges = (0, *clip.cuts, len(frames))
-for gloss, start, end in zip(clip.glosses, edges, edges[1:], strict=False):
-    axis.text((start + end) / 2, 1.1, gloss, ha="center", size=8)
-    axis.axvline(end, color="tab:orange")
-axis.set(xlabel="frame", yticks=())
-plt.show()
 
 # %%
 #| export

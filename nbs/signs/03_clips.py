@@ -10,6 +10,7 @@
 #| hide
 import tempfile
 
+import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
@@ -336,7 +337,7 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %% [markdown]
 # ## Simulated signing
 #
-# A sign of the simulation is a path for each hand, through four random points ([glosses](00_glosses.ipynb) begins with a figure of one). A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise.
+# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise.
 
 # %%
 #| export
@@ -415,6 +416,22 @@ def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
 
 
 # %% [markdown]
+# Here is a simulated sentence: 24 frames of its video, with its glosses above them. The network is told the glosses and their order, and not the lines between them.
+
+# %%
+made: Clips = simulated_clips("train", 1, 12, seed=0, video=True)
+clip, frames = made.clips[0], made.read(0)
+figure, axis = plt.subplots(figsize=(9, 1.3), layout="constrained")
+strip = np.concatenate(frames[np.linspace(0, len(frames) - 1, 24).astype(int)], 1)
+axis.imshow(strip, extent=(0, len(frames), 0, 1), aspect="auto")
+for gloss, start, end in zip(clip.glosses, (0, *clip.cuts), (*clip.cuts, len(frames)), strict=True):
+    axis.text((start + end) / 2, 1.1, gloss, ha="center", size=8)
+    axis.axvline(end, color="tab:orange")
+axis.set(xlabel="frame", yticks=())
+plt.show()
+
+
+# %% [markdown]
 # `mshnet data --task signs --write DIR` writes the simulation in CE-CSL's layout, so that the reader of real videos reads it too.
 
 # %%
@@ -479,7 +496,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    made: Clips = simulated_clips("test", 4, 12, seed=0, video=True)
+    made = simulated_clips("test", 4, 12, seed=0, video=True)
     write_clips(Path(tmp), made)
     read: Clips = usable("test", "mine", _filmed(Path(tmp), "test"), 24, skip=False)
     test_eq((read.names, read.sentences, kind_of(Path(tmp))), (made.names, made.sentences, "video"))

@@ -513,9 +513,8 @@ class Signs(Task):
     def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
         "The lines on the data before a run: clips and glosses."
         new = f"; {len(self.outside)} of the others never occur there" if self.outside else ""
-        return super().about(parts, device) | {
-            "glosses": f"{len(self.vocabulary)} different in training{new}"
-        }
+        glosses = f"{len(self.vocabulary)} different in training{new}"
+        return super().about(parts, device) | {"glosses": glosses}
 
     def advice(self, history: list[dict[str, Any]]) -> str:
         return _advice_if_blank([entry["scores"] for entry in history if "scores" in entry])
