@@ -536,7 +536,7 @@ class Findings:
             first, *rest = self.lines(self.errors)
             more = f"; {counted(len(rest), 'more kind')} of errors" if rest else ""
             images = any("list" not in kind for kind in self.errors)
-            skip = ", or mend them, or use --on-bad-image skip" if images else ""
+            skip = ", or repair them, or use --on-bad-image skip" if images else ""
             raise UserError(f"{first}{more}; `mshnet data DIR` lists everything{skip}")
         for line in self.lines(self.errors):
             warnings.warn(f"skipped: {line}", stacklevel=2)
@@ -699,8 +699,8 @@ class InFiles(Sequence[Pair]):
         reading = _read_pair(self.source, self.names[index])
         if not reading.pair:
             raise BadImage(
-                f"{self.names[index]}: {', '.join(reading.errors)}; mend it and run the same "
-                "again, or use --on-bad-image skip"
+                f"{self.names[index]}: {', '.join(reading.errors)}; repair the file and run "
+                "the same command again, or use --on-bad-image skip"
             )
         return reading.pair
 
@@ -957,7 +957,7 @@ def _describe(
     )
     return [
         f"{split.name}: {counted(len(split), 'image')}, {counted(len(areas), 'target')}, "
-        f"{counted(empty, 'image')} without, hash {split.hash}",
+        f"{empty} without a target, hash {split.hash}",
         f"  {counted(len(sizes), 'size')}, {min(widths)}..{max(widths)} wide, "
         f"{min(heights)}..{max(heights)} high; {grey} grey, {len(split) - grey} colour",
         f"  target areas {small}..{large} px, median {middle} px",

@@ -93,7 +93,7 @@ def explored(
     figure = Figure(figsize=(10, 6.2), layout=ConstrainedLayoutEngine(w_pad=0.1))  # for markers
     above, below = figure.subplots(2, 4)
     scale = {"vmin": 0, "vmax": 1}
-    panes = [("image", grey, {}), ("truth", mask, scale), ("probability", view.prob, scale)]
+    panes = [("image", grey, {}), ("ground truth", mask, scale), ("probability", view.prob, scale)]
     for axes, (title, pixels, how) in zip(above, panes, strict=False):
         draw_panel(axes, pixels, title, **how)
     draw_judged(above[-1], grey, "hits, misses, false alarms", pred, mask, rule)
@@ -102,7 +102,7 @@ def explored(
         draw_panel(axes, pixels[near], "", **how)
     for axes in above:
         axes.add_patch(Rectangle(corner, 2 * half, 2 * half, fill=False, edgecolor="#CC79A7"))
-    below[0].set_title(f"from near, {what}", fontsize=9, loc="left")
+    below[0].set_title(f"zoom, {what}", fontsize=9, loc="left")
     below[-1].set_title("found, missed, false pixels", fontsize=9)
     below[-1].imshow(_colours(pred, mask)[near])
     draw_legend(figure)
@@ -183,7 +183,7 @@ class Explorer:
         numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
         how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
         self.image = w.Dropdown(options=numbered, index=place, description="image", **how)
-        self.spot = w.Dropdown(description="from near", **how)
+        self.spot = w.Dropdown(description="zoom", **how)
         steps = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
         self.threshold = w.FloatSlider(threshold, description="threshold", **steps, **how)
         self.picture = w.Image(format="png", layout=w.Layout(max_width="100%"))

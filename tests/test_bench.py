@@ -52,7 +52,7 @@ def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypa
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--repeats 0", "write whole numbers of at least 1"),
+        ("--repeats 0", "use whole numbers of at least 1"),
         ("--repeats many", "--repeats"),
         ("--batch-sizes 4", "did you mean 'batch_size'?"),
         ("--rate 1.2", "rate is retired"),

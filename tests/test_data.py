@@ -432,7 +432,7 @@ def test_fewer_images_than_a_batch_names_the_batch_to_use(folder):
 def test_one_image_cannot_be_parted(folder):
     "One side would be empty, and the advice of a smaller batch no help."
     (folder / "trainval.txt").write_text("train_0\n")
-    assert "write last" in refusal(folder, choose="val", batch_size=1)
+    assert "use last" in refusal(folder, choose="val", batch_size=1)
 
 
 # Pixels

@@ -698,7 +698,9 @@ def test_an_image_damaged_in_the_middle_stops_the_run_until_it_is_mended(tmp_pat
     "It is named; the same command goes on to the same end."
     _, damage, mend = images
     whole = result(run_it(streamed(tmp_path, "whole")).folder)
-    with pytest.raises(UserError, match="train_3: unreadable image in images/; repair the file and run"):
+    with pytest.raises(
+        UserError, match="train_3: unreadable image in images/; repair the file and run"
+    ):
         run_it(streamed(tmp_path), at=5, then=damage)
     assert "train_3" in status(tmp_path / "run")["reason"]
     mend()
