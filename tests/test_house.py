@@ -279,7 +279,7 @@ JARGON = {  # words that only we used, and the term that everybody knows
     r"yardsticks?\b": "baseline",
     r"near twins?\b": "near-duplicate",
     r"runners?\b": "notebook",
-    r"(?:take|takes|taken|taking) along|come along|turn by turn|in turns\b": "download; alternately",
+    r"(?:take|takes|taken|taking) along|come along|turn by turn|in turns\b": "download, alternate",
     r"first look|look from near|from near\b": "trial run; zoom",
     r"one word too many|means nothing to": "unexpected argument; has no option",
     r"the words of the guide|the guide's|the port\b": "name the document and link it",
