@@ -375,7 +375,7 @@ def test_fewer_images_than_a_batch_names_the_batch_to_use(folder):
     line = refusal(folder, choose="val", val_fraction=0.5, batch_size=4)
     assert "only 3 training images; use --batch-size 3 or less" in line
     (folder / "trainval.txt").write_text("train_0\n")
-    assert "write last" in refusal(folder, choose="val", batch_size=1)
+    assert "use last" in refusal(folder, choose="val", batch_size=1)
 
 
 # Pixels

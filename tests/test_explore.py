@@ -157,10 +157,10 @@ def test_images_are_in_the_order_of_their_error(run):
     ("more", "line"),
     [
         ({"images": "no/such/folder"}, "use train, val, test, or a split"),
-        ({"images": "val"}, "write train or test"),
+        ({"images": "val"}, "use train or test"),
         ({"place": 3}, "use 0 to 2"),
         ({"spot": 99}, "use 0 to"),
-        ({"threshold": 1.5}, "write a number from 0 to 1"),
+        ({"threshold": 1.5}, "use a number from 0 to 1"),
     ],
 )
 def test_what_is_not_there_is_one_line(run, more, line):

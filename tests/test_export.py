@@ -188,7 +188,7 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         ("predict --weight-path old.onnx w.png", "old.onnx.json beside it has the lines"),
         ("export --weight-path other.pt", "weights of another model"),
         ("export --weight-path w.pt --output a.pt2", "a file of format onnx ends in .onnx"),
-        ("export --weight-path w.pt --format tflite", "write onnx, safetensors"),
+        ("export --weight-path w.pt --format tflite", "use onnx, safetensors"),
         ("export --weight-path w.pt --format onx", "did you mean 'onnx'?"),
         ("export --weight-path w.pt --format safetensors --output a.onnx", "ends in .safet"),
         ("export --weight-path w.pt --output no/a.onnx", "there is no folder no"),

@@ -836,7 +836,7 @@ def test_nothing_of_the_run_is_replaced(run, tmp_path):
     "Neither a checkpoint nor what was packed into it before, also not by way of a link."
     before = tree(run)
     (tmp_path / "link.tgz").symlink_to(run / "mine.tgz")
-    assert "write a name that ends in .tar.gz or .tgz" in refusal(pack, run, run / "last.pt")
+    assert "use a name that ends in .tar.gz or .tgz" in refusal(pack, run, run / "last.pt")
     assert pack(run, run / "mine.tgz").exists()
     for path in (run / "mine.tgz", tmp_path / "link.tgz"):
         assert "is a file of the run itself" in refusal(pack, run, path)
@@ -865,7 +865,7 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
         ("pack set-1f0c2a9b --output no/such/a.tgz", "there is no folder no/such; make it first"),
         ("pack set-1f0c2a9b --output ~nobody-here/run.tgz", "there is no folder ~nobody-here"),
         (f"pack set-1f0c2a9b --output {'a' * 300}.tgz", "cannot be written"),
-        ("pack set-1f0c2a9b --output run.zip", "write a name that ends in .tar.gz"),
+        ("pack set-1f0c2a9b --output run.zip", "use a name that ends in .tar.gz"),
     ],
 )
 def test_what_cannot_be_packed_is_one_line(run, monkeypatch, capsys, line, said):

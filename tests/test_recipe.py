@@ -42,12 +42,12 @@ def same(a, b):
 @pytest.mark.parametrize(
     ("name", "value", "line"),
     [
-        ("optimizer", "sgd", "write one of adamw, adam, adagrad"),
-        ("schedule", "linear", "write one of cosine, constant"),
-        ("loss", "dice", "write one of soft_iou+bce, soft_iou, bce, sls"),
-        ("fusion_start", "zero", "write one of full_size, random"),
-        ("crop", "square", "write one of scored, native, resize"),
-        ("augment", "none", "write one of flips, paper, robust, turns"),
+        ("optimizer", "sgd", "use one of adamw, adam, adagrad"),
+        ("schedule", "linear", "use one of cosine, constant"),
+        ("loss", "dice", "use one of soft_iou+bce, soft_iou, bce, sls"),
+        ("fusion_start", "zero", "use one of full_size, random"),
+        ("crop", "square", "use one of scored, native, resize"),
+        ("augment", "none", "use one of flips, paper, robust, turns"),
         ("ema", 1, "at least 0, below 1"),
         ("ema", -0.1, "at least 0, below 1"),
         ("lr_end", 2, "at least 0, at most 1"),

@@ -194,10 +194,10 @@ def test_presets_are_possible(preset):
     ("flags", "line"),
     [
         (["--dt", "10"], "dt='10' is not possible: use a time with its unit, such as 10ms"),
-        (["--dt", "1s"], "write a bin above 0 and at most time_window=300ms"),
+        (["--dt", "1s"], "use a bin above 0 and at most time_window=300ms"),
         (["--time-window", "300"], "time_window='300' is not possible: use a time with its unit"),
         (["--dataset", "dvsgesture"], "dataset=dvsgesture needs dataset_dir"),
-        (["--dataset", "mnist"], "write one of nmnist, dvsgesture, cifar10dvs, ntidigits"),
+        (["--dataset", "mnist"], "use one of nmnist, dvsgesture, cifar10dvs, ntidigits"),
         (["--pool", "3"], "pool=3"),
         (["--preset", "t4"], "is retired: use --batch-size 32 --lr 0.00424 --precision auto"),
         (["--dataset-dir", "nowhere"], "nowhere: there is no such folder"),
