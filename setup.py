@@ -25,7 +25,7 @@ setup(
     url=cfg["git_url"],
     keywords=cfg["keywords"].split(),
     packages=find_packages(include=[cfg["lib_name"], f"{cfg['lib_name']}.*"]),
-    package_data={cfg["lib_name"]: ["py.typed", "pretrained*", "lists/*.txt"]},
+    package_data={cfg["lib_name"]: ["py.typed", "pretrained*", "lists/*.txt", "examples/*"]},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
     extras_require={name: cfg[f"{name}_requirements"].split() for name in EXTRAS},

@@ -43,33 +43,31 @@ from .recipe import Config
 _READING = ["dataset_dir", "train_list", "test_list"]
 _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
-_LOOKED_AT = [
-    *("preset", "batch_size", "micro_batch", "crop_size"),
-    *("output_dir", "resume", "mirror_dir", "max_hours"),
-]
-_BENCHED = [
-    *("preset", "weight_path", "output_dir", "batch_size", "num_workers", "device", "precision"),
-    *("scenes", "base_size", "crop_size", "mirrored", "rule", "seed", "choose", "on_bad_image"),
-    *("cache", "compile", "deterministic"),
-]
 _FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
     "test": [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
-    "predict": [*_SCORING, "device", "precision"],
+    "predict": ["task", "weight_path", "output_dir", "num_workers", "device", "precision"],
     "data": ["task", *_READING, "seed", "on_bad_image"],
-    "doctor": ["task", *_READING, *_DEVICE, *_LOOKED_AT],
-    "bench": [*_READING, *_BENCHED],
+    "doctor": [
+        *("task", *_READING, *_DEVICE, "preset", "batch_size", "micro_batch", "crop_size"),
+        *("output_dir", "resume", "mirror_dir", "max_hours"),
+    ],
+    "bench": [
+        *(*_READING, "preset", *_SCORING[1:], "device", "precision", "scenes", "base_size"),
+        *("crop_size", "mirrored", "rule", "seed", "choose", "on_bad_image", "cache", "compile"),
+        "deterministic",
+    ],
     "export": ["weight_path"],
 }
 COMMANDS = {
-    "train": "train and score a model; run the same command again to resume",
-    "test": "score weights on the test list",
+    "train": "train and evaluate a model; run the same command again to resume",
+    "test": "evaluate weights on the test list",
     "predict": "find targets in images and videos; the same command again skips what is finished",
     "data": "report what a data set holds and what is wrong with it",
     "doctor": "check this machine, and report what is wrong and what to do about it",
-    "bench": "measure training, scoring and memory on this device",
+    "bench": "measure training, evaluation and memory on this device",
     "export": "write weights as a file for other programs, and check it (extra: export)",
-    "compare": "put runs side by side: scores, protocols, curves, and what went wrong",
-    "pack": "put a run into one file",
+    "compare": "compare runs: scores, protocols, curves, and what went wrong",
+    "pack": "archive a run (tar.gz)",
 }
 
 # %% ../nbs/57_cli.ipynb #c-arguments-dict-str-tuple-str-str
@@ -83,13 +81,13 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
 _KINDS = "masks,overlays,videos"
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
-        "split": (float, "write missing lists: the part of the images to train with (--seed)"),
+        "split": (float, "write missing lists: the fraction of images to train with (--seed)"),
         "write": (str, "folder to write simulated data to (tasks eit, events and signs)"),
     },
     "bench": {
-        "repeats": (int, "turns of each measurement; the median counts (default 5)"),
-        "images": (int, "images of each turn (default 32)"),
-        "largest_batch": (bool, "only try larger and larger batches until one does not fit"),
+        "repeats": (int, "repetitions of each measurement; the median counts (default 5)"),
+        "images": (int, "images of each repetition (default 32)"),
+        "largest_batch": (bool, "only find the largest batch that fits"),
     },
     "export": {
         "format": (str, "onnx (default) or safetensors"),
@@ -105,7 +103,6 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
-        "base_size": (str, "side of the square that frames are resized to (default: native)"),
         "threshold": (float, "least probability of a detection (default: that of the weights)"),
         "min_area": (int, "pixels of the smallest detection (default 1)"),
         "recursive": (bool, "also predict what lies in folders below an INPUT"),
@@ -114,15 +111,15 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
 }
 _EXAMPLES = """\
 examples:
-  mshnet train --epochs 3                  a first look, at synthetic scenes
+  mshnet train --epochs 3                  a trial run on synthetic scenes
   mshnet train DIR                         train on your data; again: resume
-  mshnet test --weight-path runs/NAME      score a run
-  mshnet predict image.png                 find targets with the weights that come along
+  mshnet test --weight-path runs/NAME      evaluate a run
+  mshnet predict image.png                 find targets with the included weights
   mshnet train --task eit --help           another task ({tasks})
 
 status:
   0  done        1  done, with a warning or a skipped file        2  a mistake or an error
-  75 the time (--max-hours) was over: run it again to resume      128+N  stopped by signal N
+  75 the time (--max-hours) was over: run it again to resume      128+N  signal N (130: Ctrl-C)
 """
 
 # %% ../nbs/57_cli.ipynb #_Parser
@@ -136,10 +133,11 @@ _METAVARS |= {"save": "NAMES", "format": "FORMAT", "task": "NAME"}
 _PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
 _TEXTS = {  # of settings that each command uses in its own way
     "weight_path train": "weights to start from: a file, a run folder, or pretrained",
-    "weight_path test": "weights to score: a file or a run folder (default: pretrained)",
+    "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
     "weight_path export": "weights to write: a file, a run folder, or pretrained",
-    "batch_size predict": "samples per step, of tasks other than detect (default 4)",
+    "batch_size predict": "samples per step (default 4)",
+    "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
     "output_dir train": "run folder (default: named after the settings, in runs/)",
     "output_dir test": "folder of the scores (default: none are written)",
     "output_dir predict": "folder of the results (default: predictions/NAME)",
@@ -189,7 +187,10 @@ def flags_of(command: str, settings: type[Settings]) -> list[str]:
     "The settings of a task that are flags of a command."
     if command == "train":
         return list(settings.model_fields)
-    names = dict.fromkeys([*_FLAGS.get(command, ()), *settings.flags.get(command, ())])
+    own = list(settings.flags.get(command, ()))
+    if command == "predict":  # a pass of detection has its own size
+        own.append("num_devices" if settings is Config else "batch_size")
+    names = dict.fromkeys([*_FLAGS.get(command, ()), *own])
     return [name for name in names if name in settings.model_fields]
 
 
@@ -203,7 +204,7 @@ def make_parser(
     whole: bool = True,  # explain every flag, and not only those of daily use
 ) -> argparse.ArgumentParser:
     "The parser of all commands."
-    about = "Train, score and use MSHNet (infrared small target detection), and other tasks."
+    about = "Train, evaluate and use MSHNet (infrared small target detection) and other tasks."
     more = _EXAMPLES.format(tasks=", ".join(TASKS))
     parser = _Parser(prog="mshnet", description=about, epilog=more)
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
@@ -320,22 +321,22 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     "The error of a word that a command does not have."
     see = f"see mshnet {command} --help"
     if not word.startswith("-"):
-        return f"{word!r} is one word too many; {see}"
+        return f"unexpected argument {word!r}; {see}"
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     if name in settings.model_fields:
         if not word.startswith("--"):
-            return f"{word}: a flag begins with two dashes; write -{word}"
-        return f"{word} means nothing to `mshnet {command}`; leave it out"
+            return f"{word}: a flag begins with two dashes; use -{word}"
+        return f"mshnet {command} has no option {word}; leave it out"
     return unknown(name, [*_OPTIONS.get(command, {}), *flags_of(command, settings)], f"; {see}")
 
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     "The data set that is named without a flag; UserError for a run, weights or a second data set."
     if (other := written.get("dataset_dir", folder)) != folder:
-        raise UserError(f"{folder}: --dataset-dir {other} is written as well; write one of them")
+        raise UserError(f"{folder}: --dataset-dir {other} is given as well; use one of them")
     of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
     if command == "train" and of_run:
-        todo = f"write --resume {folder}, or --weight-path {folder} to start from its weights"
+        todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
         raise UserError(f"{folder} is no data set; {todo}")
     return folder
 
@@ -366,7 +367,7 @@ def _result_folder(name: str) -> Path:
     outside_of_data(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
-        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; write another")
+        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; use another")
     make_folder(folder)
     write_atomic(folder / ".writable", "")
     (folder / ".writable").unlink()
@@ -408,18 +409,24 @@ def _test(config: Settings) -> int:
     return 0
 
 
-def _predict(config: Config, inputs: list[str], **how: Any) -> int:
+def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any) -> int:
     "Predict files, and print where the results are; status 1 if a file was skipped."
+    from mshnet.device import started_processes
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
+    if config.num_devices > 1 and not started_processes():
+        from mshnet.train import processes_to_start, run_in_processes
+
+        if not processes_to_start(config):
+            raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
+        return run_in_processes(config, words)
     names = ["output_dir", "device", "precision"]
     if config.task == "detect":
         names, predict = [*names, "num_workers"], predict_files
-        if (side := how.get("base_size", "")).isdecimal():
-            how["base_size"] = int(side)
-    elif how:
-        raise UserError(f"{_flag(next(iter(how)))} means nothing to task {config.task}")
+    elif how or started_processes() > 1:
+        what = _flag(next(iter(how))) if how else "torchrun"
+        raise UserError(f"task {config.task} has no option {what}; leave it out")
     else:
         names += [
             "batch_size",
@@ -542,12 +549,15 @@ def main(
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
-        command = ""
+        command, words = "", sys.argv[1:] if words is None else words
         try:
-            command, written, file, trained = parse(sys.argv[1:] if words is None else words)
+            command, written, file, trained = parse(words)
             names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
-            status = _RUN[command](configure(written, file, trained), **own)
+            config = configure(written, file, trained)
+            if command == "predict":
+                own["words"] = words
+            status = _RUN[command](config, **own)
             sys.stdout.flush()
             return status
         except UserError as error:

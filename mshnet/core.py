@@ -50,17 +50,17 @@ class TrainingFields(BaseModel):
     )
     choose: Literal["last", "val", "test"] = Field(
         default="last",
-        description="which epoch is kept: the last one, the best on a held-out part of the "
+        description="checkpoint selection: the last epoch, the best on a validation split of the "
         "training list (val), or the best on the test list (as the literature does)",
     )
     val_fraction: float = Field(
-        default=0.2, ge=0.01, le=0.9, description="part of the training list held out by choose=val"
+        default=0.2, ge=0.01, le=0.9, description="fraction of the training list for choose=val"
     )
     eval_every: int = Field(
         default=1,
         ge=1,
         le=1_000_000,
-        description="epochs between two scorings, which notice dead predictions",
+        description="evaluate every N epochs, which also detects a collapsed prediction",
     )
     patience: int = Field(
         default=0,
@@ -74,9 +74,7 @@ class TrainingFields(BaseModel):
 class OptimizerFields(BaseModel):
     "Recipe settings of the optimizer and its learning rate."
 
-    optimizer: Literal["adamw", "adam", "adagrad"] = Field(
-        default="adamw", description="how gradients become steps"
-    )
+    optimizer: Literal["adamw", "adam", "adagrad"] = Field(default="adamw", description="optimizer")
     lr: float = Field(default=0.001, gt=0, le=10, description="learning rate")
     schedule: Literal["cosine", "constant"] = Field(
         default="cosine",
@@ -97,7 +95,7 @@ class OptimizerFields(BaseModel):
         default=0.01,
         ge=0,
         le=1,
-        description="adamw: share of lr by which weights shrink in a step; else an L2 penalty",
+        description="weight decay: decoupled (adamw), or an L2 penalty (adam, adagrad)",
     )
     clip_grad: float = Field(default=1.0, ge=0, description="largest gradient norm; 0: not clipped")
     ema: float = Field(
@@ -105,7 +103,7 @@ class OptimizerFields(BaseModel):
         ge=0,
         lt=1,
         description="decay of the averaged weights in a step (exponential moving average), which "
-        "are scored and kept; 0: none",
+        "are evaluated and kept; 0: none",
     )
 
 # %% ../nbs/10_core.ipynb #MachineFields
@@ -120,8 +118,8 @@ class MachineFields(BaseModel):
     )
     cache: Literal["auto", "host", "stream"] = Field(
         default="auto",
-        description="where decoded pixels lie: in the host's memory (host), or in their files "
-        "(stream); auto: in memory if they take at most half of what is free",
+        description="where decoded pixels are kept: in the host's memory (host), or in their files "
+        "(stream); auto: in memory if they take at most half of the free memory",
     )
     compile: Literal["off", "on"] = Field(
         default="off",
@@ -145,13 +143,13 @@ class SafetyFields(BaseModel):
         default=0.0,
         ge=0,
         le=10_000,
-        description="hours after which the run stops by itself, with everything written; 0: by "
-        "the place (Colab and Kaggle end sessions, other machines do not)",
+        description="stop cleanly after N hours; 0: shortly before the limit of a session on Colab "
+        "or Kaggle, no limit elsewhere",
     )
     mirror_dir: str = Field(
         default="",
-        description="folder to which the run's files are copied during the run, each run in its "
-        "own; drive: mshnet on Google Drive, in Colab; empty: none",
+        description="folder for a backup of the run, copied during training, one folder a run; "
+        "drive: mshnet on Google Drive, in Colab; empty: none",
     )
     micro_batch: int = Field(
         default=0,
@@ -167,14 +165,14 @@ class SafetyFields(BaseModel):
     on_bad_image: Literal["stop", "skip"] = Field(
         default="stop",
         description="when an image cannot be read: stop, or skip it (training takes the next one "
-        "in its place, scoring leaves it out)",
+        "in its place, evaluation leaves it out)",
     )
 
 
 class PlaceFields(SafetyFields, MachineFields):
     "Settings of where a run happens; they may change when it is resumed."
 
-    preset: str = Field(default="", description="named differences from the defaults; empty: none")
+    preset: str = Field(default="", description="named recipe to start from; empty: the defaults")
     dataset_dir: str = Field(
         default="",
         description="data set: its folder; of images also its archive (.zip, .tar, .tar.gz, .tgz) "
@@ -182,8 +180,8 @@ class PlaceFields(SafetyFields, MachineFields):
     )
     weight_path: str = Field(
         default="",
-        description="weights to start from (train), to score (test), to predict with (predict) or "
-        "to write for other programs (export): a file, a run folder, or pretrained (those that "
+        description="weights to start from (train), evaluate (test), predict with (predict) or "
+        "write for other programs (export): a file, a run folder, or pretrained (those that "
         "come with mshnet, the default of test and predict)",
     )
     output_dir: str = Field(
@@ -229,8 +227,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         try:
             super().__init__(**self._with_preset(values))
         except ValidationError as error:
-            wrong = error.errors()
-            lines = list(dict.fromkeys(_explain(dict(e), type(self)) for e in wrong))
+            lines = list(dict.fromkeys(_explain(dict(e), type(self)) for e in error.errors()))
             if len(lines) > 10:
                 lines[10:] = [f"{len(lines) - 10} more"]
             raise UserError("; ".join(lines)) from None
@@ -245,7 +242,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
                 raise UserError(f"{name}={shown(written[name])} is not possible: {name} {why}")
         written = {name: value for name, value in written.items() if name not in cls.gone}
         if preset in (*cls.retired,) and not written.keys() >= OptimizerFields.model_fields.keys():
-            raise UserError(f"preset={preset} is retired: write {cls.retired[preset]}")
+            raise UserError(f"preset={preset} is retired: use {cls.retired[preset]}")
         if preset not in ("", *cls.presets, *cls.retired):  # of any type, from a file
             hint = did_you_mean(preset, list(cls.presets)) if isinstance(preset, str) else ""
             known = ", ".join(cls.presets) or "none"
@@ -397,14 +394,11 @@ def configure(
             part.pop("preset", None)
         by_hand = {**read, **flags}
         what = "these weights keep" if trained else "the run keeps"
-        text = f"preset is not used: {what} the settings of their training; write those that shall "
-        warnings.warn(f"{text}be others, such as batch_size", stacklevel=2)
+        text = f"preset is not used: {what} the settings of their training; set "
+        warnings.warn(f"{text}those to change, such as batch_size", stacklevel=2)
     kind = settings_class(task_of(by_hand, of_run))
     if trained:  # by a newer release perhaps
         of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
-    recorded = kind.model_fields.keys() - {"task", "network"}  # by the first release too
-    if not flags and by_hand.keys() >= recorded:  # a run's config.json: as it is
-        return kind(**by_hand)
     values = {**of_run, **by_hand}
     if "dataset_dir" in by_hand:  # lists belong to their data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
@@ -421,22 +415,24 @@ def _resumed(written: Mapping[str, Any]) -> str:
 
 # %% ../nbs/10_core.ipynb #_translate
 RETIRED = {
-    "mode": "is retired: write `mshnet train` or `mshnet test`",
-    "multi_gpus": "is retired: write --num-devices N",
+    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
+    "tensorboard": "is retired: run `tensorboard --logdir runs`",
+    "mode": "is retired: use `mshnet train` or `mshnet test`",
+    "multi_gpus": "is retired: use --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
     "ckpt_every": "is retired: a checkpoint is written after every epoch",
-    "checkpoint": "is retired: write --weight-path FILE",
+    "checkpoint": "is retired: use --weight-path FILE",
     "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
     "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
-    "lr_rule": "is retired: write --lr; with 4 times the batch twice the learning rate",
+    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
     "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
     "baseline": "is retired: python results/baseline/beside.py",
     "rate": "is retired: multiply the measured time by the price of your device",
-    "profile": "is retired: write `with torch.profiler.profile():` around train(config)",
+    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
     "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
     "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
     "format": "is retired: `mshnet pack` writes tar.gz; only `mshnet export` has formats",
-    "backbone_weights": "is retired: write --weight-path FILE; the guide on sign language has the "
+    "backbone_weights": "is retired: use --weight-path FILE; the guide on sign language has the "
     "lines that make this file of ImageNet weights",
     "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
     "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
@@ -450,8 +446,8 @@ RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
     "time_jitter": "0.5ms",
 }
 RETIRED_VALUES = {  # each with the value that a run resumes with
-    ("cache", "device"): ("auto", "is retired: leave out --cache, or write host"),
-    ("compile", "auto"): ("off", "is retired: leave out --compile, or write on"),
+    ("cache", "device"): ("auto", "is retired: leave out --cache, or use host"),
+    ("compile", "auto"): ("off", "is retired: leave out --compile, or use on"),
 }
 ALIASES = {
     "data_path": "dataset_dir",
@@ -463,6 +459,7 @@ ALIASES = {
     "samplingsteps": "sampling_steps",
 }
 SWITCHES = {"use_tpu": ("device", "xla")}  # the setting and its value when the switch is on
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def _translate(
@@ -474,7 +471,7 @@ def _translate(
         today = ALIASES.get(name, name)
         if value is not None and today in values and str(values[today]) != str(value):
             there = f"{today}={shown(values[today])}"
-            raise UserError(f"{name}={shown(value)}: {there} is written as well; write one of them")
+            raise UserError(f"{name}={shown(value)}: {there} is given as well; use one of them")
         if value is not None:
             values[today] = value
     if resume := _resumed(values):
@@ -483,15 +480,14 @@ def _translate(
         values["weight_path"] = newest(weights, "weight_path")
     for switch, (name, meant) in SWITCHES.items():
         given = values.pop(switch, False)
-        on = given.lower() if isinstance(given, str) else given
-        if on not in (True, "true", "1", "yes", False, "false", "0", "no"):
-            raise UserError(f"{switch}={shown(given)} is not possible: write true or false")
-        if on in (False, "false", "0", "no"):
-            continue
-        if values.get(name, "auto") not in ("auto", meant):
-            other = shown(values[name])
-            raise UserError(f"{switch} means {name}={meant}, and {name}={other} is written")
-        values[name] = meant
+        if (word := str(given).lower()) not in _TRUTH:
+            raise UserError(f"{switch}={shown(given)} is not possible: use true or false")
+        if _TRUTH[word]:
+            if (other := values.get(name, "auto")) not in ("auto", meant):
+                raise UserError(
+                    f"{switch} means {name}={meant}, and {name}={shown(other)} is written"
+                )
+            values[name] = meant
     return values
 
 # %% ../nbs/10_core.ipynb #read_settings
@@ -509,7 +505,7 @@ def read_settings(
     except UserError as error:
         raise UserError(f"config {error}") from None
     if not isinstance(values, dict):
-        raise UserError(f'config {file}: write an object such as {{"epochs": 3}}')
+        raise UserError(f'config {file}: use an object such as {{"epochs": 3}}')
     return of_earlier_release(values)
 
 
@@ -520,9 +516,8 @@ def settings_of(
     start = os.path.expanduser(path)
     folder = start if os.path.isdir(start) else os.path.dirname(start)
     file = os.path.join(folder, "config.json")
-    if not (folder or os.path.isfile(start)):  # a word such as pretrained, and no file here
-        return {}
-    if not os.path.isfile(file):  # unlike Path's: False for an impossible name
+    word = not (folder or os.path.isfile(start))  # such as pretrained, and no file here
+    if word or not os.path.isfile(file):  # unlike Path's: False for an impossible name
         return {}
     return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
 
@@ -672,14 +667,15 @@ def _explain(
 ) -> str:
     "A rejected setting in one line: its name, its value, what to write instead."
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
+    if isinstance(error["input"], dict):  # as in the file of the published TFNet
+        return f"{name} is a section: give settings side by side (the guides list their names)"
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
-    value = error["input"] if isinstance(error["input"], str) else ""
-    if (name, value) in RETIRED_VALUES:
+    if isinstance(value := error["input"], str) and (name, value) in RETIRED_VALUES:
         return f"{name}={value} {RETIRED_VALUES[name, value][1]}"
     what = _expects(name, settings) + quotes
-    return f"{name}={shown(error['input'])} is not possible: write {what}"
+    return f"{name}={shown(error['input'])} is not possible: use {what}"
 
 
 def unknown(

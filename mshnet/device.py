@@ -54,8 +54,7 @@ def has_nan_or_inf(value: Any) -> bool:
     found = []
 
     def look(x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            found.append(bool((x.isnan() | x.isposinf()).any()))
+        found.append(bool((x.isnan() | x.isposinf()).any()))
         return x
 
     each_tensor(value, look)
@@ -106,7 +105,7 @@ class Device:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
         if precision not in self.precisions:
             there = " or ".join(self.precisions)
-            raise UserError(f"precision={precision}: not on {self.name}; write {there}")
+            raise UserError(f"precision={precision}: not on {self.name}; use {there}")
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
         if scaled and self.kind == "cpu":
@@ -213,6 +212,10 @@ class OneProcess:
         "Run work in the first process alone; all get its result, or its error."
         return work()
 
+    def meeting(self) -> Callable[[], object]:
+        "A call that waits for all processes, for days if need be; all ask for it before the work."
+        return lambda: None
+
     def any_rank(self, request: str, now: bool) -> str:
         "The request of any process, or an empty text; several processes exchange it only `now`."
         return request
@@ -280,17 +283,15 @@ class Cuda(Device):
             built = (
                 "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
             )
-            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; write --device cpu")
+            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; use --device cpu")
         if index is not None and index >= count:
             there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-            raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
+            raise UserError(f"device=cuda:{index}: there is no such GPU; use {there}")
         try:
             _try_gpu(index or 0)
         except RuntimeError as error:
-            line = first_line(error)
-            raise UserError(
-                f"device=cuda: {line}; see mshnet doctor, or write --device cpu"
-            ) from None
+            todo = "see mshnet doctor, or use --device cpu"
+            raise UserError(f"device=cuda: {first_line(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:
@@ -334,7 +335,7 @@ class Mps(Device):
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         if not torch.backends.mps.is_available():
             raise UserError(
-                "device=mps: this machine has no Apple GPU that torch can use; write --device cpu"
+                "device=mps: this machine has no Apple GPU that torch can use; use --device cpu"
             )
         super().__init__(precision, index)
 
@@ -414,25 +415,28 @@ def open_device(
     "The device of a run; UserError with what to write instead if this machine has none."
     kind, _, index = (best_device() if name == "auto" else str(name)).partition(":")
     if kind not in DEVICES or not (index or "0").isdigit():
-        raise UserError(f"device={name}: write auto, cpu, cuda, cuda:N, mps or xla")
+        raise UserError(f"device={name}: use auto, cpu, cuda, cuda:N, mps or xla")
     several = started_processes()
     if kind == "xla" and several > 1:
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
         return resolve(DEVICES[kind])(precision, num_devices)  # type: ignore[no-any-return]
-    if not several:
-        return _tuned(resolve(DEVICES[kind])(precision, int(index) if index else None))
-    if num_devices not in (0, several):
-        raise UserError(
-            f"num_devices={num_devices}: torchrun started {several} processes; leave it out"
-        )
-    rank_here = int(os.environ["LOCAL_RANK"])
-    if kind == "cuda" and rank_here >= (there := torch.cuda.device_count()):
-        raise UserError(f"this machine has {there} GPUs; write torchrun --nproc-per-node={there}")
-    if kind == "mps" or index:
-        raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
-    device = _tuned(resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None))
-    device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
+    if several and num_devices not in (0, several):
+        what = f"num_devices={num_devices}: torchrun started {several} processes"
+        raise UserError(f"{what}; leave it out")
+    if several and (kind == "mps" or index):
+        raise UserError(f"device={name}: several processes share cuda or cpu; use one of these")
+    if several and kind == "cuda":
+        index = os.environ["LOCAL_RANK"]
+        if int(index) >= (there := torch.cuda.device_count()):
+            todo = f"use torchrun --nproc-per-node={there}"
+            raise UserError(f"this machine has {there} GPUs; {todo}")
+    device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
+    if kind == "cpu":
+        hold_memory()
+        share_cores(device)
+    if several:
+        device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
     return device
 
 
@@ -442,7 +446,7 @@ def check_batch(device: Device, size: int, name: str = "batch_size") -> None:
         low = size // device.world * device.world
         near = " or ".join(str(n) for n in (low, low + device.world) if n)
         raise UserError(
-            f"{name}={size} cannot be shared by {device.world} devices: write {near}, "
+            f"{name}={size} cannot be shared by {device.world} devices: use {near}, "
             "or fewer --num-devices"
         )
 
@@ -489,7 +493,7 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            line = f"compile=on: {first_line(error)}; write --compile off"
+            line = f"compile=on: {first_line(error)}; use --compile off"
             raise UserError(line) from None
         if not is_out_of_memory(error):
             raise
@@ -502,7 +506,7 @@ def _smaller(device: Device, config: Settings) -> str:
     size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
     tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
-    remedy = f"write --{name.replace('_', '-')} {less}{tries}"
+    remedy = f"use --{name.replace('_', '-')} {less}{tries}"
     return f"{name}={size}: does not fit into the memory of {device.name}; " + (
         remedy if less else f"use a smaller {config.smaller}"
     )
@@ -558,12 +562,8 @@ _CHOSEN = {"threads": USUAL_THREADS}  # by `share_cores`, for the whole process
 
 def own_cores() -> list[int]:
     "The cores that this process may use."
-    process = psutil.Process()
-    return (
-        process.cpu_affinity()
-        if hasattr(process, "cpu_affinity")
-        else [*range(os.cpu_count() or 1)]
-    )
+    process, every = psutil.Process(), [*range(os.cpu_count() or 1)]
+    return process.cpu_affinity() if hasattr(process, "cpu_affinity") else every  # not on macOS
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
@@ -600,14 +600,11 @@ def share_cores(device: Device, every: float = LOOK_EVERY) -> None:
 
 def cpu_name() -> str:
     "The processor's name, as its maker writes it."
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [
-                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
-            ]
-        return names[0] if names else "CPU"
-    except OSError:
-        return platform.processor() or platform.machine() or "CPU"
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine() or "CPU"
 
 # %% ../nbs/30_device.ipynb #hold_memory
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
@@ -625,11 +622,3 @@ def hold_memory(
         return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
     largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
     return bool(largest and tune(TRIM, 2**31 - 1))
-
-
-def _tuned(device: Device) -> Device:
-    "The device; if it is a CPU, with its memory and its number of threads tuned."
-    if device.kind == "cpu":
-        hold_memory()
-        share_cores(device)
-    return device

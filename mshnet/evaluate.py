@@ -48,7 +48,7 @@ def evaluate(
     if trained.task != config.task:
         raise UserError(
             f"task={config.task}: these weights are of task {trained.task}; "
-            f"write --task {trained.task}"
+            f"use --task {trained.task}"
         )
     device = open_device(config.device, config.precision, config.num_devices)
     if config.num_devices > 1 and device.world == 1:
@@ -132,9 +132,7 @@ def expect_bytes(images: Tensor) -> None:
     "UserError unless the images are a uint8 tensor [B,3,H,W] with pixels."
     if not isinstance(images, Tensor):
         kind = type(images).__name__
-        raise UserError(
-            f"predict: images are a {kind}, not a tensor; write torch.as_tensor(images)"
-        )
+        raise UserError(f"predict: images are a {kind}, not a tensor; use torch.as_tensor(images)")
     right = images.dtype == torch.uint8 and images.ndim == 4 and images.shape[1] == 3
     if not right or not images.numel():
         raise UserError(

@@ -132,9 +132,8 @@ def _made_once(target: Path) -> Iterator[Path | None]:
 
 
 def _make_room(folder: Path, size: float, what: str) -> None:
-    "UserError unless this many bytes are free on the disk of a folder that may not exist yet."
-    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    free = shutil.disk_usage(there).free
+    "UserError unless this many bytes are free on the disk of a folder."
+    free = shutil.disk_usage(folder).free
     if size > free:
         raise UserError(
             f"{what}: needs {megabytes(size)} and {folder} has {megabytes(free)} free; make room"
@@ -380,12 +379,11 @@ def _incomplete(published: Published, lost: Iterable[str], total: int, problem: 
     "The error for a download that lacks some files, or all of them."
     names = sorted(lost)
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-    what = f"{len(names)} of {total} files are missing or have other pixels ({some})"
-    what = "" if problem and len(names) == total else what
-    todo = f"get it by hand from {published.page} and write --dataset-dir FOLDER"
+    why = f"{problem}; " if problem else ""
     return UserError(
-        f"{published.name}: cannot be downloaded: {'; '.join(filter(None, (what, problem)))}; "
-        f"check that Internet is on and run the same again, or {todo}"
+        f"{published.name}: cannot be downloaded: {why}{len(names)} of {total} files are missing "
+        f"or have other pixels ({some}); check that Internet is on and run the same again, or get "
+        f"it by hand from {published.page} and use --dataset-dir FOLDER"
     )
 
 

@@ -215,7 +215,7 @@ class Tally:
 
     def __post_init__(self) -> None:
         if self.rule not in MATCH:
-            raise ValueError(f"rule={self.rule!r}: write exact or reference")
+            raise ValueError(f"rule={self.rule!r}: use exact or reference")
 
     def add(
         self,

@@ -295,7 +295,7 @@ def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | Non
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
-        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
+        raise UserError(f"mirror_dir={config.mirror_dir!r}: this is the run folder; use another")
     return target, ""
 
 

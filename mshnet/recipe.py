@@ -24,20 +24,20 @@ class DataFields(BaseModel):
         default="",
         description="file of training names in the data set, or a list that comes with mshnet "
         "(nuaa-sirst-trainval, nuaa-sirst-authors427-trainval, nuaa-sirst-authors320-trainval, "
-        "nudt-sirst-trainval, irstd-1k-trainval); empty: found",
+        "nudt-sirst-trainval, irstd-1k-trainval); empty: detected automatically",
     )
     test_list: str = Field(
         default="",
         description="file of test names in the data set, or a list that comes with mshnet "
-        "(as for train_list, with test in place of trainval); empty: found",
+        "(as for train_list, with test in place of trainval); empty: detected automatically",
     )
     scenes: int = Field(
         default=240, ge=4, le=100_000, description="synthetic training scenes, without a data set"
     )
     base_size: Side | Literal["native"] = Field(
         default=256,
-        description="images are scored squashed to a square of this side in pixels, or at their "
-        "own size (native)",
+        description="side of the square, in pixels, to which images are resized for evaluation; "
+        "native: their own size",
     )
     crop_size: int = Field(
         default=128, ge=32, le=4096, multiple_of=16, description="side of the training crop, pixels"
@@ -50,29 +50,29 @@ class AugmentFields(BaseModel):
     crop: Literal["scored", "native", "resize"] = Field(
         default="scored",
         description="size of the image that a training crop is cut from, before augment scales "
-        "it: as it is scored, by base_size (scored), its own size (native), or with its long side "
+        "it: as it is evaluated, by base_size (scored), its own size (native), or its long side "
         "0.5 to 2 times base_size (resize)",
     )
     target_share: float = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="share of crops that hold a target, if the image has one; clutter may then "
-        "hide it",
+        description="fraction of crops that hold a target, if the image has one; an occluder may "
+        "then hide it",
     )
     clutter_share: float = Field(
         default=0.25,
         ge=0,
         le=1,
-        description="share of crops with something large in front of a part, such as a bank of "
-        "cloud or a wall, which is no target",
+        description="probability that a large occluder, such as a bank of cloud or a wall, covers "
+        "part of a crop",
     )
     augment: Literal["flips", "paper", "robust", "turns"] = Field(
         default="turns",
-        description="what else changes. turns: mirrored and turned in all eight ways, and blurred; "
-        "flips: native crops are scaled 0.7 to 1.5 times, too; robust: contrast, brightness, noise "
-        "and sensor faults, too, and scaled 0.5 to 2 times, for images of other cameras; paper: "
-        "as flips, but mirrored left to right alone",
+        description="turns: flips, rotations by 90 degrees, and blur; flips: the same, and native "
+        "crops are scaled 0.7 to 1.5 times; robust: the same, scaled 0.5 to 2 times, and contrast, "
+        "brightness, noise and sensor faults, for images of other cameras; paper: as flips, but "
+        "flipped only left to right",
     )
 
 
@@ -86,7 +86,7 @@ class NetworkFields(BaseModel):
         default=-1,
         ge=-1,
         le=1_000_000,
-        description="last epoch that trains and scores the full-size head alone; -1: all five "
+        description="last epoch that trains and evaluates only the full-size head; -1: all five "
         "outputs from the first step",
     )
     loss: Literal["soft_iou+bce", "soft_iou", "bce", "sls"] = Field(
@@ -115,13 +115,13 @@ class NetworkFields(BaseModel):
     )
     mirrored: bool = Field(
         default=False,
-        description="score the mean of the predictions of an image and of its three mirror images "
+        description="evaluate the mean prediction of an image and of its three mirror images "
         "(four times the time)",
     )
     rule: Literal["exact", "reference"] = Field(
         default="exact",
         description="how predicted objects are matched with targets: best pairing (exact), or as "
-        "the published scripts do it, faults included (reference)",
+        "the official code does it, faults included (reference)",
     )
 
 # %% ../nbs/14_recipe.ipynb #Config

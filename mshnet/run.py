@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -300,7 +300,7 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
         old = good(_resume_file(config))[1] if config.resume else None
         if folder.file("scores.json").exists():
             raise UserError(
-                f"{folder.path} holds scores of a run without its checkpoint; write another "
+                f"{folder.path} holds scores of a run without its checkpoint; use another "
                 "--output-dir"
             )
         return old
@@ -309,7 +309,7 @@ def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
     if again or here.resolve() == _resume_file(config).resolve():
         return good(here)[1]
     raise UserError(
-        f"{folder.path} holds a run of its own already; write another --output-dir, "
+        f"{folder.path} holds a run of its own already; use another --output-dir, "
         "or leave out --resume to resume that run"
     )
 
@@ -354,11 +354,11 @@ def find_checkpoint(
         takes = f" (--resume {quoted(folder.path)} takes them)"
         raise UserError(
             f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
-            f"write its settings{'' if config.resume else takes} or another --output-dir"
+            f"use its settings{'' if config.resume else takes} or another --output-dir"
         )
     if config.epochs <= old["epoch"]:
         done = old["epoch"] + 1
-        raise UserError(f"epochs={config.epochs}: the run has {done} already; write {done} or more")
+        raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
     return old
 
 # %% ../nbs/34_run.ipynb #prepare
@@ -424,7 +424,7 @@ class Stop:
         self.asked = 0.0  # when the first signal came
         self.before: dict[int, Any] = {}  # the handler of each signal before
 
-    def __enter__(self) -> "Stop":
+    def __enter__(self) -> Self:
         main = threading.current_thread() is threading.main_thread()
         for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
             number = getattr(signal, name, None)
@@ -461,7 +461,7 @@ class Background:
         self.pool, self.then = ThreadPoolExecutor(1), then  # called after each job
         self.last = self.pool.submit(lambda: None)
 
-    def __enter__(self) -> "Background":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

@@ -15,7 +15,7 @@ import os
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from mshnet.core import (
     is_record,
     newest,
     of_earlier_release,
+    one_line,
     settings_of,
 )
 
@@ -53,7 +54,7 @@ def fit_weights(
     if wrong:
         lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise ValueError(f"weights of another model: {'; '.join(lines)}{more}")
+        raise ValueError(one_line(f"weights of another model: {'; '.join(lines)}{more}"))
     try:
         with torch.no_grad():
             ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
@@ -87,18 +88,14 @@ def find_weights(
     if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError("holds no weights (a mapping of names to tensors)")
     found = {k: v for k, v in content.items() if not k.endswith(_COUNTERS)}
-    while found and (prefix := next(filter(_begins_all(found), _WRAPPERS), "")):
-        found = {name.removeprefix(prefix): value for name, value in found.items()}
-    return {_printable(name): value for name, value in found.items()}
+    for wrapper in _WRAPPERS * 3:  # they may be nested
+        if all(name.startswith(wrapper) for name in found):
+            found = {name.removeprefix(wrapper): value for name, value in found.items()}
+    return found
 
 
 _WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DataParallel, torch.compile and Lightning
 _COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations, leaves in a model
-
-
-def _begins_all(weights: Mapping[str, Tensor]) -> Callable[[str], bool]:
-    "Whether a prefix begins every name of these weights."
-    return lambda prefix: all(name.startswith(prefix) for name in weights)
 
 
 def read_file(
@@ -191,7 +188,7 @@ def weights_file(
     if not isinstance(weights, str | os.PathLike):
         kind = type(weights).__name__
         raise UserError(
-            f"weights of type {kind} are not possible: write a run, a run folder, a file or "
+            f"weights of type {kind} are not possible: use a run, a run folder, a file or "
             f"{PRETRAINED}"
         )
     if os.fspath(weights) == PRETRAINED:
@@ -252,11 +249,6 @@ def _unpacks_larger(path: str | Path) -> bool:
             return False
         with zipfile.ZipFile(file) as packed:
             return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
-
-
-def _printable(name: str) -> str:
-    "A name from a possibly damaged file, made fit for one line of an error."
-    return name if name.isprintable() and len(name) < 100 else f"{name[:100]!a}.."
 
 # %% ../nbs/33_weights.ipynb #checksum
 MOST_VALUES = 1_000_000  # in a checkpoint; nested lists of nested lists can hold 2^60

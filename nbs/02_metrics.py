@@ -359,7 +359,7 @@ class Tally:
 
     def __post_init__(self) -> None:
         if self.rule not in MATCH:
-            raise ValueError(f"rule={self.rule!r}: write exact or reference")
+            raise ValueError(f"rule={self.rule!r}: use exact or reference")
 
     def add(
         self,
@@ -451,7 +451,7 @@ for tally, i in ((first, 0), (second, 1)):
 first.join([first, second], 1)
 test_eq(first.scores(), scores)
 test_eq(in_turns([[0, 1, 4], [2, 3]], 2), [0, 1, 2, 3, 4])
-with expect_fail(ValueError, contains="write exact or reference"):
+with expect_fail(ValueError, contains="use exact or reference"):
     Tally("nearest")
 
 # %% [markdown]

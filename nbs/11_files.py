@@ -185,7 +185,7 @@ def claim(
     there = read_record(folder / name)
     if there != json.loads(json.dumps(record)):
         if folder.exists() and (there or any(folder.iterdir())):
-            raise UserError(f"{folder}: holds other data; write a new or an empty folder")
+            raise UserError(f"{folder}: holds other data; use a new or an empty folder")
         make_folder(folder)
         write_json(folder / name, record)
 

@@ -201,7 +201,7 @@ run_folder(Config(), KAGGLE)
 #
 # Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Half an hour is left for the time before this process and for a good end. The variables of a TPU's runtime show whether Kaggle gave one.
 #
-# We count from the start of this process, as the system reports it, because the clock on the wall may jump. A restarted kernel counts from zero although its session does not: write `max_hours` then. Those count from the beginning of a run, and if they are more than the place has, they are the hours of its session.
+# We count from the start of this process, as the system reports it, because the clock on the wall may jump. A restarted kernel counts from zero although its session does not: use `max_hours` then. Those count from the beginning of a run, and if they are more than the place has, they are the hours of its session.
 
 # %%
 #| export
@@ -376,7 +376,7 @@ def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | Non
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
-        raise UserError(f"mirror_dir={config.mirror_dir!r}: the run itself is there; name another")
+        raise UserError(f"mirror_dir={config.mirror_dir!r}: this is the run folder; use another")
     return target, ""
 
 

@@ -173,9 +173,8 @@ def _made_once(target: Path) -> Iterator[Path | None]:
 
 
 def _make_room(folder: Path, size: float, what: str) -> None:
-    "UserError unless this many bytes are free on the disk of a folder that may not exist yet."
-    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    free = shutil.disk_usage(there).free
+    "UserError unless this many bytes are free on the disk of a folder."
+    free = shutil.disk_usage(folder).free
     if size > free:
         raise UserError(
             f"{what}: needs {megabytes(size)} and {folder} has {megabytes(free)} free; make room"
@@ -347,7 +346,7 @@ def _readable(raw: bytes) -> str:
 
 
 # %% [markdown]
-# Here are a good archive, one of a Chinese Windows, one that would write elsewhere, and a web page saved as `.zip`:
+# Here are a good archive, and one that would write elsewhere:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
@@ -357,20 +356,12 @@ with tempfile.TemporaryDirectory() as tmp:
         box.writestr("sirst-master/masks/a.png", "b")
         box.writestr("__MACOSX/._a.png", "c")
     found = unpack(archive, Path(tmp) / "data")
-    test_eq(sorted(p.name for p in found.rglob("*.png")), ["a.png", "a.png"])
-    test_eq((unpack(archive, Path(tmp) / "data"), found.name), (found, "sirst-master"))
-test_eq([_readable(n) for n in ("红外".encode("gbk"), b"e\xcc\x81", b"\x82")], ["红外", "é", "é"])
-with tempfile.TemporaryDirectory() as tmp:
-    evil, page = Path(tmp) / "evil.tar.gz", Path(tmp) / "page.zip"
+    print(found.name, sorted(p.relative_to(found).as_posix() for p in found.rglob("*.png")))
+    evil = Path(tmp) / "evil.tar.gz"
     with tarfile.open(evil, "w:gz") as tar:
-        tar.addfile(tarfile.TarInfo("images/a.png"), io.BytesIO())
         tar.addfile(tarfile.TarInfo("../../.bashrc"), io.BytesIO())
     with expect_fail(UserError, contains="'../../.bashrc' leads out of its folder"):
         unpack(evil, Path(tmp) / "data")
-    page.write_text("<html>a web page</html>")
-    with expect_fail(UserError, contains="page.zip: damaged, or not an archive"):
-        unpack(page, Path(tmp) / "data")
-    test_eq(list(Path(tmp).rglob("*.png")), [])
 
 
 # %% [markdown]
@@ -490,12 +481,11 @@ def _incomplete(published: Published, lost: Iterable[str], total: int, problem: 
     "The error for a download that lacks some files, or all of them."
     names = sorted(lost)
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-    what = f"{len(names)} of {total} files are missing or have other pixels ({some})"
-    what = "" if problem and len(names) == total else what
-    todo = f"get it by hand from {published.page} and write --dataset-dir FOLDER"
+    why = f"{problem}; " if problem else ""
     return UserError(
-        f"{published.name}: cannot be downloaded: {'; '.join(filter(None, (what, problem)))}; "
-        f"check that Internet is on and run the same again, or {todo}"
+        f"{published.name}: cannot be downloaded: {why}{len(names)} of {total} files are missing "
+        f"or have other pixels ({some}); check that Internet is on and run the same again, or get "
+        f"it by hand from {published.page} and use --dataset-dir FOLDER"
     )
 
 

@@ -12,6 +12,7 @@ import tempfile
 
 from fastcore.test import test_eq
 
+from mshnet.data import grey_range
 from mshnet.scenes import scene
 
 # %%
@@ -31,8 +32,22 @@ from mshnet.data import SUFFIXES, one_channel, opened, pixels_of, refuse_size, t
 from mshnet.files import prefetch
 
 # %% [markdown]
-# A file has one frame or many: the pages of a TIFF, the pictures of a video or of an animated GIF, PNG or WebP. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. 16 bits become 8 by stretching each frame from its minimum to its maximum. The usual percentile stretch looks better, but it clips the brightest hundredth of the pixels, and a small target is smaller than that. Sensors with dead or hot pixels pay the price, because these take the whole range; replace them by their neighbours first.
+# A file has one frame or many: the pages of a TIFF, the pictures of a video or of an animated GIF, PNG or WebP. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. Frames of 16 bits or floats become 8 bits, each stretched over its own range.
 #
+# What is that range? From minimum to maximum, one dead or hot pixel takes most of it, and a target vanishes in the few levels that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a small target is smaller than that. We do both: the range goes from minimum to maximum, but not further beyond percentiles 2 and 99.5 than twice the distance between these two. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
+#
+# Below is a frame of 14 bits with targets and one hot pixel, stretched from minimum to maximum and by `grey_range`:
+
+# %%
+grey, _ = scene(np.random.default_rng(1), 160)
+deep = grey.astype(np.uint16) * 4 + 7000
+deep[20, 30] = 2**14 - 1
+low, high = deep.min(), grey_range(deep)[1]
+print(f"white: {deep.max()} or {high:.0f}; the brightest target: {np.sort(deep, axis=None)[-2]}")
+both = [(deep - low) / (white - low) * 255 for white in (deep.max(), high)]
+Image.fromarray(np.hstack(both).clip(0, 255).astype(np.uint8))
+
+# %% [markdown]
 # A frame may have up to 160 million pixels; a compressed file that claims more is rejected.
 
 # %%
@@ -69,7 +84,7 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of
 
 
 # %% [markdown]
-# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, is stretched frame by frame like an image. A video that was taken with the camera turned says so in its header, and we turn each frame as a player does.
+# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, is stretched frame by frame. A video that was taken with the camera turned says so in its header, and we turn each frame as a player does.
 #
 # A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of pictures in the header of an MP4 is of no use here, because it includes pictures that an edit has hidden.
 

@@ -74,8 +74,7 @@ def has_nan_or_inf(value: Any) -> bool:
     found = []
 
     def look(x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            found.append(bool((x.isnan() | x.isposinf()).any()))
+        found.append(bool((x.isnan() | x.isposinf()).any()))
         return x
 
     each_tensor(value, look)
@@ -128,7 +127,7 @@ class Device:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
         if precision not in self.precisions:
             there = " or ".join(self.precisions)
-            raise UserError(f"precision={precision}: not on {self.name}; write {there}")
+            raise UserError(f"precision={precision}: not on {self.name}; use {there}")
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
         if scaled and self.kind == "cpu":
@@ -203,17 +202,8 @@ class Device:
 
 
 # %% [markdown]
-# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it:
-
-# %%
-test_eq(each_tensor({"a": [torch.ones(1)]}, torch.neg), {"a": [-torch.ones(1)]})
-logs = torch.tensor([0.0, -torch.inf])
-test_eq(
-    [has_nan_or_inf(x) for x in (logs, (logs, [-logs]), torch.ones(1).int())], [False, True, False]
-)
-
-
-# %% [markdown]
+# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it.
+#
 # Several processes may share each batch. They exchange values through `device.ranks`. A single process has nothing to exchange, and most methods return their input. The page on ranks has the class for several processes.
 
 # %%
@@ -250,6 +240,10 @@ class OneProcess:
     def rank_zero(self, work: Callable[[], T]) -> T:
         "Run work in the first process alone; all get its result, or its error."
         return work()
+
+    def meeting(self) -> Callable[[], object]:
+        "A call that waits for all processes, for days if need be; all ask for it before the work."
+        return lambda: None
 
     def any_rank(self, request: str, now: bool) -> str:
         "The request of any process, or an empty text; several processes exchange it only `now`."
@@ -310,7 +304,7 @@ def workers(device: Device, asked: int) -> int:
 
 
 # %% [markdown]
-# A step by hand: the weights move, the gradient is clipped, and the loss is read once. The same step in two parts has the same gradient:
+# A step by hand: the weights move, the gradient is clipped, and the loss is read once:
 
 # %%
 from typing import NamedTuple
@@ -323,32 +317,15 @@ class Pair(NamedTuple):
     mask: Tensor
 
 
-def squared(model, part):
-    "A loss."
-    return ((model(part.image).float() - part.mask) ** 2).mean()
-
-
 device = Device("fp32")
 model = device.to_device(nn.Conv2d(3, 1, 1))
 before = model.weight.detach().clone()
 optimizer = optim.SGD(model.parameters(), lr=1.0)
 batch = device.transfer_batch(Pair(torch.randn(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)))
-assert batch.image.is_contiguous(memory_format=torch.channels_last)
-loss = squared(model, batch)
+loss = ((model(batch.image) - batch.mask) ** 2).mean()
 update(device, loss, optimizer, clip=0.1)
-assert (model.weight - before).norm() < 0.11
 device.read(device.ranks.mean(loss))
-test_eq(device.reads, 1)
-
-(whole,) = torch.autograd.grad(squared(model, batch), [model.weight])
-device.micro = 1
-halves = [
-    torch.autograd.grad(squared(model, x) / 2, [model.weight])[0] for x in parts_of(device, batch)
-]
-device.micro = 0
-assert torch.allclose(sum(halves), whole, atol=1e-6)
-test_eq(infer(device, lambda: model(batch.image)).shape, (2, 1, 8, 8))
-test_eq([workers(device, n) for n in (-1, 3)], [0, 3])
+f"moved by {(model.weight - before).norm():.3f}, reads: {device.reads}"
 
 # %% [markdown]
 # Why is a read worth counting? We measure the life of one step, here on the CPU. Forward and backward pass take nearly all of it. An accelerator computes them while the host only queues the operations and prepares the next batch, for as long as no value is needed on the host. The read itself is the shortest bar, but it waits for all bars above it. One read in each step would make host and chip take turns:
@@ -420,17 +397,15 @@ class Cuda(Device):
             built = (
                 "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
             )
-            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; write --device cpu")
+            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; use --device cpu")
         if index is not None and index >= count:
             there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-            raise UserError(f"device=cuda:{index}: there is no such GPU; write {there}")
+            raise UserError(f"device=cuda:{index}: there is no such GPU; use {there}")
         try:
             _try_gpu(index or 0)
         except RuntimeError as error:
-            line = first_line(error)
-            raise UserError(
-                f"device=cuda: {line}; see mshnet doctor, or write --device cpu"
-            ) from None
+            todo = "see mshnet doctor, or use --device cpu"
+            raise UserError(f"device=cuda: {first_line(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:
@@ -474,7 +449,7 @@ class Mps(Device):
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         if not torch.backends.mps.is_available():
             raise UserError(
-                "device=mps: this machine has no Apple GPU that torch can use; write --device cpu"
+                "device=mps: this machine has no Apple GPU that torch can use; use --device cpu"
             )
         super().__init__(precision, index)
 
@@ -586,25 +561,28 @@ def open_device(
     "The device of a run; UserError with what to write instead if this machine has none."
     kind, _, index = (best_device() if name == "auto" else str(name)).partition(":")
     if kind not in DEVICES or not (index or "0").isdigit():
-        raise UserError(f"device={name}: write auto, cpu, cuda, cuda:N, mps or xla")
+        raise UserError(f"device={name}: use auto, cpu, cuda, cuda:N, mps or xla")
     several = started_processes()
     if kind == "xla" and several > 1:
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
         return resolve(DEVICES[kind])(precision, num_devices)  # type: ignore[no-any-return]
-    if not several:
-        return _tuned(resolve(DEVICES[kind])(precision, int(index) if index else None))
-    if num_devices not in (0, several):
-        raise UserError(
-            f"num_devices={num_devices}: torchrun started {several} processes; leave it out"
-        )
-    rank_here = int(os.environ["LOCAL_RANK"])
-    if kind == "cuda" and rank_here >= (there := torch.cuda.device_count()):
-        raise UserError(f"this machine has {there} GPUs; write torchrun --nproc-per-node={there}")
-    if kind == "mps" or index:
-        raise UserError(f"device={name}: several processes share cuda or cpu; write one of these")
-    device = _tuned(resolve(DEVICES[kind])(precision, rank_here if kind == "cuda" else None))
-    device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
+    if several and num_devices not in (0, several):
+        what = f"num_devices={num_devices}: torchrun started {several} processes"
+        raise UserError(f"{what}; leave it out")
+    if several and (kind == "mps" or index):
+        raise UserError(f"device={name}: several processes share cuda or cpu; use one of these")
+    if several and kind == "cuda":
+        index = os.environ["LOCAL_RANK"]
+        if int(index) >= (there := torch.cuda.device_count()):
+            todo = f"use torchrun --nproc-per-node={there}"
+            raise UserError(f"this machine has {there} GPUs; {todo}")
+    device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
+    if kind == "cpu":
+        hold_memory()
+        share_cores(device)
+    if several:
+        device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
     return device
 
 
@@ -614,7 +592,7 @@ def check_batch(device: Device, size: int, name: str = "batch_size") -> None:
         low = size // device.world * device.world
         near = " or ".join(str(n) for n in (low, low + device.world) if n)
         raise UserError(
-            f"{name}={size} cannot be shared by {device.world} devices: write {near}, "
+            f"{name}={size} cannot be shared by {device.world} devices: use {near}, "
             "or fewer --num-devices"
         )
 
@@ -668,7 +646,7 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            line = f"compile=on: {first_line(error)}; write --compile off"
+            line = f"compile=on: {first_line(error)}; use --compile off"
             raise UserError(line) from None
         if not is_out_of_memory(error):
             raise
@@ -681,7 +659,7 @@ def _smaller(device: Device, config: Settings) -> str:
     size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
     tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
-    remedy = f"write --{name.replace('_', '-')} {less}{tries}"
+    remedy = f"use --{name.replace('_', '-')} {less}{tries}"
     return f"{name}={size}: does not fit into the memory of {device.name}; " + (
         remedy if less else f"use a smaller {config.smaller}"
     )
@@ -701,11 +679,9 @@ def release(device: Device) -> None:
 # Too large a batch is the most frequent end of a first try. torch's message has a dozen lines and no remedy:
 
 # %%
-release(device)
 large = Config(batch_size=16)
-with expect_fail(TooLarge, contains="write --batch-size 8"), explained(device, large):
+with expect_fail(TooLarge, contains="use --batch-size 8"), explained(device, large):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
-assert not is_out_of_memory(RuntimeError("another error"))
 with expect_fail(UserError, contains="restart the kernel"), explained(device, large):
     raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
 
@@ -739,18 +715,10 @@ def set_random_states(device: Device, states: dict[str, Any]) -> None:
         torch.cuda.set_rng_state(states["cuda"], device.name)
 
 
-# %%
-device.seed(0, 0)
-states = random_states(device)
-drawn = [torch.rand(1).item(), np.random.rand(), random.random()]
-set_random_states(device, states)
-test_eq([torch.rand(1).item(), np.random.rand(), random.random()], drawn)
-
-
 # %% [markdown]
 # ## The compiler
 #
-# Compiling begins with the first call, and needs a compiler that not every machine has. It is off unless you write `--compile on`. On a CPU it took minutes and was no faster. On an H200 (torch 2.11, bf16) the gradients of the first step were NaN, those of the same step without `torch.compile` and with its backend `aot_eager` were not. The cause is not known. In float32 it was not measured to the end.
+# Compiling begins with the first call, and needs a compiler that not every machine has. It is off unless you use `--compile on`. On a CPU it took minutes and was no faster. On an H200 (torch 2.11, bf16) the gradients of the first step were NaN, those of the same step without `torch.compile` and with its backend `aot_eager` were not. The cause is not known. In float32 it was not measured to the end.
 
 # %%
 #| export
@@ -781,12 +749,8 @@ _CHOSEN = {"threads": USUAL_THREADS}  # by `share_cores`, for the whole process
 
 def own_cores() -> list[int]:
     "The cores that this process may use."
-    process = psutil.Process()
-    return (
-        process.cpu_affinity()
-        if hasattr(process, "cpu_affinity")
-        else [*range(os.cpu_count() or 1)]
-    )
+    process, every = psutil.Process(), [*range(os.cpu_count() or 1)]
+    return process.cpu_affinity() if hasattr(process, "cpu_affinity") else every  # not on macOS
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
@@ -823,14 +787,11 @@ def share_cores(device: Device, every: float = LOOK_EVERY) -> None:
 
 def cpu_name() -> str:
     "The processor's name, as its maker writes it."
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [
-                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
-            ]
-        return names[0] if names else "CPU"
-    except OSError:
-        return platform.processor() or platform.machine() or "CPU"
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine() or "CPU"
 
 
 # %% [markdown]
@@ -855,33 +816,18 @@ def hold_memory(
     return bool(largest and tune(TRIM, 2**31 - 1))
 
 
-def _tuned(device: Device) -> Device:
-    "The device; if it is a CPU, with its memory and its number of threads tuned."
-    if device.kind == "cpu":
-        hold_memory()
-        share_cores(device)
-    return device
-
-
 # %%
 device = open_device("cpu")
-print(f"{counted(len(own_cores()), 'core')}, {busy_cores():.2f} busy with other programs")
 share_cores(device, every=0)
-print(device.news or "nothing to change")
-print(device.why, device.facts(), cpu_name())
 test_eq(hold_memory(False), hold_memory())
-print(open_device(best_device()).why)
+sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) > 0
 
 # %% [markdown]
 # A setting that this machine cannot have is an error with what to write instead:
 
 # %%
-test_eq([open_device("cpu", p).precision for p in ("bf16", "fp32")], ["bf16", "fp32"])
-test_eq((started_processes(), device_for(Config(device="cpu", micro_batch=1)).micro), (0, 1))
 device.world = 2
-with expect_fail(UserError, contains="write 4 or 6"):
+with expect_fail(UserError, contains="use 4 or 6"):
     check_batch(device, 5)
-there = {Cuda: torch.cuda.is_available(), Mps: torch.backends.mps.is_available()}
-for kind in (k for k in there if not there[k]):
-    with expect_fail(UserError, contains=f"device={kind.kind}: "):
-        kind()
+with expect_fail(UserError, contains="use auto, cpu, cuda, cuda:N, mps or xla"):
+    open_device("gpu")

@@ -143,11 +143,11 @@ def why_no_xla(
         )
     if not runtime:
         return (
-            f"this machine has no TPU; {there}; write --device auto to train without, or set "
+            f"this machine has no TPU; {there}; use --device auto to train without, or set "
             "PJRT_DEVICE=CPU to try XLA on the CPU"
         )
     if runtime not in ("TPU", "CPU"):
-        return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or write --device cuda"
+        return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or use --device cuda"
     if runtime == "TPU" and not chips:
         return f"PJRT_DEVICE=TPU, but this machine has no TPU that can be seen; {there}"
     return ""
@@ -216,9 +216,7 @@ def _start_xla(num_devices: int) -> Any:
     wanted = num_devices or there
     if there % wanted:
         fit = ", ".join(str(n) for n in range(1, there + 1) if there % n == 0)
-        raise UserError(
-            f"num_devices={wanted}: this runtime has {there} devices; write one of {fit}"
-        )
+        raise UserError(f"num_devices={wanted}: this runtime has {there} devices; use one of {fit}")
     return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
 
 

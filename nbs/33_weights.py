@@ -23,7 +23,7 @@ import os
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from mshnet.core import (
     is_record,
     newest,
     of_earlier_release,
+    one_line,
     settings_of,
 )
 
@@ -70,7 +71,7 @@ def fit_weights(
     if wrong:
         lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise ValueError(f"weights of another model: {'; '.join(lines)}{more}")
+        raise ValueError(one_line(f"weights of another model: {'; '.join(lines)}{more}"))
     try:
         with torch.no_grad():
             ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
@@ -104,18 +105,14 @@ def find_weights(
     if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError("holds no weights (a mapping of names to tensors)")
     found = {k: v for k, v in content.items() if not k.endswith(_COUNTERS)}
-    while found and (prefix := next(filter(_begins_all(found), _WRAPPERS), "")):
-        found = {name.removeprefix(prefix): value for name, value in found.items()}
-    return {_printable(name): value for name, value in found.items()}
+    for wrapper in _WRAPPERS * 3:  # they may be nested
+        if all(name.startswith(wrapper) for name in found):
+            found = {name.removeprefix(wrapper): value for name, value in found.items()}
+    return found
 
 
 _WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DataParallel, torch.compile and Lightning
 _COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations, leaves in a model
-
-
-def _begins_all(weights: Mapping[str, Tensor]) -> Callable[[str], bool]:
-    "Whether a prefix begins every name of these weights."
-    return lambda prefix: all(name.startswith(prefix) for name in weights)
 
 
 def read_file(
@@ -213,7 +210,7 @@ def weights_file(
     if not isinstance(weights, str | os.PathLike):
         kind = type(weights).__name__
         raise UserError(
-            f"weights of type {kind} are not possible: write a run, a run folder, a file or "
+            f"weights of type {kind} are not possible: use a run, a run folder, a file or "
             f"{PRETRAINED}"
         )
     if os.fspath(weights) == PRETRAINED:
@@ -248,12 +245,9 @@ def reinstall(path: str | Path) -> str:
 with tempfile.TemporaryDirectory() as tmp:
     (Path(tmp) / "best.pt").touch()
     test_eq(weights_file(tmp), Path(tmp) / "best.pt")
-test_eq((weights_file("weights.tar"), reinstall("other.pt")), (Path("weights.tar"), ""))
-assert "--force-reinstall" in reinstall(weights_file("pretrained"))
-with expect_fail(UserError, contains="weights of type Tensor are not possible"):
-    weights_file(torch.ones(2))
 with expect_fail(UserError, contains="no pretrained weights of task signs"):
     weights_file("pretrained", "signs")
+weights_file("weights.tar"), weights_file("pretrained").name, reinstall("other.pt")
 
 
 # %% [markdown]
@@ -261,7 +255,7 @@ with expect_fail(UserError, contains="no pretrained weights of task signs"):
 #
 # Only tensors, plain values and numpy's numbers are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
-# torch's format is a zip file, and torch unpacks its records before anything is compared: half a megabyte can become half a gigabyte. But torch itself never compresses, so a file that would grow is refused. Names in a damaged file may have any length and any character; we shorten them to fit the one line of an error.
+# torch's format is a zip file, and torch unpacks its records before anything is compared: half a megabyte can become half a gigabyte. But torch itself never compresses, so a file that would grow is refused.
 
 # %%
 #| export
@@ -295,11 +289,6 @@ def _unpacks_larger(path: str | Path) -> bool:
             return False
         with zipfile.ZipFile(file) as packed:
             return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
-
-
-def _printable(name: str) -> str:
-    "A name from a possibly damaged file, made fit for one line of an error."
-    return name if name.isprintable() and len(name) < 100 else f"{name[:100]!a}.."
 
 
 # %% [markdown]
@@ -343,15 +332,14 @@ def checksum(
 
 
 # %%
+weight = torch.ones(8, 4, 3, 3)
+test_eq(checksum(weight), checksum(weight.to(memory_format=torch.channels_last)))
+assert checksum(weight) != checksum(weight.to(torch.bfloat16))
 bomb = []
 for _ in range(40):
     bomb = [bomb, bomb]
 with expect_fail(ValueError, contains="more values"):
     checksum(bomb)
-test_eq(checksum({"a": [torch.ones(2), 1.5]}), checksum({"a": [torch.ones(2), 1.5]}))
-assert checksum(torch.ones(2)) != checksum(torch.ones(2, dtype=torch.bfloat16))
-weight = torch.randn(8, 4, 3, 3)
-test_eq(checksum(weight), checksum(weight.to(memory_format=torch.channels_last)))
 
 # %% [markdown]
 # A file as several GPUs leave it loads into a fresh model, and the prediction is the same to the last bit:
@@ -366,16 +354,12 @@ with tempfile.TemporaryDirectory() as tmp:
     other = copy.deepcopy(model)
     nn.init.zeros_(other[0].weight)
     test_eq(load_weights(other, path)["iou"], 1.0)
-    bomb = Path(tmp) / "bomb.pt"
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("bomb/data/0", bytes(10**6))
-    assert _unpacks_larger(bomb) and not _unpacks_larger(path)
 with torch.no_grad():
     test_eq(other(image), model(image))
 
 
 # %% [markdown]
-# A file that would run code, a file of another kind, and weights of another model are refused:
+# A file that would run code and weights of another model are refused:
 
 # %%
 class Evil:
@@ -385,35 +369,12 @@ class Evil:
         return print, ("code ran",)
 
 
-def refuse(content=None, raw=b""):
-    "The line that refuses this content."
-    with tempfile.TemporaryDirectory() as tmp:
-        path = Path(tmp) / "weights.pt"
-        if content is None:
-            path.write_bytes(raw)
-        else:
-            torch.save(content, path)
-        try:
-            load_weights(model, path)
-        except ValueError as error:
-            return str(error).split(": ", 1)[1]
-
-
-lines = [
-    refuse(Evil()),
-    refuse(raw=b"no torch file"),
-    refuse({"conv.weight": torch.ones(1)}),
-    refuse({"lr": 3}),
-]
-assert "refused, it would run code" in lines[0] and "not a torch file" in lines[1]
-assert "another model" in lines[2] and "holds no weights" in lines[3]
-test_eq(list(find_weights({"net": {"module.a": image}})), ["a"])
-with expect_fail(ValueError, contains="missing"):
-    fit_weights(model, {})
-with expect_fail(ValueError, contains="not plain numbers"):
-    fit_weights(model, {k: v.to("meta") for k, v in model.state_dict().items()})
-assert np.ndarray in _numpy_values()
-lines
+with tempfile.TemporaryDirectory() as tmp:
+    torch.save(Evil(), f"{tmp}/evil.pt")
+    with expect_fail(ValueError, contains="refused, it would run code"):
+        load_weights(model, f"{tmp}/evil.pt")
+with expect_fail(ValueError, contains="another model"):
+    fit_weights(model, find_weights({"net": {"module.a": image}}))
 
 
 # %% [markdown]
@@ -450,11 +411,5 @@ def settings_of_weights(
 with tempfile.TemporaryDirectory() as tmp:
     moved = Path(tmp) / "moved.pt"
     torch.save({"config": {"base_size": 64, "output_dir": "runs"}, "best": {"epoch": 3}}, moved)
+    Path(tmp, "config.json").write_text('{"model_type": "of another program"}')
     test_eq(settings_of_weights(str(moved)), {"base_size": 64})
-    beside, run = Path(tmp) / "config.json", {"base_size": 48, "seed": 0, "choose": "val", "lr": 1}
-    beside.write_text('{"model_type": "of another program"}')
-    test_eq(settings_of_weights(str(moved)), {"base_size": 64})
-    beside.write_text(json.dumps(run))
-    test_eq(settings_of_weights(str(moved)), run)  # of the run's folder
-    test_eq(settings_of_weights(f"{tmp}/*.pt"), run)
-    test_eq(settings_of_weights("pretrained"), {})

@@ -689,9 +689,11 @@ def trained_model(
             origin = replace(origin, chosen=chosen)
         task = record["config"].get("task", "detect")
         made = settings_from(record["config"]) if task in TASKS else None
+    except UserError as error:  # such as a setting of before, with its remedy
+        raise UserError(f"{path}: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(
-            f"{path}: holds weights, but its record of them is damaged; use another file"
+            f"{path}: its record of its training is damaged; use another file"
         ) from None
     model = _fitted(made or settings_class(task)(), content, path)
     return Trained(model, str(record["phase"]), origin, task, record, threshold)

@@ -28,7 +28,7 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
@@ -188,7 +188,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
     """
     if not isinstance(config, Settings):
         kind = type(config).__name__
-        raise UserError(f"settings of type {kind} are not possible: write Config(epochs=50)")
+        raise UserError(f"settings of type {kind} are not possible: use Config(epochs=50)")
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)
@@ -200,7 +200,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
         once(lambda: held.enter_context(alone(folder.path)))
         once(lambda: bring_back(site.folder, site.copies))
         job = Job(task, task.splits(), device, folder)
-        _check_data(job)
+        check_data(job)
         state = beginning(job)
         once(lambda: prepare(folder, config, device.why, not _all_done(config, state)))
         _begin_session(job, state, site, held)
@@ -351,6 +351,14 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 Compute = Callable[[Any], "torch.Tensor | dict[str, torch.Tensor]"]  # of a batch on the device
 
 
+def fresh_state(task: Task, device: Device) -> State:
+    "The state of a training that has made no step: with the weights of the seed."
+    start = task.model()
+    ema = device.to_device(copy.deepcopy(start)) if task.config.ema else None
+    model = device.to_device(start)
+    return State(model, task.optimizer(model), device.scaler, ema)
+
+
 def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, float]]:
     """Train for one epoch, or for the rest of it; Stopped if the run is asked to stop.
 
@@ -359,7 +367,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, fl
     task, device, config, data = job.task, job.device, job.config, job.parts["train"]
     compute = _begin_epoch(job, state, epoch)
     plan = device.ranks.shard(task.plan(data, epoch))
-    losses = Losses(device, _own_total(state, device), state.step)
+    losses = Losses(device, state)
     batches = task.batches(device, data, plan[state.step :], epoch)
     steps = bar(batches, len(plan) - state.step, f"epoch {epoch}/{config.epochs - 1}")
     try:
@@ -375,8 +383,8 @@ def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, fl
                 if reason := device.ranks.any_rank(job.stop.reason, pause):
                     _leave_place(state, losses)
                     raise Stopped(reason, job.stop.number)
-        sums = _part_sums(losses, state)
-        return losses.mean(), {name: value / losses.step for name, value in sums.items()}
+        parts = {name: value / losses.step for name, value in losses.part_sums().items()}
+        return losses.mean(), parts
     except ArithmeticError as error:
         raise _not_finite(job, state, epoch, error.args[0]) from None
 
@@ -398,12 +406,16 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
 
 
 class Losses:
-    "The sums of an epoch's losses, on the device."
+    "The sums of an epoch's losses, on the device; after an interrupt they continue."
 
-    def __init__(self, device: Device, total: float = 0.0, step: int = 0) -> None:
-        self.device, self.step = device, step
-        self.total = device.transfer(torch.tensor(total))
-        self.fine = device.transfer(torch.tensor(float(step)))  # steps after which it was finite
+    def __init__(self, device: Device, state: State | None = None) -> None:
+        sums, ranks = state.total if state else [], device.ranks
+        mean = sum(sums) / max(len(sums), 1)  # if there were more or fewer processes
+        own = sums[ranks.rank] if len(sums) == ranks.count else mean
+        self.device, self.step = device, state.step if state else 0
+        self.total = device.transfer(torch.tensor(own))
+        self.fine = device.transfer(torch.tensor(float(self.step)))  # steps with a finite total
+        self.before = state.parts if state else {}
         self.parts: dict[str, torch.Tensor] = {}  # sums of the named parts of a loss
 
     def add(self, loss: torch.Tensor, parts: dict[str, torch.Tensor] | None = None) -> None:
@@ -424,22 +436,13 @@ class Losses:
             raise ArithmeticError(min(ranks.all_gather(int(self.device.read(self.fine).item()))))
         return float(total / self.step)
 
-
-def _own_total(state: State, device: Device) -> float:
-    "The sum of losses with which this process begins."
-    if len(state.total) == device.ranks.count:
-        return state.total[device.ranks.rank]
-    return sum(state.total) / max(len(state.total), 1)
-
-
-def _part_sums(losses: Losses, state: State) -> dict[str, float]:
-    "Sums of an epoch's named losses, also those before an interrupt; mean of all processes."
-    device = losses.device
-    own = {name: device.read(value).item() for name, value in losses.parts.items()}
-    each = device.ranks.all_gather(own)
-    names = sorted(state.parts.keys() | own.keys())
-    now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
-    return {name: state.parts.get(name, 0.0) + now[name] for name in names}
+    def part_sums(self) -> dict[str, float]:
+        "Sums of the named parts, also those before an interrupt; mean of all processes."
+        own = {name: self.device.read(value).item() for name, value in self.parts.items()}
+        each = self.device.ranks.all_gather(own)
+        names = sorted(self.before.keys() | own.keys())
+        now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
+        return {name: self.before.get(name, 0.0) + now[name] for name in names}
 
 
 # %% [markdown]
@@ -527,17 +530,14 @@ def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
 small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "warm_epoch": 0}
 config = Config(scenes=8, epochs=3, **small)
 task, device = make_task(config), open_device("cpu")
-job = Job(task, task.splits(), device)
-model = device.to_device(task.model())
-state = State(model, task.optimizer(model))
+job, state = Job(task, task.splits(), device), fresh_state(task, device)
 first = [train_epoch(job, state, 0)[0] for _ in range(2)]
 test_eq(device.reads, 2)
 
-ema, losses = task.model(), Losses(device)
-average(ema, model, 0.25)
-prepare_step(job, State(model, state.optimizer, ema=ema), 1, 2)
-batch = task.batch(job.parts["train"], [0, 1], 0)
-train_step(job, state, lambda batch: task.loss(model, batch, "full"), batch, losses)
+losses, batch = Losses(device), task.batch(job.parts["train"], [0, 1], 0)
+prepare_step(job, state, 1, 2)
+train_step(job, state, lambda batch: task.loss(state.model, batch, "full"), batch, losses)
+average(state.ema, state.model, 0.25)
 first, losses.mean()
 
 
@@ -609,47 +609,44 @@ def finish(job: Job) -> None:
 
 # %%
 #| export
-def _check_data(job: Job) -> None:
+def check_data(job: Job) -> None:
     "UserError if the data have no split to score, or if the rate would grow to the end of the run."
     config, judge = job.config, judge_split(job.config)
     for name in ("train", "test", judge):
         if name not in job.parts:
-            todo = "; write --choose last" if name == "val" else ", which every task needs"
+            todo = "; use --choose last" if name == "val" else ", which every task needs"
             raise UserError(f"task {config.task} has no {name} split{todo}")
     if config.patience and config.choose != "val":
         raise UserError(
             f"patience={config.patience} needs a validation part, as the test list must not end a "
-            "run; write --choose val"
+            "run; use --choose val"
         )
     count, steps = len(job.parts["train"]), len(job.task.plan(job.parts["train"], 0))
     if not steps:
         raise UserError(
             f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}; "
-            f"write --batch-size {count} or less"
+            f"use --batch-size {count} or less"
         )
     steps *= config.epochs
     if config.warmup_steps >= steps:
         raise UserError(
-            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; write "
+            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; use "
             f"--warmup-steps {steps - 1} or fewer, or more --epochs"
         )
 
 
 def beginning(job: Job) -> State:
     "The state with which a run begins or is resumed."
-    config, device, start = job.config, job.device, job.task.model()
-    ema = device.to_device(copy.deepcopy(start)) if config.ema else None
-    model = device.to_device(start)
-    same = identity(job)
+    config, device, same = job.config, job.device, identity(job)
     old = job.once(lambda: find_checkpoint(job.folder, config, same))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
         if computed not in device.precisions:
             raise UserError(
                 f"{job.folder.path} computes in {computed}, which {device.name} does not; "
-                "write --device cuda or cpu, or another --output-dir"
+                "use --device cuda or cpu, or another --output-dir"
             )
         device.set_precision(computed)
-    state = State(model, job.task.optimizer(model), device.scaler, ema)
+    state = fresh_state(job.task, device)
     job.record = same | {"precision": device.precision}
     if old:
         restore(state, old)
@@ -677,7 +674,7 @@ def _begin_with_weights(job: Job, state: State) -> None:
             load_weights(state.ema, file, content)
     earlier = content.get("data", {}) if isinstance(content, dict) else {}
     judge = judge_split(config)
-    remedy = "; write --choose last" if judge == "val" else ""
+    remedy = "; use --choose last" if judge == "val" else ""
     count_seen(job.task, job.parts[judge], earlier, judge, remedy)
     images = [data.get("training images") for data in (record, earlier)]
     known = [text for text in images if text is not None]
@@ -813,7 +810,7 @@ plt.show()
 # %% [markdown]
 # ## A loss that is NaN or infinite
 #
-# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The facts are written to `not_finite.json` in the run's folder: the names of the batch's images, the least, mean and largest value of each, and the weights that are not finite.
+# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The facts are written to `not_finite.json` in the run's folder: the names of the batch's images, the rate, and the weights that are not finite.
 
 # %%
 #| export
@@ -826,14 +823,9 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
-    batch = task.batch(split, plan[step], epoch)
     rate = task.rate(epoch * len(plan) + step, len(plan))
-    facts: dict[str, Any] = {"epoch": epoch, "step": step, "names": names, "lr": rate}
-    for name, value in batch._asdict().items():
-        if value.ndim > 1:  # as text: JSON has no NaN
-            rows = [(x.min(), x.mean(), x.max()) for x in value.float().flatten(1)]
-            facts[f"{name}: least, mean, most"] = [[f"{n:.6g}" for n in row] for row in rows]
     bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
+    facts = {"epoch": epoch, "step": step, "names": names, "lr": rate}
     facts["weights that are not finite"] = bad
     if first_process():
         with contextlib.suppress(UserError):
@@ -884,9 +876,8 @@ def _leave_place(state: State, losses: Losses) -> None:
     "Keep in the state where an epoch was interrupted."
     losses.mean()  # raises where the loss is not finite
     device = losses.device
-    state.step = losses.step
+    state.step, state.parts = losses.step, losses.part_sums()
     state.total = device.ranks.all_gather(device.read(losses.total).item())
-    state.parts = _part_sums(losses, state)
     state.random = device.ranks.all_gather(random_states(device))
 
 
@@ -923,6 +914,8 @@ print(f"epoch {state.epoch} {keep_copies(task.config)}")
 #
 # Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them; a notebook cell, or `mshnet train --num-devices 2`, has them started here, with the same variables. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
 #
+# `mshnet predict --num-devices 2` starts its processes the same way; each takes its part of the files.
+#
 # What they print is printed here, so that a cell shows the epochs. A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. If one process fails, the others lose their connection to it and end too; one that still hangs after two minutes is killed. A user's mistake is one line, raised as an error of this process.
 
 # %%
@@ -935,24 +928,21 @@ def all_gpus(config: Settings) -> Settings:
     return config.model_copy(update={"num_devices": count})
 
 
-def _importable(config: Settings) -> bool:
-    "Whether another process can import the task and the model of these settings."
-    task = make_task(config)
-    return all(type(x).__module__.startswith("mshnet.") for x in (task, task.model()))
-
-
 class _Processes(Stop):
-    "The processes of a run, started as torchrun does; a signal is passed on to them."
+    "Processes of one command, started as torchrun does; a signal is passed on to them."
 
-    def __init__(self, config: Settings, settings: Path) -> None:
+    def __init__(self, config: Settings, command: Sequence[str]) -> None:
         super().__init__()
-        count, (read, write) = config.num_devices, os.pipe()
+        count, there = config.num_devices, torch.cuda.device_count()
+        if count > there > 0 and config.device != "cpu":
+            raise UserError(f"num_devices={count}: this machine has {there} GPUs; use {there}")
+        read, write = os.pipe()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
         own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        words = [sys.executable, "-u", "-m", "mshnet", "train", "--config", str(settings)]
+        words = [sys.executable, "-u", "-m", "mshnet", *command]
         how: Any = {"stdout": write, "stderr": subprocess.STDOUT}
         how["start_new_session"] = True  # a terminal's Ctrl-C comes from here, and once
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
@@ -988,23 +978,35 @@ class _Processes(Stop):
         return [s for p in self.started if (s := p.wait()) not in (0, TIME_OVER)]
 
 
+def run_in_processes(
+    config: Settings,  # its num_devices: how many
+    words: Sequence[str],  # the command, as on the command line
+) -> int:  # its status
+    "Run a command in several processes of this machine; UserError for a user's mistake."
+    with _Processes(config, words) as processes:
+        failed = processes.wait()
+    if processes.number:
+        raise Interrupted(processes.reason, processes.number)
+    if mistakes := [line for line in processes.said if line != STOPPED]:
+        raise UserError(mistakes[0])
+    return max(map(abs, failed), default=0)
+
+
 def _launch(config: Settings, task: Task | None) -> Run:
     "Train in several processes of this machine; UserError with the line of a user's mistake."
-    if task or not _importable(config):
+    task = task or make_task(config)
+    if not all(type(x).__module__.startswith("mshnet.") for x in (task, task.model())):
         raise UserError(
             "a task or a network of your own on several devices: start your script by torchrun"
         )
-    count, site = config.num_devices, site_of(config)
-    if count > (there := torch.cuda.device_count()) > 0 and config.device != "cpu":
-        raise UserError(f"num_devices={count}: this machine has {there} GPUs; write {there}")
+    site = site_of(config)
     run = Folder(site.folder)
     before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        processes = _Processes(config, settings)
-        with processes:
+        with _Processes(config, ["train", "--config", str(settings)]) as processes:
             failed = processes.wait()
     last = run.read_json("status.json")
     if processes.number:

@@ -449,7 +449,7 @@ def _advice_if_dead(
             ", or keep network and loss and add --fusion-start full_size --join-rate 0.1 "
             "--head-bias -4"
         )
-    where = "; write another --output-dir, too" if config.output_dir else ""
+    where = "; use another --output-dir, too" if config.output_dir else ""
     return f"{what}: begin anew with {remedy}{where}"
 
 

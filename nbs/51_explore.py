@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from mshnet.core import UserError, settings_from, shown
+from mshnet.core import RETIRED, UserError, settings_from, shown
 from mshnet.data import Split, splits
 from mshnet.evaluate import Detector
 from mshnet.metrics import find, objects, score
@@ -139,7 +139,7 @@ def explored(
     figure = Figure(figsize=(10, 6.2), layout=ConstrainedLayoutEngine(w_pad=0.1))  # for markers
     above, below = figure.subplots(2, 4)
     scale = {"vmin": 0, "vmax": 1}
-    panes = [("image", grey, {}), ("truth", mask, scale), ("probability", view.prob, scale)]
+    panes = [("image", grey, {}), ("ground truth", mask, scale), ("probability", view.prob, scale)]
     for axes, (title, pixels, how) in zip(above, panes, strict=False):
         draw_panel(axes, pixels, title, **how)
     draw_judged(above[-1], grey, "hits, misses, false alarms", pred, mask, rule)
@@ -148,7 +148,7 @@ def explored(
         draw_panel(axes, pixels[near], "", **how)
     for axes in above:
         axes.add_patch(Rectangle(corner, 2 * half, 2 * half, fill=False, edgecolor="#CC79A7"))
-    below[0].set_title(f"from near, {what}", fontsize=9, loc="left")
+    below[0].set_title(f"zoom, {what}", fontsize=9, loc="left")
     below[-1].set_title("found, missed, false pixels", fontsize=9)
     below[-1].imshow(_colours(pred, mask)[near])
     draw_legend(figure)
@@ -203,14 +203,12 @@ def open_split(
         return images
     other = 'a split: splits(Config(dataset_dir="FOLDER"))["test"] of mshnet.data'
     if images not in ("train", "val", "test"):
-        raise UserError(
-            f"images={shown(images)} is not possible: write train, val, test, or {other}"
-        )
+        raise UserError(f"images={shown(images)} is not possible: use train, val, test, or {other}")
     if not Folder(weights.parent).read_json("config.json"):
         raise UserError(f"{weights}: is not in the folder of a run; pass images={other}")
     parts = splits(config, ["test"] if images == "test" else ["train", "test"])
     if images not in parts:
-        raise UserError(f"images={images!r}: this run has no validation split; write train or test")
+        raise UserError(f"images={images!r}: this run has no validation split; use train or test")
     return parts[images]
 
 
@@ -233,7 +231,7 @@ weights = run.folder / "best.pt"
 views: Views = Views(open_split(weights, "test", config), Detector(weights, "cpu"), config)
 known = {image.name: image.iou for image in read_details(run.folder).images}
 test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
-with expect_fail(UserError, contains="write train, val, test, or a split"):
+with expect_fail(UserError, contains="use train, val, test, or a split"):
     open_split(weights, "photos", config)
 worst_first(views)
 
@@ -262,7 +260,7 @@ class Explorer:
         numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
         how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
         self.image = w.Dropdown(options=numbered, index=place, description="image", **how)
-        self.spot = w.Dropdown(description="from near", **how)
+        self.spot = w.Dropdown(description="zoom", **how)
         steps = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
         self.threshold = w.FloatSlider(threshold, description="threshold", **steps, **how)
         self.picture = w.Image(format="png", layout=w.Layout(max_width="100%"))
@@ -325,7 +323,7 @@ def explore(
     images, and for a place, spot or threshold that is out of range.
     """
     if not 0 <= threshold <= 1:
-        raise UserError(f"threshold={threshold}: a probability; write a number from 0 to 1")
+        raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
     if line := not_drawn("explore", config):
@@ -349,30 +347,25 @@ def explore(
 def _expect_index(name: str, value: int, count: int) -> None:
     "UserError unless a number is that of one of several."
     if not 0 <= value < count:
-        raise UserError(f"{name}={value}: there are {count} to see; write 0 to {count - 1}")
+        raise UserError(f"{name}={value}: there are {count} to see; use 0 to {count - 1}")
 
 
 # %%
 print("widgets" if movable() else "a still picture")
-with expect_fail(UserError, contains="write 0 to"):
+with expect_fail(UserError, contains="use 0 to"):
     explore(run.folder, place=99)
 explore(run.folder, threshold=0.3)
+
 
 # %% [markdown]
 # A run that still trains needs no widget: `learning_curves` draws what its folder holds so far, from any notebook or process, and TensorBoard shows the log that a run writes for it (`tensorboard --logdir runs`). Two functions of this page did the same; their names say so.
 
 # %%
 #| export
-_RETIRED = {
-    "watch": "learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "run `tensorboard --logdir runs`",
-}
-
-
 def __getattr__(name: str) -> NoReturn:
     "The line for a name that is retired."
-    if name in _RETIRED:
-        raise ImportError(f"mshnet.explore.{name} is retired: {_RETIRED[name]}")
+    if name in ("watch", "tensorboard"):
+        raise ImportError(f"mshnet.explore.{name} {RETIRED[name]}")
     raise AttributeError(f"module 'mshnet.explore' has no attribute {name!r}")
 
 

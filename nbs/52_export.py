@@ -335,7 +335,7 @@ def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
     format = format or named
     if format not in FORMATS:
         hint = did_you_mean(format, list(FORMATS))
-        raise UserError(f"format={format!r} is not possible: write {', '.join(FORMATS)}{hint}")
+        raise UserError(f"format={format!r} is not possible: use {', '.join(FORMATS)}{hint}")
     suffix = FORMATS[format]
     path = Path(output).expanduser() if output else folder_beside(source) / f"{source.stem}{suffix}"
     if path.suffix != suffix:
@@ -343,7 +343,7 @@ def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
     if not path.parent.is_dir():
         raise UserError(f"output={str(output)!r}: there is no folder {path.parent}; make it first")
     if path.exists() and path.samefile(source):
-        raise UserError(f"{path}: is the file of the weights; write another --output")
+        raise UserError(f"{path}: is the file of the weights; use another --output")
     return format, path
 
 
@@ -378,7 +378,7 @@ def export(
     if format == "onnx" and trained.task != "detect":
         raise UserError(
             f"format=onnx: weights of task {trained.task} are exported as safetensors alone; "
-            "write --format safetensors"
+            "use --format safetensors"
         )
     note = _note(source, trained, format)
     if format == "onnx":

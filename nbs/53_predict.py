@@ -10,22 +10,24 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import expect_fail, test_eq
 
 # %%
 #| export
 import contextlib
 import csv
 import functools
+import heapq
 import io
 import itertools
 import json
 import os
+import re
 import sys
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -37,7 +39,7 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
 from torch import Tensor, nn
 
-from mshnet.augment import UNIT, pad_mirrored, resize_square
+from mshnet.augment import UNIT, pad_mirrored
 from mshnet.core import UserError, counted, shown
 from mshnet.data import outside_of_data, pixels_of
 from mshnet.device import is_out_of_memory
@@ -66,22 +68,14 @@ from mshnet.weights import PRETRAINED, weights_file
 #
 # [Frames](23_frames.ipynb) reads the files. Here we begin with one frame.
 #
-# On this page a classical filter stands in for the network, because its answers are easy to check. It measures how far a pixel stands out from its neighbours, relative to how uneven the whole input is. Like the network's channel attention, it thus depends on its whole input.
+# Our example is a synthetic scene and the weights that come with the library.
 
 # %%
-from scipy.ndimage import white_tophat
-
-
-def stands_out(images, batch_size=4):
-    "A detector without weights: the top-hat filter, relative to the deviation in the whole input."
-    grey = images.float().mean(1).numpy()
-    found = np.stack([white_tophat(g, size=(9, 9)) for g in grey]).astype(np.float32)
-    limit = found.mean((1, 2), keepdims=True) + 6 * found.std((1, 2), keepdims=True)
-    return torch.sigmoid(torch.from_numpy((found - limit) / 4))[:, None]
-
-
-sights = [scene(np.random.default_rng(seed), 160)[0] for seed in (1, 2, 3, 4)]
-Image.fromarray(np.hstack(sights))
+detector = Detector(weights_file(PRETRAINED), "cpu")
+sights = [scene(np.random.default_rng(seed), 160)[0] for seed in (1, 2)]
+image = sights[0]
+prob = detector(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0].numpy()
+Image.fromarray(np.hstack([image, (255 * prob).astype(np.uint8)]))
 
 
 # %% [markdown]
@@ -111,6 +105,12 @@ class Detections(Objects):
                 "peak": round(float(self.peak[i]), 5),
                 "mean": round(float(self.mean[i]), 5),
             }
+
+    def mask(self, shape: Sequence[int]) -> np.ndarray:  # [H,W] uint8, 0 or 255
+        "The pixels as white on black."
+        mask = np.zeros(shape, np.uint8)
+        mask[self.pixels] = 255
+        return mask
 
     def runs(self, shape: Sequence[int]) -> Iterator[list[int]]:  # shape: [H,W] of the frame
         """Of each object the lengths of the runs outside and inside of it, column by column.
@@ -155,18 +155,14 @@ def detections(
 
 
 # %% [markdown]
-# Pixels that touch at a corner are one object, and the box ends one past its last pixel. `min_area` drops small objects:
+# Pixels that touch at a corner are one object, and the box ends one past its last pixel:
 
 # %%
 corner = np.zeros((6, 8), np.float32)
 corner[1, 2:4], corner[2, 4] = (0.6, 0.7), 0.8
 found: Detections = detections(corner)
-test_eq((len(found), found.area[0], found.box[0].tolist()), (1, 3, [1, 2, 3, 5]))
-test_close(found.mean[0], 0.7)
-test_eq(len(detections(corner, min_area=4)), 0)
+test_eq((len(found), found.box[0].tolist()), (1, [1, 2, 3, 5]))
 test_eq(list(found.runs(corner.shape)), [[13, 1, 5, 1, 6, 1, 21]])
-image = sights[0]
-prob = stands_out(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0].numpy()
 list(detections(prob).rows())
 
 # %% [markdown]
@@ -249,34 +245,24 @@ def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side]
     return found
 
 
-class Tiling:
-    "How a frame is padded and cut: where its tiles lie, and their weights."
-
-    def __init__(self, shape: Sequence[int], tile: int = TILE) -> None:
-        cuts = [_cut(length, tile) for length in shape[:2]]
-        height, width = (starts[-1] + side for side, starts in cuts)
-        self.padded = height, width
-        places = itertools.product(*([slice(x, x + side) for x in xs] for side, xs in cuts))
-        fades = itertools.product(*(_fades(*cut) for cut in cuts))
-        self.tiles = list(zip(places, fades, strict=True))
-
-    def pad(self, pixels: np.ndarray) -> np.ndarray:  # [H,W] or [H,W,3]
-        "The frame with its mirror image at the right and below."
-        return pad_mirrored(pixels, self.padded)
+def tiles_of(
+    shape: Sequence[int],  # [H,W] of a frame
+    tile: int = TILE,
+) -> tuple[list[tuple[Any, Any]], list[int]]:
+    "Places and weights (of rows, of columns) of the tiles of a frame; its padded shape."
+    cuts = [_cut(length, tile) for length in shape[:2]]
+    places = itertools.product(*([slice(x, x + side) for x in xs] for side, xs in cuts))
+    fades = itertools.product(*(_fades(*cut) for cut in cuts))
+    return list(zip(places, fades, strict=True)), [xs[-1] + side for side, xs in cuts]
 
 
 # %% [markdown]
 # A frame of 200x200 pixels has four tiles of at most 128. These are their weights, from 0 (black) to 1:
 
 # %%
-tiling = Tiling((200, 200), 128)
-weights = [np.outer(*fade) for _, fade in tiling.tiles]
-total = np.zeros(tiling.padded)
-for (place, _), weight in zip(tiling.tiles, weights, strict=True):
-    total[place] += weight
-test_close(total, 1, eps=1e-6)
-test_eq(tiling.pad(np.zeros((200, 200, 3))).shape, (208, 208, 3))
-Image.fromarray((255 * np.hstack(weights)).astype(np.uint8))
+tiles, padded = tiles_of((200, 200), 128)
+test_eq((len(tiles), padded), (4, [208, 208]))
+Image.fromarray((255 * np.hstack([np.outer(*fade) for _, fade in tiles])).astype(np.uint8))
 
 
 # %% [markdown]
@@ -308,7 +294,7 @@ def _probabilities(
         if not is_out_of_memory(error):
             raise
         pixels = "x".join(map(str, images.shape[1:3]))
-        raise UserError(f"no memory for a piece of {pixels}: write a smaller --tile") from None
+        raise UserError(f"no memory for a piece of {pixels}: use a smaller --tile") from None
     if not np.isfinite(prob).all():
         raise UserError("the prediction is NaN or infinite: the weights are damaged, use others")
     return prob
@@ -316,20 +302,16 @@ def _probabilities(
 
 # %% [markdown]
 # Frames flow through one after the other. Each is padded and cut; a piece is predicted together with its neighbours of one size, of the same frame or of the next, and blended into the map of its frame. A small frame is a single tile, whose weight is 1 everywhere.
-#
-# With `base_size`, a frame is resized to a square as in `mshnet test`, predicted, and its probabilities resized back; targets then have the sizes that the network was scored at.
 
 # %%
 #| export
 def _pieces(pixels: np.ndarray, tile: int) -> Iterator[tuple[Any, ...]]:
     "The tiles of a frame: pixels, their part of its map, their weights; the map with the last."
-    tiling = Tiling(pixels.shape, tile)
-    padded, prob = tiling.pad(pixels), np.zeros(tiling.padded, np.float32)
-    tiles: Iterable[Any] = tiling.tiles
-    if len(tiling.tiles) >= _MANY:
-        tiles = bar(tiles, len(tiling.tiles), "tiles of a frame", "tiles")
-    for i, (place, fade) in enumerate(tiles, 1):
-        whole = prob[: pixels.shape[0], : pixels.shape[1]] if i == len(tiling.tiles) else None
+    tiles, shape = tiles_of(pixels.shape, tile)
+    padded, prob, count = pad_mirrored(pixels, shape), np.zeros(shape, np.float32), len(tiles)
+    meter = bar(tiles, count, "tiles of a frame", "tiles") if count >= _MANY else tiles
+    for i, (place, fade) in enumerate(meter, 1):
+        whole = prob[: pixels.shape[0], : pixels.shape[1]] if i == count else None
         yield padded[place], prob[place], fade, whole
 
 
@@ -352,67 +334,43 @@ def predict_frames(
                     yield whole
 
 
-def _square(pixels: np.ndarray, side: int) -> np.ndarray:  # side 0: as it is
-    "A frame resized to a square."
-    return resize_square(pixels, np.zeros((1, 1)), side)[0] if side and pixels.size else pixels
-
-
-def _at_size(prob: np.ndarray, shape: Sequence[int]) -> np.ndarray:  # [H,W] float32
-    "The map of a frame, resized back from that of a square."
-    size = shape[1], shape[0]
-    if prob.shape == size[::-1]:
-        return prob
-    return np.asarray(Image.fromarray(prob).resize(size, Image.Resampling.BILINEAR))
-
-
 def predict_frame(
     detector: Callable[..., Tensor],
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8, of any size
     tile: int = TILE,  # longest side that is predicted in one piece
-    base_size: int = 0,  # side of the square that it is resized to; 0: it keeps its size
 ) -> np.ndarray:  # [H,W] float32, 0..1
     "Probabilities of target of one frame."
-    [prob] = predict_frames(detector, [_square(pixels, base_size)], base_size or tile)
-    return _at_size(prob, pixels.shape)
+    [prob] = predict_frames(detector, [pixels], tile)
+    return prob
 
 
 # %%
 image = sights[0][:150, :141]
-prob = predict_frame(stands_out, image)
-one_pass = stands_out(torch.from_numpy(Tiling(image.shape).pad(image)).expand(1, 3, -1, -1))
-test_eq(prob, one_pass[0, 0, :150, :141].numpy())
-test_eq(list(predict_frames(stands_out, [sights[1], image]))[1], prob)
-test_eq(predict_frame(stands_out, image, base_size=128).shape, image.shape)
+prob = predict_frame(detector, image)
+test_eq(list(predict_frames(detector, [sights[1], image]))[1], prob)
 Image.fromarray((255 * prob).astype(np.uint8))
-
 
 # %% [markdown]
 # ### What tiles and padding change
 #
 # The network's channel attention takes the mean and the maximum of its whole input. A target thus gets different weights in a tile than in the frame, and different ones beside padding.
 #
-# We measured trained networks on frames that fit into one pass ([script and results](../results/predict-tiles)):
-#
-# | frames | weights | tile | mean difference of a probability | detections in one pass | lost | gained |
-# |---|---|---|---|---|---|---|
-# | 214 of NUAA-SIRST's test list | its run of 30 epochs | none: padding alone | 0.000014 | 287 | 3 | 2 |
-# | the 182 of them larger than 256 | the same | 256 | 0.000092 | 246 | 5 | 54 |
-# | 4 synthetic ones of 1500x1500 | the demo's | 1024 | 0.000035 | 61 | 0 | 1 |
-# | the same | the same | 512 | 0.000041 | 61 | 0 | 0 |
-#
-# In all of them single pixels differ by nearly 1, at the edges of objects. Padding matters little. Small tiles do matter: in pieces of 256 and less, frames gain a fifth more detections. A tile should be as large as the memory allows. The default is 1024; `--tile 2048` takes four times the memory.
+# Padding matters little, and neither do large tiles: on synthetic frames of 1500x1500 pixels, tiles of 512 change none of 61 detections. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one pass, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. The default is 1024; `--tile 2048` takes four times the memory.
 #
 # A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most ([folder](../results/predict-large)).
 
 # %% [markdown]
 # ## One picture, one line
 #
-# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked. Without an image it takes a synthetic scene, because no real infrared picture with free terms was available. `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
+# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked. `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
 #
 # The library comes with one file of trained weights, `pretrained`, for a first look before any training. Your own weights are a checkpoint, or the folder of a run (its `best.pt`: by default the last epoch). The detector stays in memory for the next call.
 
 # %%
 #| export
+KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
+
+
 @functools.lru_cache(maxsize=1)
 def _last_opened(file: Path, changed: Any, device: str) -> Detector:
     "The detector of a file of weights, kept for the next image until the file changes."
@@ -431,35 +389,55 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     if isinstance(image, Image.Image):
         return pixels_of(image)
     try:
-        values = np.asarray(image)
+        values = _without_fractions(np.asarray(image))
         if values.ndim not in (2, 3) or not values.size or values.dtype == np.int8:
             raise ValueError(values.shape)
-        return pixels_of(Image.fromarray(values))
+        picture = Image.fromarray(values)
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
-            f"{kind}{shape and f' {shape}'} is no image; give a file's name, or uint8 or uint16 "
-            "[H,W] or uint8 [H,W,3]"
+            f"{kind}{shape and f' {shape}'} is no image; give a file's name, [H,W] or [H,W,3] of "
+            "uint8 or of floats from 0 to 1, or [H,W] of uint16 or of any floats"
         ) from None
+    return pixels_of(picture)
 
 
-def _expect(possible: bool, what: str, remedy: str) -> None:
-    "UserError unless a value is possible."
-    if not possible:
-        raise UserError(f"{what} is not possible: write {remedy}")
+def _without_fractions(values: np.ndarray) -> np.ndarray:
+    "Bytes in place of floats that are bytes, or bytes divided by 255; other values as they are."
+    if values.dtype.kind != "f" or not values.size:
+        return values
+    low, high = values.min(), values.max()
+    if 0 <= low <= high <= 1:
+        return (values * 255).round().astype(np.uint8)
+    if 0 <= low <= high <= 255 and (values == values.round()).all():
+        return values.astype(np.uint8)
+    return values.astype(np.float32)
 
 
-def _expect_threshold(threshold: float | None) -> None:
-    "UserError unless a threshold is a probability, or that of the weights."
-    possible = threshold is None or (isinstance(threshold, Real) and 0 <= threshold <= 1)
-    _expect(possible, f"{threshold=}", "a number from 0 to 1")
+def _expect_possible(
+    tile: int = TILE,
+    threshold: float | None = None,
+    min_area: int = 1,
+    kinds: Iterable[str] = (),
+) -> None:
+    "UserError for an impossible setting."
+    least = threshold is None or (isinstance(threshold, Real) and 0 <= threshold <= 1)
+    some = f"some of {','.join(KINDS)}, or none; coco.json has the boxes"
+    for possible, what, remedy in (
+        (tile in range(128, 8193, UNIT), f"{tile=}", "a multiple of 16, from 128 to 8192"),
+        (least, f"{threshold=}", "a number from 0 to 1"),
+        (min_area >= 1, f"{min_area=}", "a number of pixels, at least 1"),
+        (set(kinds) <= set(KINDS), f"save={','.join(kinds)!r}", some),
+    ):
+        if not possible:
+            raise UserError(f"{what} is not possible: write {remedy}")
 
 
 def _detect_in(
     pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
 ) -> tuple[Detections, float]:
     "The detections in one image, and the threshold they are above."
-    _expect_threshold(threshold)
+    _expect_possible(threshold=threshold)
     file = weights_file(weights)
     detector = _last_opened(file, stamp(file), device)
     least = detector.threshold if threshold is None else threshold
@@ -472,10 +450,12 @@ def detect(
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     device: str = "auto",
 ) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
-    """Find small targets in one image of any size, in 8 or 16 bits.
+    """Find small targets in one image of any size.
 
-    The box is top, left, bottom, right; the last two are one past the last pixel. Raises UserError
-    for a value that is not an image, and for a threshold outside 0 to 1.
+    An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other floats, such as
+    temperatures, which are stretched as 16 bits are. The box is top, left, bottom, right; the last
+    two are one past the last pixel. Raises UserError for a value that is not an image, and for a
+    threshold outside 0 to 1.
     """
     return list(_detect_in(_pixels_in(image), weights, threshold, device)[0].rows())
 
@@ -520,54 +500,29 @@ def predict(
 
 
 # %%
-from mshnet.model import MSHNet
-
 place = tempfile.TemporaryDirectory()
 here = Path(place.name)
-for name in ("run", "one", "two"):
-    (here / name).mkdir()
 for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
+    (here / name).parent.mkdir(exist_ok=True)
     Image.fromarray(sights[int(name[4])]).save(here / name)
 (here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
-torch.save({"state_dict": MSHNet().state_dict()}, here / "run" / "best.pt")
 
 # %%
 file, grey = here / "one" / "0.png", torch.from_numpy(sights[0])
-test_eq(detect(grey, device="cpu"), detect(file, device="cpu"))
-from_file, from_array = predict(here / "run", [file, grey], "cpu")
-test_eq(from_file, from_array)
-for nothing in (np.zeros((0, 5), np.uint8), np.zeros(50, np.uint8)):
-    with expect_fail(UserError, contains="is no image"):
-        detect(nothing, device="cpu")
-with expect_fail(UserError, contains="weights of type Tensor"):
-    predict(grey, here / "run")
+for same in (grey, grey.numpy() / 255):
+    test_eq(detect(same, device="cpu"), detect(file, device="cpu"))
+with expect_fail(UserError, contains="is no image"):
+    detect(np.zeros(50, np.uint8), device="cpu")
 find_targets(device="cpu")
+
 
 # %% [markdown]
 # ## What is written
 #
 # Each frame gets a mask of 0 and 255 and an overlay. On request it gets its probabilities as a 16-bit image, in which 32,768 and more means above 0.5. A video gets a video of its overlays. `detections.csv` has a line per detection; rows and columns count from 0 at the centre of the top-left pixel. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
-#
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two folders hold files of one name, the folder's name precedes it. If a name is still taken, it gets a number. We ignore capitals when we compare names, because some disks do. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
 
 # %%
 #| export
-KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
-_LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to it
-
-
-def _spelled(name: str | Path) -> str:
-    "A name as all tables have it, even if it is not valid UTF-8."
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _mask(found: Detections, shape: Sequence[int]) -> Image.Image:
-    "Detections as white on black."
-    mask = np.zeros(shape, np.uint8)
-    mask[found.pixels] = 255
-    return Image.fromarray(mask)
-
-
 def _levels(prob: np.ndarray) -> Image.Image:
     "Probabilities as 16-bit grey."
     return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
@@ -599,27 +554,69 @@ def _film(path: Path, source: Path, size: Sequence[int]) -> Iterator[Callable[[A
 
 
 # %% [markdown]
-# ### Finished files
+# ### Names
 #
-# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these lines, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the name of their folder precedes it. If a name is still taken, it gets a number. Capitals do not count, because some disks ignore them. Names depend on the list of files alone, so that several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
 
 # %%
 #| export
-_LINES = "frames.jsonl"
+_LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to it
+
+
+def _spelled(name: str | Path) -> str:
+    "A name as all tables have it, even if it is not valid UTF-8."
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _free(stem: str, taken: set[str]) -> str:
+    "A stem, with a number if it is taken; it is taken from now on."
+    tries = itertools.chain([stem], (f"{stem}_{i}" for i in itertools.count(2)))
+    name = next(name for name in tries if name.casefold() not in taken)
+    taken.add(name.casefold())
+    return name
+
+
+def _names(files: Sequence[Path]) -> dict[Path, tuple[str, str]]:
+    "Two names for the results of each file: one for a single frame, one for the first of many."
+    stems, taken, single = Counter(f.stem.casefold() for f in files), set[str](), list[str]()
+    for file in files:
+        stem = file.stem
+        if stems[stem.casefold()] > 1:
+            stem = f"{file.absolute().parent.name}_{stem}"
+        while len(os.fsencode(stem)) > _LONGEST:
+            stem = stem[:-1]
+        single.append(_free(stem, taken))
+    # s_00001.png is there: page 1 of s.tif needs another name
+    numbered = {found[1] for name in taken if (found := re.fullmatch(r"(.+)_\d{5,}", name))}
+    taken |= numbered
+    several = [_free(name, taken) if name.casefold() in numbered else name for name in single]
+    return dict(zip(files, zip(single, several, strict=True), strict=True))
+
+
+# %% [markdown]
+# ### Finished files
+#
+# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these lines, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+#
+# A frame takes no memory after its line is written. While processes work, each has a file of lines of its own, and the lines are merged in the order of the inputs.
+
+# %%
+#| export
+_LINES = "frames.jsonl"  # while processes work: frames.RANK.jsonl
 _TABLES = {
     "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean",
     "frames.csv": "file,frame,name,height,width,detections",
     "skipped.csv": "file,frame,error",
 }
+_MOST_WARNINGS = 20  # skipped files that are printed; all are in skipped.csv
 
 
-def _lines(folder: Path) -> Iterator[dict[str, Any]]:
-    "The frames that are recorded in a folder; half a line, of a process that was killed, is not."
-    if (folder / _LINES).exists():
-        with open(folder / _LINES, "rb") as file:
-            for line in file:
-                with contextlib.suppress(ValueError):
-                    yield json.loads(line)
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    "The lines of a file; half a line, of a process that was killed, is left out."
+    with open(path, "rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
 
 
 def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
@@ -630,14 +627,14 @@ def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
     return json.dumps({**ids, "category_id": 1, **box, **shape})
 
 
-def _write_tables(folder: Path) -> dict[str, Any]:  # their counts
+def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, Any]:  # counts
     "Write the tables and coco.json of all frames that are done."
     texts = {name: io.StringIO() for name in _TABLES}
+    for text, columns in zip(texts.values(), _TABLES.values(), strict=True):
+        text.write(f"{columns}\n")
     found, frames, skipped = (csv.writer(t, lineterminator="\n") for t in texts.values())
-    for table, columns in zip((found, frames, skipped), _TABLES.values(), strict=True):
-        table.writerow(columns.split(","))
     images, targets, errors = list[str](), list[str](), dict[str, str]()
-    for line in _lines(folder):
+    for line in lines:
         file, number, size = line["stamp"][0], line["frame"], line["size"]
         if line["error"]:
             errors[file] = line["error"]
@@ -664,79 +661,103 @@ class _Results:
     "A folder of results: pictures and a line of each frame, and at the end the tables."
 
     def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
-        self.folder, self.files, self.record = folder, files, record  # the last for summary.json
+        self.folder, self.record = folder, record  # the latter for summary.json
         self.kinds, self.min_area = record["asked"]["save"], record["asked"]["min_area"]
-        self.stems = Counter(file.stem.casefold() for file in files)
-        self.stamps = {file: (_spelled(file), *(stamp(file) or ())[:2]) for file in files}
-        last = (line for line in _lines(folder) if line["last"] and not line["error"])
-        self.done = {tuple(line["stamp"]) for line in last} & set(self.stamps.values())
+        self.names, self.began = _names(files), time.monotonic()
+        self.stamps = {
+            file: (_spelled(file), *map(_spelled, self.names[file]), *(stamp(file) or ())[:2])
+            for file in files
+        }
+        self.order = {stamp: i for i, stamp in enumerate(self.stamps.values())}
+        last = (line for line in self.lines() if line["last"] and not line["error"])
+        self.done = {tuple(line["stamp"]) for line in last}
         self.left = [file for file in files if self.stamps[file] not in self.done]
-        self.film = contextlib.ExitStack()  # the video of the file at hand
-        self.began = time.monotonic()
+        self._begin()
 
-    def __enter__(self) -> "_Results":
+    def _place(self, line: dict[str, Any]) -> tuple[int, int]:
+        "Where a line stands: by its file, then its frame."
+        return self.order[tuple(line["stamp"])], line["frame"]
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        "The lines of the files as they are now, each frame once, in the order of the files."
+        parts = map(_read_lines, sorted(self.folder.glob("frames*.jsonl")))
+        known = [filter(lambda x: tuple(x["stamp"]) in self.order, part) for part in parts]
+        merged = heapq.merge(*known, key=self._place)
+        yield from (next(same) for _, same in itertools.groupby(merged, self._place))
+
+    def merge(self, kept: Container[tuple[Any, ...]]) -> None:
+        "Put the lines of all processes into one file, those of the kept files."
+        with cannot_be_written(self.folder):
+            with replacing(self.folder / _LINES) as file:
+                for line in self.lines():
+                    if tuple(line["stamp"]) in kept:
+                        file.write(f"{json.dumps(line)}\n".encode())
+            for part in self.folder.glob("frames.*.jsonl"):
+                part.unlink()
+
+    def _begin(self) -> None:
         "Drop what is left of files that are not finished."
         if self.done:
             done = counted(len(self.done), "file")
             print(f"resume  {self.folder}: {done} done", file=sys.stderr)
-        names = set[str]()
+        self.merge(self.done)
+        names = {line["name"] for line in self.lines()} | {stamp[2] for stamp in self.done}
         with cannot_be_written(self.folder):
-            with replacing(self.folder / _LINES) as file:
-                for line in _lines(self.folder):
-                    if tuple(line["stamp"]) in self.done:
-                        file.write(f"{json.dumps(line)}\n".encode())
-                        names |= {line["name"], line["name"].removesuffix("_00000")}  # of a video
             for kind in self.kinds:
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
                 for path in sorted((self.folder / kind).iterdir()):
                     own = path.suffix in (".png", ".mp4", ".tmp")
                     if own and _spelled(path.stem) not in names:
                         path.unlink()
-            self.file = open(self.folder / _LINES, "a", encoding="utf-8")
-        self.taken = {name.casefold() for name in names}
         self.summarise("running")
-        return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        "Drop the video of a file that is not finished, and record how it ended."
+    @contextlib.contextmanager
+    def part(self, rank: int, count: int) -> Iterator[list[Path]]:  # process RANK of COUNT
+        "The files that a process has to predict; the first one records how that ended."
+        if not (self.folder / SUMMARY).exists():
+            todo = "name an --output-dir on a disk that all machines share"
+            raise UserError(f"{self.folder}: is not on this machine; {todo}")
+        state = "failed"
+        lines = self.folder / f"frames.{rank}.jsonl"
+        with cannot_be_written(lines):
+            self.file = open(lines, "a", encoding="utf-8")  # noqa: SIM115 - closed below
         try:
-            self.film.__exit__(kind, error, trace)
+            with contextlib.ExitStack() as self.film:  # the video of the file at hand
+                yield self.left[rank::count]
+            state = ""
+        except KeyboardInterrupt:
+            state = "stopped"
+            raise
         finally:
             with contextlib.suppress(OSError):  # a full disk; each line was flushed
                 self.file.close()
-            stopped = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-            self.summarise(stopped if error else "finished")
+            if state and not rank:
+                self.summarise(state)
 
-    def summarise(self, state: str) -> None:
-        "Write the tables, and summary.json."
-        counts = {"files": len(self.files), **_write_tables(self.folder)}
-        seconds = time.monotonic() - self.began
-        content = {"state": state, **self.record, **counts, "seconds": round(seconds, 3)}
+    def finish(self) -> Written:
+        "Write the tables of all files, and report those that were skipped."
+        self.merge(self.order)
+        counts = self.summarise("finished")
+        for file, error in itertools.islice(counts["skipped"].items(), _MOST_WARNINGS):
+            warnings.warn(f"{file}: {error}; skipped", stacklevel=2)
+        numbers = (counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection"))
+        text = "{} of {}: {} in ".format(*numbers) + duration(counts["seconds"])
+        return Written(self.folder, text, len(counts["skipped"]))
+
+    def summarise(self, state: str) -> dict[str, Any]:
+        "Write the tables and summary.json; the latter's content."
+        counts = {"files": len(self.order), **_write_tables(self.folder, self.lines())}
+        seconds = round(time.monotonic() - self.began, 3)
+        content = {"state": state, **self.record, **counts, "seconds": seconds}
         write_json(self.folder / SUMMARY, content)
-        frames, files, found = (
-            counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection")
-        )
-        line = f"{frames} of {files}: {found} in {duration(seconds)}"
-        self.written = Written(self.folder, line, len(counts["skipped"]))
-
-    def name(self, frame: Frame) -> str:
-        "A name for the frame's pictures, without suffix, that no other frame has."
-        stem = frame.file.stem
-        if self.stems[stem.casefold()] > 1:
-            stem = f"{frame.file.absolute().parent.name}_{stem}"
-        while len(os.fsencode(stem)) > _LONGEST:
-            stem = stem[:-1]
-        base = stem if frame.single else f"{stem}_{frame.number:05d}"
-        tries = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2)))
-        name = next(name for name in tries if _spelled(name).casefold() not in self.taken)
-        self.taken.add(_spelled(name).casefold())
-        return name
+        return content
 
     def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's pictures, then its line; return the number of detections."
-        name, found = "", detections(prob, self.record["threshold"], self.min_area)
+        found = detections(prob, self.record["threshold"], self.min_area)
+        single, several = self.names[frame.file]
+        name = single if frame.single else f"{several}_{frame.number:05d}"
         if not frame.error:
-            name = self.name(frame)
             self._draw(frame, name, prob, found)
         if frame.last:
             self.film.close()
@@ -756,7 +777,7 @@ class _Results:
         film = "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS
         marked: Any = overlay(frame.pixels, found) if film or "overlays" in self.kinds else None
         makers: dict[str, Callable[[], Any]] = {
-            "masks": lambda: _mask(found, prob.shape),
+            "masks": lambda: Image.fromarray(found.mask(prob.shape)),
             "overlays": lambda: marked,
             "probabilities": lambda: _levels(prob),
         }
@@ -767,7 +788,7 @@ class _Results:
             write_atomic(path, content.getvalue(), durable=False)
         if film:
             if not frame.number:
-                path = self.folder / "videos" / f"{name.removesuffix('_00000')}.mp4"
+                path = self.folder / "videos" / f"{self.names[frame.file][1]}.mp4"
                 self.add = self.film.enter_context(_film(path, frame.file, marked.size))
             self.add(marked)
 
@@ -779,12 +800,14 @@ class _Results:
 
 # %%
 #| export
-def _asked(path: Path, inputs: Any, **settings: Any) -> dict[str, Any]:
-    "What makes two predictions the same: weights, inputs and settings."
+def _record(detector: Detector, path: Path, inputs: Any, how: dict[str, Any]) -> dict[str, Any]:
+    "What makes two predictions the same, the threshold, and how they were made."
     named = [inputs] if isinstance(inputs, str | Path) else inputs
     places = [os.path.abspath(os.path.expanduser(name)) for name in named]
     weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
-    return {**weights, "inputs": places, **settings}
+    least = detector.threshold if how["threshold"] is None else how["threshold"]
+    asked = {**weights, "inputs": places, **how}
+    return {"asked": asked, "threshold": least, "environment": environment(detector.why)}
 
 
 def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any]) -> Path:
@@ -799,7 +822,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
         folder = Path(os.path.expanduser(output_dir))
         if not fits(folder):
             raise UserError(
-                f"output_dir={str(folder)!r}: holds something else than this prediction; write "
+                f"output_dir={str(folder)!r}: holds something else than this prediction; use "
                 "another --output-dir"
             )
         return folder
@@ -810,65 +833,43 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     return next(filter(fits, folders))
 
 
-# %%
-test_eq(_output_folder(here / "run" / "best.pt", "", {}).parts[-2:], ("predictions", "run"))
-with expect_fail(UserError, contains="holds something else"):
-    _output_folder(here, here / "two", {})
-
 # %% [markdown]
 # ## All of it
 #
-# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is reported, skipped and counted. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
+# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is skipped, counted and reported at the end. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
+#
+# Under torchrun, or with `--num-devices 2`, processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the others what is to be done; when all are done it writes the tables. Machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others, and the same command with any number of processes predicts what is left.
 
 # %%
 #| export
-_MOST_WARNINGS = 20  # skipped files that are printed; all are in skipped.csv
-
-
-def _predict_into(
-    results: _Results,
-    detector: Callable[..., Tensor],
-    frames: Iterable[Frame],
-    tile: int,
-    side: int,  # of the square that frames are resized to; 0: they keep their size
-) -> None:
-    "Predict frames, write the results and show progress; Stopped after a request to stop."
-    waiting, found, skipped = deque[Frame](), 0, 0
+def _predict_part(results: _Results, detector: Detector, workers: int, tile: int) -> None:
+    "Predict this process's files and show progress; Stopped after a request to stop."
+    ranks, waiting, found, skipped = detector.device.ranks, deque[Frame](), 0, 0
 
     def pixels() -> Iterator[np.ndarray]:
-        for frame in frames:
+        for frame in read_frames(files, workers):
             waiting.append(frame)
-            yield _square(frame.pixels, side)
+            yield frame.pixels
 
     def check() -> None:
         if stop.reason:
             raise Stopped(stop.reason, stop.number)
 
-    with Stop() as stop:
-        probs = predict_frames(detector, pixels(), side or tile, check)
-        # the total begins with one frame for each file
-        meter: Any = bar(probs, len(results.left), "predict", "frames")
-        for prob in meter:
-            frame = waiting.popleft()
-            meter.total += max(frame.count - 1, 0) if not frame.number else 0
-            found += results.write(frame, _at_size(prob, frame.pixels.shape))
-            skipped += bool(frame.error)
-            if frame.error and skipped <= _MOST_WARNINGS:
-                warnings.warn(f"{_spelled(frame.file)}: {frame.error}; skipped", stacklevel=2)
-            meter.set_postfix_str(counted(found, "detection"), refresh=False)
-
-
-def _expect_possible(
-    tile: int, base_size: int | str, threshold: float | None, min_area: int, kinds: list[str]
-) -> None:
-    "UserError for an impossible setting."
-    native = base_size == "native" or base_size in range(16, 4097, UNIT)
-    _expect(tile in range(128, 8193, UNIT), f"{tile=}", "a multiple of 16, from 128 to 8192")
-    _expect(native, f"{base_size=}", "a multiple of 16, at most 4096, or native")
-    _expect(min_area >= 1, f"{min_area=}", "a number of pixels, at least 1")
-    _expect_threshold(threshold)
-    some = f"some of {','.join(KINDS)}, or none; coco.json has the boxes"
-    _expect(set(kinds) <= set(KINDS), f"save={','.join(kinds)!r}", some)
+    all_are_done = ranks.meeting()
+    with results.part(ranks.rank, ranks.count) as files:
+        with Stop() as stop:
+            probs = predict_frames(detector, pixels(), tile, check)
+            # the total begins with one frame for each file
+            text = f"predict, process 1 of {ranks.count}" if ranks.count > 1 else "predict"
+            meter: Any = bar(probs, len(files), text, "frames")
+            for prob in meter:
+                frame = waiting.popleft()
+                meter.total += max(frame.count - 1, 0) if not frame.number else 0
+                found += results.write(frame, prob)
+                skipped += bool(frame.error)
+                more = f", {skipped} skipped" if skipped else ""
+                meter.set_postfix_str(counted(found, "detection") + more, refresh=False)
+        all_are_done()
 
 
 def predict_files(
@@ -880,34 +881,30 @@ def predict_files(
     tile: int = TILE,  # longest side that is predicted in one piece
     save: str = "masks,overlays,videos",  # what to write: some of KINDS, or none
     num_workers: int = -1,  # 0: no reading ahead; -1: by the device
-    base_size: int | str = "native",  # side of the square that frames are resized to, if any
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection
     recursive: bool = False,  # also the folders below an input
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
-    how: dict[str, Any] = {
-        "tile": tile,
-        "base_size": base_size,
-        "threshold": threshold,
-        "min_area": min_area,
-    }
+    how: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
     _expect_possible(**how, kinds=kinds)
     files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)
-    asked = _asked(path, inputs, precision=precision, save=kinds, **how)
-    folder = _output_folder(path, output_dir, asked)
-    least = detector.threshold if threshold is None else threshold
-    record = {"asked": asked, "threshold": least, "environment": environment(detector.why)}
+    record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **how})
     workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
-    with alone(folder), warnings.catch_warnings():
+
+    def begin() -> _Results:
+        folder = _output_folder(path, output_dir, record["asked"])
+        held.enter_context(alone(folder))
+        return _Results(folder, files, record)
+
+    with contextlib.ExitStack() as held, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
-        with _Results(folder, files, record) as results:
-            side = base_size if isinstance(base_size, int) else 0
-            _predict_into(results, detector, read_frames(results.left, workers), tile, side)
-    return results.written
+        results = detector.device.ranks.rank_zero(begin)
+        _predict_part(results, detector, workers, tile)
+        return detector.device.ranks.rank_zero(results.finish)
 
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # doctor
 #
-# > What machine is this, what can it do, and what is wrong with it? Nine checks, one line each, with the remedy.
+# > What machine is this, what can it do, and what is wrong with it? Eight checks, one line each, with the remedy.
 
 # %%
 #| default_exp doctor
@@ -14,7 +14,6 @@ from fastcore.test import test_eq
 #| export
 import os
 import platform
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +24,6 @@ from typing import Any, NamedTuple
 
 import psutil
 import torch
-from torch.utils import collect_env
 
 from mshnet.core import Settings, UserError, counted, first_line, quoted
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
@@ -33,6 +31,7 @@ from mshnet.places import installed, session_hours, site_of, where
 from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
+from mshnet.train import all_gpus
 from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 
 # %% [markdown]
@@ -78,24 +77,24 @@ print(mixed, mixed.status)
 #
 # Several checks need the device, and opening one can take seconds. We open it once, and collect torch's warnings meanwhile.
 #
-# torch reports what it can use. It is silent about a GPU that it was not built for. So we also ask the system, through NVIDIA's tool `nvidia-smi`, where torch's own `collect_env` looks for it. A broken driver can block the tool; after five seconds we stop waiting.
+# torch reports what it can use. It is silent about a GPU that it was not built for. So we also ask the system, through NVIDIA's tool `nvidia-smi`. A broken driver can block the tool; after five seconds we stop waiting.
 
 # %%
 #| export
 def _find_nvidia(timeout: float = 5.0) -> tuple[list[str], str]:
-    "The NVIDIA GPUs with their driver, and the error of `nvidia-smi`."
-    [tool] = shlex.split(collect_env.get_nvidia_smi())
-    words = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    "The NVIDIA GPUs, and the error of `nvidia-smi`."
+    words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
     except FileNotFoundError:
         return [], ""
     except (OSError, subprocess.SubprocessError) as error:
         return [], first_line(error)
-    if done.returncode and "No devices were found" not in done.stdout:
+    if "No devices were found" in done.stdout:
+        return [], ""
+    if done.returncode:
         return [], first_line(done.stdout + done.stderr)
-    found = [line.rsplit(", ", 1) for line in done.stdout.splitlines() if ", " in line]
-    return [f"{name} (driver {driver})" for name, driver in found], ""
+    return done.stdout.splitlines(), ""
 
 
 class _Checkup:
@@ -118,7 +117,7 @@ class _Checkup:
                 self.problem = str(error)
             except Exception as error:  # of a driver or a runtime; a run would fail alike
                 why = f"{type(error).__name__}: {first_line(error)}"
-                todo = "restart the machine, or write --device cpu"
+                todo = "restart the machine, or use --device cpu"
                 self.problem = f"device={config.device} does not start ({why}); {todo}"
         self.warned = [first_line(warning.message) for warning in caught]
 
@@ -154,7 +153,7 @@ def _accelerator(checkup: _Checkup) -> _Finding:
     if not device:
         return "error", "; ".join(filter(None, (checkup.problem, warned)))
     if device.precision == "bf16" and not device.has_bf16():
-        slow = "this chip only emulates bf16; write --precision fp32 (or auto)"
+        slow = "this chip only emulates bf16; use --precision fp32 (or auto)"
         return "warning", f"{device.why}; {slow}"
     if warned:
         return "warning", f"{device.why}; it warns: {warned} (see build below)"
@@ -177,42 +176,40 @@ print(*_machine(checkup), *_accelerator(checkup))
 
 # %%
 #| export
-def _unseen_gpu(gpus: list[str]) -> str:  # empty: torch sees them
-    "The remedy for NVIDIA GPUs that the system has and torch does not see."
-    if not gpus or torch.cuda.is_available():
-        return ""
+def _unused_gpu() -> tuple[str, str]:
+    "The NVIDIA GPUs of the system, and the remedy if torch does not see them."
+    found, problem = _find_nvidia()
+    gpus = ", ".join(dict.fromkeys(found))
+    if problem:
+        return "", f"nvidia-smi: {problem}; restart the machine, then install the driver again"
+    if not found or torch.cuda.is_available():
+        return gpus or "none", ""
     why = "does not get it; restart the machine, then install torch again if it stays so"
     if not torch.version.cuda:
         why = "is built without CUDA; install the build for CUDA that pytorch.org names instead"
     elif (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         why = f"may not use it: CUDA_VISIBLE_DEVICES={hidden!r}; remove that variable"
-    return f"this machine has {', '.join(dict.fromkeys(gpus))}, but torch {torch.__version__} {why}"
-
-
-def _unfit_xla() -> str:  # empty: nothing is wrong
-    "The remedy for a TPU without its package, or with the package of a different torch."
-    chips, version = len(tpu_chips()), installed(XLA_PACKAGES[0])
-    environ = {**os.environ, "PJRT_DEVICE": "CPU"}  # only the versions matter here
-    return why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
+    return gpus, f"this machine has {gpus}, but torch {torch.__version__} {why}"
 
 
 def _build(checkup: _Checkup) -> _Finding:
     "Whether this torch was built for what this machine has."
-    (gpus, problem), asked = _find_nvidia(), checkup.config.device.partition(":")[0]
-    if asked in ("auto", "xla") and (text := _unfit_xla()):
-        return "error", text
-    broken = f"nvidia-smi: {problem}; restart the machine, then install the driver again"
-    text = broken if problem else _unseen_gpu(gpus)
-    if asked in ("auto", "cuda") and text:
-        return "warning" if asked == "auto" else "error", text
+    asked, version = checkup.config.device.partition(":")[0], installed(XLA_PACKAGES[0])
+    chips, environ = len(tpu_chips()), {**os.environ, "PJRT_DEVICE": "CPU"}  # for the versions
+    why = why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
+    if why and asked in ("auto", "xla"):
+        return "error", why
+    gpus, problem = _unused_gpu()
+    if problem and asked in ("auto", "cuda"):
+        return "warning" if asked == "auto" else "error", problem
     cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
-    return "ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {', '.join(gpus) or 'none'}"
+    return "ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {gpus}"
 
 
 # %% [markdown]
 # ## Versions that belong together
 #
-# If a package was installed over another one, a notebook keeps the old version loaded until its kernel restarts. Some packages are optional, and one line lists what each of them is for.
+# If a package was installed over another one, a notebook keeps the old version loaded until its kernel restarts.
 
 # %%
 #| export
@@ -225,24 +222,6 @@ def _versions(checkup: _Checkup) -> _Finding:
     return "error", f"{text}; torch {torch.__version__} is loaded; restart the kernel"
 
 
-_OPTIONAL = {  # packages by what they are for
-    "videos": ("av",),
-    "ONNX files": ("onnx", "onnxruntime", "onnxscript"),
-    "widgets of explore": ("ipywidgets",),
-    "notebooks without a browser": ("papermill", "ipykernel"),
-    "TensorBoard": ("tensorboard",),
-}
-
-
-def _optional(checkup: _Checkup) -> _Finding:
-    "The optional packages by their use, and how to install those that are missing."
-    lines = []
-    for use, names in _OPTIONAL.items():
-        missing = " ".join(name for name in names if not installed(name))
-        lines.append(f"{use}: " + (f"pip install {missing}" if missing else "installed"))
-    return "ok", "; ".join(lines)
-
-
 # %% [markdown]
 # ## Memory
 #
@@ -253,16 +232,16 @@ def _optional(checkup: _Checkup) -> _Finding:
 def _memory(checkup: _Checkup) -> _Finding:
     "The free memory, and whether the devices can share a batch."
     config, device = checkup.config, checkup.device
-    world = max(device.world if device else 1, config.num_devices)
+    world = max(device.world if device else 1, all_gpus(config).num_devices)
     if config.batch_size % world:
         text = f"batch_size={config.batch_size} cannot be shared by {world} devices"
-        return "warning", f"{text}; write a multiple of {world}"
+        return "warning", f"{text}; use a multiple of {world}"
     free = device.free() / 2**30 if device else 0.0
     if not 0 < free < float("inf"):
         return "ok", "how much is free is not known"
     text = f"{free:.1f} GB free{' on each device' if world > 1 else ''}"
     if free < 1:
-        return "warning", f"{text}; free some, or write a smaller --batch-size or --micro-batch"
+        return "warning", f"{text}; free some, or use a smaller --batch-size or --micro-batch"
     return "ok", f"{text}; `mshnet bench --largest-batch` tries which batch fits"
 
 
@@ -292,7 +271,7 @@ def _disk(checkup: _Checkup) -> _Finding:
     folder = checkup.site.folder
     free, reason = _room(folder)
     if reason:
-        return "error", f"{folder} cannot be written ({reason}); write another --output-dir"
+        return "error", f"{folder} cannot be written ({reason}); use another --output-dir"
     if free >= 1:
         return "ok", f"{free:.0f} GB free for {folder}"
     text = f"{free:.1f} GB free for {folder}; delete something or use --output-dir"
@@ -320,27 +299,26 @@ def _data(checkup: _Checkup) -> _Finding:
 
 def _session(checkup: _Checkup) -> _Finding:
     "When the session ends, and where the run is copied to."
-    site, drive, usual = checkup.site, where().name == "colab", session_hours()
+    site, colab, usual = checkup.site, where().name == "colab", session_hours()
     ends = site.seconds < float("inf")
     time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
     if ends and site.hours > usual:
-        return "warning", f"{time}; this place may end it before, write --max-hours {usual:g}"
+        return "warning", f"{time}; this place may end it before, use --max-hours {usual:g}"
     if checkup.misplaced:
         return "error", checkup.misplaced
     if site.mirror:
         free, reason = _room(site.mirror)
-        if not reason:
-            return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
-        line = f"mirror_dir={str(site.mirror)!r} cannot be written ({reason}); write another"
-        return "error", line
-    if checkup.config.mirror_dir:
-        reason = site.note.removeprefix("mirror").strip()
-        todo = (
-            "training asks for your permission to mount it" if drive else "write --mirror-dir DIR"
-        )
-        return "ok" if drive else "warning", f"{time}; {reason}; {todo}"
-    if drive:
-        return "warning", f"{time}, and the run goes with it; write --mirror-dir drive"
+        if reason:
+            where_to = f"mirror_dir={str(site.mirror)!r}"
+            return "error", f"{where_to} cannot be written ({reason}); use another"
+        return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
+    wanted = site.note.removeprefix("mirror").strip() if checkup.config.mirror_dir else ""
+    if wanted and colab:
+        return "ok", f"{time}; {wanted}; training asks for your permission to mount it"
+    if wanted:
+        return "warning", f"{time}; {wanted}; use --mirror-dir DIR"
+    if colab:
+        return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
     return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
 
 
@@ -356,7 +334,7 @@ for check in (_disk, _data, _session):
 
 # %%
 #| export
-_ALL = (_machine, _accelerator, _build, _versions, _optional, _memory, _disk, _data, _session)
+_ALL = (_machine, _accelerator, _build, _versions, _memory, _disk, _data, _session)
 _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {check.__name__[1:]: check for check in _ALL}
 
 

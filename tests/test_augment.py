@@ -184,11 +184,11 @@ def test_images_of_one_size_share_batches():
 
 def test_padding_is_the_mirror_image_at_the_right_and_below():
     "As `predict` pads, so that its detections are those that are scored."
-    from mshnet.predict import Tiling
+    from mshnet.predict import tiles_of
 
     for size in SIZES:
         image = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
-        assert np.array_equal(pad_mirrored(image), Tiling(size).pad(image))
+        assert np.array_equal(pad_mirrored(image), pad_mirrored(image, tiles_of(size)[1]))
 
 
 BAD = {

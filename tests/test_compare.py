@@ -18,7 +18,6 @@ from mshnet.compare import (
     choice,
     compare,
     draw,
-    protocol_table,
     read_scored,
     seed_groups,
     tables,
@@ -141,7 +140,7 @@ def test_what_only_needs_saying_has_a_column(copies, field):
     change(copies / "seed1", "config.json", train_list="again.txt")
     found = compare([copies / "seed0", copies / "seed1"])
     assert found.forbids == {} and "9" in found.differs[field]
-    assert f"| {field} " in protocol_table(found)
+    assert f"| {field} " in tables(found)[1]
     assert len(seed_groups(found.runs)) == (field in ("seed", "device", "data"))
 
 
@@ -237,7 +236,7 @@ def test_scores_in_a_folder_of_their_own_know_their_weights(runs, tmp_path):
 def test_outputs_that_cannot_be(runs, tmp_path, capsys, name):
     "Reported in one line, a folder like a name without a suffix."
     line = refused(capsys, runs / "seed0", "--output", tmp_path / name)
-    assert "write FILE.md or FILE.png" in line
+    assert "use FILE.md or FILE.png" in line
     (tmp_path / "file").touch()  # where the folder should be
     status, _, err = call(capsys, runs / "seed0", "--output", tmp_path / "file" / "x.md")
     assert (status, err.count("\n")) == (2, 1)

@@ -13,12 +13,13 @@ import torch
 from PIL import Image
 
 from mshnet import export as exporting
+from mshnet.augment import pad_mirrored
 from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import TOLERANCE, export
 from mshnet.model import MSHNet
-from mshnet.predict import Tiling
+from mshnet.predict import tiles_of
 from mshnet.recipe import Config
 from mshnet.task import Origin, Trained, trained_model
 from mshnet.train import train
@@ -192,7 +193,7 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         ("export --weight-path w.pt --format safetensors --output a.onnx", "ends in .safet"),
         ("export --weight-path w.pt --output no/a.onnx", "there is no folder no"),
         ("export --weight-path w.safetensors --format safetensors", "is the file of the weights"),
-        ("export --weight-path w.pt --epochs 3", "means nothing to `mshnet export`"),
+        ("export --weight-path w.pt --epochs 3", "mshnet export has no option --epochs"),
         ("export --weight-path nan.pt --format safetensors", "nan.pt: weights that predict NaN"),
         ("pack run --format safetensors", "mshnet export"),
     ],
@@ -266,7 +267,7 @@ def test_ten_lines_of_numpy_read_the_file(run, onnx_file, shape):
     assert done.returncode == 0, done.stderr
     found = np.load(onnx_file.with_name("found.npz"))
     trained = trained_model(run.folder)
-    padded = torch.from_numpy(Tiling(shape).pad(found["image"].transpose(1, 2, 0)))
+    padded = torch.from_numpy(pad_mirrored(found["image"].transpose(1, 2, 0), tiles_of(shape)[1]))
     want = exporting._logits(trained, padded.permute(2, 0, 1)[None])
     assert exporting._difference(torch.from_numpy(found["logits"]), want) < 1
     assert found["target"].shape == shape

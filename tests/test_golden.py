@@ -161,7 +161,7 @@ def test_six_training_steps(dtype, near):
 
     Adagrad's sums begin at 0.1. From zero, its first step moves every weight by the rate times the
     *sign* of its gradient; biases before a batch norm have a gradient of zero but for rounding, so
-    the last digit would decide and six steps would be chaotic (LOG.md).
+    the last digit would decide and six steps would be chaotic (experiments/parity.md).
     """
     want = golden("recipe64")
     losses, sums, sizes = six_steps(dtype)

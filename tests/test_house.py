@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 import nbs
-from mshnet.cli import _OPTIONS
+from mshnet.cli import _OPTIONS, make_parser
+from mshnet.core import TASKS, settings_class
 from mshnet.recipe import Config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -272,6 +273,46 @@ def results():
     return {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in texts}
 
 
+JARGON = {  # words that only we used, and the term that everybody knows
+    r"writ(?:e|es|ing) (?:--|\w+ ?= ?)": "use, set, pass",
+    r"floods?\b|flooded|dead (?:prediction|seed|layer)|count\w* the dead\b": "collapse; inactive",
+    r"(?:predictions?|seeds?|layers?|recipe)(?: that| has| have)? die[sd]?\b": "collapse; inactive",
+    r"(?<!signal-to-)clutter(?![-_]share)": "occluder, false alarm, background frame",
+    r"yardsticks?\b": "baseline",
+    r"near twins?\b": "near-duplicate",
+    r"runners?\b": "notebook",
+    r"(?:take|takes|taken|taking) along|come along": "download; included",
+    r"first look|look from near|from near\b": "trial run; zoom",
+    r"turn by turn|in turns\b": "interleaved, alternately",
+    r"one word too many|means nothing to": "unexpected argument; has no option",
+    r"the words of the guide|the guide's|the port\b": "name the document and link it",
+    r"spreads?\b": "standard deviation",
+    r"never rests|has died": "saturated; inactive",
+    r"empty picture": "zero reconstruction",
+    r"stand-ins?\b|at hand\b": "mock object; available",
+    r"squash\w*": "resize",
+}
+UNMENDED = {"colab", "device", "eit", "events", "first_run", "from_official", "gallery", "kaggle"}
+UNMENDED |= {"local", "results", "signs", "speed", "tpu", "trouble"}  # not covered yet
+
+
+def jargon(name, text):
+    "Private words in prose: without code, addresses, and names of files and flags."
+    plain = re.sub(r"(?ms)^```.*?^```|`[^`\n]+`|\]\([^)]*\)|https?://\S+", " ", text)
+    found = [m for word in JARGON for m in re.findall(rf"(?i)(?<![\w-])(?:{word})", plain)]
+    return [f"{name}: {word}" for word in found]
+
+
+def helps():
+    "The help of every command, for each task, whole."
+    for task in TASKS:
+        parser = make_parser(settings_class(task))
+        [commands] = [a for a in parser._actions if a.dest == "command"]
+        yield f"mshnet --task {task}", parser.format_help()
+        for command, each in commands.choices.items():
+            yield f"mshnet {command} --task {task}", each.format_help()
+
+
 def everywhere(rule, *more):
     "What a rule finds in all numbered notebooks."
     return [bad for name, found in suite().items() for bad in rule(name, found, *more)]
@@ -429,7 +470,8 @@ def sizes():
     whole |= {"settings": len(Config.model_fields)}
     whole |= {"options": sum(map(len, _OPTIONS.values()))}
     whole |= {"results": len(list((ROOT / "results").iterdir()))}
-    whole |= {name: (ROOT / name).stat().st_size for name in ("LOG.md", "CHANGELOG.md")}
+    pages = [p.stat().st_size for p in (ROOT / "experiments").rglob("*") if p.is_file()]
+    whole |= {"experiments": sum(pages), "CHANGELOG.md": (ROOT / "CHANGELOG.md").stat().st_size}
     return whole | lines
 
 
@@ -469,6 +511,28 @@ def test_results_name_no_machine_person_or_absolute_path():
         assert private("a", text, {"marvin9"})
     assert not private("a", '"url": "https://a.b/home/c", "out": "runs/home/x"', {"marvin9"})
     assert [bad for k, v in results().items() for bad in private(k, v, people())] == []
+
+
+def test_private_words_do_not_come_back():
+    "In README, the guides and the help: what only we said, and nobody else understands."
+    for text in (
+        "write --device cpu",
+        "The run floods.",
+        "seeds die",
+        "Its clutter",
+        "a spread of 2",
+    ):
+        assert jargon("a", text), text
+    good = "dead pixels, `write --device cpu`, --clutter-share, [a](clutter.md)\n```\ndead\n```"
+    assert not jargon("a", good)
+    pages = [ROOT / "nbs/index.py", *sorted((ROOT / "nbs/guides").glob("*.py"))]
+    texts = {p.stem: p for p in pages if "zh-CN" not in p.name and p.stem not in UNMENDED}
+    prose = {
+        name: "\n".join(c.source for c in nbs.read(p).cells if c.cell_type == "markdown")
+        for name, p in texts.items()
+    }
+    assert "index" in prose
+    assert [bad for k, v in [*prose.items(), *helps()] for bad in jargon(k, v)] == []
 
 
 def test_outputs_are_small_and_name_no_machine_person_or_path():

@@ -453,5 +453,5 @@ def test_shapes_that_would_broadcast_are_refused(shape):
 
 
 def test_an_unknown_rule_is_refused():
-    with pytest.raises(ValueError, match="rule='nearest': write exact or reference"):
+    with pytest.raises(ValueError, match="rule='nearest': use exact or reference"):
         score(torch.zeros(1, 1, 8, 8), torch.zeros(1, 1, 8, 8), "nearest")

@@ -5,7 +5,6 @@ import errno
 import gzip
 import http.server
 import io
-import json
 import os
 import random
 import re
@@ -139,11 +138,15 @@ def test_a_refused_drive_is_one_line_and_no_exception(monkeypatch, tmp_path, err
         if error:
             raise error
 
-    found = mount_drive(colab(monkeypatch, tmp_path, mount), timeout=0.5)
+    place = colab(monkeypatch, tmp_path, mount)
+    found = mount_drive(place, timeout=0.5)
     said = {None: "there is no", "never answers": "no answer"}.get(error, "propagation was")
     assert found.folder is None
     assert said in found.line and "mount_drive()" in found.line
     assert "\n" not in found.line
+    if error != "never answers":  # a data set there has the same line
+        data = str(tmp_path / "drive/MyDrive/set.zip")
+        assert refusal(find_dataset, data, place) == f"dataset_dir={data!r}: {found.line}"
 
 
 def test_elsewhere_drive_is_not_asked_for(monkeypatch, tmp_path):
@@ -174,17 +177,6 @@ def test_an_archive_on_drive_mounts_it_and_is_unpacked_to_the_local_disk(
     assert capsys.readouterr().out.startswith("data    copying set.zip from Google Drive")
     assert find_dataset(str(tmp_path / "drive/MyDrive/set.zip"), place) == found
     assert capsys.readouterr().out == ""
-
-
-def test_a_dataset_on_a_drive_that_is_refused_says_why(monkeypatch, tmp_path):
-    "Not that there is no such folder."
-
-    def mount(path, timeout_ms):
-        raise ValueError("mount failed")
-
-    place = colab(monkeypatch, tmp_path, mount)
-    line = refusal(find_dataset, str(tmp_path / "drive/MyDrive/set.zip"), place)
-    assert "Google Drive is not mounted (mount failed)" in line
 
 
 def test_loose_files_on_drive_are_copied_once(monkeypatch, tmp_path, capsys):
@@ -245,41 +237,21 @@ def test_a_part_of_drive_that_cannot_be_listed_is_reported(monkeypatch, tmp_path
 # Archives
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_archive_is_read_like_its_folder(here, tmp_path, suffix):
-    "The same names and pixels, whatever it is packed in."
-    folder = make_dataset(tmp_path / "set")
-    archive = write(tmp_path / f"packed{suffix}", tree(folder))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetch, "where", lambda *_: here)
-        plain, packed = (load(Config(dataset_dir=str(path)))[0] for path in (folder, archive))
-    assert {k: v.hash for k, v in plain.items()} == {k: v.hash for k, v in packed.items()}
-    assert packed["train"].source == "packed"
-
-
 def test_it_is_unpacked_once(here, tmp_path, capsys):
-    "A second start finds the folder; the lines report what happens and what it weighs."
+    "The lines report what happens and what it weighs. Another archive of that name is another one."
     archive = write(tmp_path / "set.tar", {"images/a.png": "a" * 1000, "b.txt": "b"})
     found = find_dataset(str(archive), here)
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "data    unpacking set.tar: 2 members, 9.2 kB"
+    assert first == "data    unpacking set.tar: 2 members, 9.2 kB" and found.name == "set"
     assert second.startswith(f"data    unpacked set.tar to {found.parent}")
     (found / "b.txt").write_text("kept")
     assert find_dataset(str(archive), here) == found
     assert capsys.readouterr().out == ""
     assert tree(found)["b.txt"] == b"kept"
-
-
-def test_another_archive_of_the_same_name_is_not_mistaken(here, tmp_path):
-    "Same name, same size, same time: other content."
-    found = []
-    for number, content in enumerate("ab"):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        archive = write(folder / "set.zip", {"a.txt": content, "b.txt": "b"})
-        os.utime(archive, (1e9, 1e9))
-        found.append(unpack(archive, here.local))
-    assert [tree(folder)["a.txt"] for folder in found] == [b"a", b"b"]
+    (tmp_path / "more").mkdir()  # the same name, size and time
+    other = write(tmp_path / "more" / "set.tar", {"images/a.png": "c" * 1000, "b.txt": "b"})
+    os.utime(other, ns=(archive.stat().st_mtime_ns,) * 2)
+    assert tree(unpack(other, here.local))["images/a.png"] == b"c" * 1000
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -376,7 +348,6 @@ def encrypted_zip():
     ("content", "said"),
     [
         (tar_of(tarfile.SYMTYPE), "'images/b.png' is a link, a device"),
-        (tar_of(tarfile.LNKTYPE), "'images/b.png' is a link, a device"),
         (tar_of(tarfile.FIFOTYPE), "'images/b.png' is a link, a device"),
         (tar_of(size=-1), "or of an impossible size"),
         (tar_of(size=10**12), "would become 1000000 MB or more"),
@@ -389,7 +360,7 @@ def encrypted_zip():
         (b"", "damaged, or not an archive"),
         (bytes(10_240), "contains no file"),
     ],
-    ids=range(13),
+    ids=range(12),
 )
 def test_a_bad_archive_is_one_line_and_leaves_nothing(here, tmp_path, content, said):
     "With the remedy; neither its harmless members nor a lock that is held."
@@ -430,18 +401,17 @@ def test_a_disk_without_room_is_reported_before_the_work(here, tmp_path, monkeyp
     assert left(here.local) == []
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeypatch, number):
+def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeypatch):
     "To fetch the archive again would not help."
     archive = write(tmp_path / "set.zip", {"a": "a"})
 
     def refuse(box, folder, members):
         folder.mkdir(parents=True)
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(zipfile.ZipFile, "extractall", refuse)
     line = refusal(unpack, archive, here.local)
-    assert f"set.zip: cannot be unpacked to {here.local} ({os.strerror(number)})" in line
+    assert f"set.zip: cannot be unpacked to {here.local} ({os.strerror(errno.EIO)})" in line
     assert "make room, permit it" in line
     assert left(here.local) == []
     here.local.rename(tmp_path / "aside")
@@ -451,7 +421,7 @@ def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeyp
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
 def test_a_cut_archive_is_refused_wherever_it_is_cut(here, tmp_path, suffix):
-    "Also exactly between two members of a tar, where nothing is odd but the missing end."
+    "Also exactly between two members of a tar, where only the end is missing; so is a flipped bit."
     random_bytes = random.Random(0).randbytes
     whole = write(tmp_path / f"set{suffix}", {f"{i}.png": random_bytes(700) for i in range(3)})
     data = whole.read_bytes()
@@ -460,17 +430,12 @@ def test_a_cut_archive_is_refused_wherever_it_is_cut(here, tmp_path, suffix):
         whole.write_bytes(data[:cut])
         assert "damaged, or not an archive" in refusal(unpack, whole, here.local)
         assert left(here.local) == []
-
-
-@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
-def test_a_flipped_bit_in_an_image_is_found(here, tmp_path, suffix):
-    "By the sums that these formats hold; an uncompressed tar has none."
-    archive = write(tmp_path / f"set{suffix}", {"a.png": random.Random(1).randbytes(5000)})
-    data = bytearray(archive.read_bytes())
-    data[len(data) // 2] ^= 16
-    archive.write_bytes(data)
-    assert "damaged" in refusal(unpack, archive, here.local)
-    assert left(here.local) == []
+    if suffix != ".tar":  # whose members have no sums
+        flipped = bytearray(data)
+        flipped[len(data) // 2] ^= 16
+        whole.write_bytes(flipped)
+        assert "damaged" in refusal(unpack, whole, here.local)
+        assert left(here.local) == []
 
 
 def test_an_interrupted_unpacking_is_done_again(here, tmp_path, monkeypatch):
@@ -556,6 +521,7 @@ def test_a_folder_on_drive_is_not_mistaken_for_its_old_copy(monkeypatch, tmp_pat
         ("nothing", "there is no such folder"),
         ("a.rar", "is a file, not a folder or an archive (.zip, .tar, .tar.gz, .tgz)"),
         ("sett", "did you mean 'set'?"),
+        ("NUAA-SIRTS", "did you mean 'NUAA-SIRST'?"),
         ("~nobody/x", "there is no such folder"),
         ("a\0b", "there is no such folder"),
         ("*", "there is no such folder"),
@@ -677,7 +643,6 @@ def test_a_published_set_is_downloaded_once_and_nothing_else(here, repository, t
     ("plan", "content", "said"),
     [
         (404, b"", "404 Client Error"),
-        (500, b"", "500 Server Error"),
         ("drop", None, "IncompleteRead"),
         ("well", b"<html>too many downloads</html>", "Not a gzipped file"),
         ("well", gzip.compress(b"no tar", mtime=0), "cannot be downloaded: "),
@@ -694,7 +659,7 @@ def test_an_address_that_does_not_give_it_is_one_line(
         line = refusal(download, set_at(server.url), here.local)
         assert server.asked == 3 or content == gzip.compress(b"no tar", mtime=0)
     assert line.startswith("Set: cannot be downloaded: ") and said in line
-    assert line.endswith("get it by hand from https://a.example/set and write --dataset-dir FOLDER")
+    assert line.endswith("get it by hand from https://a.example/set and use --dataset-dir FOLDER")
     assert left(here.local) == []
 
 
@@ -806,31 +771,16 @@ def real(name):
 
 @pytest.mark.parametrize("name", ["nuaa-sirst", "nudt-sirst", "irstd-1k"])
 def test_the_digests_are_those_of_the_sets(name):
-    "Of every twentieth image."
+    "Of all images of the smallest, and of every twentieth of the others."
     root = real(name)
     images, masks = next((root / i, root / m) for i, m in FOLDERS if (root / i).is_dir())
     wanted = fetch._pixels(known(name))
-    for image in sorted(images.glob("*.png"))[::20]:
+    for image in sorted(images.glob("*.png"))[:: 1 if name == "nuaa-sirst" else 20]:
         found = (
             pixel_digests(image.read_bytes())[0],
             pixel_digests((masks / image.name).read_bytes())[1],
         )
         assert found == (wanted[f"images/{image.stem}"], wanted[f"masks/{image.stem}"])
-
-
-def test_a_whole_published_set_arrives(here, tmp_path, monkeypatch):
-    "NUAA-SIRST as its authors pack it: all images pass, and the split is that of the tables."
-    root = real("nuaa-sirst")
-    files = {f"sirst-84302ab/images/{p.name}": p.read_bytes() for p in (root / "images").iterdir()}
-    for mask in (root / "masks").iterdir():
-        files[f"sirst-84302ab/masks/{mask.stem}_pixels0.png"] = mask.read_bytes()
-    monkeypatch.setattr(fetch, "where", lambda *_: here)
-    with serving(packed(files, tmp_path), "well") as server:
-        monkeypatch.setattr(fetch, "KNOWN", (replace(known("SIRST"), archives=(server.url,)),))
-        got, _ = load(Config(dataset_dir="NUAA-SIRST"))
-    given, _ = load(Config(dataset_dir=str(root)))
-    assert {k: v.hash for k, v in got.items()} == {k: v.hash for k, v in given.items()}
-    assert {k: len(v) for k, v in got.items()} == {"train": 213, "test": 214}
 
 
 # A run in one file
@@ -852,9 +802,13 @@ def run(tmp_path):
 KEPT = ["config.json", "figures/learning.png", "last.pt", "log.jsonl"]
 
 
-def test_a_packed_run_unpacks_to_itself(run, tmp_path):
+def test_a_packed_run_unpacks_to_itself(run, tmp_path, capsys):
     "Under its own name; nothing of what comes and goes, and nobody's name."
     path = pack(run)
+    out = run.parent / "out.tgz"
+    assert main(["pack", str(run), "--output", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}  {places.megabytes(out.stat().st_size)}\n"
+    out.unlink()
     assert path == run.parent / f"{run.name}.tar.gz"
     assert left(run.parent) == sorted([run.name, path.name])
     with tarfile.open(path) as box:
@@ -867,18 +821,15 @@ def test_a_packed_run_unpacks_to_itself(run, tmp_path):
     assert pack(run).stat().st_size > size  # it is replaced
 
 
-def test_links_to_folders_are_no_trouble(run, tmp_path):
-    "One may lead to a data set or back to the run."
+def test_what_a_run_may_hold_besides_is_no_trouble(run, monkeypatch, tmp_path):
+    "A link to a data set or back; a spare checkpoint; a file that vanishes while it is packed."
     (run / "latest").symlink_to(run)
-    assert set(tree(unpack(pack(run), tmp_path / "local"))) == set(KEPT)
-
-
-def test_a_file_that_vanishes_meanwhile_is_left_out(run, monkeypatch, tmp_path):
-    "The run continues while it is packed."
+    (run / "previous.pt").write_text("it may be the only one that is good")
     listed = session.run_files(run)
     (run / "log.jsonl").unlink()
     monkeypatch.setattr(session, "run_files", lambda _: listed)
-    assert set(tree(unpack(pack(run), tmp_path / "local"))) == {*KEPT} - {"log.jsonl"}
+    found = set(tree(unpack(pack(run), tmp_path / "local")))
+    assert found == {*KEPT, "previous.pt"} - {"log.jsonl"}
 
 
 def test_nothing_of_the_run_is_replaced(run, tmp_path):
@@ -891,13 +842,6 @@ def test_nothing_of_the_run_is_replaced(run, tmp_path):
         assert "is a file of the run itself" in refusal(pack, run, path)
     (run / "mine.tgz").unlink()
     assert tree(run) == before
-
-
-def test_the_checkpoint_before_the_last_is_packed(run):
-    "It may be the only one that is good."
-    (run / "previous.pt").write_bytes(b"a checkpoint")
-    with tarfile.open(pack(run)) as packed:
-        assert f"{run.name}/previous.pt" in packed.getnames()
 
 
 def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
@@ -918,13 +862,10 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
         ("pack nothing", "nothing: is no run, there is no such folder"),
         ("pack set", "did you mean 'set-1f0c2a9b'?"),
         ("pack set-1f0c2a9b/figures", "is no run, it has no config.json"),
-        ("pack set-1f0c2a9b --format zip", "is retired: `mshnet pack` writes tar.gz"),
         ("pack set-1f0c2a9b --output no/such/a.tgz", "there is no folder no/such; make it first"),
         ("pack set-1f0c2a9b --output ~nobody-here/run.tgz", "there is no folder ~nobody-here"),
         (f"pack set-1f0c2a9b --output {'a' * 300}.tgz", "cannot be written"),
         ("pack set-1f0c2a9b --output run.zip", "write a name that ends in .tar.gz"),
-        ("pack set-1f0c2a9b --epochs 3", "means nothing to `mshnet pack`"),
-        ("pack set-1f0c2a9b more", "one word too many"),
     ],
 )
 def test_what_cannot_be_packed_is_one_line(run, monkeypatch, capsys, line, said):
@@ -935,15 +876,6 @@ def test_what_cannot_be_packed_is_one_line(run, monkeypatch, capsys, line, said)
     assert said in err
     assert len(err.splitlines()) == 1
     assert left(run.parent) == [run.name]
-
-
-def test_the_command_prints_the_file_and_its_size(run, monkeypatch, capsys):
-    "And a trained run's settings play no part."
-    monkeypatch.chdir(run.parent)
-    (run / "config.json").write_text(json.dumps({"epochs": 3}))
-    assert main(["pack", run.name, "--output", "out.tgz"]) == 0
-    size = places.megabytes(Path("out.tgz").stat().st_size)
-    assert capsys.readouterr().out == f"out.tgz  {size}\n"
 
 
 def test_a_run_is_taken_along_where_its_disk_is_deleted(run, monkeypatch, tmp_path):

@@ -26,9 +26,10 @@ from skimage.measure import label, regionprops_table
 
 import mshnet.predict
 import mshnet.session
-from mshnet.augment import resize_square
 from mshnet.cli import main
 from mshnet.core import UserError
+from mshnet.data import grey_range, pixels_of
+from mshnet.device import OneProcess
 from mshnet.evaluate import Detector
 from mshnet.files import find_inputs
 from mshnet.frames import READABLE
@@ -38,6 +39,7 @@ from mshnet.predict import (
     _fades,
     _levels,
     _Results,
+    detect,
     detections,
     frames_of,
     overlay,
@@ -46,6 +48,7 @@ from mshnet.predict import (
     predict_frame,
     predict_frames,
 )
+from mshnet.scenes import scene
 
 COLOUR = (0xE6, 0x9F, 0x00)  # of the boxes
 
@@ -56,6 +59,7 @@ def bright(images, batch_size=4):
 
 
 bright.name, bright.why, bright.threshold = "bright", "cpu", 0.5
+bright.device = SimpleNamespace(kind="cpu", ranks=OneProcess())
 
 
 def noise(*shape, seed=0):
@@ -190,7 +194,7 @@ def test_missing_memory_and_spoiled_weights_are_one_line():
     def too_large(images, batch_size=4):
         raise RuntimeError("CUDA out of memory. Tried to allocate 9 GiB")
 
-    with pytest.raises(UserError, match="no memory for a piece of 32x48: write a smaller --tile"):
+    with pytest.raises(UserError, match="no memory for a piece of 32x48: use a smaller --tile"):
         predict_frame(too_large, noise(32, 48))
     with pytest.raises(UserError, match="NaN"):
         predict_frame(lambda images, _: bright(images) * torch.nan, noise(32, 32))
@@ -216,6 +220,60 @@ def test_sixteen_bits(tmp_path):
     for name in ("colour", "planes3", "planes4"):
         [frame] = frames_of(tmp_path / f"{name}.tif")
         assert "16 bits in several channels" in frame.error, name
+
+
+def test_a_hot_or_dead_pixel_hides_no_target(tmp_path):
+    "Nor does a line without data; in 14 bits and in degrees, from a file and from an array."
+    frame = np.random.default_rng(0).normal(7200, 2, (96, 128)).round().astype(np.uint16)
+    frame[40:43, 60:63] += 20
+    dead, hot, cold = frame.copy(), frame.copy(), (frame / 100 - 273.15).astype(np.float32)
+    dead[0, 0], hot[5, 7], cold[0] = 0, 2**14 - 1, -9999
+    for pixels in (frame, dead, hot, cold, cold.astype(np.float64)):
+        [found] = detect(pixels, device="cpu")
+        assert np.abs(np.subtract(found["centroid"], (41, 61))).max() < 1
+        Image.fromarray(pixels).save(tmp_path / "a.tif")
+        assert detect(tmp_path / "a.tif", device="cpu") == [found]
+
+
+def test_the_range_of_a_frame_without_outliers_is_its_own():
+    "A bright target of few pixels becomes white, far above the background; one value is black."
+    values = noise(50, 60).astype(float)
+    assert grey_range(values) == (values.min(), values.max())
+    noisy = np.random.default_rng(0).normal(7200, 2, (200, 200))
+    top = noisy.max()
+    noisy[9, 9] = 9000
+    low, high = grey_range(noisy)
+    assert low == noisy.min() and (top - low) / (high - low) < 0.7
+    assert pixels_of(Image.fromarray(np.full((4, 4), 300, np.uint16))).max() == 0
+
+
+def test_an_image_divided_by_255_is_that_image():
+    "Grey and colour, in any precision, as a tensor too; and bytes that became floats."
+    image = scene(np.random.default_rng(1), 96)[0]
+    want = detect(image, device="cpu")
+    assert want
+    for same in (image / 255, (image / 255).astype(np.float32), torch.from_numpy(image) / 255):
+        assert detect(same, device="cpu") == want
+        assert detect(np.dstack([same] * 3), device="cpu") == want
+    assert detect(image.astype(np.float64), device="cpu") == want
+
+
+@pytest.mark.parametrize(
+    ("image", "line"),
+    [
+        (np.full((9, 9), np.nan), "pixels are NaN or infinite"),
+        (np.full((9, 9), np.inf), "pixels are NaN or infinite"),
+        (np.zeros(50), r"float64 \(50,\) is no image; give a file's name, "),
+        (np.zeros((1, 3, 9, 9)), "is no image"),
+        (np.full((9, 9, 3), 300.0), "is no image"),
+        (np.zeros((0, 5), np.uint8), "is no image"),
+        (np.zeros((9, 9), np.int8), "is no image"),
+    ],
+)
+def test_what_is_no_image_is_one_line(image, line):
+    "With the kinds of arrays that are images."
+    with pytest.raises(UserError, match=line):
+        detect(image, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -568,20 +626,6 @@ def test_threshold_and_smallest_area_decide_in_every_result(tmp_path, weights, b
     assert (record["threshold"], record["asked"]["min_area"]) == (0.5, 4)
 
 
-def test_base_size_predicts_what_is_scored(tmp_path, weights):
-    "The square that `mshnet test` scores, bit for bit; and back at the size of the frame."
-    frame = noise(80, 120)
-    square = resize_square(frame, np.zeros((1, 1), np.uint8), 64)[0]
-    scored = predict(weights, square, "cpu")
-    want = np.asarray(Image.fromarray(scored).resize((120, 80), Image.Resampling.BILINEAR))
-    assert np.array_equal(predict_frame(Detector(weights, "cpu"), frame, base_size=64), want)
-    Image.fromarray(frame).save(tmp_path / "a.png")
-    how = {"base_size": 64, "save": "probabilities"}
-    predict_files(weights, tmp_path / "a.png", tmp_path / "out", "cpu", **how)
-    kept = np.asarray(Image.open(tmp_path / "out" / "probabilities" / "a.png"))
-    assert np.array_equal(kept, np.asarray(_levels(want)))
-
-
 def test_what_a_shell_glob_brings_along_is_left_out(
     tmp_path, weights, by_pixels, capsys, monkeypatch
 ):
@@ -716,12 +760,12 @@ MISTAKES = {
     "retired": (["{dir}/a.png", "--save", "yolo"], "coco.json has the boxes"),
     "tile": (
         ["{dir}/a.png", "--tile", "1000"],
-        "tile=1000 is not possible: write a multiple of 16",
+        "tile=1000 is not possible: use a multiple of 16",
     ),
-    "base size": (["{dir}/a.png", "--base-size", "100"], "base_size=100 is not possible"),
-    "no size": (["{dir}/a.png", "--base-size", "x"], "'x' is not possible: write a multiple of 16"),
+    "base size": (["{dir}/a.png", "--base-size", "256"], "has no option --base-size"),
     "threshold": (["{dir}/a.png", "--threshold", "50"], "write a number from 0 to 1"),
     "not a threshold": (["{dir}/a.png", "--threshold", "nan"], "write a number from 0 to 1"),
+    "batch": (["{dir}/a.png", "--batch-size", "9"], "mshnet predict has no option --batch-size"),
     "area": (["{dir}/a.png", "--min-area", "0"], "write a number of pixels, at least 1"),
     "flag": (["{dir}/a.png", "--treshold", "0.3"], "did you mean 'threshold'?"),
     "broken link": (["{dir}/gone.png"], "name files that end in .png"),
@@ -797,15 +841,14 @@ def test_a_large_frame_takes_less_than_sixty_bytes_a_pixel(tmp_path, weights):
 
 
 def test_the_notebooks_figures_are_those_that_were_measured():
-    "The table of tiles and padding, and the time and memory of the large frame."
+    "Detections by tile, and the time and memory of the large frame."
     place = Path(__file__).resolve().parents[1]
     prose = (place / "nbs" / "53_predict.py").read_text(encoding="utf-8")
-    rows = re.findall(r"^# \|.*\| (0\.\d+) \| (\d+) \| (\d+) \| (\d+) \|$", prose, re.M)
     tiles = json.loads((place / "results" / "predict-tiles" / "summary.json").read_text())
-    kept = [tiles["nuaa-sirst"][f"tile {n}"] for n in (512, 256)]
-    kept += [tiles["scenes"][f"tile {n}"] for n in (1024, 512)]
-    names = ("before", "lost", "gained")
-    assert rows == [(f"{k['mean']:.6f}", *(str(k[n]) for n in names)) for k in kept]
+    few, none = tiles["nuaa-sirst"]["tile 256"], tiles["scenes"]["tile 512"]
+    assert f"add {few['gained']} detections to {few['before']} and lose {few['lost']}" in prose
+    assert none["gained"] == none["lost"] == 0
+    assert f"change none of {none['before']} detections" in prose
     large = json.loads((place / "results" / "predict-large" / "summary.json").read_text())
     seconds, peak = (large["measured"][name] for name in ("seconds", "peak resident MiB"))
     took = f"took {seconds:.0f} seconds on two otherwise idle cores and {peak * 2**20 / 1e9:.1f} GB"

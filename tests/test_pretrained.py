@@ -242,13 +242,13 @@ def test_a_task_without_pretrained_weights_says_so(command, tmp_path, monkeypatc
 def test_a_threshold_is_a_probability(value, picture):
     "A percentage is refused, and not taken for 1."
     for use in (mshnet.detect, mshnet.find_targets):
-        with pytest.raises(UserError, match=r"threshold=.* is not possible: write a number from 0"):
+        with pytest.raises(UserError, match=r"threshold=.* is not possible: use a number from 0"):
             use(picture, threshold=value, device="cpu")
 
 
 def test_a_device_is_a_name(picture):
     "Not nothing."
-    with pytest.raises(UserError, match="device=None: write auto, cpu"):
+    with pytest.raises(UserError, match="device=None: use auto, cpu"):
         mshnet.detect(picture, device=None)
 
 
@@ -386,7 +386,7 @@ def test_a_validation_part_that_was_trained_on_is_named_before_the_training(sirs
     (folder / "test.txt").write_text((sirst / "test.txt").read_text().split()[0])
     settings = {"dataset_dir": str(folder), "weight_path": "pretrained", "choose": "val"}
     settings |= {"device": "cpu", "base_size": 32, "crop_size": 32, "output_dir": f"{tmp_path}/run"}
-    with pytest.warns(UserWarning, match=r"of the 2 val images are among .*; write --choose last"):
+    with pytest.warns(UserWarning, match=r"of the 2 val images are among .*; use --choose last"):
         train(Config(**settings, epochs=1, batch_size=2))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from test_predict import mixed, results
 
 from mshnet.cli import main
 from mshnet.core import STOPPED, UserError
+from mshnet.model import MSHNet
 from mshnet.ranks import Ranks
 from mshnet.recipe import Config
 from mshnet.run import Folder, load
@@ -156,7 +159,7 @@ def test_more_processes_than_gpus_are_refused():
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("--batch-size 5", "batch_size=5 cannot be shared by 2 devices: write 4 or 6"),
+        ("--batch-size 5", "batch_size=5 cannot be shared by 2 devices: use 4 or 6"),
         ("--num-devices 3", "torchrun started 2 processes; leave it out"),
         ("--epochz 3", "did you mean 'epochs'?"),
     ],
@@ -299,3 +302,69 @@ def test_a_gpu_trains_under_torchrun(tmp_path):
     one = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "-m", "mshnet"]
     done = run(*one, "train", *words, "--output-dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
+
+
+# Predictions
+
+
+KILLED = """
+import os
+if os.environ.get("RANK") == "1":
+    from mshnet.predict import _Results
+    write, done = _Results.write, []
+
+    def writes(*frame):
+        if len(done) == 2:
+            os.kill(os.getpid(), 9)
+        done.append(1)
+        return write(*frame)
+
+    _Results.write = writes
+"""
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory):
+    "Files, weights for them, and what one process makes of them."
+    top = tmp_path_factory.mktemp("predicted")
+    torch.manual_seed(0)
+    torch.save({"state_dict": MSHNet().state_dict()}, top / "some.pt")
+    words = [mixed(top / "data"), "--weight-path", top / "some.pt", "--device", "cpu"]
+    done = run("-m", "mshnet", "predict", *words, "--output-dir", top / "one")
+    assert (done.returncode, "1 skipped" in done.stdout) == (1, True), done.stderr
+    return words, top / "one"
+
+
+def test_processes_share_the_files_of_a_prediction(predicted, tmp_path):
+    "The same pictures and tables as of one, printed once, and the same status."
+    words, one = predicted
+    done = torchrun("-m", "mshnet", "predict", *words, "--output-dir", tmp_path / "two")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.count("11 frames of 7 files") == 1
+    assert done.stderr.count("3.png: unreadable image; skipped") == 1
+    assert results(tmp_path / "two") == results(one)
+    assert not list((tmp_path / "two").glob("frames.*.jsonl"))
+    assert Folder(tmp_path / "two").read_json("summary.json")["state"] == "finished"
+
+
+def test_a_killed_process_costs_its_unfinished_files_alone(predicted, tmp_path):
+    "The others end with it; the same command, here with one process, predicts what is left."
+    words, one = predicted
+    words = ["-m", "mshnet", "predict", *words, "--output-dir", tmp_path / "two"]
+    (tmp_path / "sitecustomize.py").write_text(KILLED)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = run(*words, "--num-devices=2", PYTHONPATH=path)
+    assert done.returncode not in (0, 2), done.stdout + done.stderr
+    assert Folder(tmp_path / "two").read_json("summary.json")["state"] == "failed"
+    done = run(*words)
+    assert re.search(r"resume .*: [2-6] files done", done.stderr)
+    assert results(tmp_path / "two") == results(one)
+
+
+def test_what_cannot_be_shared_is_one_line(tmp_path, capsys):
+    "A mistake in a launched process; a task that predicts in one process."
+    done = run("-m", "mshnet", "predict", "nowhere.png", "--device=cpu", "--num-devices=2")
+    assert (done.returncode, "Traceback" in done.stdout + done.stderr) == (2, False)
+    assert done.stderr.splitlines()[-1].endswith("there is no such file or folder")
+    assert main(["predict", "a.npz", "--task=eit", "--num-devices=2"]) == 2
+    assert "has no option --num-devices" in capsys.readouterr().err

@@ -67,13 +67,13 @@ def test_a_value_out_of_range_is_one_line(name, value, line):
     "Its name, its value, what to write."
     with pytest.raises(UserError) as error:
         Config(**{name: value})
-    assert str(error.value).startswith(f"{name}={value!r} is not possible: write")
+    assert str(error.value).startswith(f"{name}={value!r} is not possible: use")
     assert line in str(error.value)
 
 
 def test_a_warm_up_longer_than_the_run_is_refused_before_anything_is_written(tmp_path):
     "Its steps are known with the data: eight here."
-    with pytest.raises(UserError, match=r"warmup_steps=8: the run has 8 steps; write --warmup-st"):
+    with pytest.raises(UserError, match=r"warmup_steps=8: the run has 8 steps; use --warmup-st"):
         train(small(tmp_path / "run", warmup_steps=8))
     assert not (tmp_path / "run").exists()
 
@@ -486,7 +486,7 @@ def test_a_death_is_reported_in_its_epoch(run, epochs):
         (
             {"preset": "paper", "weight_path": "a.pt", "output_dir": "a"},
             {"fa": 0},
-            "begin anew with --preset steady; write another --output-dir, too",
+            "begin anew with --preset steady; use another --output-dir, too",
         ),
         ({"epochs": 1, "head_bias": 0}, {"fa": 9e5}, "covers 90% of the image: try a smaller --lr"),
         ({"preset": "paper"}, {"fa": 8000}, ""),  # it predicts something

@@ -46,6 +46,23 @@ def tiny(folder="", **changes):
     return Config(**{**TINY, "output_dir": str(folder), **changes})
 
 
+class OneLayer(Detection):
+    "A task so small that compiling it takes seconds, and a run less."
+
+    def model(self):
+        "One weight per channel."
+        torch.manual_seed(0)
+        return nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 1, 1))
+
+    def predict(self, model, batch, phase):
+        "A weighted sum."
+        return model(batch.image.float() / 255)
+
+    def loss(self, model, batch, phase):
+        "Distance to the mask."
+        return (self.predict(model, batch, phase).float() - batch.mask.float()).square().mean()
+
+
 # Other programs on the same cores
 
 
@@ -103,7 +120,8 @@ def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
 def test_a_run_reports_a_busy_machine(threads, tmp_path, capsys):
     "In its lines, and in its log."
     threads(2.6)
-    run = train(tiny(tmp_path, epochs=1, warm_epoch=-1))
+    config = tiny(tmp_path, epochs=1)
+    run = train(config, OneLayer(config))
     assert "other programs keep 2.6 of " in capsys.readouterr().out
     assert run.history[0]["busy_cores"] == 2.6
 
@@ -224,10 +242,11 @@ def test_folding_leaves_the_prediction():
 def test_fp16_scales_its_loss_and_a_checkpoint_keeps_the_scale(tmp_path):
     "A run in float16 trains, and goes on with the factor it had found."
     config = tiny(tmp_path / "run", precision="fp16", epochs=1)
-    train(config)
+    train(config, OneLayer(config))
     kept = load(tmp_path / "run" / "last.pt")["scaler"]
     assert kept["scale"] > 1 and kept["_growth_tracker"] == 2  # two steps without overflow
-    longer = train(config.model_copy(update={"epochs": 2}))
+    config = config.model_copy(update={"epochs": 2})
+    longer = train(config, OneLayer(config))
     assert load(tmp_path / "run" / "last.pt")["scaler"]["_growth_tracker"] == 4
     assert all(e["device"].startswith("cpu, fp16") for e in longer.history)
 
@@ -249,28 +268,11 @@ def test_precisions_of_a_device_are_said():
     assert set(Device.precisions) == set(PRECISIONS)
     device = open_device("cpu", "fp32")
     device.precisions = ("bf16", "fp32")
-    with pytest.raises(UserError, match="precision=fp16: not on cpu; write bf16 or fp32"):
+    with pytest.raises(UserError, match="precision=fp16: not on cpu; use bf16 or fp32"):
         device.set_precision("fp16")
 
 
 # The compiler
-
-
-class OneLayer(Detection):
-    "A task so small that compiling it takes seconds."
-
-    def model(self):
-        "One weight per channel."
-        torch.manual_seed(0)
-        return nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 1, 1))
-
-    def predict(self, model, batch, phase):
-        "A weighted sum."
-        return model(batch.image.float() / 255)
-
-    def loss(self, model, batch, phase):
-        "Distance to the mask."
-        return (self.predict(model, batch, phase).float() - batch.mask.float()).square().mean()
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -300,7 +302,8 @@ def test_deterministic_runs_repeat_to_the_last_bit(tmp_path):
     "Two runs of the same settings: log and weights."
     runs = []
     for name in "ab":
-        run = train(tiny(tmp_path / name, deterministic=True, precision="bf16"))
+        once = {"epochs": 1, "warm_epoch": -1, "deterministic": True}
+        run = train(tiny(tmp_path / name, precision="bf16", **once))
         assert torch.are_deterministic_algorithms_enabled()
         torch.use_deterministic_algorithms(False)
         model = load(run.folder / "last.pt")["model"]
@@ -315,12 +318,12 @@ def test_deterministic_runs_repeat_to_the_last_bit(tmp_path):
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     "The write of epoch 0 ends only after epoch 1 was trained, and holds epoch 0's weights."
     trained, wrote, real = threading.Event(), [], run_module.write_checkpoint
-    loss = Detection.loss
+    loss = OneLayer.loss
 
     def slow(content, *paths):
         if content["epoch"] == 0:
             assert trained.wait(60)
-        wrote.append((content["epoch"], content["model"]["final.weight"].clone()))
+        wrote.append((content["epoch"], content["model"]["1.weight"].clone()))
         real(content, *paths)
 
     def watched(self, model, batch, phase):
@@ -329,13 +332,14 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         return loss(self, model, batch, phase)
 
     monkeypatch.setattr(run_module, "write_checkpoint", slow)
-    monkeypatch.setattr(Detection, "loss", watched)
-    train(tiny(tmp_path / "run"))
+    monkeypatch.setattr(OneLayer, "loss", watched)
+    config, alone = tiny(tmp_path / "run"), tiny(tmp_path / "alone", epochs=1)
+    train(config, OneLayer(config))
     assert [epoch for epoch, _ in wrote] == [0, 1]
     assert not torch.equal(wrote[0][1], wrote[1][1])
     monkeypatch.undo()
-    alone = train(tiny(tmp_path / "alone", epochs=1))
-    assert torch.equal(load(alone.folder / "last.pt")["model"]["final.weight"], wrote[0][1])
+    train(alone, OneLayer(alone))
+    assert torch.equal(load(tmp_path / "alone" / "last.pt")["model"]["1.weight"], wrote[0][1])
 
 
 # Where the pixels lie

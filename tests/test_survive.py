@@ -1,6 +1,7 @@
 "What a run survives: signals, budgets, faults of memory, numbers, images, disks and checkpoints."
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 import warnings
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -25,13 +26,13 @@ from torch import nn
 
 from mshnet import run as run_module
 from mshnet.cli import main
-from mshnet.core import UserError
+from mshnet.core import UserError, run_name
 from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
 from mshnet.files import write_atomic
 from mshnet.recipe import Config
 from mshnet.run import FORMAT, Folder, Interrupted, State, Stop, Stopped, load, write_checkpoint
-from mshnet.task import predictions
+from mshnet.task import predictions, score_split
 from mshnet.train import Job, Losses, train, train_step
 from mshnet.weights import checksum
 
@@ -99,6 +100,13 @@ def result(folder):
     return checksum({name: content[name] for name in names}), losses
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    "How an undisturbed run of a task ends; each is trained once."
+    place = tmp_path_factory.mktemp("whole")
+    return cache(lambda kind: result(run_it(tiny(place / kind.__name__), kind).folder))
+
+
 def status(folder):
     "What status.json says."
     return json.loads((folder / "status.json").read_text())
@@ -129,9 +137,8 @@ def test_a_run_stopped_within_an_epoch_ends_as_if_it_had_not_been(tmp_path, way)
     torch.use_deterministic_algorithms(False)
 
 
-def test_a_run_stopped_again_and_again_ends_as_if_it_had_not_been(tmp_path):
+def test_a_run_stopped_again_and_again_ends_as_if_it_had_not_been(tmp_path, whole):
     "After every single step; who is asked to stop in the last one has finished."
-    whole = result(run_it(tiny(tmp_path / "whole"), Dice).folder)
     config, stops = tiny(tmp_path / "run"), 0
     while stops < 20:
         try:
@@ -141,7 +148,7 @@ def test_a_run_stopped_again_and_again_ends_as_if_it_had_not_been(tmp_path):
             stops += 1
             assert status(tmp_path / "run")["epochs_done"] == stops // 4
     assert (stops, run.ended) == (11, "all epochs done")
-    assert result(run.folder) == whole
+    assert result(run.folder) == whole(Dice)
 
 
 def test_mshnet_itself_stopped_within_an_epoch_goes_on(tmp_path, monkeypatch):
@@ -161,9 +168,8 @@ def test_mshnet_itself_stopped_within_an_epoch_goes_on(tmp_path, monkeypatch):
     assert result(train(config).folder) == whole
 
 
-def test_who_asks_twice_is_obeyed_at_once_and_nothing_is_lost(tmp_path):
+def test_who_asks_twice_is_obeyed_at_once_and_nothing_is_lost(tmp_path, whole):
     "In the middle of a step: what is on the disk is the last place that was whole."
-    whole = result(run_it(tiny(tmp_path / "whole"), Dice).folder)
     config = tiny(tmp_path / "run")
     for step, done in ((3, 0), (6, 1)):  # the second time: the sixth step that is trained
         task = Dice(config)
@@ -173,7 +179,7 @@ def test_who_asks_twice_is_obeyed_at_once_and_nothing_is_lost(tmp_path):
         assert task.steps == step
         told = status(tmp_path / "run")
         assert (told["state"], told["reason"], told["epochs_done"]) == ("stopped", "SIGTERM", done)
-    assert result(run_it(config, Dice).folder) == whole
+    assert result(run_it(config, Dice).folder) == whole(Dice)
 
 
 def test_listening_ends_with_the_run(tmp_path):
@@ -244,7 +250,7 @@ def ended(*processes):
                 pipe.close()
 
 
-def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys):
+def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys, monkeypatch):
     "SIGTERM, SIGHUP, Ctrl-C: checkpoint, scores, the line that goes on, the status of shells."
     numbers = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": 130}
     runs = {name: start(tmp_path / name, "--epochs=400") for name in numbers}
@@ -263,6 +269,7 @@ def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys):
             assert f"mshnet train --resume {folder}" in out
             assert folder.joinpath("train.log").read_text().splitlines() == out.splitlines()
             assert load(folder / "last.pt")["epoch"] + 1 == told["epochs_done"]
+    monkeypatch.setattr(Detection, "report", lambda *_: None)  # pictures
     last = f"--epochs={status(tmp_path / 'SIGTERM')['epochs_done'] + 1}"
     assert main(["train", *FLAGS, last, f"--resume={tmp_path / 'SIGTERM'}"]) == 0
     assert status(tmp_path / "SIGTERM")["state"] == "finished"
@@ -365,7 +372,7 @@ def test_two_runs_in_one_folder(tmp_path, capsys):
         until_it_trains(folder)
         assert main(words) == 2
         said = capsys.readouterr().err
-        assert "another process trains in this folder" in said and said.count("\n") == 1
+        assert "another process works in this folder" in said and said.count("\n") == 1
         assert first.poll() is None
         first.kill()
     done = Folder(folder).history()[-1]["epoch"] + 1
@@ -390,11 +397,10 @@ class Clock:
         return time.monotonic() + self.ahead
 
 
-def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch, capsys):
+def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch, capsys, whole):
     "Scores, mirror, the line that goes on; and that line goes on to the same end."
     clock, mirror = Clock(), tmp_path / "drive"
     monkeypatch.setattr(run_module, "time", clock)
-    whole = result(run_it(tiny(tmp_path / "whole")).folder)
     config = tiny(tmp_path / "run", max_hours=10, mirror_dir=str(mirror))
     run = run_it(config, at=6, then=lambda: setattr(clock, "ahead", 36_000.0))
     assert run.ended == "the session's 10 hours are over"
@@ -412,11 +418,12 @@ def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch,
     clock.ahead = 0.0
     again = run_it(config.model_copy(update={"output_dir": "", "resume": str(run.folder)}))
     assert again.folder == run.folder
-    assert (result(run.folder), status(run.folder)["state"]) == (whole, "finished")
+    assert (result(run.folder), status(run.folder)["state"]) == (whole(Small), "finished")
 
 
-def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys):
+def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys, monkeypatch):
     "Each session takes the run a step further, and its status stops `train && next` till the end."
+    monkeypatch.setattr(Detection, "report", lambda *_: None)  # pictures
     words = ["train", *FLAGS, "--batch-size=4", f"--output-dir={tmp_path / 'run'}"]
     assert main([*words, "--epochs=1", "--max-hours=1e-6"]) == 75
     content = load(tmp_path / "run" / "last.pt")
@@ -425,7 +432,6 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys):
     assert not (tmp_path / "run" / "scores.json").exists()
     assert main([*words, "--epochs=1"]) == 0
     assert main([*words, "--epochs=2", "--max-hours=1e-6"]) == 75  # although there are scores
-    assert [main([*words, "--epochs=2"]), main([*words, "--epochs=2"])] == [0, 0]
 
 
 def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
@@ -439,11 +445,77 @@ def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
     assert run_it(tiny(tmp_path / "long", max_hours=120)).finished  # a session of 120 hours
 
 
+# Where a run resumes, and what it keeps
+
+
+def test_a_run_killed_between_log_and_checkpoint_repeats_the_epoch_and_marks_it(
+    tmp_path, monkeypatch
+):
+    "The log is written first, so nothing is lost."
+    config = tiny(tmp_path / "run", epochs=1)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("mshnet.run.snapshot", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        run_it(config)
+    assert [entry["repeated"] for entry in run_it(config).history] == [True]
+
+
+def test_resume_takes_a_folder_or_a_file_and_can_move(tmp_path, whole):
+    "A run resumes in another folder, with its log, and the source is left as it was."
+    first = run_it(tiny(tmp_path / "first", epochs=2)).folder
+    before = (first / "last.pt").read_bytes()
+    for i, source in enumerate((first, first / "last.pt")):
+        moved = tiny(tmp_path / f"run{i}", resume=str(source), num_workers=3, log_every=1)
+        run = run_it(moved)
+        assert [e["epoch"] for e in run.history] == [0, 1, 2]
+        assert result(run.folder) == whole(Small)  # threads and log lines change nothing
+        assert run_it(moved).scores == run.scores
+    assert (first / "last.pt").read_bytes() == before
+
+
+def test_a_run_is_not_replaced_by_another_or_by_its_best_epoch(tmp_path):
+    "No earlier result is lost: going on from best.pt would overwrite the later epochs."
+    one, other = (run_it(tiny(tmp_path / name, epochs=1)).folder for name in ("one", "other"))
+    for folder, source, line in (
+        (other, one, "holds a run of its own"),
+        (one, one / "best.pt", "leave out --resume"),
+    ):
+        before = (folder / "last.pt").read_bytes()
+        with pytest.raises(UserError, match=line):
+            run_it(tiny(folder, resume=str(source)))
+        assert (folder / "last.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_the_best_epoch_is_kept_and_moves_along(tmp_path, monkeypatch, epochs):
+    "By its held-out score. No later epoch need be better, and there may be none left to train."
+    scores, real = iter([0.6, 0.4, 0.3]), score_split
+    staged = lambda *args: dataclasses.replace(real(*args), iou=next(scores))  # noqa: E731
+    monkeypatch.setattr("mshnet.train.score_split", staged)
+    chosen = {"choose": "val", "val_fraction": 0.5}
+    run_it(tiny(tmp_path / "a", epochs=2, **chosen))
+    run = run_it(tiny(tmp_path / "b", epochs=epochs, resume=str(tmp_path / "a"), **chosen))
+    kept = run.scores["protocol"]["chosen"]
+    assert kept.startswith("epoch 0, by iou") and "held-out" in kept
+    assert (load(run.folder / "best.pt")["epoch"], len(run.history)) == (0, epochs)
+    assert {e["split"] for e in run.history} == {"val"}
+
+
+def test_another_precision_is_another_run(tmp_path):
+    "Unless it is left to the device: then a run keeps its own, wherever it resumes."
+    run_it(tiny(tmp_path / "run", epochs=1))
+    with pytest.raises(UserError, match="precision fp32 -> bf16"):
+        run_it(tiny(tmp_path / "run", epochs=2, precision="bf16"))
+    for epochs, precision in ((2, "auto"), (3, "fp32")):
+        again = run_it(tiny(tmp_path / "run", epochs=epochs, precision=precision))
+    assert [", fp32" in entry["device"] for entry in again.history] == [True] * 3
+
+
 def test_another_start_is_another_run(tmp_path):
     "With other weights, or without: else a score would be reported as that of another start."
     first = run_it(tiny(tmp_path / "first", epochs=1))
     plain = tiny(tmp_path / "run", epochs=1)
     began = tiny(tmp_path / "began", epochs=1, weight_path=str(first.folder))
+    assert run_name(plain) != run_name(began)
     for config, start, line in ((plain, str(first.folder), "'' -> "), (began, "", "first' -> ''")):
         run_it(config)
         with pytest.raises(UserError, match=f"weight_path .*{line}"):
@@ -452,8 +524,9 @@ def test_another_start_is_another_run(tmp_path):
     longer = {"epochs": 2}
     with pytest.raises(UserError, match=r"starting weights .*--resume .* takes them"):
         run_it(began.model_copy(update=longer))
-    longer["resume"] = began.output_dir
-    assert run_it(began.model_copy(update=longer)).finished
+    assert run_it(began.model_copy(update=longer | {"resume": began.output_dir})).finished
+    shutil.rmtree(first.folder)  # the checkpoint has the weights
+    assert run_it(began.model_copy(update={"epochs": 3})).finished
 
 
 def test_scores_without_a_checkpoint_are_not_taken_for_those_of_a_new_run(tmp_path):
@@ -461,7 +534,7 @@ def test_scores_without_a_checkpoint_are_not_taken_for_those_of_a_new_run(tmp_pa
     run = run_it(tiny(tmp_path / "run", epochs=1))
     for file in run.folder.glob("*.pt"):
         file.unlink()
-    with pytest.raises(UserError, match="scores of a run without its checkpoint; write another"):
+    with pytest.raises(UserError, match="scores of a run without its checkpoint; use another"):
         run_it(tiny(run.folder, epochs=1))
 
 
@@ -514,8 +587,8 @@ def test_a_batch_without_room_is_halved_on_request(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "room", "said"),
     [
-        ({}, 2, "batch_size=8: does not fit .* write --batch-size 4 .* --on-out-of-memory halve"),
-        ({"micro_batch": 4}, 2, "micro_batch=4: does not fit .* write --micro-batch 2"),
+        ({}, 2, "batch_size=8: does not fit .* use --batch-size 4 .* --on-out-of-memory halve"),
+        ({"micro_batch": 4}, 2, "micro_batch=4: does not fit .* use --micro-batch 2"),
         ({"micro_batch": 1}, 0, "micro_batch=1: does not fit .* a smaller --base-size"),
         ({"on_out_of_memory": "halve"}, 0, "micro_batch=1: does not fit .* a smaller --base-size"),
     ],
@@ -534,7 +607,7 @@ def test_a_scoring_that_does_not_fit_names_what_it_takes():
     "It is not halved."
     config = tiny(batch_size=8, scenes=32)
     task, device = Large(config), open_device("cpu", "fp32")
-    with pytest.raises(UserError, match="write --batch-size 4") as error:
+    with pytest.raises(UserError, match="use --batch-size 4") as error:
         list(predictions(task, task.model(), task.splits()["test"], device, "full"))
     assert "halve" not in str(error.value)
 
@@ -557,9 +630,8 @@ def test_a_run_that_stops_in_an_older_checkpoint_counts_its_own_epochs(tmp_path)
     shutil.copy(folder / "previous.pt", folder / "last.pt")
     with pytest.raises(Stopped):
         run_it(tiny(folder), at=2, then=ask())
-    done = load(folder / "last.pt")["epoch"] + 1
-    assert (status(folder)["epochs_done"], len(Folder(folder).history())) == (done, 3)
-    assert done < 3
+    assert load(folder / "last.pt")["epoch"] + 1 == status(folder)["epochs_done"] == 2
+    assert len(Folder(folder).history()) == 3
 
 
 def test_a_run_in_parts_goes_on_in_parts(tmp_path):
@@ -612,7 +684,7 @@ def test_devices_share_each_part(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    with pytest.raises(UserError, match="micro_batch=3 cannot be shared by 2 devices: write 2 or"):
+    with pytest.raises(UserError, match="micro_batch=3 cannot be shared by 2 devices: use 2 or"):
         device_for(tiny(batch_size=4, micro_batch=3))
 
 
@@ -630,9 +702,9 @@ class Nan(Small):
 
 def test_a_loss_that_is_no_number_names_its_batch_and_keeps_the_last_good_epoch(tmp_path):
     "The third step of the second epoch; also when it is noticed only at the epoch's end."
+    before = run_it(tiny(tmp_path / "before", epochs=1)).folder
     for folder, every in ((tmp_path / "a", 20), (tmp_path / "b", 1)):
         config = tiny(folder, log_every=every)
-        before = run_it(tiny(tmp_path / f"{folder.name} before", epochs=1)).folder
         task = Nan(config)
         with pytest.raises(UserError, match="epoch 1, step 2: the loss is NaN or infinite; images"):
             train(config, task)
@@ -642,7 +714,6 @@ def test_a_loss_that_is_no_number_names_its_batch_and_keeps_the_last_good_epoch(
         split = task.splits()["train"]
         names = [split.names[i] for i in task.plan(split, 1)[2]]
         assert (facts["epoch"], facts["step"], facts["names"]) == (1, 2, names)
-        assert len(facts["image: least, mean, most"]) == len(names)
         assert result(folder) == result(before)
         assert status(folder)["state"] == "failed"
         assert all(name in status(folder)["reason"] for name in names)
@@ -698,7 +769,8 @@ def test_an_image_damaged_in_the_middle_stops_the_run_until_it_is_mended(tmp_pat
     "It is named; the same command goes on to the same end."
     _, damage, mend = images
     whole = result(run_it(streamed(tmp_path, "whole")).folder)
-    with pytest.raises(UserError, match="train_3: unreadable image in images/; mend it and run"):
+    line = "train_3: unreadable image in images/; repair the file and run"
+    with pytest.raises(UserError, match=line):
         run_it(streamed(tmp_path), at=5, then=damage)
     assert "train_3" in status(tmp_path / "run")["reason"]
     mend()
@@ -712,7 +784,7 @@ def test_a_run_whose_image_was_damaged_is_another_run(tmp_path, images):
     with pytest.raises(Stopped):
         run_it(config, at=6, then=ask())
     damage()
-    with pytest.raises(UserError, match="or mend them, or write --on-bad-image skip"):
+    with pytest.raises(UserError, match="or repair them, or use --on-bad-image skip"):
         run_it(config)
     skipping = config.model_copy(update={"on_bad_image": "skip"})
     refused = pytest.raises(UserError, match=r"holds another run .*train data")
@@ -801,15 +873,14 @@ def test_a_disk_without_locks_is_warned_of_and_trained_on(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("name", ["fsync", "replace"])
-def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeypatch, name):
+def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeypatch, whole, name):
     "One line with what to do; with room again it goes on to the same end."
-    whole = result(run_it(tiny(tmp_path / "whole")).folder)
     config = tiny(tmp_path / "run")
     error = pytest.raises(UserError, match=r"cannot be written \(No space left on device\)")
     with monkeypatch.context() as patch, error:
         run_it(config, at=10, then=lambda: patch.setattr(os, name, full))
     assert load(tmp_path / "run" / "last.pt")["epoch"] in (0, 1)  # the last may be on its way
-    assert result(run_it(config).folder) == whole
+    assert result(run_it(config).folder) == whole(Small)
     assert not list((tmp_path / "run").glob(".*.tmp"))
 
 
@@ -857,9 +928,8 @@ def test_a_bit_that_flipped_is_found_wherever_it_is(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut off", "missing"])
-def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, how):
+def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, whole, how):
     "With a warning; the damaged one is kept; the end is the same."
-    whole = result(run_it(tiny(tmp_path / "whole")).folder)
     config, last = tiny(tmp_path / "run"), tmp_path / "run" / "last.pt"
     run_it(config.model_copy(update={"epochs": 2}))
     bad = {"flipped": lambda: last.write_bytes(next(flipped(last))), "missing": last.unlink}
@@ -867,7 +937,7 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, how):
     there = last.read_bytes() if last.exists() else None
     with pytest.warns(UserWarning, match=r"last.pt: .* resuming from previous.pt, epoch 0"):
         run = run_it(config)
-    assert result(run.folder) == whole
+    assert result(run.folder) == whole(Small)
     damaged = run.folder / "damaged.pt"
     assert (damaged.read_bytes() if damaged.exists() else None) == there
 
@@ -890,9 +960,8 @@ def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):
     assert "best.pt" not in str(refused.value)
 
 
-def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_path):
+def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_path, whole):
     "The first one had no place within an epoch, no checksum, no threads."
-    whole = result(run_it(tiny(tmp_path / "whole")).folder)
     config, last = tiny(tmp_path / "run"), tmp_path / "run" / "last.pt"
     run_it(config.model_copy(update={"epochs": 2}))
     (tmp_path / "run" / "previous.pt").unlink()
@@ -903,7 +972,7 @@ def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_
     new = ("step", "total", "threads")
     old = {name: value for name, value in content.items() if name not in new}
     torch.save(old | {"format": 1, "random": torch.get_rng_state()}, last)
-    assert result(run_it(config).folder) == whole
+    assert result(run_it(config).folder) == whole(Small)
     torch.save(content, tmp_path / "bare.pt")
     with pytest.raises(UserError, match="damaged"):  # this format has a checksum
         load(tmp_path / "bare.pt")
@@ -973,17 +1042,14 @@ def test_the_thread_that_writes_checkpoints_gets_no_threads_of_torch(tmp_path):
 # The mirror
 
 
-def test_a_run_whose_machine_is_gone_comes_back_from_its_mirror(tmp_path, capsys):
+def test_a_run_whose_machine_is_gone_comes_back_from_its_mirror(tmp_path, capsys, whole):
     "With all that was there, and goes on to the same end; pictures are copied too."
-    whole = result(run_it(tiny(tmp_path / "whole")).folder)
     drive = tmp_path / "drive"
     config = tiny(tmp_path / "run", mirror_dir=str(drive))
     run = run_it(config.model_copy(update={"epochs": 2}))
     assert status(drive / "run")["mirror"]["missing"] == []
-    for file in sorted(run.folder.rglob("*"), reverse=True):
-        file.rmdir() if file.is_dir() else file.unlink()
-    run.folder.rmdir()
-    assert result(run_it(config).folder) == whole
+    shutil.rmtree(run.folder)
+    assert result(run_it(config).folder) == whole(Small)
     assert f"mirror  brought back from {drive / 'run'}" in capsys.readouterr().out
 
 
@@ -1001,12 +1067,11 @@ def test_pictures_are_in_the_mirror_too(tmp_path, monkeypatch):
     assert names == {"learning_curves.png", "trade_offs.png", "gallery.png"}
 
 
-def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, capsys):
+def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, capsys, whole):
     "What is missing, and why, stands in status.json and in the last line."
-    whole = result(run_it(tiny(tmp_path / "whole")).folder)
     monkeypatch.setattr("mshnet.mirror.Mirror.copy", full)
     run = run_it(tiny(tmp_path / "run", mirror_dir=str(tmp_path / "drive")))
-    assert (result(run.folder), run.ended) == (whole, "all epochs done")
+    assert (result(run.folder), run.ended) == (whole(Small), "all epochs done")
     told = status(run.folder)["mirror"]
     assert "last.pt" in told["missing"] and "No space left" in told["problem"]
     assert f"they are in {run.folder}" in capsys.readouterr().out
@@ -1041,7 +1106,7 @@ def test_a_model_that_cannot_be_compiled(tmp_path, monkeypatch):
 
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model: real(model, backend=refuse))
-    with pytest.raises(UserError, match=r"compile=on: .*; write --compile off"):
+    with pytest.raises(UserError, match=r"compile=on: .*; use --compile off"):
         run_it(tiny(tmp_path / "run", compile="on", epochs=1))
 
 

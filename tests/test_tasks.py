@@ -115,7 +115,7 @@ def test_a_lower_score_is_the_better_one(tmp_path):
 
 def test_a_missing_validation_split_is_an_error_with_its_remedy(tmp_path):
     "Before anything is trained; a task that has one trains."
-    with pytest.raises(UserError, match="task ring has no val split; write --choose last"):
+    with pytest.raises(UserError, match="task ring has no val split; use --choose last"):
         train(toy("ring", choose="val", output_dir=str(tmp_path / "run")))
     assert not (tmp_path / "run").exists()
     run = train(toy("frames", choose="val", epochs=1, output_dir=str(tmp_path / "run")))
@@ -172,7 +172,7 @@ def test_the_settings_of_a_task_are_recipe(runs):
         train(runs["ring"].config.model_copy(update={"width": 4}))
     with pytest.raises(UserError, match="unknown setting 'widht'; did you mean 'width'"):
         toy("ring", widht=4)
-    with pytest.raises(UserError, match="width=0 is not possible: write a whole number, at least"):
+    with pytest.raises(UserError, match="width=0 is not possible: use a whole number, at least"):
         toy("ring", width=0)
     with pytest.raises(UserError, match="unknown setting 'base_size'"):
         toy("ring", base_size=64)
@@ -258,7 +258,7 @@ def test_weights_of_one_task_are_not_scored_as_another(runs, tmp_path):
     "Weights that left their run's folder still know what they are of."
     (tmp_path / "best.pt").write_bytes((runs["ring"].folder / "best.pt").read_bytes())
     path = str(tmp_path / "best.pt")
-    with pytest.raises(UserError, match="these weights are of task ring; write --task ring"):
+    with pytest.raises(UserError, match="these weights are of task ring; use --task ring"):
         evaluate(Config(weight_path=path, device="cpu"))
     assert evaluate(toy("ring", weight_path=path)).protocol["samples"] == 10
 

@@ -25,7 +25,7 @@ import nbs
 
 QUARTO = "_quarto.yml"
 PICTURE = (".png", ".jpg", ".jpeg", ".gif", ".svg")
-TEXTS = ("README*.md", "CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "results/*.md")
+TEXTS = ("README*.md", "CHANGELOG.md", "CONTRIBUTING.md", "experiments/**/*.md", "results/**/*.md")
 RUNNERS_HERE = {"local": {"device": "cpu"}}  # the others want their machine
 TARGET = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")<?([^)\s\">]+)")
 CODE = re.compile(r"(?ms)^ *(```|~~~).*?^ *\1|``.+?``|`[^`\n]+`")

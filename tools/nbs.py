@@ -45,8 +45,8 @@ LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
 PLACEHOLDER = "your-username"  # the user in settings.ini until an owner writes another
 BADGE = r"\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\)"
 UNPUBLISHED = {  # prose that would lead to a stranger's page as long as the placeholder stands
-    rf"{BADGE}( {BADGE})*": "unpublished / 尚未发布",
-    r"git clone https://github\.com/\{\{repo\}\}": "# unpublished: copy this folder",
+    rf" ?{BADGE}( {BADGE})*": "",
+    r"git clone https://github\.com/\{\{repo\}\}": "# no published address: copy this folder",
     r'"mshnet @ git\+https://github\.com/\{\{repo\}\}"': ".",
 }
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}

@@ -15,17 +15,19 @@ from statistics import mean
 from typing import Any
 
 TOP = Path(__file__).resolve().parent.parent
-DEAD = 0.05  # an IoU below this: the run predicts nothing, or everything
+COLLAPSED = 0.05  # an IoU below this: the run predicts nothing, or everything
 COLUMNS = (("iou", 3), ("niou", 3), ("f1", 3), ("pd", 3), ("fa", 1))
 HEADINGS = ["IoU", "nIoU", "F1", "Pd", "Fa"]
-SUMMARY = ["runs", "epochs", "seeds", "mean IoU", "least", "most", "Pd", "Fa", "dead"]
+SUMMARY = ["runs", "epochs", "seeds", "mean IoU", "lowest", "highest", "Pd", "Fa", "collapsed"]
 HEAD = """<!-- made by tools/scores.py: edit that -->
 
 # Scores
 
-Test scores of every seed in this folder, as they came: the last epoch, rule exact, threshold 0.5.
-Fa is in false pixels per million. A seed is dead if its IoU is below 0.05. The last column is the
-mean test IoU over the last third of the epochs, where each of these epochs was scored.
+For whoever checks a number of README or of the guides. Test scores of every seed in this folder,
+none left out: the last epoch, exact matching, threshold 0.5. Fa counts false pixels per million. A
+seed has collapsed if its IoU is below 0.05: it predicts nothing, or everything. In the first table
+Pd and Fa are means of the seeds that have not; IoU is of all. "Last third" is the mean test IoU of
+the last third of the epochs, where each of these epochs was scored.
 """
 
 
@@ -77,18 +79,19 @@ def groups(results: Path) -> dict[str, list[dict[str, Any]]]:
 def summary(name: str, runs: list[dict[str, Any]]) -> list[str]:
     "One row for all seeds of a recipe."
     iou = [run["iou"] for run in runs]
+    alive = [run for run in runs if run["iou"] >= COLLAPSED] or runs
     return [
         *(name, str(runs[0]["epochs"]), ", ".join(str(run["seed"]) for run in runs)),
         *(f"{value:.3f}" for value in (mean(iou), min(iou), max(iou))),
-        *(f"{mean(run['pd'] for run in runs):.3f}", f"{mean(run['fa'] for run in runs):.1f}"),
-        f"{sum(value < DEAD for value in iou)} of {len(runs)}",
+        *(f"{mean(run['pd'] for run in alive):.3f}", f"{mean(run['fa'] for run in alive):.1f}"),
+        f"{sum(value < COLLAPSED for value in iou)} of {len(runs)}",
     ]
 
 
 def others(results: Path) -> list[str]:
     """A section for each recipe of another task and each scored data set (scores-NAME.json).
 
-    Its scores seed by seed, their means, and yardsticks (a folder *-yardsticks has NAME.json).
+    Its scores seed by seed, their means, and baselines (a folder *-yardsticks has NAME.json).
     """
     found = defaultdict(list)
     for config in sorted(results.glob("**/seed*/config.json")):
@@ -101,7 +104,7 @@ def others(results: Path) -> list[str]:
             found[title].append((seed, json.loads(file.read_text())["scores"]))
     parts = []
     for name, runs in found.items():
-        names = list(runs[0][1])
+        names = [name for name in runs[0][1] if name != "latency_ms"]  # no score: of a machine
         rows = [[str(seed), *(f"{each[k]:.4g}" for k in names)] for seed, each in sorted(runs)]
         means = [f"{mean(each[k] for _, each in runs):.4g}" for k in names]
         rows.append(["mean", *means])

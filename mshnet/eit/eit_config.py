@@ -19,28 +19,28 @@ class _TankFields(BaseModel):
 
     data: Literal["simulated", "uef2017", "ktc2023"] = Field(
         default="simulated",
-        description="tanks that are scored: simulated ones (or the test part of a data set), or "
+        description="tanks to evaluate: simulated ones (or the test part of a data set), or "
         "real ones: those of the folder test2017 or test2023 of dataset_dir",
     )
     tanks: int = Field(
         default=2048, ge=8, le=1_000_000, description="simulated training tanks, without a data set"
     )
     size: int = Field(
-        default=32, ge=16, le=128, multiple_of=16, description="side of the picture, pixels"
+        default=32, ge=16, le=128, multiple_of=16, description="side of the reconstruction, pixels"
     )
     noise: float = Field(
-        default=0.02, ge=0, le=1, description="noise of simulated voltages, as a share of them"
+        default=0.02, ge=0, le=1, description="noise of simulated voltages, as a fraction of them"
     )
     gains: float = Field(
-        default=0.07, ge=0, le=1, description="spread of the gains of simulated electrodes"
+        default=0.07, ge=0, le=1, description="standard deviation of simulated electrode gains"
     )
     jitter: float = Field(
-        default=0.15, ge=0, le=1, description="spread of the size of a training measurement"
+        default=0.15, ge=0, le=1, description="standard deviation of the size of a training input"
     )
     augment: Literal["turns", "none"] = Field(
         default="turns",
-        description="turns: a training tank is turned and mirrored at random, in all 32 ways that "
-        "the electrodes allow",
+        description="turns: a training tank is turned and mirrored at random, in all 32 "
+        "orientations that the electrodes allow",
     )
 
 # %% ../../nbs/eit/01_eit_config.ipynb #_DiffusionFields
@@ -55,16 +55,16 @@ class _DiffusionFields(BaseModel):
         default=2, ge=0, le=3, description="linear reconstructions that the network sees, too"
     )
     loss: Literal["l1", "l2"] = Field(
-        default="l2", description="error of a picture: mean absolute (l1, as published) or square"
+        default="l2", description="error: mean absolute (l1, as published) or square (l2)"
     )
     ema_law: Literal["steps", "paper"] = Field(
         default="steps", description="when weights are averaged: in each step, or as published"
     )
     sampling_steps: int = Field(
-        default=5, ge=1, le=1000, description="steps from noise to a picture"
+        default=5, ge=1, le=1000, description="steps from noise to a reconstruction"
     )
     samples: int = Field(
-        default=4, ge=1, le=64, description="pictures drawn of a measurement; their mean is scored"
+        default=4, ge=1, le=64, description="reconstructions sampled; their mean is scored"
     )
 
 # %% ../../nbs/eit/01_eit_config.ipynb #EitConfig

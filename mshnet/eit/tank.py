@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.spatial import Delaunay
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -47,39 +48,17 @@ class Mesh(NamedTuple):
 def ring_mesh(around: int = 64) -> Mesh:
     "A mesh of rings with the symmetries of the electrodes; `around` is a multiple of 16."
     rings = round(around / 5.4)  # triangles of nearly equal sides
-    count, shift, start = around, 0.0, 0  # corners of a ring, its turn in steps, its first corner
-    nodes, triangles = [_ring(1.0, count, shift)], []
-    for ring in range(rings - 1, 0, -1):
+    count, shift, nodes = around, 0.0, []  # corners of a ring, its turn in steps
+    for ring in range(rings, 0, -1):
         radius = ring / rings
-        halve = count % (2 * ELECTRODES) == 0 and shift == 0 and radius * around < 0.7 * count
-        fewer, turned = (count // 2, 0.0) if halve else (count, 0.5 - shift)
-        nodes.append(_ring(radius, fewer, turned))
-        triangles.append(start + _between(count, fewer, shift))
-        start, count, shift = start + count, fewer, turned
-    i = np.arange(count)
-    triangles.append(start + np.stack([i, (i + 1) % count, np.full(count, count)], 1))
-    wall = torch.arange(0, around, around // ELECTRODES)
+        if ring < rings:
+            halve = count % (2 * ELECTRODES) == 0 and shift == 0 and radius * around < 0.7 * count
+            count, shift = (count // 2, 0.0) if halve else (count, 0.5 - shift)
+        angle = 2 * np.pi * (np.arange(count) + shift) / count
+        nodes.append(radius * np.stack([np.cos(angle), np.sin(angle)], 1))
     corners = np.concatenate([*nodes, np.zeros((1, 2))])
-    return Mesh(torch.tensor(corners), torch.tensor(np.concatenate(triangles)), wall)
-
-
-def _ring(radius: float, count: int, shift: float) -> np.ndarray:
-    "Corners of a ring, [count,2]."
-    angle = 2 * np.pi * (np.arange(count) + shift) / count
-    return radius * np.stack([np.cos(angle), np.sin(angle)], 1)
-
-
-def _between(count: int, fewer: int, shift: float) -> np.ndarray:
-    "Triangles between a ring of `count` corners and the next one inside, of as many or half."
-    i, j = np.arange(count), np.arange(fewer)
-    if fewer == count:
-        near = i if shift == 0 else (i + 1) % count  # the inner corner beside the edge i, i+1
-        edge = (j if shift == 0 else j - 1) % count  # the edge beside the inner corner j
-        tip = (edge + 1) % count
-    else:
-        near, tip = (i + 1) // 2 % fewer, 2 * j + 1
-    outer = np.stack([i, (i + 1) % count, count + near], 1)
-    return np.concatenate([outer, np.stack([count + j, count + (j + 1) % fewer, tip], 1)])
+    triangles = torch.tensor(Delaunay(corners).simplices).long()
+    return Mesh(torch.tensor(corners), triangles, torch.arange(0, around, around // ELECTRODES))
 
 # %% ../../nbs/eit/00_tank.ipynb #Tank
 class Tank:
@@ -167,11 +146,11 @@ def _conductances(mesh: Mesh) -> Tensor:
     return side @ side.mT / (4 * area[:, None, None])
 
 # %% ../../nbs/eit/00_tank.ipynb #draw_shapes
-_EDGE = 0.02  # half of the width over which a thing fades out in a mesh
+_EDGE = 0.02  # half of the width over which an inclusion fades out in a mesh
 
 
 def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
-    """One to three things at random places in the tank, apart from each other and from the wall.
+    """One to three inclusions at random places in the tank, apart from each other and the wall.
 
     A row is row, column, radius (0: none), angle, stretch, corners, change.
     """
@@ -192,9 +171,9 @@ def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
 def render(
     shapes: Tensor,  # [N,3,7] as draw_shapes returns them
     points: Tensor,  # [P,2] row and column
-    edge: float,  # half of the width over which a thing fades out
+    edge: float,  # half of the width over which an inclusion fades out
 ) -> Tensor:  # [N,P] change of the conductivity, -1 to 1
-    "Draw things at the given points."
+    "Draw inclusions at the given points."
     row, col, radius, angle, stretch, corners, change = shapes.to(points.dtype)[..., None].unbind(2)
     down, right = points[:, 0] - row, points[:, 1] - col
     cos, sin = angle.cos(), angle.sin()
@@ -206,7 +185,7 @@ def render(
 
 
 def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,size] float32
-    "Draw things as pictures; a pixel that an edge crosses has a value in between."
+    "Draw inclusions as pictures; a pixel that an edge crosses has a value in between."
     at = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     points = torch.cartesian_prod(at, at)
     drawn = [render(part, points, 1 / size).float() for part in shapes.split(32)]
@@ -233,7 +212,7 @@ def standard_tank(fine: bool = False) -> tuple[Tank, Tensor, Tensor]:  # points 
 
 
 def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208] float64
-    "Voltages of tanks with these things minus those of plain water, without noise."
+    "Voltages of tanks with these inclusions minus those of plain water, without noise."
     tank, points, water = standard_tank(fine)
     drawn = (conductivity(render(part, points, _EDGE)) for part in shapes.split(32))
     return torch.cat([tank.voltages(x.unflatten(1, (-1, 4)).mean(2)) for x in drawn]) - water
@@ -276,7 +255,7 @@ def simulate(
 
 
 def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
-    "The things in the simulated tanks of a seed, from the first index on."
+    "The inclusions in the simulated tanks of a seed, from the first index on."
     drawn = [draw_shapes(np.random.default_rng([seed, first + i])) for i in range(count)]
     return torch.tensor(np.stack(drawn))
 
@@ -309,7 +288,7 @@ def turn_images(images: Tensor, way: Tensor) -> Tensor:  # [N,H,H], [N] 0 to 31 
 
 
 def turn_shapes(shapes: Tensor, way: Tensor) -> Tensor:  # [N,3,7], [N] 0 to 31 -> [N,3,7]
-    "Things in the turned tank."
+    "Inclusions in the turned tank."
     row, col, radius, angle, *others = shapes.unbind(2)
     flip = torch.where(way >= 16, -1, 1)[:, None]
     turn = (way.double() % 16 * (2 * math.pi / 16))[:, None]

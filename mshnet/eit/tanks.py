@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core import UserError, as_user_error, counted, first_line, read_text, shown
+from ..core import UserError, as_user_error, counted, first_line, read_text
 from mshnet.eit.tank import (
     DISTANCE,
     VALUES,
@@ -127,7 +127,7 @@ class SimulatedTanks:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the things and the voltages, whose last bits differ by CPU."
+        "Digits that stand for the inclusions and the voltages, whose last bits differ by CPU."
         shapes = hashlib.sha256(self.shapes.float().numpy().tobytes()).hexdigest()
         return digits([shapes, f"{self.voltages.double().abs().mean():.6e}"])
 
@@ -336,7 +336,7 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
         others = [d.name for d in sorted(folder.glob("*")) if any(d.glob("*.npz"))]
         hint = f"there are {', '.join(others)}" if others else "none of its folders has any"
         if folder.name in PARTS.values():
-            hint = f"write the folder around it: {folder.parent}"
+            hint = f"use the folder around it: {folder.parent}"
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
     name = part if part in ("train", "val") else "test"
     found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
@@ -370,12 +370,12 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
         raise UserError(
-            f"data={config.data} needs dataset_dir: write the folder that has {PARTS[config.data]}"
+            f"data={config.data} needs dataset_dir: use the folder that has {PARTS[config.data]}"
         )
     if config.dataset_dir and not any(folder.glob("*/*.npz")):
         open_folder(folder, config.data if real else "train", config.size)
     if config.dataset_dir and not real and not any((folder / n).is_dir() for n in _LEARNT):
-        raise UserError(f"{folder}: holds recordings alone; write --data uef2017 or --data ktc2023")
+        raise UserError(f"{folder}: holds recordings alone; use --data uef2017 or --data ktc2023")
     found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
         part = config.data if name == "test" and real else name
@@ -422,21 +422,20 @@ class Measurements:
 
 def read_measurements(path: Path) -> Measurements:
     "The measurements in an npz, CSV or text file; UserError if a row is not 208 numbers."
-    if path.suffix == ".npz":
-        values = read_npz(path, ["ys"])["ys"]
-        values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
-        rows = [values] if values.ndim == 1 else list(values)
-    else:
-        rows = _table(path)
-        if rows and all(len(row) == 1 for row in rows):  # a column
-            rows = [np.concatenate(rows)]
-    names = [path.stem] if len(rows) == 1 else [f"{path.stem}_{i}" for i in range(len(rows))]
-    if not rows:
+    values = read_npz(path, ["ys"])["ys"] if path.suffix == ".npz" else _table(path)
+    if values.ndim < 2 or values.shape[1:] == (1,):  # one measurement, as a row or a column
+        values = values.reshape(1, -1)
+    if not values.size:
         raise UserError(f"{path}: holds no voltages")
-    found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
-    voltages = torch.stack(found) / SCALES.get(path.resolve().parent.name, 1.0)
+    found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(values)]
+    names = [path.stem] if len(found) == 1 else [f"{path.stem}_{i}" for i in range(len(found))]
+    voltages = torch.stack(found)
     check_voltages(voltages, path)
-    stats = _stats_around(path)
+    folder = path.resolve().parent
+    if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
+        scaled = voltages / SCALES.get(folder.name, 1.0)
+        return Measurements(path, names, scaled, _stats_of(folder.parent, part), "")
+    stats = Stats.known("published")
     level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
         return Measurements(path, names, voltages, stats, "")
@@ -444,28 +443,18 @@ def read_measurements(path: Path) -> Measurements:
     return Measurements(path, names, voltages / level, stats, note)
 
 
-def _stats_around(path: Path) -> Stats:
-    "The statistics of the data set that a file lies in; of a file elsewhere, the published ones."
-    folder = path.resolve().parent
-    part = next((part for part, name in PARTS.items() if name == folder.name), "")
-    return _stats_of(folder.parent, part) if part else Stats.known("published")
-
-
-def _table(path: Path) -> list[np.ndarray]:
-    "The rows of numbers in a text; commas, semicolons, tabs or spaces between them."
-    rows = []
-    for number, line in enumerate(read_text(path, "table of voltages").splitlines()):
-        words = line.replace(",", " ").replace(";", " ").split()
-        try:
-            row = np.array([float(word) for word in words])
-        except ValueError:
-            if number:
-                where = f"{path}, line {number + 1}"
-                raise UserError(f"{where}: {shown(line[:80])} is no row of numbers") from None
-            continue  # names of columns
-        if len(row):
-            rows.append(row)
-    return rows
+def _table(path: Path) -> np.ndarray:  # [rows,numbers]
+    "The numbers in a text; commas, semicolons, tabs or spaces between them, perhaps a heading."
+    text = read_text(path, "table of voltages").replace(",", " ").replace(";", " ")
+    lines = [line for line in text.splitlines() if line.strip()]
+    try:
+        np.array(lines[:1] and lines[0].split(), float)
+    except ValueError:  # names of columns
+        lines = lines[1:]
+    try:
+        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
+    except ValueError as error:
+        raise UserError(f"{path}: not a table of numbers ({first_line(error)})") from None
 
 # %% ../../nbs/eit/02_tanks.ipynb #write_tanks
 _SIZE = 128  # of a published picture

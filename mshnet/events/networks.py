@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 # %% ../../nbs/events/03_networks.ipynb #_float32
 SLOPE = 25.0  # of the published surrogate gradient
@@ -74,10 +73,6 @@ def spike(
         return spikes, u
 
 # %% ../../nbs/events/03_networks.ipynb #firing_rates
-_LARGE = 64 * 64  # pixels from which a convolution is computed in pieces, twice
-_PIECE = 64  # frames of a piece
-
-
 def firing_rates(spikes: Tensor, window: int) -> Tensor:
     "Shares of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
     steps = len(spikes)
@@ -117,19 +112,10 @@ class SpikingFrontend(nn.Module):
 
     def _current(self, conv: nn.Module, x: Tensor, pool: bool) -> Tensor:
         "Convolution and maximum of all frames: [T,B,C,H,W] -> [T,B,width,h,w]."
-
-        def piece(frames: Tensor) -> Tensor:
-            wide = (2, 2) if frames.shape[-1] > 1 else (2, 1)
-            return F.max_pool2d(conv(frames), wide) if pool else conv(frames)
-
-        frames = x.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        if not pool or x.shape[-1] * x.shape[-2] < _LARGE or not torch.is_grad_enabled():
-            return piece(frames).unflatten(0, x.shape[:2])
-        done = [
-            checkpoint(piece, part, use_reentrant=False, preserve_rng_state=False)
-            for part in frames.split(_PIECE)
-        ]
-        return torch.cat(done).unflatten(0, x.shape[:2])
+        frames = conv(x.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+        if pool:
+            frames = F.max_pool2d(frames, (2, 2) if frames.shape[-1] > 1 else (2, 1))
+        return frames.unflatten(0, x.shape[:2])
 
 # %% ../../nbs/events/03_networks.ipynb #_scan
 def _scan(a: Tensor, b: Tensor, backwards: bool = False) -> Tensor:  # [T,...]
@@ -266,7 +252,7 @@ class MambaSpike(nn.Module):
         high, wide = high // 4, wide // 4 if wide > 1 else 1
         self.cell = (high // pool, wide // pool) if pool else (1, 1)
         if pool and (high % pool or wide % pool):
-            raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; write a "
+            raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; use a "
                              "divisor of both, or 0")  # fmt: skip
         self.rate_window = rate_window
         count = features * (pool * pool or high * wide)

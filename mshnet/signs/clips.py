@@ -6,7 +6,8 @@
 __all__ = ['VIDEOS', 'PARTS', 'TRACKS', 'SIDE', 'Clip', 'Clips', 'count_frames', 'needed_frames', 'usable', 'read_tracks',
            'kind_of', 'simulated_clips', 'write_clips', 'write_simulation', 'load_clips']
 
-# %% ../../nbs/signs/03_clips.ipynb #c-import-csv
+# %% ../../nbs/signs/03_clips.ipynb #c-import-contextlib
+import contextlib
 import csv
 import hashlib
 import io
@@ -174,7 +175,7 @@ def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool)
         first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
         if not skip or len(reasons) == len(clips):
-            raise UserError(f"{found}: {first}; repair them, or write --on-bad-image skip")
+            raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
         warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
     kept = tuple(clip for clip in clips if clip.name not in reasons)
     if not kept:
@@ -203,12 +204,9 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 def _number(text: str, path: Path) -> float:
     "A number in a table; UserError if it is none."
-    try:
-        value = float(text)
-        if np.isfinite(value):
+    with contextlib.suppress(ValueError):
+        if np.isfinite(value := float(text)):
             return value
-    except ValueError:
-        pass
     raise UserError(f"{path}: {text!r} is no number")
 
 
@@ -220,8 +218,8 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
         found.setdefault(row.get("video", path.stem), []).append(values)
     if not found:
         raise UserError(f"{path}: has no frames")
-    ordered = {k: sorted(v, key=lambda values: values[0]) for k, v in found.items()}
-    return {k: np.array(v, np.float32)[:, 1:] for k, v in ordered.items()}
+    by_frame = {k: sorted(v, key=lambda values: values[0]) for k, v in found.items()}
+    return {k: np.array(v, np.float32)[:, 1:] for k, v in by_frame.items()}
 
 
 def _tracked(folder: Path, name: str) -> list[Clip]:
@@ -303,11 +301,11 @@ def _sign_sentence(
     alphabet: np.ndarray,
     rng: np.random.Generator,
     signer: int,  # of twelve
-) -> np.ndarray:  # [T,6] float32: left, right, nose; x and y in pixels
-    "The tracks of a simulated sentence."
+) -> tuple[np.ndarray, tuple[int, ...]]:  # [T,6] float32: left, right, nose; x and y in pixels
+    "The tracks of a simulated sentence, and the frames between its glosses."
     own = np.random.default_rng([104, signer])
     place, speed = own.normal(0, 1, 2), own.uniform(0.85, 1.15)
-    hands: list[np.ndarray] = []
+    hands, cuts = list[np.ndarray](), list[int]()
     for sign in signs:
         count = max(4, round(rng.integers(10, 15) * speed))
         t = np.linspace(0, 3, count)
@@ -315,12 +313,13 @@ def _sign_sentence(
         frames = np.stack([np.interp(t, range(4), points) for points in columns], 1)  # [count,4]
         if hands:
             steps = np.linspace(0, 1, int(rng.integers(3, 6)) + 2)[1:-1, None]
+            cuts.append(sum(map(len, hands)) + len(steps) // 2)
             hands.append(hands[-1][-1] * (1 - steps) + frames[0] * steps)
         hands.append(frames)
     tracks = np.concatenate(hands)
     tracks = tracks + np.tile(place, 2) + rng.normal(0, 0.25, tracks.shape)
     nose = np.broadcast_to(np.array([SIDE / 2, SIDE / 4]) + place, (len(tracks), 2))
-    return np.concatenate([tracks, nose], 1).astype(np.float32)
+    return np.concatenate([tracks, nose], 1).astype(np.float32), tuple(cuts)
 
 
 def _draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [T,24,24,3] uint8
@@ -353,10 +352,11 @@ def simulated_clips(
     numbers = {word: i for i, word in enumerate(words)}
     for i, glosses in enumerate(sentences):
         signer = int(rng.integers(len(_SIGNERS)))
-        array = _sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
+        array, cuts = _sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
         array = _draw_hands(array, rng) if video else array
         label = f"{PARTS[name]}-{i + 1:05d}"
-        clips.append(Clip(label, tuple(glosses), len(array), _SIGNERS[signer], array=array))
+        who = _SIGNERS[signer]
+        clips.append(Clip(label, tuple(glosses), len(array), who, cuts=cuts, array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
 
 
@@ -399,7 +399,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     if (kind := kind_of(folder)) != wanted:
         other = "--network tracks" if kind == "tracks" else "--network tfnet, or --preset paper"
         what = "hand tracks" if kind == "tracks" else "videos"
-        raise UserError(f"{folder} holds {what}, network={config.network} does not: write {other}")
+        raise UserError(f"{folder} holds {what}, network={config.network} does not: use {other}")
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
     size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
     has_val = _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()

@@ -154,7 +154,7 @@ def _check_start(weights: str, words: Vocabulary) -> None:
 def _check_length(most: int, sentences: Sequence[Sequence[str]]) -> None:
     "Raise UserError if a training sentence needs more frames than the network reads."
     if most < (least := max(map(needed_frames, sentences), default=0)):
-        why = f"a training sentence needs {least}; write --max-frames {least} or more"
+        why = f"a training sentence needs {least}; use --max-frames {least} or more"
         raise UserError(f"max_frames={most}: {why}")
 
 # %% ../../nbs/signs/05_signing.ipynb #_by_length
@@ -188,7 +188,7 @@ def as_seen(
         return track_features(array[rows])
     room = array.shape[1] - c.crop
     if room < 0:
-        raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; write less")
+        raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; use less")
     top, left = (room // 2, room // 2) if rng is None else rng.integers(room + 1, size=2)
     return array[rows, top : top + c.crop, left : left + c.crop]
 
@@ -292,7 +292,7 @@ class Signs(Task):
         c, sentences = self.config, train.sentences
         self.vocabulary, self.learnt = Vocabulary.of(sentences), frozenset(sentences)
         self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
-        if c.augment == "splice" and any(clip.cuts for clip in train.clips):
+        if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
             self.places = shared_glosses(sentences)
         if c.weight_path:
             _check_start(c.weight_path, self.vocabulary)
@@ -434,10 +434,11 @@ class Signs(Task):
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
-        "The lines on the data before a run: clips, glosses, lengths."
+        "The lines on the data before a run: clips and glosses."
         new = f"; {len(self.outside)} of the others never occur there" if self.outside else ""
-        own = {"glosses": f"{len(self.vocabulary)} different in training{new}"}
-        return super().about(parts, device) | own | {"frames": _about_frames(parts["train"])}
+        return super().about(parts, device) | {
+            "glosses": f"{len(self.vocabulary)} different in training{new}"
+        }
 
     def advice(self, history: list[dict[str, Any]]) -> str:
         return _advice_if_blank([entry["scores"] for entry in history if "scores" in entry])
@@ -457,14 +458,7 @@ class Signs(Task):
     def report(self, folder: Path) -> None:
         resolve("mshnet.signs.reading:draw_sentences")(folder, folder / "figures", self.config)
 
-# %% ../../nbs/signs/05_signing.ipynb #_about_frames
-def _about_frames(part: Clips) -> str:
-    "The lengths of clips, and how many are hardly long enough for their glosses."
-    frames = [clip.frames for clip in part.clips]
-    tight = sum(clip.frames < 1.5 * needed_frames(clip.glosses) for clip in part.clips)
-    return f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
-
-
+# %% ../../nbs/signs/05_signing.ipynb #_for_its_folder
 def _for_its_folder(config: SignsConfig) -> SignsConfig:
     "The settings with a network that reads what the folder holds."
     if not config.dataset_dir:

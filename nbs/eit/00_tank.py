@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.spatial import Delaunay
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,9 +28,9 @@ from torch.nn import functional as F
 #
 # ## What is measured
 #
-# Electrode k sits at row = cos(2πk/16), column = sin(2πk/16) of the picture, whose rows point down: electrode 0 is at the bottom, 4 at the right, 8 at the top. Current is driven between neighbours r and r+1, for each r in turn, and each time the voltage between neighbours j and j+1 is read, where neither of them carries the current. That leaves 13 of 16 pairs, and 16 times 13 is 208 numbers.
+# Electrode k sits at row = cos(2πk/16), column = sin(2πk/16) of the image, whose rows point down: electrode 0 is at the bottom, 4 at the right, 8 at the top. Current is driven between neighbours r and r+1, for each r in turn, and each time the voltage between neighbours j and j+1 is read, where neither of them carries the current. That leaves 13 of 16 pairs, and 16 times 13 is 208 numbers.
 #
-# The natural picture of a measurement is a map of 16 by 16 places: row r is the driven pair, column j the sensed pair. Three diagonals stay empty. A network for pictures can read this map, and turning the tank by one electrode rolls it along both axes.
+# The natural image of a measurement is a map of 16 by 16 places: row r is the driven pair, column j the sensed pair. Three diagonals stay empty. A network for images can read this map, and turning the tank by one electrode rolls it along both axes.
 
 # %%
 #| export
@@ -62,7 +63,7 @@ test_eq(tank_map(numbers)[1, 3:6].tolist(), [13, 14, 15])
 #
 # Between the electrodes the potential u obeys div(σ grad u) = 0 with conductivity σ. We divide the disc into triangles, let u be linear on each and σ constant. The tank then is a network of resistors between the corners.
 #
-# Our mesh is made of rings. Each ring is turned by half a step against the one around it, and where the corners come too close their number is halved, never below 16. The mesh has all the symmetries of the electrodes: turned by 22.5 degrees or mirrored, it is the same mesh. A measurement of a turned tank is then *exactly* the rolled measurement, and one solved sample stands for 32.
+# The corners of our mesh lie on rings, and Delaunay's rule joins them to triangles. Each ring is turned by half a step against the one around it, and where the corners come too close their number is halved, never below 16. The mesh has all the symmetries of the electrodes: turned by 22.5 degrees or mirrored, it is the same mesh. A measurement of a turned tank is then *exactly* the rolled measurement, and one simulation yields 32 training samples.
 
 # %%
 #| export
@@ -77,39 +78,17 @@ class Mesh(NamedTuple):
 def ring_mesh(around: int = 64) -> Mesh:
     "A mesh of rings with the symmetries of the electrodes; `around` is a multiple of 16."
     rings = round(around / 5.4)  # triangles of nearly equal sides
-    count, shift, start = around, 0.0, 0  # corners of a ring, its turn in steps, its first corner
-    nodes, triangles = [_ring(1.0, count, shift)], []
-    for ring in range(rings - 1, 0, -1):
+    count, shift, nodes = around, 0.0, []  # corners of a ring, its turn in steps
+    for ring in range(rings, 0, -1):
         radius = ring / rings
-        halve = count % (2 * ELECTRODES) == 0 and shift == 0 and radius * around < 0.7 * count
-        fewer, turned = (count // 2, 0.0) if halve else (count, 0.5 - shift)
-        nodes.append(_ring(radius, fewer, turned))
-        triangles.append(start + _between(count, fewer, shift))
-        start, count, shift = start + count, fewer, turned
-    i = np.arange(count)
-    triangles.append(start + np.stack([i, (i + 1) % count, np.full(count, count)], 1))
-    wall = torch.arange(0, around, around // ELECTRODES)
+        if ring < rings:
+            halve = count % (2 * ELECTRODES) == 0 and shift == 0 and radius * around < 0.7 * count
+            count, shift = (count // 2, 0.0) if halve else (count, 0.5 - shift)
+        angle = 2 * np.pi * (np.arange(count) + shift) / count
+        nodes.append(radius * np.stack([np.cos(angle), np.sin(angle)], 1))
     corners = np.concatenate([*nodes, np.zeros((1, 2))])
-    return Mesh(torch.tensor(corners), torch.tensor(np.concatenate(triangles)), wall)
-
-
-def _ring(radius: float, count: int, shift: float) -> np.ndarray:
-    "Corners of a ring, [count,2]."
-    angle = 2 * np.pi * (np.arange(count) + shift) / count
-    return radius * np.stack([np.cos(angle), np.sin(angle)], 1)
-
-
-def _between(count: int, fewer: int, shift: float) -> np.ndarray:
-    "Triangles between a ring of `count` corners and the next one inside, of as many or half."
-    i, j = np.arange(count), np.arange(fewer)
-    if fewer == count:
-        near = i if shift == 0 else (i + 1) % count  # the inner corner beside the edge i, i+1
-        edge = (j if shift == 0 else j - 1) % count  # the edge beside the inner corner j
-        tip = (edge + 1) % count
-    else:
-        near, tip = (i + 1) // 2 % fewer, 2 * j + 1
-    outer = np.stack([i, (i + 1) % count, count + near], 1)
-    return np.concatenate([outer, np.stack([count + j, count + (j + 1) % fewer, tip], 1)])
+    triangles = torch.tensor(Delaunay(corners).simplices).long()
+    return Mesh(torch.tensor(corners), triangles, torch.arange(0, around, around // ELECTRODES))
 
 
 # %%
@@ -237,17 +216,17 @@ plt.axis("equal")
 # %% [markdown]
 # The lines join places of equal potential. From one line to the next the potential grows by a third, and still most lines crowd around the two electrodes that carry the current. The tank is seen sharply there and hardly at all in its middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
 #
-# ## Things in the tank
+# ## Inclusions
 #
-# A sample has one to three things: circles, and stretched polygons of three to five corners, that do not touch. They conduct better than water (+1 in the picture) or hardly at all (-1). A thing is a row of numbers, drawn at any size, at any turn, and at the points of any mesh. Nothing is interpolated.
+# A sample has one to three inclusions: circles, and stretched polygons of three to five corners, that do not touch. They conduct better than water (+1 in the image) or hardly at all (-1). An inclusion is a row of numbers, rendered at any size, at any turn, and at the points of any mesh. Nothing is interpolated.
 
 # %%
 #| export
-_EDGE = 0.02  # half of the width over which a thing fades out in a mesh
+_EDGE = 0.02  # half of the width over which an inclusion fades out in a mesh
 
 
 def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
-    """One to three things at random places in the tank, apart from each other and from the wall.
+    """One to three inclusions at random places in the tank, apart from each other and the wall.
 
     A row is row, column, radius (0: none), angle, stretch, corners, change.
     """
@@ -268,9 +247,9 @@ def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
 def render(
     shapes: Tensor,  # [N,3,7] as draw_shapes returns them
     points: Tensor,  # [P,2] row and column
-    edge: float,  # half of the width over which a thing fades out
+    edge: float,  # half of the width over which an inclusion fades out
 ) -> Tensor:  # [N,P] change of the conductivity, -1 to 1
-    "Draw things at the given points."
+    "Draw inclusions at the given points."
     row, col, radius, angle, stretch, corners, change = shapes.to(points.dtype)[..., None].unbind(2)
     down, right = points[:, 0] - row, points[:, 1] - col
     cos, sin = angle.cos(), angle.sin()
@@ -282,7 +261,7 @@ def render(
 
 
 def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,size] float32
-    "Draw things as pictures; a pixel that an edge crosses has a value in between."
+    "Draw inclusions as pictures; a pixel that an edge crosses has a value in between."
     at = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     points = torch.cartesian_prod(at, at)
     drawn = [render(part, points, 1 / size).float() for part in shapes.split(32)]
@@ -300,7 +279,7 @@ for axis, image in zip(axes, images, strict=True):
 
 
 # %% [markdown]
-# A thing conducts 3 times or 0.05 times as well as the water around it. Each triangle takes the mean over four points in it, so that an edge may cross a triangle. A picture from elsewhere is measured in the same way, by the values of its pixels at these points.
+# An inclusion conducts 3 times or 0.05 times as well as the water around it. Each triangle takes the mean over four points in it, so that an edge may cross a triangle. An image from elsewhere is measured in the same way, by the values of its pixels at these points.
 
 # %%
 #| export
@@ -324,7 +303,7 @@ def standard_tank(fine: bool = False) -> tuple[Tank, Tensor, Tensor]:  # points 
 
 
 def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208] float64
-    "Voltages of tanks with these things minus those of plain water, without noise."
+    "Voltages of tanks with these inclusions minus those of plain water, without noise."
     tank, points, water = standard_tank(fine)
     drawn = (conductivity(render(part, points, _EDGE)) for part in shapes.split(32))
     return torch.cat([tank.voltages(x.unflatten(1, (-1, 4)).mean(2)) for x in drawn]) - water
@@ -344,12 +323,12 @@ def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] flo
 
 
 # %% [markdown]
-# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are neighbours. A thing that conducts lowers most of the voltages, one that does not conduct raises them:
+# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are neighbours. An inclusion that conducts lowers most of the voltages, one that does not conduct raises them:
 
 # %%
 test_close(conductivity(torch.tensor([-1.0, 0.0, 1.0])), torch.tensor([0.05, 1, 3]))
 voltages = measure(shapes)
-seen = measure_images(images)  # of the same things as pictures, on the finer mesh
+seen = measure_images(images)  # of the same inclusions as pictures, on the finer mesh
 assert (seen - voltages).norm() < 0.1 * voltages.norm()
 test_eq(triangle_means(images[:1].double()).shape[1], len(standard_tank()[0].mesh.triangles))
 figure, axes = plt.subplots(1, 2, figsize=(7, 3))
@@ -362,9 +341,9 @@ plt.tight_layout()
 # %% [markdown]
 # ## Samples
 #
-# An amplifier adds noise, and no two channels are alike: each driven and each sensed pair has a gain of its own. How large are these faults in real tanks? A recording shows it by itself. Driving at r and sensing at j must give the same voltage as driving at j and sensing at r, and what differs is fault. In 47 recorded tanks it fits a noise of 2 percent and gains that differ by 7 percent. (No true picture is needed for this estimate.) Both are drawn for each sample from the seed and the sample's index, so the first hundred samples are the same however many follow. Samples for training and for testing come from different meshes. A method that is tested on the mesh it knows looks better than it is; this is called the inverse crime.
+# An amplifier adds noise, and no two channels are alike: each driven and each sensed pair has a gain of its own. How large are these faults in real tanks? The recordings themselves show it. Driving at r and sensing at j must give the same voltage as driving at j and sensing at r, and what differs is fault. In 47 recorded tanks it fits a noise of 2 percent and gains that differ by 7 percent. (No true image is needed for this estimate.) Both are drawn for each sample from the seed and the sample's index, so the first hundred samples are the same however many follow. Samples for training and for testing come from different meshes. A method that is tested on the mesh it knows looks better than it is; this is called the inverse crime.
 #
-# Voltages have the unit of the published data sets, whose currents and contrasts differ from ours. One factor, made from the spread of the published training voltages, joins the two. Networks see normalised voltages anyway.
+# Voltages have the unit of the published data sets, whose currents and contrasts differ from ours. One factor, made from the scale of the published training voltages, joins the two. Networks see normalised voltages anyway.
 
 # %%
 #| export
@@ -392,7 +371,7 @@ def simulate(
 
 
 def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
-    "The things in the simulated tanks of a seed, from the first index on."
+    "The inclusions in the simulated tanks of a seed, from the first index on."
     drawn = [draw_shapes(np.random.default_rng([seed, first + i])) for i in range(count)]
     return torch.tensor(np.stack(drawn))
 
@@ -404,9 +383,9 @@ other = simulate(3, seed=0, fine=True)[0]
 np.corrcoef(voltages[0], other[0])[0, 1]  # two meshes, the same faults
 
 # %% [markdown]
-# ## Thirty-two ways to look at a tank
+# ## Thirty-two orientations of a tank
 #
-# Turn the tank by one electrode, and the map rolls by one along both axes. Mirror it left to right, and pair i becomes pair -i-1. Way w of 32 mirrors first if w is 16 or more, then turns by w mod 16 electrodes. For voltages a way is only another order of the 208 numbers. A picture from a file is turned by interpolation, and drawn things are turned exactly.
+# Turn the tank by one electrode, and the map rolls by one along both axes. Mirror it left to right, and pair i becomes pair -i-1. Orientation w of 32 mirrors first if w is 16 or more, then turns by w mod 16 electrodes. For voltages an orientation is only another order of the 208 numbers. An image from a file is turned by interpolation, and simulated inclusions are turned exactly.
 
 # %%
 #| export
@@ -438,7 +417,7 @@ def turn_images(images: Tensor, way: Tensor) -> Tensor:  # [N,H,H], [N] 0 to 31 
 
 
 def turn_shapes(shapes: Tensor, way: Tensor) -> Tensor:  # [N,3,7], [N] 0 to 31 -> [N,3,7]
-    "Things in the turned tank."
+    "Inclusions in the turned tank."
     row, col, radius, angle, *others = shapes.unbind(2)
     flip = torch.where(way >= 16, -1, 1)[:, None]
     turn = (way.double() % 16 * (2 * math.pi / 16))[:, None]
@@ -457,7 +436,7 @@ test_close(measure(turned), turn_voltages(measure(sample_shapes(3, 0)), way), 1e
 # %% [markdown]
 # ## Which electrode is the first?
 #
-# Other instruments count their electrodes from another place, or the other way round. No error appears; all pictures are turned. Where the truth is known, the physics finds out: we compute what the tank should measure, and compare it with the recording in all 32 ways. The ways of a single thing in the middle are alike, so the test needs a tank without symmetry, or several tanks.
+# Other instruments count their electrodes from another place, or the other way round. No error appears; all images are turned. Where the truth is known, the physics finds out: we compute what the tank should measure, and compare it with the recording in all 32 orientations. A single centred inclusion looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks.
 
 # %%
 #| export

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mshnet.core import UserError, as_user_error, counted, first_line, read_text, shown
+from mshnet.core import UserError, as_user_error, counted, first_line, read_text
 from mshnet.eit.tank import (
     DISTANCE,
     VALUES,
@@ -51,7 +51,7 @@ from mshnet.weights import read_file
 #
 # A pair beside the driven one reads thirty times the voltage of the pair opposite. A network wants all its inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation; the tank's symmetry says they are equal anyway.
 #
-# Simulated and recorded voltages are normalised by different statistics: the simulated ones by their own, the recorded ones by those that were published with them. This corrects differences between the simulators, and needs no true picture of a recorded tank.
+# Simulated and recorded voltages are normalised by different statistics: the simulated ones by their own, the recorded ones by those that were published with them. This corrects differences between the simulators, and needs no true image of a recorded tank.
 
 # %%
 #| export
@@ -135,7 +135,7 @@ test_close(Stats.of(turned).std, stats.std, 1e-9)
 # %% [markdown]
 # ## Simulated tanks
 #
-# Nothing has to be downloaded: without a data set we simulate one in memory. It keeps the things themselves instead of their pictures. A picture is drawn when it is needed, at any size and turned in any of the 32 ways, with edges as sharp as those of the original.
+# Nothing has to be downloaded: without a data set we simulate one in memory. It keeps the inclusions themselves instead of their images. An image is drawn when it is needed, at any size and turned in any of the 32 orientations, with edges as sharp as those of the original.
 
 # %%
 #| export
@@ -157,7 +157,7 @@ class SimulatedTanks:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the things and the voltages, whose last bits differ by CPU."
+        "Digits that stand for the inclusions and the voltages, whose last bits differ by CPU."
         shapes = hashlib.sha256(self.shapes.float().numpy().tobytes()).hexdigest()
         return digits([shapes, f"{self.voltages.double().abs().mean():.6e}"])
 
@@ -197,7 +197,7 @@ test_eq(train.pair(2)[1].shape, (32, 32))
 # %% [markdown]
 # ## Files
 #
-# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true picture of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations.
+# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true image of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations.
 #
 # A data set may be larger than the memory, so a sample is read when it is needed. A file is from somebody else: an npz may hold pickles, which can run code, so we read arrays of numbers only. What is wrong with a file is reported in one line with its name.
 
@@ -309,10 +309,10 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 # %% [markdown]
 # ## Is this really such a measurement?
 #
-# Some mistakes produce pictures without an error, and physics finds them:
+# Some mistakes produce images without an error, and physics finds them:
 #
 # - *Another order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is not symmetric has its numbers in another order.
-# - *Another first electrode, or the other sign.* The `orientation` test of the tank page compares the voltages with those of the true pictures, in all 32 ways. If they fit in none, the pictures are not those of the voltages, or show something else.
+# - *Another first electrode, or the other sign.* The `orientation` test of the tank page compares the voltages with those of the true images, in all 32 orientations. If they fit in none, the images are not those of the voltages, or show something else.
 # - *Statistics of another set*, or voltages in another unit: the voltages are then not of the size that the statistics promise, or their normalised values are far from 1.
 
 # %%
@@ -413,7 +413,7 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
         others = [d.name for d in sorted(folder.glob("*")) if any(d.glob("*.npz"))]
         hint = f"there are {', '.join(others)}" if others else "none of its folders has any"
         if folder.name in PARTS.values():
-            hint = f"write the folder around it: {folder.parent}"
+            hint = f"use the folder around it: {folder.parent}"
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
     name = part if part in ("train", "val") else "test"
     found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
@@ -447,12 +447,12 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
         raise UserError(
-            f"data={config.data} needs dataset_dir: write the folder that has {PARTS[config.data]}"
+            f"data={config.data} needs dataset_dir: use the folder that has {PARTS[config.data]}"
         )
     if config.dataset_dir and not any(folder.glob("*/*.npz")):
         open_folder(folder, config.data if real else "train", config.size)
     if config.dataset_dir and not real and not any((folder / n).is_dir() for n in _LEARNT):
-        raise UserError(f"{folder}: holds recordings alone; write --data uef2017 or --data ktc2023")
+        raise UserError(f"{folder}: holds recordings alone; use --data uef2017 or --data ktc2023")
     found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
         part = config.data if name == "test" and real else name
@@ -479,26 +479,9 @@ def describe_folder(folder: Path) -> str:
 
 
 # %% [markdown]
-# A folder in the published layout:
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    folder = Path(tmp) / "mine"
-    (folder / "test").mkdir(parents=True)
-    train.stats.save(folder)
-    for i in range(8):
-        ys, xs = test.pair(i)
-        np.savez(folder / f"test/{i}.npz", ys=ys[:, None], xs=xs)
-    opened: FolderTanks = open_folder(folder, "test", 32)
-    test_eq((len(opened), opened.source, opened.pair(3)[1].shape), (8, "mine/test", (32, 32)))
-    with expect_fail(UserError, contains="there are test"):
-        open_folder(folder, "train", 32)
-
-
-# %% [markdown]
 # ## Measurements alone
 #
-# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement a row. The unit of another instrument is unknown. If a file's voltages are far from the usual size, we divide them by one factor that makes them alike, and report it. A file within a data set is normalised by the set's own statistics, as in training and scoring.
+# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement a row. A file within a data set has the scale and the statistics of its set, as in training and scoring. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor, and report it.
 
 # %%
 #| export
@@ -523,21 +506,20 @@ class Measurements:
 
 def read_measurements(path: Path) -> Measurements:
     "The measurements in an npz, CSV or text file; UserError if a row is not 208 numbers."
-    if path.suffix == ".npz":
-        values = read_npz(path, ["ys"])["ys"]
-        values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
-        rows = [values] if values.ndim == 1 else list(values)
-    else:
-        rows = _table(path)
-        if rows and all(len(row) == 1 for row in rows):  # a column
-            rows = [np.concatenate(rows)]
-    names = [path.stem] if len(rows) == 1 else [f"{path.stem}_{i}" for i in range(len(rows))]
-    if not rows:
+    values = read_npz(path, ["ys"])["ys"] if path.suffix == ".npz" else _table(path)
+    if values.ndim < 2 or values.shape[1:] == (1,):  # one measurement, as a row or a column
+        values = values.reshape(1, -1)
+    if not values.size:
         raise UserError(f"{path}: holds no voltages")
-    found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(rows)]
-    voltages = torch.stack(found) / SCALES.get(path.resolve().parent.name, 1.0)
+    found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(values)]
+    names = [path.stem] if len(found) == 1 else [f"{path.stem}_{i}" for i in range(len(found))]
+    voltages = torch.stack(found)
     check_voltages(voltages, path)
-    stats = _stats_around(path)
+    folder = path.resolve().parent
+    if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
+        scaled = voltages / SCALES.get(folder.name, 1.0)
+        return Measurements(path, names, scaled, _stats_of(folder.parent, part), "")
+    stats = Stats.known("published")
     level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
         return Measurements(path, names, voltages, stats, "")
@@ -545,28 +527,18 @@ def read_measurements(path: Path) -> Measurements:
     return Measurements(path, names, voltages / level, stats, note)
 
 
-def _stats_around(path: Path) -> Stats:
-    "The statistics of the data set that a file lies in; of a file elsewhere, the published ones."
-    folder = path.resolve().parent
-    part = next((part for part, name in PARTS.items() if name == folder.name), "")
-    return _stats_of(folder.parent, part) if part else Stats.known("published")
-
-
-def _table(path: Path) -> list[np.ndarray]:
-    "The rows of numbers in a text; commas, semicolons, tabs or spaces between them."
-    rows = []
-    for number, line in enumerate(read_text(path, "table of voltages").splitlines()):
-        words = line.replace(",", " ").replace(";", " ").split()
-        try:
-            row = np.array([float(word) for word in words])
-        except ValueError:
-            if number:
-                where = f"{path}, line {number + 1}"
-                raise UserError(f"{where}: {shown(line[:80])} is no row of numbers") from None
-            continue  # names of columns
-        if len(row):
-            rows.append(row)
-    return rows
+def _table(path: Path) -> np.ndarray:  # [rows,numbers]
+    "The numbers in a text; commas, semicolons, tabs or spaces between them, perhaps a heading."
+    text = read_text(path, "table of voltages").replace(",", " ").replace(";", " ")
+    lines = [line for line in text.splitlines() if line.strip()]
+    try:
+        np.array(lines[:1] and lines[0].split(), float)
+    except ValueError:  # names of columns
+        lines = lines[1:]
+    try:
+        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
+    except ValueError as error:
+        raise UserError(f"{path}: not a table of numbers ({first_line(error)})") from None
 
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # diffusion
 #
-# > Turn noise into pictures that fit a measurement: the noise of training, the few steps of sampling, and the spread of what comes out.
+# > Turn noise into images that fit a measurement: the noise of training, the few steps of sampling, and the standard deviation of what comes out.
 
 # %%
 #| default_exp eit.diffusion
@@ -9,7 +9,6 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import test_close, test_eq
 
 # %%
 #| export
@@ -22,11 +21,11 @@ import torch
 from torch import Tensor
 
 # %% [markdown]
-# 208 voltages do not determine a picture: many tanks give the same measurement within its noise. A network trained to predict the picture returns the mean of all of them. A diffusion model returns one of them, and another one when it is asked again. Their mean is a reconstruction. Their spread shows where the measurement says little.
+# 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all of them. A diffusion model returns one of them, and another one when it is asked again. Their mean is a reconstruction. Their standard deviation shows where the measurement says little.
 #
 # ## Adding noise
 #
-# In training, a picture is mixed with noise at a random time out of 1,000: `sqrt(kept) * picture + sqrt(1 - kept) * noise`. The share that is kept falls from 0.9999 to 0.00004. The published schedule is linear (Ho et al., arXiv:2006.11239).
+# In training, an image is mixed with noise at a random time out of 1,000: `sqrt(kept) * picture + sqrt(1 - kept) * noise`. The share that is kept falls from 0.9999 to 0.00004. The published schedule is linear (Ho et al., arXiv:2006.11239).
 
 # %%
 #| export
@@ -68,15 +67,15 @@ for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
     axis.set_title(f"time {time}\n{kept_share()[time]:.0%} is kept", size=8)
     axis.axis("off")
 plt.show()
-test_close(noise_of(noisy, picture, kept_share()[999]), noise, 1e-4)
+print((noise_of(noisy, picture, kept_share()[999]) - noise).abs().max())  # it inverts `mix`
 
 
 # %% [markdown]
-# The network sees the noisy picture, the time and the voltages, and predicts the picture itself; the loss is the mean absolute error. (Others predict the noise. For a picture that is mostly empty, predicting it directly trains faster.)
+# The network sees the noisy image, the time and the voltages, and predicts the image itself; the loss is the mean square error (published: the mean absolute error). (Others predict the noise. For an image that is mostly empty, predicting it directly trains faster.)
 #
 # ## A few steps back
 #
-# Sampling begins with pure noise. In each step the network predicts the picture, and a smaller amount of noise is added to the prediction. Part of it is the noise that was there and part of it is new. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
+# Sampling begins with pure noise. In each step the network predicts the image, and a smaller amount of noise is added to the prediction. Part of it is the noise that was there and part of it is new. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
 
 # %%
 #| export
@@ -103,10 +102,10 @@ def sample(
 
 
 # %%
-test_eq(times(5), [999, 799, 599, 399, 199, -1])
+times(5)
 
 # %% [markdown]
-# We can watch the sampler without a network. Suppose that only two pictures exist, one with a square on the left and one with a square on the right, and nothing was measured. Then the best prediction is known: the mean of both, weighted by how well each explains the noisy picture. The sampler decides for one of them, and half of the samples show each:
+# We can watch the sampler without a network. Suppose that only two images exist, one with a square on the left and one with a square on the right, and nothing was measured. Then the best prediction is known: the mean of both, weighted by how well each explains the noisy image. The sampler decides for one of them, and half of the samples show each:
 
 # %%
 left, right = torch.zeros(2, 1, 1, 8, 8)
@@ -125,18 +124,17 @@ generator = torch.Generator().manual_seed(0)
 draws = sample(perfect, list(torch.randn(10, 200, 1, 8, 8, generator=generator)))
 decided = draws[:, 0, 3:5, 5:7].mean((1, 2))
 figure, axes = plt.subplots(1, 8, figsize=(8, 1.6), layout="constrained")
-titles = [*["sample"] * 6, "mean", "spread"]
+titles = [*["sample"] * 6, "mean", "std"]
 for axis, x, title in zip(axes, [*draws[:6], draws.mean(0), draws.std(0)], titles, strict=True):
     axis.imshow(x[0], cmap="RdBu", vmin=-1, vmax=1)
     axis.set_title(title, size=8)
     axis.axis("off")
 plt.show()
-assert ((decided < 0.1) | (decided > 0.9)).float().mean() > 0.9
-test_close(decided.mean().item(), 0.5, 0.15)
+print(f"{(decided > 0.5).float().mean():.2f} of the samples have the square on the right")
 
 
 # %% [markdown]
-# The mean of the samples shows two half squares, as a regression network would. The spread says that each of them is in doubt.
+# The mean of the samples shows two half squares, as a regression network would. The standard deviation shows that each of them is in doubt.
 #
 # ## The same noise everywhere
 #
@@ -153,11 +151,6 @@ def draw_noise(
     "The noise for the samples of a measurement, the same on every machine and in every run."
     numbers = np.random.default_rng([seed, row, 0xE17])
     return numbers.standard_normal((count, size, size), dtype=np.float32)
-
-
-# %%
-test_eq(draw_noise(0, 7, 10, 32), draw_noise(0, 7, 10, 32))
-assert not np.array_equal(draw_noise(0, 7, 1, 32), draw_noise(0, 8, 1, 32))
 
 
 # %% [markdown]
@@ -184,4 +177,3 @@ axis.plot(calls, [min(0.995, (1 + n) / (10 + n)) for n in calls], label="the eng
 axis.set(xlabel="step", ylabel="decay", ylim=(0, 1.02))
 axis.legend()
 plt.show()
-test_eq(min(n for n in calls if published_decay(n) == 0.995), 2930)

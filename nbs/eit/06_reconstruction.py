@@ -1,7 +1,7 @@
 # %% [markdown]
 # # reconstruction
 #
-# > Tomography as a task of the engine: batches, the loss, pictures with their spread, scores, and files of voltages.
+# > Tomography as a task of the engine: batches, the loss, images with their standard deviation, scores, and files of voltages.
 
 # %%
 #| default_exp eit.reconstruction
@@ -12,14 +12,12 @@ import tempfile
 
 from fastcore.test import test_close, test_eq
 
-from mshnet.core import configure
-
 # %%
 #| export
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,20 +27,14 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mshnet.core import as_user_error, counted, resolve
+from mshnet.core import as_user_error, configure, counted, resolve
 from mshnet.device import open_device
 from mshnet.eit.diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.networks import DiT, Guided
 from mshnet.eit.scores import calibration, score_images
 from mshnet.eit.tank import WAYS, tank_map
-from mshnet.eit.tanks import (
-    Measurements,
-    describe_folder,
-    load_tanks,
-    read_measurements,
-    write_tanks,
-)
+from mshnet.eit.tanks import describe_folder, load_tanks, read_measurements, write_tanks
 from mshnet.files import find_inputs, make_folder, write_arrays, write_table
 from mshnet.task import (
     RowTally,
@@ -61,7 +53,7 @@ from mshnet.task import (
 #
 # ## A batch
 #
-# All random numbers are drawn on the host, for each sample by itself: in training the way in which the tank is turned, the noise and its amount; in scoring the noise of all steps. So a batch holds everything that its pictures depend on, and the picture of a tank is the same alone, in a batch of sixteen, and on eight devices.
+# All random numbers are drawn on the host, for each sample by itself: in training the orientation of the tank, the noise and its amount; in scoring the noise of all steps. So a batch holds everything that its images depend on, and the image of a tank is the same alone, in a batch of sixteen, and on eight devices.
 
 # %%
 #| export
@@ -134,8 +126,7 @@ class Eit(Task):
         "The network alone; UserError for sizes that do not fit each other."
         c = self.config
         with as_user_error():
-            sizes = (c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
-            return DiT(*sizes, remember=c.size // c.patch < 64)
+            return DiT(c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
 
     def loss(self, model: Any, batch: EitBatch, phase: str) -> Tensor:
         "Mean error of the predicted pictures."
@@ -185,7 +176,7 @@ class Eit(Task):
 
 
 # %% [markdown]
-# The linear guesses are ridge regressions from voltages to pictures, fitted to the training data, each tank turned in a few ways. A weak penalty gives sharp and noisy pictures, a strong one smooth ones. The network adds its output to the first, of medium strength.
+# The linear guesses are ridge regressions from voltages to images, fitted to the training data, each tank turned in a few orientations. A weak penalty gives sharp and noisy images, a strong one smooth ones. The network adds its output to the first, of medium strength.
 
 # %%
 #| export
@@ -231,7 +222,7 @@ drawn.shape
 # %% [markdown]
 # ## Scores
 #
-# The mean of the drawn pictures is scored, tank by tank, and the scores are averaged. CC, the correlation of the picture with the truth, comes first. The spread is judged too: how often the truth lies within it. Beside the scores stands the RMSE of the empty picture, which any method must beat; the guide has the scores of classical methods. A real tank is never used for anything else than its score.
+# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the truth, comes first. The standard deviation is judged too: how often the truth lies within it. Beside the scores stands the RMSE of the image of plain water, which any method must beat; the [guide](../guides/eit.ipynb) has the scores of classical methods. A real tank is never used for anything else than its score.
 
 # %%
 #| export
@@ -275,7 +266,7 @@ print(scores)
 # %% [markdown]
 # ## Files of voltages
 #
-# `mshnet predict --task eit` reads measurements, without pictures, and writes what it reconstructs: a picture of each (mean and spread), one table, and one npz with all arrays. The noise of a measurement goes by its row in its file.
+# `mshnet predict --task eit` reads measurements, without images, and writes what it reconstructs: an image of each (mean and standard deviation), one table, and one npz with all arrays. The noise of a measurement goes by its row in its file.
 
 # %%
 #| export
@@ -291,23 +282,20 @@ def predict_tanks(
     "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
     files = find_inputs(inputs, (".npz", ".csv", ".txt"))
     read = list(read_each(files, read_measurements))
+    configure({"task": "eit", **options})  # UserError for a value that is impossible
     task, model = trained_task(weights, EitConfig(), **options)
     folder = predictions_folder(weights, output_dir, "pretrained-eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
     make_folder(folder)
 
-    def pictures_of(part: Measurements) -> Iterator[tuple[str, Tensor]]:
-        return predict_each(task, model, part.names, lambda _: part, on, batch_size, len(part))
-
     for part in read:
         if part.note:
             warnings.warn(part.note, stacklevel=2)
-        for short, pictures in pictures_of(part):
-            longer = f"{part.file.parent.name}_{short}"
-            numbered = (f"{longer}-{number}" for number in itertools.count(2))
-            tries = itertools.chain([short, longer], numbered)
-            name = next(each for each in tries if each not in found)
+        how = part.names, lambda _, part=part: part, on, batch_size, len(part)
+        for short, pictures in predict_each(task, model, *how):
+            numbered = (f"{short}-{number}" for number in itertools.count(2))
+            name = next(each for each in itertools.chain([short], numbered) if each not in found)
             found[name] = pictures
             resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")
     _write_tables(folder, found)
@@ -329,7 +317,7 @@ def _write_tables(folder: Path, found: dict[str, Tensor]) -> None:
 
 
 # %% [markdown]
-# A picture of a tank shows what was drawn: the mean, the spread, and where there is one, the truth.
+# A figure of a tank shows the mean of the images, one of them, their standard deviation, and where there is one, the ground truth.
 
 # %%
 #| export
@@ -339,41 +327,39 @@ def draw_tank(
     truth: Tensor | None = None,  # [S,S]
     on: Any = None,  # a part of a larger figure; None: a new one
 ) -> Any:  # the figure
-    "A row of pictures: the truth, the mean, one that was drawn, and the spread."
-    rows = {"mean": drawn.mean(0), "one of them": drawn[0]}
-    if truth is not None:
-        rows = {"truth": truth} | rows
-    figure = on or Figure(figsize=(1.9 * (len(rows) + 1), 2.3), layout="constrained")
-    axes = figure.subplots(1, len(rows) + 1)
-    for axis, (name, image) in zip(axes, rows.items(), strict=False):
-        axis.imshow(image.numpy(), cmap="RdBu_r", vmin=-1, vmax=1)
+    "A row of images: the ground truth, the mean, one sample, and the standard deviation."
+    shown = {} if truth is None else {"ground truth": truth}
+    shown |= {"mean": drawn.mean(0), "one of them": drawn[0]}
+    shown |= {"standard deviation": drawn.std(0, correction=0)}
+    figure = on or Figure(figsize=(1.9 * len(shown), 2.3), layout="constrained")
+    for axis, (name, image) in zip(figure.subplots(1, len(shown)), shown.items(), strict=True):
+        unsigned = name == "standard deviation"
+        least, most, colours = (0, 0.5, "viridis") if unsigned else (-1, 1, "RdBu_r")
+        made = axis.imshow(image.numpy(), cmap=colours, vmin=least, vmax=most)
         axis.set_title(name, size=9)
-    shown = axes[-1].imshow(drawn.std(0, correction=0).numpy(), cmap="viridis", vmin=0, vmax=0.5)
-    axes[-1].set_title("spread", size=9)
-    figure.colorbar(shown, ax=axes[-1])
-    for axis in axes:
         axis.axis("off")
+    figure.colorbar(made, ax=axis)
     figure.suptitle(title, size=9)
     return figure
 
 
 def draw_tanks(
     weights: str | Path,  # a file, or the folder of a run
-    folder: Path,  # of the picture
+    folder: Path,  # of the figure
     config: EitConfig,  # names the tanks: its data and dataset_dir
     most: int = 6,
 ) -> None:
-    "Draw tanks of the test part into gallery.png: truth, mean, one that was drawn, and spread."
+    "Draw tanks of the test split into gallery.png."
     task, model = trained_task(weights, config)
     data = load_tanks(config, ["test"])["test"]
-    rows = np.unique(np.linspace(0, len(data) - 1, min(most, len(data))).astype(int)).tolist()
+    rows = np.unique(np.linspace(0, len(data) - 1, most).astype(int)).tolist()
     batch = task.batch(data, rows, None)
     with torch.no_grad():
         drawn = task.predict(model.eval(), batch, "full")
     sheet = Figure(figsize=(8, 2.3 * len(rows)), layout="constrained")
     parts = sheet.subfigures(len(rows), 1, squeeze=False)[:, 0]
-    for row, pictures, truth, part in zip(rows, drawn, batch.image[:, 0], parts, strict=True):
-        draw_tank(data.names[row], pictures, truth, part)
+    for row, images, truth, part in zip(rows, drawn, batch.image[:, 0], parts, strict=True):
+        draw_tank(data.names[row], images, truth, part)
     resolve("mshnet.show:save_picture")(sheet, folder / "gallery.png")
 
 

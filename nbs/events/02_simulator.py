@@ -193,6 +193,4 @@ for axis, i in zip(axes, (4, 14, 24), strict=True):
 
 # %%
 quiet, loud = (simulate(20, 0, Camera(noise, 0, 0.0)) for noise in (0.0, 1.0))
-added = np.mean([len(b) - len(a) for a, b in zip(quiet, loud, strict=True)])
-assert abs(added - SIDE**2 * 0.3) < 25
-added
+np.mean([len(b) - len(a) for a, b in zip(quiet, loud, strict=True)])

@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 # %% [markdown]
-# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a film of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) names what the film shows. Convolutions with spiking neurons turn frames into sparse spikes, spikes become firing rates, and a Mamba stack follows the rates in time.
+# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) names what the sequence shows. Convolutions with spiking neurons turn frames into sparse spikes, spikes become firing rates, and a Mamba stack follows the rates in time.
 #
 # This page writes the network for every size, with the names of the published weights. Inside, time comes first: tensors are [T,B,...], because a step of time is then one block of memory.
 #
@@ -38,7 +37,7 @@ from torch.utils.checkpoint import checkpoint
 #
 # A step function has no useful slope. So the backward pass uses that of a smooth function, $1 / (1 + k\,|U - 1|)^2$ (a surrogate gradient), and ignores the way through the reset. The published slope $k$ is 25: a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn, and the network then learns faster. Each layer also feeds its own spikes of the step before back through a 1x1 convolution. At the first step there are none, and the convolution is absent with its bias.
 #
-# A layer needs its own past alone. So all convolutions of a layer run over all frames at once, and only this short loop goes step by step. Its backward pass is written out: autograd would keep six tensors in each step, this keeps the membrane.
+# A layer depends only on its own past. So all convolutions of a layer run over all frames at once, and only this short loop goes step by step. Its backward pass is written out: autograd would keep six tensors in each step, this keeps the membrane.
 
 # %%
 #| export
@@ -121,19 +120,14 @@ plt.show()
 current = torch.zeros(1, 1, 1) + 1
 test_eq(spike(current, 0.9)[0].item(), 0)  # at the threshold is not above it
 
+
 # %% [markdown]
 # ## The front-end
 #
 # Three such layers: a 3x3 convolution, a maximum over 2x2 pixels (not in the third), the neurons. The image size falls to a quarter. Then spikes are counted: the firing rate is the share of the last five steps with a spike.
-#
-# A film of 128x128 pixels needs most memory in the first convolution, before the maximum: 134 MB for 64 frames with 32 channels. Such large frames go through convolution and maximum in pieces, and each piece is computed again in the backward pass (checkpointing).
 
 # %%
 #| export
-_LARGE = 64 * 64  # pixels from which a convolution is computed in pieces, twice
-_PIECE = 64  # frames of a piece
-
-
 def firing_rates(spikes: Tensor, window: int) -> Tensor:
     "Shares of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
     steps = len(spikes)
@@ -173,19 +167,10 @@ class SpikingFrontend(nn.Module):
 
     def _current(self, conv: nn.Module, x: Tensor, pool: bool) -> Tensor:
         "Convolution and maximum of all frames: [T,B,C,H,W] -> [T,B,width,h,w]."
-
-        def piece(frames: Tensor) -> Tensor:
-            wide = (2, 2) if frames.shape[-1] > 1 else (2, 1)
-            return F.max_pool2d(conv(frames), wide) if pool else conv(frames)
-
-        frames = x.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        if not pool or x.shape[-1] * x.shape[-2] < _LARGE or not torch.is_grad_enabled():
-            return piece(frames).unflatten(0, x.shape[:2])
-        done = [
-            checkpoint(piece, part, use_reentrant=False, preserve_rng_state=False)
-            for part in frames.split(_PIECE)
-        ]
-        return torch.cat(done).unflatten(0, x.shape[:2])
+        frames = conv(x.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+        if pool:
+            frames = F.max_pool2d(frames, (2, 2) if frames.shape[-1] > 1 else (2, 1))
+        return frames.unflatten(0, x.shape[:2])
 
 
 # %% [markdown]
@@ -339,7 +324,7 @@ class MambaBlock(nn.Module):
 
 
 # %% [markdown]
-# A block looks into the past alone. We change the last step of its input, and the output changes there and nowhere else:
+# A block depends only on the past. We change the last step of its input, and the output changes there and nowhere else:
 
 # %%
 block, x = MambaBlock(16), torch.randn(12, 2, 16)
@@ -355,7 +340,7 @@ test_eq(Mamba(16)(x).shape, x.shape)
 #
 # Firing rates, a linear layer, the blocks, a mean over time, a linear layer. The published network flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the linear layer alone has 33.6 of 36.3 million weights. `pool` averages the rates on a grid of that side first.
 #
-# A mean over time can be taken at any moment. So the network has an opinion after each step, its evidence, and the last one is its answer.
+# A mean over time can be taken at any moment. So the network has class probabilities after each step (its evidence), and the last ones are its answer.
 
 # %%
 #| export
@@ -395,7 +380,7 @@ class MambaSpike(nn.Module):
         high, wide = high // 4, wide // 4 if wide > 1 else 1
         self.cell = (high // pool, wide // pool) if pool else (1, 1)
         if pool and (high % pool or wide % pool):
-            raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; write a "
+            raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; use a "
                              "divisor of both, or 0")  # fmt: skip
         self.rate_window = rate_window
         count = features * (pool * pool or high * wide)

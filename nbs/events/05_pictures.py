@@ -1,7 +1,7 @@
 # %% [markdown]
 # # pictures
 #
-# > What the network saw, when it spiked, and when it was sure: rasters, curves of evidence, and confusions.
+# > What the network saw, when it spiked, and when it was sure: spike rasters, class probability over time, and confusions.
 
 # %%
 #| default_exp events.pictures
@@ -30,7 +30,7 @@ from mshnet.events.networks import Seen
 from mshnet.task import trained_task
 
 # %% [markdown]
-# A number such as 0.95 does not say what the network does with its time. The pictures of this page do. They are drawn after a run into `figures/`, and `mshnet predict` draws those of a recording.
+# A number such as 0.95 does not say what the network does with its time. The figures of this page do. They are drawn after a run into `figures/`, and `mshnet predict` draws those of a recording.
 #
 # We take a fresh network and a bar that sweeps over the sensor. Its leading edge makes pixels brighter, its trailing edge darker.
 
@@ -47,7 +47,7 @@ with torch.no_grad():
 # %% [markdown]
 # ## A raster of spikes
 #
-# One row for each neuron, one column for each bin, a black cell for each spike. A layer has thousands of neurons, so we show those that spike most. A layer that is black never rests, and its spikes say nothing; an empty one has died. The spike rate above each layer is the share of all its neurons and bins with a spike.
+# One row for each neuron, one column for each bin, a black cell for each spike. A layer has thousands of neurons, so we show those that spike most. A black layer is saturated, and its spikes say nothing; an empty one is dead. The spike rate above each layer is the share of all its neurons and bins with a spike.
 
 # %%
 #| export
@@ -85,7 +85,7 @@ draw_raster(frames, seen, config.bin_ms)
 # %% [markdown]
 # ## When it is sure
 #
-# The evidence at a moment is the answer for the part of the recording up to it. A curve that reaches its class early means that a shorter recording would do. One that changes its mind shows where to look.
+# The evidence at a moment is the answer for the recording up to it. A curve that reaches its class early means that a shorter recording would do. One that changes its mind shows where to look.
 
 # %%
 #| export
@@ -126,18 +126,15 @@ draw_evidence(seen.evidence[0], config.class_names, config.bin_ms, truth="1")
 #| export
 def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Figure:
     "The counts [truth][answer] of recordings; dark: a large share of the class."
-    counts = np.asarray(confusion)
-    share = counts / counts.sum(1, keepdims=True).clip(1)
-    side = 2.5 + 0.38 * len(names)
+    counts, side = np.asarray(confusion), 2.5 + 0.38 * len(names)
     figure = Figure(figsize=(side, side), layout="constrained")
     axis = figure.subplots()
-    axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
-    axis.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
+    axis.imshow(counts / counts.sum(1, keepdims=True).clip(1), cmap="Blues", vmin=0, vmax=2)
+    axis.set_xticks(range(len(names)), names, rotation=90)
     axis.set_yticks(range(len(names)), names)
-    axis.set(xlabel="answer", ylabel="truth")
+    axis.set(xlabel="answer", ylabel="ground truth")
     for row, column in np.argwhere(counts):
-        color = "white" if share[row, column] > 0.5 else "black"
-        axis.text(column, row, counts[row, column], ha="center", va="center", color=color, size=9)
+        axis.text(column, row, counts[row, column], ha="center", va="center", size=9)
     axis.set_title(f"{np.trace(counts)} of {counts.sum()} right", size=10)
     return figure
 
@@ -147,7 +144,7 @@ draw_confusion([[9, 0, 1], [0, 10, 0], [2, 1, 7]], ("0", "1", "7"))
 
 
 # %% [markdown]
-# ## The pictures of a run
+# ## The figures of a run
 #
 # Some recordings of the test list, among them a wrong one if there is one: `NAME-raster.png`. `gallery.png` has their events and their evidence, and `confusion.png` is of the whole list.
 
@@ -185,13 +182,11 @@ def draw_answers(
 
 def _chosen(labels: Sequence[int], predicted: Sequence[int], most: int) -> list[int]:
     "Rows of different classes; the last one is a wrong one if there is one."
-    first = [row for row, label in enumerate(labels) if label not in labels[:row]]
+    first = [row for row, label in enumerate(labels) if label not in labels[:row]][:most]
     pairs = enumerate(zip(labels, predicted, strict=False))
-    wrong = [row for row, (true, answer) in pairs if true != answer]
-    kept = first[: most - 1]
-    return [*kept, *[row for row in wrong if row not in kept][:1]] if wrong else first[:most]
+    wrong = [row for row, (true, answer) in pairs if true != answer and row not in first[:-1]]
+    return [*first[:-1], wrong[0]] if wrong else first
 
 
 # %%
 test_eq(_chosen([0, 0, 1, 2, 1], [0, 0, 1, 2, 2], 3), [0, 2, 4])
-test_eq(_chosen([0, 0, 1], [], 3), [0, 2])

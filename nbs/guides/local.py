@@ -106,7 +106,7 @@
 #
 # ## Where things go
 #
-# Relative to the folder in which you started (in JupyterLab: the notebook's own folder, `nbs/run`; write whole paths there): data sets are looked for as paths, then in `data/`; archives are unpacked to `data/unpacked`; runs are made in `runs/`, each in a folder named after its data and its settings. `--output-dir` names another.
+# Relative to the folder in which you started (in JupyterLab: the notebook's own folder, `nbs/run`; use whole paths there): data sets are looked for as paths, then in `data/`; archives are unpacked to `data/unpacked`; runs are made in `runs/`, each in a folder named after its data and its settings. `--output-dir` names another.
 
 # %%
 from mshnet.places import run_folder, where

@@ -17,16 +17,16 @@
 # | message | what to do |
 # |---|---|
 # | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
-# | `...=... is not possible: write ...` | the value is outside its range, which the line names |
-# | `... is retired: write ...` | a flag of the official script; the line names the flag of today |
-# | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: write its name. Or a data set or weights without their flag: write it as the line says |
+# | `...=... is not possible: use ...` | the value is outside its range, which the line names |
+# | `... is retired: use ...` | a flag of the official script; the line names the flag of today |
+# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: use its name. Or a data set or weights without their flag: use it as the line says |
 # | papermill prints "Passed unknown parameter" | the setting is not listed in the notebook's settings cell. It counts nevertheless; a name that is no setting stops the next cell |
 # | the first cell of a runner stops: mshnet has no address yet | nobody has published this copy, and there is no wheel. `make wheel` builds one: upload it to `/content` ([Colab](colab.ipynb)), attach it ([Kaggle](kaggle.ipynb)) or put it beside the notebook. If it lies in `MyDrive`, mount the Drive first. Or the owner publishes the copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](local.ipynb)) |
-# | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
+# | `mshnet ... has no option ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
-# | `settings of type ... are not possible: write Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
-# | `weights of type ... are not possible: write a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
+# | `settings of type ... are not possible: use Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
+# | `weights of type ... are not possible: use a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
 #
 # ## The data are not found
 #
@@ -36,7 +36,7 @@
 # | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`. If they are one folder deeper, the line names that folder |
 # | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list`. A data set of your own without lists: `mshnet data DIR --split 0.5` |
 # | `split=...: ... has lists (...); leave out --split` | lists are never overwritten: delete them first if you want others |
-# | `output_dir=...: is in the data set ..., whose files it could replace; write a folder outside of it` | as it says |
+# | `output_dir=...: is in the data set ..., whose files it could replace; use a folder outside of it` | as it says |
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an upload that broke off |
 # | `...: rejected, its member ...` | the archive would write outside its folder. Unpack it by hand if you trust it |
 # | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere get the data by hand |
@@ -51,28 +51,27 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | write targets as 255, and everything else as 0 |
+# | `grey mask, cut at ...`, `grey mask without a target after the cut at ...` | write targets as 255, and everything else as 0 |
 # | `list of grey masks without a target (save targets as 255): ...` | no value in the masks of this list reaches half of the largest one of the data set: the scales of two sources were mixed |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if that is meant |
-# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (write --base-size 256): ...` | as it says, or crop and resize these images |
+# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | as it says, or crop and resize these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or of other images? |
-# | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
-# | `several files of one name in ...: ...` | the first suffix of png, bmp, jpg and tif is read; delete or rename the others |
-# | `batch_size=...: there are only ... training images; write --batch-size ... or less` | as it says |
+# | `targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
+# | `batch_size=...: there are only ... training images; use --batch-size ... or less` | as it says |
 # | nothing, but marks in the pictures sit beside the targets | masks of another size or of other images: look at `mshnet data` and at the picture `samples` |
 #
 # ## The device
 #
 # | message | what to do |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
-# | `device=cuda: ...; see mshnet doctor, or write --device cpu` | torch finds this GPU but has no programs for it, such as new builds for a P100: the doctor's line `accelerator` has torch's own warning with the build to install |
-# | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
+# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
+# | `device=cuda: ...; see mshnet doctor, or use --device cpu` | torch finds this GPU but has no programs for it, such as new builds for a P100: the doctor's line `accelerator` has torch's own warning with the build to install |
+# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | an Intel Mac, or a Python translated by Rosetta |
 # | `this machine has a TPU, but torch_xla is not installed` | take the service's own TPU image; see [the TPU page](tpu.ipynb), which has all lines that begin with `device=xla` |
-# | `precision=...: not on ...; write ...` | leave it at `auto` |
-# | `this chip only emulates bf16; write --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
-# | `...=...: does not fit into the memory of ...; write ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` tries what fits |
-# | `batch_size=... cannot be shared by ... devices: write ...` | a multiple of their number |
+# | `precision=...: not on ...; use ...` | leave it at `auto` |
+# | `this chip only emulates bf16; use --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
+# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` tries what fits |
+# | `batch_size=... cannot be shared by ... devices: use ...` | a multiple of their number |
 #
 # ## It trains, but
 #
@@ -92,9 +91,9 @@
 #
 # | message | what to do |
 # |---|---|
-# | `... holds another run (...); write its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
+# | `... holds another run (...); use its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
 # | `epochs=...: the run has ... already; write ... or more` | as it says |
-# | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
+# | `...: another process works in this folder; wait for it or stop it` | a second terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
@@ -127,12 +126,12 @@
 # | message | what to do |
 # |---|---|
 # | `...: name files that end in ..., or their folders` | none of the inputs is of these types; of a folder the files in it count, with `--recursive` also those below it, and results of an earlier prediction never |
-# | `output_dir=...: holds something else than this prediction; write another --output-dir` | other images, weights or settings, or files of yours: another folder, or leave `--output-dir` out, and the results go to `predictions/NAME-2` |
-# | `no memory for a piece of ...: write a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
+# | `output_dir=...: holds something else than this prediction; use another --output-dir` | other images, weights or settings, or files of yours: another folder, or leave `--output-dir` out, and the results go to `predictions/NAME-2` |
+# | `no memory for a piece of ...: use a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
 # | `explore` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | they could not be read: `skipped.csv` names each with its reason, the others are done |
-# | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or write `--anyway`, and the table names the difference |
-# | `--... means nothing to task ...` | an option of detection, such as `--tile`, with weights of another task |
+# | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or use `--anyway`, and the table names the difference |
+# | `task ... has no option ...; leave it out` | an option of detection, such as `--tile`, with weights of another task |
 #
 # ## Tomography
 #
@@ -143,30 +142,30 @@
 # | `...: the 208 voltages are in another order (...); ...` | as it says; exchanging driven and sensed pairs must not change a measurement |
 # | `...: the electrodes are counted in another order: ...` | turn the pictures, or count the electrodes as the line says |
 # | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | take the statistics of this set, or bring the voltages to their unit |
-# | `data=... needs dataset_dir: write the folder that has ...` | real tanks lie in a data set: `--dataset-dir DIR` |
+# | `data=... needs dataset_dir: use the folder that has ...` | real tanks lie in a data set: `--dataset-dir DIR` |
 #
 # ## Event cameras
 #
 # | message | what to do |
 # |---|---|
-# | `dt=... is not possible: write ...` | a time needs a unit: `--dt 10ms`; the number of the published guide is no time ([page](events.ipynb)) |
-# | `dt=... is not possible: write a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
-# | `...: holds ..., not ...; write --dataset ...` | the folder is of another data set: write the name from the message |
+# | `dt=... is not possible: use ...` | a time needs a unit: `--dt 10ms`; the number of the published guide is no time ([page](events.ipynb)) |
+# | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
+# | `...: holds ..., not ...; use --dataset ...` | the folder is of another data set: use the name from the message |
 # | `...: event ... is outside of the sensor, which has ... pixels; ...` | a damaged file or another `--dataset`; `--on-bad-image skip` leaves such files out and counts them |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | the file was joined or sorted by pixel: sort the events by time |
 # | `...: holds no event; leave it out` | remove the file, or `--on-bad-image skip` |
 # | `dataset=...: these weights were trained on another data set or with another network, ...` | leave out `--dataset`, or name weights of this data set |
-# | `dataset=... needs dataset_dir: write its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
-# | `pool=...: the last layer has ... pixels; write a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
+# | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
+# | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
 #
 # ## Sign language
 #
 # | message | what to do |
 # |---|---|
-# | `...: ... of ... cannot be used: ...; repair them, or write --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` all of them are counted and left out |
-# | `... holds ..., network=... does not: write ...` | hand tracks and videos need different networks; the line names the flag |
+# | `...: ... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` all of them are counted and left out |
+# | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks; the line names the flag |
 # | `the weights have the vocabulary of another set: ...` | weights and data have no gloss in common: name the data set that the weights were trained on |
-# | `crop=...: frames have a side of ...; write less` | `--crop` is at most `--frame-size` |
+# | `crop=...: frames have a side of ...; use less` | `--crop` is at most `--frame-size` |
 
 # %% [markdown]
 # If nothing here helps, report the fault with the output of these three commands:

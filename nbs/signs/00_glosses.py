@@ -6,9 +6,27 @@
 # %%
 #| default_exp signs.glosses
 
+# %% [markdown]
+# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without being told where one sign ends and the next begins. Here is a sentence of our simulation, which does know: 24 frames of its video, and its glosses above them.
+
 # %%
-#| hide
+import matplotlib.pyplot as plt
+import numpy as np
 from fastcore.test import test_eq
+
+from mshnet.signs.clips import simulated_clips
+
+videos = simulated_clips("train", 1, 12, seed=0, video=True)
+clip, frames = videos.clips[0], videos.read(0)
+figure, axis = plt.subplots(figsize=(9, 1.3), layout="constrained")
+strip = np.concatenate(frames[np.linspace(0, len(frames) - 1, 24).astype(int)], 1)
+axis.imshow(strip, extent=(0, len(frames), 0, 1), aspect="auto")
+edges = (0, *clip.cuts, len(frames))
+for gloss, start, end in zip(clip.glosses, edges, edges[1:], strict=False):
+    axis.text((start + end) / 2, 1.1, gloss, ha="center", size=8)
+    axis.axvline(end, color="tab:orange")
+axis.set(xlabel="frame", yticks=())
+plt.show()
 
 # %%
 #| export
@@ -21,8 +39,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 # %% [markdown]
-# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without being told where one sign ends and the next begins.
-#
 # ## One spelling
 #
 # Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops them. Brackets go with what is in them; one final digit goes if the gloss does not begin with a digit; a comma and a question mark become full-width; a number is written in its shortest form. 3,862 written forms become 3,515 glosses.
@@ -60,9 +76,9 @@ print(split_glosses("小时/时间1/（我）/007/?"))
 # %% [markdown]
 # ## A number for each
 #
-# The network predicts numbers. 0 is the blank of CTC, which stands for "nothing new"; the glosses have 1 to V in sorted order. A port of the published code gave the blank the number of a real gloss, and that gloss could never be read.
+# The network predicts numbers. 0 is the blank of CTC, which stands for "nothing new"; the glosses have 1 to V in sorted order. A third-party version of the published code gave the blank the number of a real gloss, and that gloss could never be read.
 #
-# The vocabulary is made from the training part alone. A gloss that occurs in the test part only gets -1: it cannot be predicted, and it is counted as an error.
+# The vocabulary is made from the training split alone. A gloss that occurs in the test split only gets -1: it cannot be predicted, and it is counted as an error.
 
 # %%
 #| export
@@ -116,7 +132,7 @@ test_eq(vocabulary.outside([["JOHN", "MUST", "READ"]]), {"MUST": 1})
 #
 # A prediction is laid beside the truth with the fewest changes: glosses that were read as others (substitutions, S), missed (deletions, D), and invented (insertions, I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
 #
-# Several alignments may have the same number of changes, with different S, D and I. We choose the one that rapidfuzz chooses, which the package jiwer counts with, so both report the same three numbers.
+# The table below holds the fewest changes between all beginnings of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have the same number of changes, with different S, D and I. We choose the one that rapidfuzz chooses, which the package jiwer counts with, so both report the same three numbers.
 
 # %%
 #| export
@@ -173,10 +189,17 @@ def show_alignment(steps: Sequence[Step]) -> str:
 truth, found = ["JOHN", "MUST", "READ", "NEW", "BOOK"], ["JOHN", "WRITE", "NEW", "BOOK", "IX"]
 steps: list[Step] = align(truth, found)
 print(show_alignment(steps))
+figure, axis = plt.subplots(figsize=(3.4, 3), layout="constrained")
+axis.imshow(_distances(truth, found), cmap="Blues")
+path = np.cumsum([(kind != "I", kind != "D") for kind, *_ in steps], 0)
+axis.plot([0, *path[:, 1]], [0, *path[:, 0]], "o-", color="tab:orange")
+axis.set_xticks(range(6), ["", *found], rotation=90)
+axis.set_yticks(range(6), ["", *truth])
+plt.show()
 
 
 # %% [markdown]
-# ## The score of a test part
+# ## The score of a test split
 #
 # **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; we print that mean beside it. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy, and they make the score look better, so a score without punctuation stands beside the others.
 

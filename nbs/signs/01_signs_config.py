@@ -135,13 +135,11 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
     }
     retired: ClassVar[dict[str, str]] = {
         f"gpu{memory}": f"--preset paper --micro-batch 1 --batch-size {batch} "
-        f"--max-frames {frames} --lr {1e-4 * (batch / 2) ** 0.5:.6f}"
+        f"--max-frames {frames} --lr {1e-4 * (batch / 2) ** 0.5:.6f} --warmup-steps -1 "
+        "--clip-grad 1 --patience 10"
         for memory, batch, frames in ((8, 4, 96), (12, 6, 160), (16, 8, 230))
     }
-    gone: ClassVar[dict[str, Any]] = {
-        "backbone_weights": "",
-        "frequency_axis": "channel",
-    }
+    gone: ClassVar[dict[str, Any]] = {"backbone_weights": "", "frequency_axis": "channel"}
     first_look: ClassVar[str] = "quick"
     synthetic_name: ClassVar[str] = "simulated"
 
@@ -164,13 +162,13 @@ class SignsConfig(Settings, _NetworkFields, _ClipFields):
         lines = super().unused(written)
         of_video, of_tracks = ["backbone", "frame_size", "crop"], ["augment", "dropout"]
         tracks = self.network == "tracks"
-        without: dict[str, list[str]] = {
-            f"network={self.network}": of_video if tracks else of_tracks
-        }
-        without["a dataset_dir"] = ["signs", "sentences"] if self.dataset_dir else []
-        without["distil=none"] = ["distil_weight"] if self.distil == "none" else []
-        without["decoder=greedy"] = _BEAM if self.decoder == "greedy" else []
-        pairs = ((why, name) for why, names in without.items() for name in names)
+        without = [
+            (f"network={self.network}", of_video if tracks else of_tracks, True),
+            ("a dataset_dir", ["signs", "sentences"], bool(self.dataset_dir)),
+            ("distil=none", ["distil_weight"], self.distil == "none"),
+            ("decoder=greedy", _BEAM, self.decoder == "greedy"),
+        ]
+        pairs = [(why, name) for why, names, holds in without for name in names if holds]
         return lines + [f"{name} is not used with {why}" for why, name in pairs if name in written]
 
 

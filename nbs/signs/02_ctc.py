@@ -171,7 +171,7 @@ test_eq(greedy(np.log(probs)), [])
 
 
 # %% [markdown]
-# A **bigram** knows which gloss follows which in the training sentences. With its help a beam search prefers probable sequences. It is counted from the glosses of the training part, mixed with how often each gloss occurs; number 0 stands for the beginning and the end of a sentence.
+# A **bigram** knows which gloss follows which in the training sentences. With its help a beam search prefers probable sequences. It is counted from the glosses of the training split, mixed with how often each gloss occurs; number 0 stands for the beginning and the end of a sentence.
 
 # %%
 #| export

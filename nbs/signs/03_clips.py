@@ -10,11 +10,11 @@
 #| hide
 import tempfile
 
-import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
 # %%
 #| export
+import contextlib
 import csv
 import hashlib
 import io
@@ -38,7 +38,7 @@ from mshnet.task import content_of, digits
 
 
 # %% [markdown]
-# A **clip** is a signed sentence: its frames and its glosses. The frames are pictures, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. A clip is read when a batch needs it, because the videos of a data set are larger than any memory. Only its name, its glosses and the number of its frames are known from the start.
+# A **clip** is a signed sentence: its frames and its glosses. The frames are images, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. A clip is read when a batch needs it, because the videos of a data set are larger than any memory. Only its name, its glosses and the number of its frames are known from the start.
 
 # %%
 #| export
@@ -102,7 +102,7 @@ class Clips:
 # %% [markdown]
 # ## Videos
 #
-# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every picture is resized to a square. A video is decoded by PyAV (`pip install av`). A decoder does not report that a file breaks off, so the frames are compared with the number in its header.
+# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. A video is decoded by PyAV (`pip install av`). A decoder does not report that a file breaks off, so the frames are compared with the number in its header.
 
 # %%
 #| export
@@ -203,7 +203,7 @@ def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool)
         first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
         if not skip or len(reasons) == len(clips):
-            raise UserError(f"{found}: {first}; repair them, or write --on-bad-image skip")
+            raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
         warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
     kept = tuple(clip for clip in clips if clip.name not in reasons)
     if not kept:
@@ -212,14 +212,13 @@ def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool)
 
 
 # %%
-short = Clip("7", ("JOHN", "JOHN"), 8)
 with expect_fail(UserError, contains="1 of 1 clip cannot be used: 7: 8 frames, and its 2 glosses"):
-    usable("train", "mine", [short], 0, skip=True)
+    usable("train", "mine", [Clip("7", ("JOHN", "JOHN"), 8)], 0, skip=True)
 
 # %% [markdown]
 # ## The layouts
 #
-# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos lie in `video/train/A/train-00001.mp4` or, as pictures, in a folder of that name; the authors' own tree has neither `label` nor `video` above. The validation part is called `dev`.
+# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos lie in `video/train/A/train-00001.mp4` or, as images, in a folder of that name; the authors' own tree has neither `label` nor `video` above. The validation split is called `dev`.
 #
 # Hand tracks are tables: `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, speaker, word, startframe, endframe). This is the layout of RWTH-BOSTON-104 in its condensed form. Its glosses are taken as they are.
 
@@ -246,12 +245,9 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 def _number(text: str, path: Path) -> float:
     "A number in a table; UserError if it is none."
-    try:
-        value = float(text)
-        if np.isfinite(value):
+    with contextlib.suppress(ValueError):
+        if np.isfinite(value := float(text)):
             return value
-    except ValueError:
-        pass
     raise UserError(f"{path}: {text!r} is no number")
 
 
@@ -263,8 +259,8 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
         found.setdefault(row.get("video", path.stem), []).append(values)
     if not found:
         raise UserError(f"{path}: has no frames")
-    ordered = {k: sorted(v, key=lambda values: values[0]) for k, v in found.items()}
-    return {k: np.array(v, np.float32)[:, 1:] for k, v in ordered.items()}
+    by_frame = {k: sorted(v, key=lambda values: values[0]) for k, v in found.items()}
+    return {k: np.array(v, np.float32)[:, 1:] for k, v in by_frame.items()}
 
 
 def _tracked(folder: Path, name: str) -> list[Clip]:
@@ -340,7 +336,7 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %% [markdown]
 # ## Simulated signing
 #
-# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The pictures show both hands as blobs in noise.
+# A sign of the simulation is a path for each hand, through four random points ([glosses](00_glosses.ipynb) begins with a figure of one). A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise.
 
 # %%
 #| export
@@ -353,11 +349,11 @@ def _sign_sentence(
     alphabet: np.ndarray,
     rng: np.random.Generator,
     signer: int,  # of twelve
-) -> np.ndarray:  # [T,6] float32: left, right, nose; x and y in pixels
-    "The tracks of a simulated sentence."
+) -> tuple[np.ndarray, tuple[int, ...]]:  # [T,6] float32: left, right, nose; x and y in pixels
+    "The tracks of a simulated sentence, and the frames between its glosses."
     own = np.random.default_rng([104, signer])
     place, speed = own.normal(0, 1, 2), own.uniform(0.85, 1.15)
-    hands: list[np.ndarray] = []
+    hands, cuts = list[np.ndarray](), list[int]()
     for sign in signs:
         count = max(4, round(rng.integers(10, 15) * speed))
         t = np.linspace(0, 3, count)
@@ -365,12 +361,13 @@ def _sign_sentence(
         frames = np.stack([np.interp(t, range(4), points) for points in columns], 1)  # [count,4]
         if hands:
             steps = np.linspace(0, 1, int(rng.integers(3, 6)) + 2)[1:-1, None]
+            cuts.append(sum(map(len, hands)) + len(steps) // 2)
             hands.append(hands[-1][-1] * (1 - steps) + frames[0] * steps)
         hands.append(frames)
     tracks = np.concatenate(hands)
     tracks = tracks + np.tile(place, 2) + rng.normal(0, 0.25, tracks.shape)
     nose = np.broadcast_to(np.array([SIDE / 2, SIDE / 4]) + place, (len(tracks), 2))
-    return np.concatenate([tracks, nose], 1).astype(np.float32)
+    return np.concatenate([tracks, nose], 1).astype(np.float32), tuple(cuts)
 
 
 def _draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [T,24,24,3] uint8
@@ -403,10 +400,11 @@ def simulated_clips(
     numbers = {word: i for i, word in enumerate(words)}
     for i, glosses in enumerate(sentences):
         signer = int(rng.integers(len(_SIGNERS)))
-        array = _sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
+        array, cuts = _sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
         array = _draw_hands(array, rng) if video else array
         label = f"{PARTS[name]}-{i + 1:05d}"
-        clips.append(Clip(label, tuple(glosses), len(array), _SIGNERS[signer], array=array))
+        who = _SIGNERS[signer]
+        clips.append(Clip(label, tuple(glosses), len(array), who, cuts=cuts, array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
 
 
@@ -414,18 +412,6 @@ def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
     "A part of these settings; for val and test a fifth of the training sentences."
     count = config.sentences if name == "train" else max(config.sentences // 5, 4)
     return simulated_clips(name, count, config.signs, seed, video)
-
-
-# %%
-made: Clips = simulated_clips("train", 8, 12, seed=0, video=True)
-clip: Clip = made.clips[0]
-test_eq((len(made), made.read(0).shape[1:]), (8, (24, 24, 3)))
-figure, axes = plt.subplots(1, 10, figsize=(10, 1.3))
-for axis, frame in zip(axes, made.read(0)[::4], strict=False):
-    axis.imshow(frame)
-    axis.axis("off")
-figure.suptitle(" ".join(clip.glosses), size=8)
-plt.show()
 
 
 # %% [markdown]
@@ -460,7 +446,7 @@ def write_simulation(folder: Path, config: Any) -> int:  # files written
 # %% [markdown]
 # ## The data of a run
 #
-# `load_clips` makes the parts that a run needs. Hand tracks without a validation part hold out a share of their training sentences.
+# `load_clips` makes the parts that a run needs. Hand tracks without a validation split hold out a share of their training sentences.
 
 # %%
 #| export
@@ -473,7 +459,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     if (kind := kind_of(folder)) != wanted:
         other = "--network tracks" if kind == "tracks" else "--network tfnet, or --preset paper"
         what = "hand tracks" if kind == "tracks" else "videos"
-        raise UserError(f"{folder} holds {what}, network={config.network} does not: write {other}")
+        raise UserError(f"{folder} holds {what}, network={config.network} does not: use {other}")
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
     size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
     has_val = _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()
@@ -493,7 +479,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    made = simulated_clips("test", 4, 12, seed=0, video=True)
+    made: Clips = simulated_clips("test", 4, 12, seed=0, video=True)
     write_clips(Path(tmp), made)
     read: Clips = usable("test", "mine", _filmed(Path(tmp), "test"), 24, skip=False)
     test_eq((read.names, read.sentences, kind_of(Path(tmp))), (made.names, made.sentences, "video"))

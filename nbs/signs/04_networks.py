@@ -1,7 +1,7 @@
 # %% [markdown]
 # # networks
 #
-# > The networks that read signs: TFNet as published, a light baseline, and a small network for tracks of hands, all called alike.
+# > The networks that read signs: TFNet as published, a light baseline, and a small network for tracks of hands, all with the same interface.
 
 # %%
 #| default_exp signs.networks
@@ -54,7 +54,7 @@ test_eq(out_lengths(padded), (lengths + 3) // 4)
 # %% [markdown]
 # ## A frame
 #
-# Every frame goes through a ResNet-34 (He et al., 2016). Its convolutions have a third axis of one frame in the published weights, so they are convolutions of pictures, and we compute them as such. Before the first stage and after the next three stands a **gate** that looks at three neighbouring frames, four times in a row. It is meant to find what moves. Every value is multiplied by the gate's, which is between 0 and 1.
+# Every frame goes through a ResNet-34 (He et al., 2016). Its convolutions have a third axis of one frame in the published weights, so they are convolutions of images, and we compute them as such. Before the first stage and after the next three stands a **gate** that looks at three neighbouring frames, four times in a row. It is meant to find what moves. Every value is multiplied by the gate's, which is between 0 and 1.
 
 # %%
 #| export
@@ -162,7 +162,7 @@ pictures = torch.rand(32, 3, 8, 8) + 0.1
 # %% [markdown]
 # ## A track
 #
-# Where the hands are known, no picture is needed. `Tracks` gets numbers of each frame (positions of both hands, their speeds ...) and mixes neighbouring frames. It costs a thousandth of the ResNet, and it is how we measure on real sentences on a CPU. The first and the last frame are repeated, as the collate does, so padding changes nothing.
+# Where the hands are known, no image is needed. `Tracks` gets numbers of each frame (positions of both hands, their speeds ...) and mixes neighbouring frames. It costs a thousandth of the ResNet, and it is how we measure on real sentences on a CPU. The first and the last frame are repeated, as the collate does, so padding changes nothing.
 
 # %%
 #| export

@@ -128,7 +128,7 @@ def track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float32
 
 
 # %% [markdown]
-# The network has seen few sentences, and soon knows them by heart. So new ones are made of them. Two sentences that share a gloss exchange their ends there: of `JOHN BUY BOOK` and `WHO BUY CAR` come `JOHN BUY CAR` and `WHO BUY BOOK`. The cut is in the pause before or after the shared gloss, whose time must be known; the table of the training part has it. Test sentences are never cut.
+# The network has seen few sentences, and soon knows them by heart. So new ones are made of them. Two sentences that share a gloss exchange their ends there: of `JOHN BUY BOOK` and `WHO BUY CAR` come `JOHN BUY CAR` and `WHO BUY BOOK`. The cut is in the pause before or after the shared gloss, whose time must be known; the table of the training split has it. Test sentences are never cut.
 
 # %%
 #| export
@@ -165,14 +165,11 @@ def splice(
 
 
 # %%
-clips = [Clip("1", ("JOHN", "BUY", "BOOK"), 60, cuts=(20, 40), array=np.full((60, 6), 1.0))]
-clips.append(Clip("2", ("WHO", "BUY", "CAR"), 60, cuts=(20, 40), array=np.full((60, 6), 2.0)))
-two = Clips("train", "by hand", tuple(clips))
-places, rng = shared_glosses(two.sentences), np.random.default_rng(0)
-print({splice(two, 0, places, rng)[1] for _ in range(20)})
-
-# %%
-rng = np.random.default_rng(0)
+frames, rng = np.zeros((60, 6)), np.random.default_rng(0)
+clips = [Clip("1", ("JOHN", "BUY", "BOOK"), 60, cuts=(20, 40), array=frames)]
+clips.append(Clip("2", ("WHO", "BUY", "CAR"), 60, cuts=(20, 40), array=frames))
+two = Clips("train", "made by hand", tuple(clips))
+print({splice(two, 0, shared_glosses(two.sentences), rng)[1] for _ in range(20)})
 tracks = simulated_clips("train", 4, 12, 0, video=False).read(0)
 warped = track_features(warp_tracks(tracks, 40, rng))
 print(warped.shape, rescaled(8, 5, 300, 0.4, rng))
@@ -196,7 +193,7 @@ class SignBatch(NamedTuple):
 
 
 # %% [markdown]
-# Which glosses have a class is decided by the training part, or by weights that are scored.
+# Which glosses have a class is decided by the training split, or by weights that are scored.
 
 # %%
 #| export
@@ -215,7 +212,7 @@ def _check_start(weights: str, words: Vocabulary) -> None:
 def _check_length(most: int, sentences: Sequence[Sequence[str]]) -> None:
     "Raise UserError if a training sentence needs more frames than the network reads."
     if most < (least := max(map(needed_frames, sentences), default=0)):
-        why = f"a training sentence needs {least}; write --max-frames {least} or more"
+        why = f"a training sentence needs {least}; use --max-frames {least} or more"
         raise UserError(f"max_frames={most}: {why}")
 
 
@@ -254,7 +251,7 @@ def as_seen(
         return track_features(array[rows])
     room = array.shape[1] - c.crop
     if room < 0:
-        raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; write less")
+        raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; use less")
     top, left = (room // 2, room // 2) if rng is None else rng.integers(room + 1, size=2)
     return array[rows, top : top + c.crop, left : left + c.crop]
 
@@ -372,7 +369,7 @@ class Signs(Task):
         c, sentences = self.config, train.sentences
         self.vocabulary, self.learnt = Vocabulary.of(sentences), frozenset(sentences)
         self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
-        if c.augment == "splice" and any(clip.cuts for clip in train.clips):
+        if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
             self.places = shared_glosses(sentences)
         if c.weight_path:
             _check_start(c.weight_path, self.vocabulary)
@@ -514,10 +511,11 @@ class Signs(Task):
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def about(self, parts: dict[str, Any], device: Device) -> dict[str, str]:
-        "The lines on the data before a run: clips, glosses, lengths."
+        "The lines on the data before a run: clips and glosses."
         new = f"; {len(self.outside)} of the others never occur there" if self.outside else ""
-        own = {"glosses": f"{len(self.vocabulary)} different in training{new}"}
-        return super().about(parts, device) | own | {"frames": _about_frames(parts["train"])}
+        return super().about(parts, device) | {
+            "glosses": f"{len(self.vocabulary)} different in training{new}"
+        }
 
     def advice(self, history: list[dict[str, Any]]) -> str:
         return _advice_if_blank([entry["scores"] for entry in history if "scores" in entry])
@@ -543,13 +541,6 @@ class Signs(Task):
 
 # %%
 #| export
-def _about_frames(part: Clips) -> str:
-    "The lengths of clips, and how many are hardly long enough for their glosses."
-    frames = [clip.frames for clip in part.clips]
-    tight = sum(clip.frames < 1.5 * needed_frames(clip.glosses) for clip in part.clips)
-    return f"{min(frames)} to {max(frames)} in a clip; {tight} clips are tight"
-
-
 def _for_its_folder(config: SignsConfig) -> SignsConfig:
     "The settings with a network that reads what the folder holds."
     if not config.dataset_dir:

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # reading
 #
-# > Glosses for videos and hand tracks, the probability of each over time, and the pictures of a run.
+# > Glosses for videos and hand tracks, the probability of each over time, and the figures of a run.
 
 # %%
 #| default_exp signs.reading
@@ -12,14 +12,12 @@ import tempfile
 
 from fastcore.test import test_eq
 
-from mshnet.core import configure
-
 # %%
 #| export
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from mshnet.core import read_record, resolve
+from mshnet.core import configure, read_record, resolve
 from mshnet.device import open_device
 from mshnet.files import find_inputs, make_folder, write_table
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
@@ -40,7 +38,7 @@ from mshnet.task import Written, predict_each, predictions_folder, read_each, tr
 # %% [markdown]
 # ## When was it signed?
 #
-# CTC has no times: the network may report a gloss at any step. For a table and a picture we place each gloss that was read at a step. The steps must be in order, and the product of the probabilities there is to be as large as possible. That is a search over beginnings of the sentence, step by step.
+# CTC has no times: the network may report a gloss at any step. For a table and a figure we place each gloss that was read at a step. The steps must be in order, and the product of the probabilities there is to be as large as possible. That is a search over beginnings of the sentence, step by step.
 
 # %%
 #| export
@@ -70,17 +68,10 @@ test_eq(place_glosses(np.log(probs), [1, 2, 1]), [1, 2, 3])
 # %% [markdown]
 # ## Files
 #
-# `mshnet predict --task signs` takes videos, folders of pictures, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a picture and a table with the probability of every gloss that was read, step by step. Of two clips of one name the second one gets a number.
+# `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a figure and a table with the probability of every gloss that was read, step by step. Of two clips of one name the second one gets a number.
 
 # %%
 #| export
-@dataclass(frozen=True)
-class SignSummary(Written):
-    "What a prediction wrote; its line has the glosses of the first ten clips."
-
-    sentences: dict[str, list[str]] = field(default_factory=dict)  # glosses by the clip's name
-
-
 def _clips_of(path: Path, video: bool) -> list[Clip]:
     "The clips in a file, or in a folder of pictures."
     if path.suffix == ".csv" and not video:
@@ -122,8 +113,9 @@ def read_files(
     batch_size: int = 1,  # no result depends on it
     num_workers: int = -1,
     **options: Any,  # decoder, beam_width, bigram_weight
-) -> SignSummary:
+) -> Written:
     "Read glosses from files; write signs.csv, and a picture and a table of each clip."
+    configure({"task": "signs", **options})  # UserError for a value that is impossible
     task, model = _open_weights(weights, **options, num_workers=num_workers)
     folder, on = predictions_folder(weights, output_dir, "signs"), open_device(device, precision)
     video, side = task.config.network != "tracks", task.config.frame_size
@@ -145,12 +137,11 @@ def read_files(
         found[clip.name] = task.vocabulary.decode(numbers)
         rows += _write_clip(folder, clip.name, frames, values, numbers, task)
     write_table(folder / "signs.csv", rows)
-    sentences = dict(sorted(found.items()))
-    lines = [f"{k}: {' '.join(v) or '(nothing)'}" for k, v in sentences.items()]
+    lines = [f"{k}: {' '.join(v) or '(nothing)'}" for k, v in sorted(found.items())]
     if len(lines) > 10:
         lines[10:] = [f"... {len(lines) - 10} more in signs.csv"]
     skipped = len(files) - len(read) + len(clips) - len(found)
-    return SignSummary(folder, "\n".join(lines), skipped, sentences)
+    return Written(folder, "\n".join(lines), skipped)
 
 
 def _write_clip(
@@ -229,7 +220,7 @@ def draw_clip(
 
 
 # %% [markdown]
-# ## The pictures of a run
+# ## The figures of a run
 #
 # The gallery shows test clips from the best to the worst at even steps, so it cannot flatter. `details.json` has the alignment of every sentence.
 
@@ -277,14 +268,13 @@ with tempfile.TemporaryDirectory() as tmp:
     torch.save({"model": task.model().state_dict(), **record}, f"{tmp}/mine.pt")
     head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
     np.savetxt(f"{tmp}/one.csv", parts["test"].read(0), delimiter=",", header=head, comments="")
-    summary: SignSummary = read_files(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
-    test_eq(list(summary.sentences), ["one"])
-    print(sorted(file.name for file in summary.folder.iterdir()))
+    written: Written = read_files(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
+    print(written, sorted(file.name for file in written.folder.iterdir()), sep="\n")
     task, model = _open_weights(f"{tmp}/mine.pt", decoder="greedy")
     task.take_words(model, parts["test"])
 
 # %% [markdown]
-# A picture of probabilities as a trained network has them, here made by hand from the truth:
+# A figure of probabilities as a trained network has them, here made by hand from the truth:
 
 # %%
 tracks, glosses = parts["test"].read(0), parts["test"].sentences[0]

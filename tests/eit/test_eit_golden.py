@@ -71,17 +71,6 @@ def test_each_part_of_the_small_network(small):
     small.zero_grad()
 
 
-def test_a_forgetful_network_has_the_same_gradients(small):
-    "Blocks that are computed twice save memory and change nothing."
-    want, grads = golden("model_small.npz"), []
-    for small.remember in (True, False):
-        small(want["x"], want["t"], want["y"]).square().mean().backward()
-        grads.append([p.grad for p in small.parameters() if p.grad is not None])
-        small.zero_grad()
-    small.remember = True
-    assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
-
-
 @pytest.mark.nightly
 def test_the_network_at_its_published_size():
     "109,719,108 parameters, one picture."

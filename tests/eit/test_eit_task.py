@@ -64,7 +64,7 @@ def test_a_regression_and_a_u_net_are_of_before(run, tmp_path, capsys):
     words = ["train", "--task", "eit", "--device", "cpu"]
     for flags, line in (
         (["--method", "regression"], "method is retired: pictures are drawn by diffusion"),
-        (["--preset", "baseline"], "preset=baseline is retired: write --preset small"),
+        (["--preset", "baseline"], "preset=baseline is retired: use --preset small"),
     ):
         assert main([*words, *flags]) == 2
         assert line in capsys.readouterr().err
@@ -137,7 +137,7 @@ def test_flags_of_the_old_guide_have_a_meaning(capsys):
         assert main(["train", "--task", "eit", flag, "5"]) == 2
         assert answer in capsys.readouterr().err
     assert main(["train", "--task", "eit", "--sampling-steps", "2000"]) == 2
-    assert "sampling_steps='2000' is not possible: write a whole number" in capsys.readouterr().err
+    assert "sampling_steps='2000' is not possible: use a whole number" in capsys.readouterr().err
     assert main(["train", "--task", "eit", "--size", "32", "--patch", "5"]) == 2
     assert "must be a multiple of 4" in capsys.readouterr().err
 
@@ -171,11 +171,11 @@ def test_predict_draws_as_many_pictures_as_asked(run, files, tmp_path, capsys):
     assert spreads[0] == 0 < spreads[1]
     capsys.readouterr()
     assert main([*words, "--threshold", "0.5", str(files / "one.npz")]) == 2
-    assert "--threshold means nothing to task eit" in capsys.readouterr().err
+    assert "task eit has no option --threshold" in capsys.readouterr().err
 
 
 def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
-    "By their folder first; none takes the place of another."
+    "None takes the place of another; no image at all can be drawn of none."
     paths = []
     for day in "abcd":
         (tmp_path / day / "tank").mkdir(parents=True)
@@ -183,7 +183,9 @@ def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
     task, out = make_task(run.config), str(tmp_path / "out")
     task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=1)
     names = np.load(tmp_path / "out" / "tanks.npz")["names"].tolist()
-    assert names == ["one", "tank_one", "tank_one-2", "tank_one-3"]
+    assert names == ["one", "one-2", "one-3", "one-4"]
+    with pytest.raises(UserError, match="samples=0 is not possible"):
+        task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=0)
 
 
 def test_real_tanks_are_scored(run, tmp_path, capsys):
@@ -233,7 +235,7 @@ def test_a_batch_that_devices_do_not_divide_names_the_nearest():
     "As for every task."
     device = open_device("cpu", "fp32")
     device.world = 2
-    with pytest.raises(UserError, match="write 62 or 64"):
+    with pytest.raises(UserError, match="use 62 or 64"):
         check_batch(device, 63)
 
 

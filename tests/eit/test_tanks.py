@@ -161,7 +161,7 @@ def test_parts_of_a_run(written, real, tmp_path):
         load_tanks(EitConfig(data="uef2017"), ["test"])
     with pytest.raises(UserError, match=r"has no folder test2017 .*there are test, train, valid"):
         load_tanks(EitConfig(data="uef2017", dataset_dir=str(written)), ["test"])
-    with pytest.raises(UserError, match="write the folder around it"):
+    with pytest.raises(UserError, match="use the folder around it"):
         load_tanks(EitConfig(dataset_dir=str(written / "train")), ["train"])
 
 
@@ -316,6 +316,8 @@ def test_a_file_of_a_set_has_the_statistics_of_its_set(written, tmp_path):
     file = sorted((written / "test").glob("*.npz"))[0]
     own, known = Stats.read(written), Stats.known("published")
     assert torch.equal(read_measurements(file).stats.mean, own.mean)
+    for each in (written / "test").glob("*.npz"):  # a weak tank is not taken for another unit
+        assert not read_measurements(each).note
     for part in ("train", "test"):  # a set without files of statistics
         (tmp_path / part).mkdir()
         for each in (written / part).glob("*.npz"):
@@ -342,7 +344,7 @@ def test_a_folder_of_recordings_alone_needs_to_be_told_which(written, tmp_path):
     (tmp_path / "test2017").mkdir()
     file = sorted((written / "test").glob("*.npz"))[0]
     (tmp_path / "test2017" / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(UserError, match="holds recordings alone; write --data uef2017"):
+    with pytest.raises(UserError, match="holds recordings alone; use --data uef2017"):
         load_tanks(EitConfig(dataset_dir=str(tmp_path)), ["train", "test"])
 
 
@@ -351,7 +353,8 @@ def test_a_folder_of_recordings_alone_needs_to_be_told_which(written, tmp_path):
     [
         (",".join(["1"] * 207), "row 0: 207 voltages"),
         (",".join(["1"] * 207 + ["nan"]), "NaN, infinite"),
-        ("1,2\n3,x,4\n", "line 2: '3,x,4' is no row of numbers"),
+        ("1,2\n3,x,4\n", "not a table of numbers .*changed from 2 to 3"),
+        ("a,b\n1,2\n3,x\n", "not a table of numbers .*could not convert string 'x'"),
         ("", "holds no voltages"),
         ("\0\xff" * 10, "holds no voltages|not a readable"),
     ],

@@ -80,22 +80,6 @@ def test_the_scan_is_the_loop(steps):
     assert all((one - other).abs().max() < 1e-5 * steps for one, other in pairs)
 
 
-def test_large_frames_are_computed_in_pieces():
-    "Film of 128x128 pixels: the gradient is that of the whole, with 3.2 million parameters."
-    torch.manual_seed(0)
-    model = MambaSpike((2, 128, 128), 11, 4, 4, 8, 1, pool=4)
-    x, grads = torch.poisson(torch.full((1, 3, 2, 128, 128), 0.2)), []
-    for most in (0, 10**9):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mshnet.events.networks._LARGE", most)
-            patch.setattr("mshnet.events.networks._PIECE", 2)
-            grads.append(torch.autograd.grad(model(x).sum(), list(model.parameters())))
-    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(*grads, strict=True))
-    with torch.device("meta"):
-        large = MambaSpike((2, 128, 128), 11, 32, 128, 256, 6, pool=4)
-    assert sum(p.numel() for p in large.parameters()) < 3.3e6
-
-
 def test_half_precision_computes_the_recurrences_in_float32():
     "Spikes and states are those of float32 but for what the convolutions round."
     torch.manual_seed(0)

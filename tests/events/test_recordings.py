@@ -166,7 +166,7 @@ def test_polarities(tmp_path):
         written(tmp_path / "a.npz", p=p)
         assert same(read_recording(tmp_path / "a.npz", EYE), some)
     written(tmp_path / "a.npz", p=some.p + 1)
-    with pytest.raises(UserError, match="the polarities are 1, 2; write 1 for brighter, and 0 or"):
+    with pytest.raises(UserError, match="the polarities are 1, 2; use 1 for brighter, and 0 or"):
         read_recording(tmp_path / "a.npz", EYE)
 
 
@@ -271,7 +271,7 @@ def test_things_have_a_fixed_test_part(tmp_path):
 def test_folders_of_another_data_set_are_named(tmp_path):
     "And what was looked for, where there is nothing."
     nmnist(tmp_path / "digits")
-    with pytest.raises(UserError, match=r"holds N-MNIST, not DVS128 .*; write --dataset nmnist"):
+    with pytest.raises(UserError, match=r"holds N-MNIST, not DVS128 .*; use --dataset nmnist"):
         find_recordings(tmp_path / "digits", "dvsgesture")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"no recordings of N-MNIST \(looked for Train/<digit>"):

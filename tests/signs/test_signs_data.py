@@ -160,7 +160,7 @@ def test_wrong_folders(tmp_path, videos):
         load_clips(settings(tmp_path / "none"), ["train"])
     with pytest.raises(UserError, match="has neither label"):
         load_clips(settings(tmp_path), ["train"])
-    with pytest.raises(UserError, match="holds videos, network=tracks does not: write --network"):
+    with pytest.raises(UserError, match="holds videos, network=tracks does not: use --network"):
         load_clips(SignsConfig(dataset_dir=str(videos)), ["train"])
     (tmp_path / "hands_condensed.csv").write_text("video,frame\n1,2\n")
     with pytest.raises(UserError, match="has no column 'left-x'"):
@@ -235,11 +235,11 @@ def test_settings_of_before(tmp_path):
     "Files in sections, presets by memory and settings that went: one line, with what to write."
     file = tmp_path / "gpu_config.json"
     file.write_text(json.dumps({"model": {"hidden_size": 512}, "training": {"batch_size": 8}}))
-    with pytest.raises(UserError, match="unknown setting 'model'"):
+    with pytest.raises(UserError, match="model is a section: write settings side by side"):
         configure({"task": "signs"}, str(file))
-    with pytest.raises(UserError, match="preset=gpu16 is retired: write --preset paper --micro-b"):
+    with pytest.raises(UserError, match="preset=gpu16 is retired: use --preset paper --micro-b"):
         configure({"task": "signs", "preset": "gpu16"})
-    with pytest.raises(UserError, match=r"backbone_weights='r34.pth' .* write --weight-path FILE"):
+    with pytest.raises(UserError, match=r"backbone_weights='r34.pth' .* use --weight-path FILE"):
         configure({"task": "signs", "backbone_weights": "r34.pth"})
     with pytest.raises(UserError, match=r"frequency_axis='time' is not possible: .* is retired"):
         configure({"task": "signs", "frequency_axis": "time"})

@@ -153,7 +153,7 @@ def test_weights_without_glosses_are_refused(run):
 
 def test_too_few_frames_for_a_sentence_are_refused():
     "CTC could not write it, and its loss would be infinite."
-    with pytest.raises(UserError, match=r"max_frames=16: a training sentence needs .* write --max"):
+    with pytest.raises(UserError, match=r"max_frames=16: a training sentence needs .* use --max"):
         Signs(tiny(max_frames=16)).splits()
 
 
@@ -200,7 +200,7 @@ def test_a_crop_is_one_for_all_frames(videos):
     seen = task.batch(data, [0], 0).clip[0, 6 : 6 + len(frames)].permute(0, 2, 3, 1).numpy()
     cuts = [(y, x) for y in range(9) for x in range(9)]
     assert any(np.array_equal(seen, frames[:, y : y + 16, x : x + 16]) for y, x in cuts)
-    with pytest.raises(UserError, match="crop=32: frames have a side of 24; write less"):
+    with pytest.raises(UserError, match="crop=32: frames have a side of 24; use less"):
         Signs(tiny(**settings | {"crop": 32})).batch(data, [0], None)
 
 
@@ -241,6 +241,11 @@ def test_the_doctor_asks_about_sign_language(videos, capsys):
     assert "mine holds videos, network=tracks does not" in capsys.readouterr().out
 
 
+def names(written):
+    "The clips that a prediction lists."
+    return [line.split(":")[0] for line in written.line.splitlines()]
+
+
 def test_what_cannot_be_read_is_skipped_and_counted(run, tmp_path):
     "The others are read; two clips of one name are two; a file alone is an error of one line."
     tracks = Signs(tiny()).splits()["test"].read(0)
@@ -254,7 +259,9 @@ def test_what_cannot_be_read_is_skipped_and_counted(run, tmp_path):
     inputs = [str(tmp_path / name) for name in ("a", "b", "bad.csv")]
     with pytest.warns(UserWarning, match=r"skipped: .*bad.csv: 'nothing' is no number"):
         summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
-    assert (list(summary.sentences), summary.skipped, summary.status) == (["one", "one-2"], 1, 1)
+    assert (names(summary), summary.skipped, summary.status) == (["one", "one-2"], 1, 1)
+    with pytest.raises(UserError, match="beam_width=0 is not possible"):
+        read_files(run.folder, inputs, tmp_path / "out", "cpu", beam_width=0)
     assert (tmp_path / "out" / "one-2.png").is_file() and "1 skipped" in str(summary)
     with pytest.raises(UserError, match=r"bad.csv: 'nothing' is no number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
@@ -276,7 +283,7 @@ def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
     last.write_bytes(last.read_bytes()[:50])
     with pytest.warns(UserWarning, match=r"left out: .*not a readable picture"):
         summary = read_files(tmp_path / "w.pt", [str(tmp_path / "clips")], tmp_path / "out", "cpu")
-    assert (list(summary.sentences), summary.skipped) == (["whole"], 1)
+    assert (names(summary), summary.skipped) == (["whole"], 1)
 
 
 @pytest.mark.nightly

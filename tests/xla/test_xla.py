@@ -225,8 +225,8 @@ def test_torchrun_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("--batch-size 12", "batch_size=12 cannot be shared by 8 devices: write 8 or 16"),
-        ("--num-cores 3", "num_devices=3: this runtime has 8 devices; write one of 1, 2, 4, 8"),
+        ("--batch-size 12", "batch_size=12 cannot be shared by 8 devices: use 8 or 16"),
+        ("--num-cores 3", "num_devices=3: this runtime has 8 devices; use one of 1, 2, 4, 8"),
         ("--device cpu", "use_tpu means device=xla, and device='cpu' is written"),
     ],
 )

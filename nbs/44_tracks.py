@@ -1,0 +1,140 @@
+# %% [markdown]
+# # tracks
+#
+# > In a clip a target moves on, and a false alarm flickers. Detections that follow each other become a track, and a short track is an alarm.
+
+# %%
+#| default_exp tracks
+
+# %%
+#| hide
+import matplotlib.pyplot as plt
+from fastcore.test import test_eq
+
+# %%
+#| export
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from mshnet.core import UserError
+
+# %% [markdown]
+# A detector looks at each frame of a clip by itself. What it takes for a target by mistake, such as a sparkling roof or noise, is seldom there again a moment later at the same place. A target is. So the time between the frames tells what a single frame cannot.
+#
+# We link each detection with the nearest one of the frame before, at most `reach` pixels away, so that all distances together are as small as possible (Crocker and Grier, 1996). A target may be missed in a few frames, `memory`, and continues its track after them. A track is **confirmed** once it has `hits` detections among the last `among` frames. The well-kept library [trackpy](https://soft-matter.github.io/trackpy) does the linking; the extra `video` installs it.
+
+# %%
+#| export
+REACH = 16.0  # pixels from frame to frame
+MEMORY = 4  # frames without a detection
+HITS, AMONG = 5, 8  # a track is confirmed after so many detections in so many frames
+
+
+class Tracker:
+    "The tracks of a clip, frame by frame; UserError without trackpy."
+
+    def __init__(
+        self,
+        reach: float = REACH,  # pixels from frame to frame
+        memory: int = MEMORY,  # frames in which a target may be missed
+        hits: int = HITS,  # detections that confirm a track ...
+        among: int = AMONG,  # ... in so many frames
+    ) -> None:
+        try:
+            import trackpy
+        except ImportError as error:
+            raise UserError(f"tracks need trackpy: pip install 'mshnet[video]' ({error})") from None
+        trackpy.quiet()
+        self.hits, self.among, self.frame, self.first = hits, among, 0, 0
+        self.places, self.seen = deque[np.ndarray](), dict[int, deque[int]]()
+        self.confirmed, self.too_many = set[int](), trackpy.SubnetOversizeException
+        how: dict[str, Any] = {"memory": memory, "adaptive_stop": 1.0, "adaptive_step": 0.7}
+        self.begin = lambda: trackpy.link_iter(self._frames(), reach, **how)
+        self.linked = self.begin()
+
+    def _frames(self) -> Iterator[np.ndarray]:
+        "The places of each frame, which `link_iter` takes one after the other."
+        while True:
+            yield self.places.popleft()
+
+    def update(
+        self,
+        centroids: np.ndarray,  # [N,2] row and column of each detection of the next frame
+    ) -> list[int]:  # of each the number of its track
+        "Continue the tracks by one frame."
+        self.frame += 1
+        places = np.asarray(centroids, float).reshape(-1, 2)
+        self.places.append(places)
+        try:
+            numbers = next(self.linked)[1]
+        except self.too_many:  # a frame full of detections: all tracks begin anew
+            self.first = 1 + max(self.seen, default=-1)
+            self.linked = self.begin()
+            self.places.append(places)
+            numbers = next(self.linked)[1]
+        numbers = [self.first + int(number) for number in numbers]
+        for number in numbers:
+            seen = self.seen.setdefault(number, deque(maxlen=self.hits))
+            seen.append(self.frame)
+            if len(seen) == self.hits and self.frame - seen[0] < self.among:
+                self.confirmed.add(number)
+        return numbers
+
+
+# %% [markdown]
+# Two targets cross a frame of 200x200 pixels, one of them unseen in every sixth frame, and each frame has three false alarms. On the left all detections of 60 frames, on the right those of confirmed tracks:
+
+# %%
+rng = np.random.default_rng(1)
+tracker = Tracker()
+frames = []
+for t in range(60):
+    targets = [(40 + 2 * t, 20 + 3 * t), (170 - 2 * t, 30 + 2 * t)][: 2 if t % 6 else 1]
+    places = np.array([*targets, *rng.uniform(0, 200, (3, 2))])
+    frames.append((places, tracker.update(places)))
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), sharey=True, layout="constrained")
+for places, numbers in frames:
+    kept = np.isin(numbers, list(tracker.confirmed))
+    left.scatter(*places.T[::-1], s=6, color="gray")
+    right.scatter(
+        *places[kept].T[::-1], s=6, c=np.array(numbers)[kept] % 10, cmap="tab10", vmin=0, vmax=9
+    )
+left.set(title="detections", xlim=(0, 200), ylim=(200, 0), xlabel="column", ylabel="row")
+right.set(title="confirmed tracks", xlim=(0, 200), xlabel="column")
+assert len(tracker.confirmed) < 5
+
+# %% [markdown]
+# A live picture shows a track from the frame on that confirms it. The table `tracks.csv` is made at the end, and there a confirmed track begins with its first detection.
+
+# %%
+#| export
+COLUMNS = "file,track,first,last,frames,row_first,col_first,row_last,col_last,peak"
+
+
+def confirmed_tracks(
+    lines: Iterable[dict[str, Any]],  # of frames.jsonl, in the order of the frames
+) -> Iterator[list[Any]]:  # of each: the values of COLUMNS
+    "The confirmed tracks of predicted clips."
+    rows: dict[tuple[str, int], list[Any]] = {}
+    confirmed = set[tuple[str, int]]()
+    for line in lines:
+        for found in line["objects"]:
+            if found.get("track") is None:
+                continue
+            key, at, number = (line["stamp"][0], found["track"]), found["centroid"], line["frame"]
+            row = rows.setdefault(key, [*key, number, number, 0, *at, *at, 0.0])
+            row[3:5] = number, row[4] + 1
+            row[7:] = *at, max(row[9], found["peak"])
+            confirmed |= {key} if found["confirmed"] else set()
+    yield from (row for key, row in rows.items() if key in confirmed)
+
+
+# %%
+seen = [{"track": 3, "confirmed": t > 3, "centroid": [t, 2.0], "peak": 0.5} for t in range(6)]
+lines = [{"stamp": ["a.mp4"], "frame": t, "objects": [row]} for t, row in enumerate(seen)]
+for name, value in zip(COLUMNS.split(","), next(confirmed_tracks(lines)), strict=True):
+    print(f"{name:10}{value}")
+test_eq(list(confirmed_tracks(lines[:4])), [])

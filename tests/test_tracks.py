@@ -1,0 +1,78 @@
+"Tracks of a clip's detections."
+
+import sys
+
+import numpy as np
+import pytest
+
+from mshnet.core import UserError
+
+pytest.importorskip("trackpy")
+from mshnet.tracks import Tracker, confirmed_tracks
+
+
+def follow(tracker, clip):
+    "The numbers of each frame's detections, and which are confirmed in that frame."
+    rows = []
+    for places in clip:
+        numbers = tracker.update(np.array(places, float))
+        rows.append([(n, n in tracker.confirmed) for n in numbers])
+    return rows
+
+
+def test_a_target_is_confirmed_in_its_fifth_frame_and_an_alarm_never():
+    "Also if it is missed in between; an alarm that jumps is in no track of five frames."
+    rng = np.random.default_rng(0)
+    clip = [[(10 + t, 20 + 2 * t), rng.uniform(100, 300, 2)] for t in range(20)]
+    clip[7] = clip[8] = []
+    rows = follow(tracker := Tracker(), clip)
+    target = [row[0] for row in rows if row]
+    assert {number for number, _ in target} == {0}
+    assert [sure for _, sure in target] == [t >= 4 for t in range(18)]
+    assert tracker.confirmed == {0}
+
+
+def test_what_was_gone_for_longer_is_another_track():
+    clip = [[(5, 5)]] * 6 + [[]] * 5 + [[(5, 5)]] * 6
+    assert len(follow(tracker := Tracker(memory=4), clip)) == 17
+    assert len(tracker.confirmed) == 2
+
+
+def test_a_frame_that_is_full_of_detections_begins_anew():
+    "Linking a thousand neighbours would take forever; later tracks get other numbers."
+    tracker = Tracker()
+    before = follow(tracker, [[(5, 5)]] * 6)
+    full = np.random.default_rng(0).uniform(0, 3, (300, 2))
+    follow(tracker, [full, full + 0.5])
+    after = follow(tracker, [[]] * 6 + [[(200, 200)]] * 6)
+    assert before[-1] == [(0, True)]
+    assert after[-1][0][1] and after[-1][0][0] > 0
+
+
+def test_frames_without_detections_are_fine():
+    assert follow(Tracker(), [[], [], [(1, 1)], []]) == [[], [], [(0, False)], []]
+
+
+def test_without_the_library_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackpy", None)
+    with pytest.raises(UserError, match=r"pip install 'mshnet\[video\]'"):
+        Tracker()
+
+
+def test_the_table_has_a_confirmed_track_from_its_first_detection():
+    "Tracks of two clips with one number are two; an unconfirmed one is in no row."
+    lines = [
+        {"stamp": [file], "frame": t, "objects": [found]}
+        for file in ("a.mp4", "b.mp4")
+        for t in range(6)
+        for found in (
+            {"track": 0, "confirmed": t > 3, "centroid": [t, 1.0], "peak": 0.5 + t / 10},
+            {"track": 1 + t, "confirmed": False, "centroid": [t, 99.0], "peak": 1.0},
+        )
+    ]
+    assert list(confirmed_tracks(lines)) == [
+        [file, 0, 0, 5, 6, 0, 1.0, 5, 1.0, 1.0] for file in ("a.mp4", "b.mp4")
+    ]
+    assert (
+        list(confirmed_tracks([{"stamp": ["a.png"], "frame": 0, "objects": [{"peak": 1}]}])) == []
+    )
