@@ -376,7 +376,7 @@ for name in LOSSES:
 #
 #    <details><summary>Answer</summary>
 #
-#    It lowers all logits, so the prediction becomes emptier. The loss moves away from the target, and the next gradient is smaller still.
+#    It lowers all logits, so the prediction becomes emptier. Further to the left the pull in the wrong direction is even stronger: the loss drives the prediction away from the target.
 #
 #    </details>
 #

@@ -109,8 +109,9 @@ def stage(root: Path, there: Path) -> list[str]:
         shutil.copytree(root / nbs.LIBRARY, there / nbs.LIBRARY)
     nbs.write(there, made)
     for name in ("settings.ini", QUARTO):
-        if (root / name).exists():
-            shutil.copy(root / name, there)
+        if not (root / name).exists():
+            raise nbs.Mistake(f"{root / name}: no such file; the site needs it")
+        shutil.copy(root / name, there)
     if (root / "results").is_dir():
         shutil.copytree(root / "results", there / "results")
     return [name for name in made if name.endswith(".ipynb")]
@@ -280,8 +281,6 @@ def docs(root: Path, run: bool = True, output: str = "_docs") -> int:
         raise nbs.Mistake(
             f"--output {output}: it exists, and nothing is replaced; name a new folder"
         )
-    if not (root / QUARTO).exists():
-        raise nbs.Mistake(f"{root / QUARTO}: no such file; the site needs it")
     with tempfile.TemporaryDirectory(prefix="mshnet-docs-") as folder:
         there = Path(folder).resolve()
         names = stage(root, there)

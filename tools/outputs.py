@@ -9,6 +9,7 @@ the old one by rounding only, the old one stays.
 import base64
 import platform
 import re
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -37,29 +38,32 @@ PICTURE = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
 
 
 def store(root: Path, names: list[str]) -> int:
-    "Execute pages, two at a time, and write their outputs into the notebooks of the repository."
+    "Execute built pages, two at a time, and write their outputs into the repository's notebooks."
     failed = []
+    texts = {name: nbs.read((root / name).with_suffix(".py")) for name in names}
     with tempfile.TemporaryDirectory(prefix="mshnet-") as folder, ThreadPoolExecutor(2) as pool:
         there = Path(folder).resolve()
-        docs.stage(root, there)
+        for part in ("nbs", nbs.LIBRARY, "results"):
+            if (root / part).is_dir():
+                shutil.copytree(root / part, there / part)
         problems = pool.map(lambda name: docs.execute(there, name), names)
         for name, problem in zip(names, problems, strict=True):
             failed += [problem] if problem else []
             if not problem:
-                keep(root, there, name)
+                keep(root, there, name, nbs.digest(texts[name]))
                 print(f"executed {name}", flush=True)
     nbs.print_lines(failed)
     return bool(failed)
 
 
-def keep(root: Path, there: Path, name: str) -> None:
+def keep(root: Path, there: Path, name: str, digest: str) -> None:
     "Write a page with its new outputs."
     nb, done = (nbformat.read(folder / name, as_version=4) for folder in (root, there))
     for cell, executed in zip(nb.cells, done.cells, strict=True):
         if cell.cell_type == "code":
             new = [] if LEFT_OUT.search(cell.source) else cleaned(executed.outputs, there)
             cell.outputs = cell.outputs if alike(cell.outputs, new) else new
-    nb.metadata[nbs.OUTPUTS_OF] = nbs.digest(nbs.read((root / name).with_suffix(".py")))
+    nb.metadata[nbs.OUTPUTS_OF] = digest
     nbs.write(root, {name: nbs.dump(nb)})
 
 
