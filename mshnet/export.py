@@ -59,21 +59,17 @@ def _onnx_bytes(trained: Trained) -> bytes:
     "An ONNX file, for any number of images and all sides that are multiples of 16."
     sizes = {0: Dim("batch"), 2: 16 * Dim("rows", min=2), 3: 16 * Dim("columns", min=2)}
     example = torch.zeros(2, 3, 64, 48, dtype=torch.uint8)
-    names: Any = {
-        "dynamo": True,
-        "input_names": ["image"],
-        "output_names": ["probability", "logits"],
-    }
+    names = {"input_names": ["image"], "output_names": ["probability", "logits"]}
+    how: Any = {"dynamo": True, "opset_version": 18, "verbose": False, **names}
     before = logging.root.manager.disable
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)  # torch's exporters print many
-        try:
+    logging.disable(logging.WARNING)  # torch's exporters print many
+    try:
+        with warnings.catch_warnings(action="ignore"):
             model = _InferenceModel(trained)
             program = torch.export.export(model, (example,), dynamic_shapes=(sizes,))
-            made: Any = torch.onnx.export(program, (), opset_version=18, verbose=False, **names)
-        finally:
-            logging.disable(before)
+            made: Any = torch.onnx.export(program, (), **how)
+    finally:
+        logging.disable(before)
     proto = made.model_proto
     for part in (*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer):
         part.ClearField("metadata_props")  # lines of code, with their folders
@@ -94,8 +90,8 @@ def safetensors_bytes(trained: Trained) -> bytes:
     "A safetensors file of the weights, with the record of their checkpoint."
     from safetensors.torch import save
 
-    held = sorted(trained.model.state_dict().items())  # some share memory
-    weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in held}
+    held = sorted(trained.model.state_dict().items())
+    weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in held}  # none shared
     header = json.loads(json.dumps(_own_record(trained) | {"threshold": trained.threshold}))
     header["checksum"] = checksum({**header, "model": weights})
     return save(weights, {"format": "pt", "mshnet": json.dumps(header)})
@@ -103,8 +99,7 @@ def safetensors_bytes(trained: Trained) -> bytes:
 
 def _own_record(trained: Trained) -> dict[str, Any]:
     "The record of a checkpoint, without folders and machines."
-    recipe = settings_class(trained.task).recipe_names()
-    config = trained.record.get("config", {})
+    recipe, config = settings_class(trained.task).recipe_names(), trained.record.get("config", {})
     kept = {k: config[k] for k in recipe if k in config and not k.endswith("_list")}
     return trained.record | {"config": kept}
 

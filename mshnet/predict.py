@@ -188,12 +188,13 @@ def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side]
 def tiles_of(
     shape: Sequence[int],  # [H,W] of a frame
     tile: int = TILE,
-) -> tuple[list[tuple[Any, Any]], list[int]]:
+) -> tuple[list[tuple[Any, Any]], tuple[int, int]]:
     "Places and weights (of rows, of columns) of the tiles of a frame; its padded shape."
     cuts = [_cut(length, tile) for length in shape[:2]]
     places = itertools.product(*([slice(x, x + side) for x in xs] for side, xs in cuts))
     fades = itertools.product(*(_fades(*cut) for cut in cuts))
-    return list(zip(places, fades, strict=True)), [xs[-1] + side for side, xs in cuts]
+    height, width = (starts[-1] + side for side, starts in cuts)
+    return list(zip(places, fades, strict=True)), (height, width)
 
 # %% ../nbs/53_predict.ipynb #_images_per_pass
 def _images_per_pass(detector: Callable[..., Tensor]) -> int:

@@ -779,7 +779,8 @@ def run_in_processes(
     words: Sequence[str],  # the command, as on the command line
 ) -> int:  # its status
     "Run a command in several processes of this machine; UserError for a user's mistake."
-    with _Processes(config, words) as processes:
+    processes = _Processes(config, words)
+    with processes:
         failed = processes.wait()
     if processes.number:
         raise Interrupted(processes.reason, processes.number)
@@ -802,7 +803,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        with _Processes(config, ["train", "--config", str(settings)]) as processes:
+        processes = _Processes(config, ["train", "--config", str(settings)])
+        with processes:
             failed = processes.wait()
     last = run.read_json("status.json")
     if processes.number:

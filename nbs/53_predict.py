@@ -253,12 +253,13 @@ def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side]
 def tiles_of(
     shape: Sequence[int],  # [H,W] of a frame
     tile: int = TILE,
-) -> tuple[list[tuple[Any, Any]], list[int]]:
+) -> tuple[list[tuple[Any, Any]], tuple[int, int]]:
     "Places and weights (of rows, of columns) of the tiles of a frame; its padded shape."
     cuts = [_cut(length, tile) for length in shape[:2]]
     places = itertools.product(*([slice(x, x + side) for x in xs] for side, xs in cuts))
     fades = itertools.product(*(_fades(*cut) for cut in cuts))
-    return list(zip(places, fades, strict=True)), [xs[-1] + side for side, xs in cuts]
+    height, width = (starts[-1] + side for side, starts in cuts)
+    return list(zip(places, fades, strict=True)), (height, width)
 
 
 # %% [markdown]
@@ -266,7 +267,7 @@ def tiles_of(
 
 # %%
 tiles, padded = tiles_of((200, 200), 128)
-test_eq((len(tiles), padded), (4, [208, 208]))
+test_eq((len(tiles), padded), (4, (208, 208)))
 Image.fromarray((255 * np.hstack([np.outer(*fade) for _, fade in tiles])).astype(np.uint8))
 
 
