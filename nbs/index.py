@@ -99,20 +99,20 @@
 #
 # ## TPU and several GPUs
 #
-# `mshnet train --device xla --preset tpu` uses all chips in one process. **No real TPU was available**: the code runs on torch_xla's CPU runtime with 1 and 8 virtual devices ([TPU](guides/tpu.ipynb)). `mshnet train --num-devices 2` uses two GPUs, also under `torchrun` ([devices](guides/device.ipynb)); it is tested with two CPU processes.
+# `mshnet train --device xla --preset tpu` uses all chips in one process. **No real TPU was available**: the code runs on torch_xla's CPU runtime with 1 and 8 virtual devices ([TPU](guides/tpu.ipynb)). `mshnet train --num-devices 2` uses two GPUs, also under `torchrun` ([devices](guides/devices.ipynb)); it is tested with two CPU processes.
 #
 # ## Guides
 #
 # | guide | content |
 # |---|---|
 # | [A small trial run](guides/first_run.ipynb) | ten minutes |
-# | [Choose your device](guides/device.ipynb), [your own machine](guides/local.ipynb) | Linux, Windows, a MacBook |
-# | [Colab](guides/colab.ipynb), [Kaggle](guides/kaggle.ipynb), [TPU](guides/tpu.ipynb) | two files, no account |
+# | [Choose your device](guides/devices.ipynb), [your own machine](guides/first_run.ipynb) | Linux, Windows, a MacBook |
+# | [Colab](guides/cloud.ipynb), [Kaggle](guides/cloud.ipynb), [TPU](guides/tpu.ipynb) | two files, no account |
 # | [From the official script](guides/from_official.ipynb) | flags, published weights |
 # | [How the scores are defined](guides/scores.ipynb) | why published ones differ |
-# | [Speed and memory](guides/speed.ipynb) | tables by device |
+# | [Speed and memory](guides/devices.ipynb) | tables by device |
 # | [From image to score](guides/fifteen.ipynb), [your own task](guides/task.ipynb) | fifteen functions; another problem |
-# | [Troubleshooting](guides/trouble.ipynb), [gallery](guides/gallery.ipynb) | by symptom; pictures |
+# | [Troubleshooting](guides/trouble.ipynb), [gallery](guides/results.ipynb) | by symptom; pictures |
 #
 # ## The notebooks
 #
@@ -128,7 +128,7 @@
 #
 # ## Work on it
 #
-# On Linux or macOS, with git and make (Windows: [guide](guides/local.ipynb)):
+# On Linux or macOS, with git and make (Windows: [guide](guides/first_run.ipynb)):
 #
 # ```bash
 # git clone https://github.com/{{repo}}

@@ -89,9 +89,9 @@
 #
 # | `--task` | 分数 | 简单方法 |
 # |---|---|---|
-# | `eit`：[电阻抗层析成像](guides/eit.zh-CN.ipynb) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
-# | `events`：[事件相机](guides/events.zh-CN.ipynb) | 准确率 0.977 | 逻辑回归 0.900 |
-# | `signs`：[手语](guides/signs.zh-CN.ipynb) | WER 0.189 | 时间规整 0.247 |
+# | `eit`：[电阻抗层析成像](guides/eit.ipynb)（英文） | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
+# | `events`：[事件相机](guides/events.ipynb)（英文） | 准确率 0.977 | 逻辑回归 0.900 |
+# | `signs`：[手语](guides/signs.ipynb)（英文） | WER 0.189 | 时间规整 0.247 |
 #
 # [结果](guides/results.ipynb)（英文）列出这些数字的文件夹、与普通脚本相比的速度，以及尚未测量的内容。
 #
@@ -101,20 +101,20 @@
 #
 # ## TPU 与多块 GPU
 #
-# `mshnet train --device xla --preset tpu` 在一个进程中使用全部芯片。**没有真实的 TPU 可用**：代码在 torch_xla 的 CPU 运行时上运行过，使用 1 个和 8 个虚拟设备；在那里损失与普通 PyTorch 一致，没有程序编译两次（见 [TPU](guides/tpu.zh-CN.ipynb)）。`mshnet train --num-devices 2` 使用两块 GPU，也可以用 `torchrun` 启动（见[设备](guides/device.zh-CN.ipynb)）；已用 CPU 上的两个进程测试。
+# `mshnet train --device xla --preset tpu` 在一个进程中使用全部芯片。**没有真实的 TPU 可用**：代码在 torch_xla 的 CPU 运行时上运行过，使用 1 个和 8 个虚拟设备；在那里损失与普通 PyTorch 一致，没有程序编译两次（见 [TPU](guides/tpu.zh-CN.ipynb)）。`mshnet train --num-devices 2` 使用两块 GPU，也可以用 `torchrun` 启动（见[设备](guides/devices.ipynb)（英文））；已用 CPU 上的两个进程测试。
 #
 # ## 指南
 #
 # | 指南 | 内容 |
 # |---|---|
-# | [先做一次小试验](guides/first_run.ipynb)（英文） | 花一天之前先花十分钟 |
-# | [选择设备](guides/device.zh-CN.ipynb)、[自己的机器](guides/local.ipynb)（英文） | Linux、Windows、MacBook |
-# | [Colab](guides/colab.zh-CN.ipynb)、[Kaggle](guides/kaggle.zh-CN.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) | 两个文件，不需要账户 |
+# | [先做一次小试验](guides/first_run.zh-CN.ipynb) | 花一天之前先花十分钟 |
+# | [选择设备](guides/devices.ipynb)（英文）、[自己的机器](guides/first_run.zh-CN.ipynb) | Linux、Windows、MacBook |
+# | [Colab](guides/cloud.zh-CN.ipynb)、[Kaggle](guides/cloud.zh-CN.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) | 两个文件，不需要账户 |
 # | [从官方脚本迁移](guides/from_official.ipynb)（英文） | 参数、差异、已发布的权重 |
 # | [指标的定义](guides/scores.ipynb)（英文） | 以及为什么已发表的数值不同 |
-# | [速度与内存](guides/speed.ipynb)（英文） | 按设备列出的表格 |
+# | [速度与内存](guides/devices.ipynb)（英文） | 按设备列出的表格 |
 # | [从图像到分数](guides/fifteen.ipynb)、[编写自己的任务](guides/task.ipynb)（英文） | 亲手调用十五个函数；换网络、换损失、换问题 |
-# | [故障排查](guides/trouble.ipynb)、[图集](guides/gallery.ipynb)（英文） | 按现象查找；本项目会画哪些图 |
+# | [故障排查](guides/trouble.zh-CN.ipynb)、[图集](guides/results.ipynb)（英文） | 按现象查找；本项目会画哪些图 |
 #
 # ## 笔记本
 #
@@ -132,7 +132,7 @@
 #
 # ## 参与开发
 #
-# 在 Linux 或 macOS 上，需要 git 和 make（Windows：见[指南](guides/local.ipynb)（英文））：
+# 在 Linux 或 macOS 上，需要 git 和 make（Windows：见[指南](guides/first_run.zh-CN.ipynb)）：
 #
 # ```bash
 # git clone https://github.com/{{repo}}

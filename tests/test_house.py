@@ -474,15 +474,37 @@ def test_what_a_user_puts_into_a_clone_is_not_committed():
     assert {"/data/", "/predictions/", "runs/"} <= set((ROOT / ".gitignore").read_text().split())
 
 
-def test_the_site_lists_every_notebook_in_order():
-    "A page that no menu names is not found."
-    listed = (ROOT / "_quarto.yml").read_text(encoding="utf-8")  # guides: in the order of use
-    [_, guides, library, _, chinese] = yaml.safe_load(listed)["website"]["sidebar"]["contents"]
-    assert library["contents"] == [f"{name}.ipynb" for name in suite()]
-    written = sorted(f"guides/{p.stem}.ipynb" for p in (ROOT / "nbs/guides").glob("*.py"))
-    assert sorted(guides["contents"]) == [name for name in written if "zh-CN" not in name]
-    translated = [name for name in written if "zh-CN" in name]
-    assert sorted(chinese["contents"]) == [*translated, "index.zh-CN.ipynb"]
+def listed(entries):
+    "Every page of a menu, section by section."
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(entry["contents"], list):
+            yield from listed(entry["contents"])
+
+
+def test_the_site_lists_every_page_once():
+    "A page that no menu names is not found. What the other sections leave is in the order of code."
+    menu = [{"contents": ["a", {"section": "b", "contents": ["c"]}, {"contents": "run/*"}]}]
+    assert list(listed(menu)) == ["a", "c"]
+    text = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
+    entries = yaml.safe_load(text)["website"]["sidebar"]["contents"]
+    sections = {e["section"]: list(listed([e])) for e in entries if isinstance(e, dict)}
+    pages = [f"{name}.ipynb" for name in suite()]
+    guides = [f"guides/{p.stem}.ipynb" for p in (ROOT / "nbs/guides").glob("*.py")]
+    assert sorted(listed(entries)) == sorted([*pages, *guides, "index.ipynb", "index.zh-CN.ipynb"])
+    reference = sections["Reference (source)"]
+    assert reference == [name for name in pages if name in reference]
+    assert all("zh-CN" in name for name in sections["中文"])
+    assert len(sections["Start"]) + len(sections["Use"]) == 12  # guides; the rest are lessons
+
+
+def test_a_guide_names_its_reader():
+    "In its first line, which also says what the reader has at the end."
+    for path in (ROOT / "nbs/guides").glob("*.py"):
+        if "zh-CN" not in path.name and path.stem not in ("eit", "events", "signs", "one_page"):
+            [first] = re.findall(r"(?m)^# > (.+)$", path.read_text("utf-8"))[:1]
+            assert first.startswith("For "), path.name
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 #
 # > 208 voltages of a tank in, a picture of what lies in it out: what to type, section by section for readers of the TPU guide of CDEIT.
 #
-# [中文](eit.zh-CN.ipynb)
-#
 # The task is called `eit`. Nothing has to be downloaded: without a data set, tanks are simulated. This trains the small preset on a CPU, scores it, and draws some tanks of the test part:
 #
 # ```bash

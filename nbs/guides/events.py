@@ -3,8 +3,6 @@
 #
 # > A recording of an event camera in, a class out: what to type, section by section for readers of the cloud GPU guide of Mamba-Spike.
 #
-# [中文](events.zh-CN.ipynb)
-#
 # The task is called `events`. Nothing has to be downloaded: without a data set, an event camera that looks at digits is simulated. This trains on a CPU, scores, and draws spikes, evidence and confusions:
 #
 # ```bash
@@ -23,7 +21,7 @@
 # mshnet doctor --task events
 # ```
 #
-# In Colab and Kaggle open the runner [events](../run/events.ipynb). It installs what is missing, and never replaces the torch of the image. The pages on [Colab](colab.ipynb) and [Kaggle](kaggle.ipynb) have what these two need. The preset `quick` takes the place of `simple_train.py` and of "try 10 epochs first":
+# In Colab and Kaggle open the runner [events](../run/events.ipynb). It installs what is missing, and never replaces the torch of the image. The pages on [Colab](cloud.ipynb) and [Kaggle](cloud.ipynb) have what these two need. The preset `quick` takes the place of `simple_train.py` and of "try 10 epochs first":
 #
 # ```bash
 # mshnet train --task events --preset quick

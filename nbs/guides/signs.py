@@ -3,8 +3,6 @@
 #
 # > A video of a signed sentence in, its glosses out: what to type, section by section for readers of the MindSpore GPU guide.
 #
-# [中文](signs.zh-CN.ipynb)
-#
 # The task is called `signs`. Nothing has to be downloaded: without a data set, signing is simulated. This trains a small TFNet on simulated videos on a CPU, scores it, and draws what it reads:
 #
 # ```bash
@@ -151,4 +149,4 @@
 #
 # ## From here
 #
-# [Glosses](../signs/00_glosses.ipynb), [settings](../signs/01_signs_config.ipynb), [clips](../signs/03_clips.ipynb), [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb). The [runner](../run/signs.ipynb) does it in a notebook. Other devices: [guide](device.ipynb). Messages and remedies: [trouble](trouble.ipynb).
+# [Glosses](../signs/00_glosses.ipynb), [settings](../signs/01_signs_config.ipynb), [clips](../signs/03_clips.ipynb), [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb). The [runner](../run/signs.ipynb) does it in a notebook. Other devices: [guide](devices.ipynb). Messages and remedies: [trouble](trouble.ipynb).
