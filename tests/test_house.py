@@ -476,35 +476,21 @@ def test_what_a_user_puts_into_a_clone_is_not_committed():
 
 def listed(entries):
     "Every page of a menu, section by section."
-    for entry in entries:
-        if isinstance(entry, str):
-            yield entry
-        elif isinstance(entry["contents"], list):
-            yield from listed(entry["contents"])
+    for entry in entries if isinstance(entries, list) else []:
+        yield from [entry] if isinstance(entry, str) else listed(entry["contents"])
 
 
-def test_the_site_lists_every_page_once():
-    "A page that no menu names is not found. What the other sections leave is in the order of code."
-    menu = [{"contents": ["a", {"section": "b", "contents": ["c"]}, {"contents": "run/*"}]}]
-    assert list(listed(menu)) == ["a", "c"]
+def test_the_site_lists_every_page_once_and_guides_name_their_reader():
+    "A page that no menu names is not found. Start and Use are the guides; the rest are lessons."
     text = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
     entries = yaml.safe_load(text)["website"]["sidebar"]["contents"]
     sections = {e["section"]: list(listed([e])) for e in entries if isinstance(e, dict)}
-    pages = [f"{name}.ipynb" for name in suite()]
-    guides = [f"guides/{p.stem}.ipynb" for p in (ROOT / "nbs/guides").glob("*.py")]
-    assert sorted(listed(entries)) == sorted([*pages, *guides, "index.ipynb", "index.zh-CN.ipynb"])
-    reference = sections["Reference (source)"]
-    assert reference == [name for name in pages if name in reference]
-    assert all("zh-CN" in name for name in sections["中文"])
-    assert len(sections["Start"]) + len(sections["Use"]) == 12  # guides; the rest are lessons
-
-
-def test_a_guide_names_its_reader():
-    "In its first line, which also says what the reader has at the end."
-    for path in (ROOT / "nbs/guides").glob("*.py"):
-        if "zh-CN" not in path.name and path.stem not in ("eit", "events", "signs", "one_page"):
-            [first] = re.findall(r"(?m)^# > (.+)$", path.read_text("utf-8"))[:1]
-            assert first.startswith("For "), path.name
+    guides = {p.stem: p.read_text("utf-8") for p in (ROOT / "nbs/guides").glob("*.py")}
+    pages = [*suite(), *(f"guides/{name}" for name in guides), "index", "index.zh-CN"]
+    assert sorted(listed(entries)) == sorted(f"{page}.ipynb" for page in pages)
+    assert len(sections["Start"] + sections["Use"]) == 12
+    for name in sections["Start"] + sections["Use"] + sections["Look up"]:
+        assert re.search(r"(?m)^# > (.{4})", guides[Path(name).stem])[1] == "For ", name
 
 
 if __name__ == "__main__":

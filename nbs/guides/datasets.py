@@ -40,7 +40,7 @@
 # data/mine/
 #     images/       frame_0001.png ...
 #     masks/        frame_0001.png ...   255 = target, 0 = background
-#     trainval.txt  one name without suffix a line
+#     train.txt     one name without suffix a line
 #     test.txt
 # ```
 #
@@ -48,14 +48,14 @@
 # mshnet data data/mine
 # ```
 #
-# IRSTD-1k's folder names (`IRSTD1k_Img`, `IRSTD1k_Label`), names with suffixes in the lists, and archives (`.zip`, `.tar`, `.tar.gz`) are read, too. [Your own images](own_images.ipynb) shows how to make masks and lists.
+# The training list may also be called `trainval.txt`. IRSTD-1k's folder names (`IRSTD1k_Img`, `IRSTD1k_Label`), names with suffixes in the lists, and archives (`.zip`, `.tar`, `.tar.gz`) are read, too. [Your own images](own_images.ipynb) shows how to make masks and lists.
 #
 # ## Tomography (`--task eit`)
 #
 # | data set | content | terms | get it |
 # |---|---|---|---|
 # | simulated | made by the library, no download | ours | `mshnet data --task eit --write mine --tanks 3000` |
-# | UEF 2017 ([arXiv 1704.01178](https://arxiv.org/abs/1704.01178)), 22 tanks | real saline tanks, 16 electrodes | "can be freely used for scientific purposes with appropriate references" | folder `data/test2017` of [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
+# | UEF 2017 ([paper](https://arxiv.org/abs/1704.01178)), 22 tanks | real saline tanks, 16 electrodes | "can be freely used for scientific purposes with appropriate references" | folder `data/test2017` of [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
 # | KTC 2023 ([Zenodo 8252370](https://zenodo.org/records/8252370)), 25 tanks | real saline tanks | see that page; not checked here | folder `data/test2023` of the same repository |
 #
 # ## Event cameras (`--task events`)
@@ -72,6 +72,6 @@
 # |---|---|---|---|
 # | simulated | made by the library, no download | ours | `mshnet data --task signs --write set` |
 # | RWTH-BOSTON-104 ([page](http://www-i6.informatik.rwth-aachen.de/~dreuw/database-rwth-boston-104.php)) | 201 sentences of American Sign Language; hand positions of all frames | "freely available for download" | tables of [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer), folder `data` |
-# | CE-CSL ([TFNet](https://github.com/woshisad159/TFNet), [arXiv 2409.11960](https://arxiv.org/abs/2409.11960)) | Chinese Sign Language; 4,973, 515 and 500 sentences | none stated | by hand |
+# | CE-CSL ([TFNet](https://github.com/woshisad159/TFNet), [paper](https://arxiv.org/abs/2409.11960)) | Chinese Sign Language; 4,973, 515 and 500 sentences | none stated | by hand |
 #
 # 26 of the 40 test sentences of RWTH-BOSTON-104 occur word for word in its training list: a score on it flatters a network that memorises sentences.

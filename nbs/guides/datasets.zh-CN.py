@@ -40,7 +40,7 @@
 # data/mine/
 #     images/       frame_0001.png ...
 #     masks/        frame_0001.png ...   255 = target, 0 = background
-#     trainval.txt  one name without suffix a line
+#     train.txt     one name without suffix a line
 #     test.txt
 # ```
 #
@@ -48,14 +48,14 @@
 # mshnet data data/mine
 # ```
 #
-# IRSTD-1k 的文件夹名称（`IRSTD1k_Img`、`IRSTD1k_Label`）、列表中带后缀的名称和压缩包（`.zip`、`.tar`、`.tar.gz`）也能读取。[你自己的图像](own_images.ipynb)说明怎样制作掩膜和列表。
+# 训练列表也可以叫 `trainval.txt`。IRSTD-1k 的文件夹名称（`IRSTD1k_Img`、`IRSTD1k_Label`）、列表中带后缀的名称和压缩包（`.zip`、`.tar`、`.tar.gz`）也能读取。[你自己的图像](own_images.ipynb)说明怎样制作掩膜和列表。
 #
 # ## 电阻抗层析成像（`--task eit`）
 #
 # | 数据集 | 内容 | 许可 | 获取 |
 # |---|---|---|---|
 # | 模拟 | 由本库生成，不用下载 | 我们的 | `mshnet data --task eit --write mine --tanks 3000` |
-# | UEF 2017（[arXiv 1704.01178](https://arxiv.org/abs/1704.01178)），22 个水槽 | 真实的盐水槽，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
+# | UEF 2017（[论文](https://arxiv.org/abs/1704.01178)），22 个水槽 | 真实的盐水槽，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
 # | KTC 2023（[Zenodo 8252370](https://zenodo.org/records/8252370)），25 个水槽 | 真实的盐水槽 | 见该页面；这里没有核对 | 同一仓库的文件夹 `data/test2023` |
 #
 # ## 事件相机（`--task events`）
@@ -72,6 +72,6 @@
 # |---|---|---|---|
 # | 模拟 | 由本库生成，不用下载 | 我们的 | `mshnet data --task signs --write set` |
 # | RWTH-BOSTON-104（[页面](http://www-i6.informatik.rwth-aachen.de/~dreuw/database-rwth-boston-104.php)） | 201 句美国手语；所有帧的手部位置 | "freely available for download" | [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer) 的文件夹 `data` 中的表格 |
-# | CE-CSL（[TFNet](https://github.com/woshisad159/TFNet)、[arXiv 2409.11960](https://arxiv.org/abs/2409.11960)） | 中国手语；4,973、515 和 500 句 | 未说明 | 手动 |
+# | CE-CSL（[TFNet](https://github.com/woshisad159/TFNet)、[论文](https://arxiv.org/abs/2409.11960)） | 中国手语；4,973、515 和 500 句 | 未说明 | 手动 |
 #
 # RWTH-BOSTON-104 的 40 句测试句子中有 26 句逐字出现在训练列表中：它的分数偏向死记句子的网络。

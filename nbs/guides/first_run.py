@@ -71,6 +71,8 @@
 # | `coco.json` | the same for COCO's tools |
 # | `frames.csv`, `skipped.csv` | all frames; the files that could not be read, each with the reason |
 #
+# ![A part of a synthetic frame with eight detections marked, each with a number and a probability](../../results/predict-large/part.png)
+#
 # No image available? Without an argument, `find_targets` uses a synthetic scene:
 
 # %%

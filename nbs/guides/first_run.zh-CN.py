@@ -71,6 +71,8 @@
 # | `coco.json` | 同样的内容，供 COCO 工具使用 |
 # | `frames.csv`、`skipped.csv` | 所有的帧；不能读取的文件及其原因 |
 #
+# ![一幅合成图像的一部分，标出八个检测，各有编号和概率](../../results/predict-large/part.png)
+#
 # 没有图像？不带参数时，`find_targets` 使用一个合成场景：
 
 # %%

@@ -41,7 +41,7 @@
 # | loss | SLS, after six epochs of IoU | soft IoU plus binary cross-entropy, each image by itself | their gradient does not vanish where nothing or everything is predicted ([loss](../01_loss.ipynb)) |
 # | outputs that are supervised | the full-size head for six epochs, then all five | all five from the first step; the fusing layer starts as the full-size head, head biases at -4 | a new random layer on large features makes the prediction all-positive |
 # | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | cut from the image as it is scored, 128x128, flipped and rotated; at least half of them hold a target, a quarter are partly covered by a large occluder | targets have the size at which they are evaluated; four times as many steps for the same number of pixels |
-# | selected epoch | the best on the **test** list | the last one | chosen on the test list a score looks better than it is. `--choose test` does it and records it beside the number |
+# | selected epoch | the best on the **test** list | the last one | chosen on the test list a score looks better than it is. `--choose test` does it and records it with the score |
 # | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels has no influence. `--rule reference` repeats the script |
 # | Fa | a false alarm as large as some hit is not counted | all are counted | see [how the scores are defined](scores.ipynb) |
 # | arithmetic | float32 | bfloat16 where the chip has it, float16 on a T4 or V100 | faster; `--precision fp32` for the other |

@@ -25,7 +25,7 @@
 #
 # ## The threshold and the smallest area
 #
-# Most probabilities are close to 0 or to 1. On the held-out frames of the pretrained weights, every threshold from 0.1 to 0.9 gives the same 0.07 false alarms a frame without a target, and Fa falls from 15.7 to 10.2 ([card](../../mshnet/pretrained.md)). So the threshold trims the edges of detections; it seldom removes one. The smallest area does remove detections, and also every target that is smaller. In this dim scene, three targets with less contrast than the weights are used to, either of them loses targets:
+# Most probabilities are close to 0 or to 1, so another threshold trims the edges of detections and seldom removes one. The [card](../../mshnet/pretrained.md) has a table: Pd, Fa and false alarms on frames without a target, for nine thresholds. The smallest area does remove detections, and also every target that is smaller. In this scene with little contrast, only a low threshold finds the third target, and a smallest area of four pixels drops it again:
 
 # %%
 import numpy as np
@@ -84,16 +84,16 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad), ("repaired", rep
 # 4. Fine-tune:
 #
 # ```bash
-# mshnet train data/mycamera --weight-path pretrained --base-size native --augment robust --lr 0.0003 --epochs 40
+# mshnet train data/mycamera --weight-path pretrained --augment robust --lr 0.0003 --epochs 40
 # ```
 #
 # 5. Compare both weights on your test list. The scores of the old ones come from:
 #
 # ```bash
-# mshnet test --weight-path pretrained --dataset-dir data/mycamera --base-size native
+# mshnet test --weight-path pretrained --dataset-dir data/mycamera
 # ```
 #
-# A data set whose training images all lack a target is possible but teaches only silence. [Your own images](own_images.ipynb) has what fine-tuning gained on a camera that the weights did not know.
+# Frames without targets alone teach only silence, so step 2 matters. [Your own images](own_images.ipynb) has more on fine-tuning.
 #
 # Half of the crops of an image with targets hold a target (`--target-share`), and a quarter get a large occluder (`--clutter-share`), which teaches that the edge of a wall or a cloud is no target. Both defaults also suit background frames.
 #

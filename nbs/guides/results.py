@@ -18,8 +18,8 @@
 #
 # - **`steady` today** cuts crops from the image as it is evaluated. On NUAA-SIRST that is different from `--crop native`, which was the default when these runs were made; it has not been run again.
 # - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were evaluated on this test list before ([log](../../LOG.md)), so it has been opened four times.
-# - **A bug that helped?** Earlier versions of the occlusion augmentation pasted unlabelled copies of targets (now fixed). With the bug the three seeds had IoU 0.744, 0.738 and 0.750. Whether the difference is chance is not known.
-# - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465, of the earlier default 0.519, 0.572 and 0.585. Occluders cost something at the beginning.
+# - **A bug that helped?** Earlier versions of the occlusion augmentation pasted unlabelled copies of targets (now fixed). With the bug the three seeds had IoU 0.744, 0.738 and 0.750 (history: `nuaa-sirst-copies`). Whether the difference is chance is not known.
+# - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (history: `nuaa-sirst-four-epochs`), of the earlier default 0.519, 0.572 and 0.585 (`nuaa-sirst-flips-four-epochs`). Occluders cost something at the beginning.
 # - **The presets `tpu` and `a100`:** 60 epochs with batches of 16 took ten minutes on one CPU thread.
 # - **Which split?** `--dataset-dir NUAA-SIRST` downloads the images and uses the same 213/214 lists. The data set's authors published other splits, 341/86 and 224/96 ([data sets](datasets.ipynb)). Never compare scores of two splits.
 #
@@ -51,7 +51,7 @@
 #
 # ## Why `paper` is not the default
 #
-# Training by the paper's recipe can collapse. After the warm-up, which trains one head, the fused prediction may turn all-negative or all-positive and stay there ([the loss](../01_loss.ipynb) explains the mechanism). In the runs above seed 0 predicts targets nearly everywhere in each evaluated epoch from 9 on. Seed 2 does so in epochs 9 and 14, recovers, and still changes much at the end: IoU 0.628 in epoch 54, 0.399 in epoch 59.
+# Training by the paper's recipe can collapse. After the warm-up, which trains one head, the fused prediction may turn all-negative or all-positive and stay there ([the loss](../01_loss.ipynb) explains the mechanism). In the runs above seed 0 predicts targets nearly everywhere in each evaluated epoch from 9 on. Seed 2 does so in epochs 9 and 14, recovers, and still changes much at the end: epoch 54 has 0.628, epoch 59 has 0.399.
 #
 # Which seeds collapse depends on floating-point rounding: in float32 seed 0 (history: `nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs. [Another run](../../results/nuaa-sirst-paper) reached IoU 0.61, but its seed was **selected** after the first epochs, so it does not count; its curves show a run that survives:
 #
@@ -80,5 +80,7 @@
 #
 # 1. Choose on held-out training images (`--choose val`), not on the test list.
 # 2. Train at least three seeds of each, and report all of them.
-# 3. `mshnet compare RUN RUN` checks that the protocols agree, and shows Pd by target size with 95% intervals. It refuses scores that cannot be compared.
-# 4. A difference smaller than the difference between two seeds is no result.
+# 3. `mshnet compare RUN RUN --output FILE.png` checks that the protocols agree, and plots trade-offs and Pd by target size with 95% intervals. It refuses scores that cannot be compared.
+# 4. If two recipes differ less than two seeds of one recipe, do not claim a difference.
+#
+# ![Two runs compared: Pd against Fa, precision against recall, Pd by area, scores and protocol](../../results/scenes-five-epochs/figures/compare.png)

@@ -4,7 +4,7 @@
 # > For somebody whose run was interrupted, or will be. At the end you know what is lost in each case, and the command that resumes.
 
 # %% [markdown]
-# A run is a folder. It holds the settings, the checkpoints, the log and the scores, so the command that started a run also resumes it: give the same command again, or run the same notebook again.
+# A run is a folder with the settings, the checkpoints, the log and the scores. So the command that started a run also resumes it: run the same command again, or run the same notebook again.
 #
 # ## What is lost
 #
