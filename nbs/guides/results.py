@@ -51,7 +51,7 @@
 #
 # ## Why `paper` is not the default
 #
-# Training by the paper's recipe can collapse. After the warm-up, which trains one head, the fused prediction may turn all-negative or all-positive and stay there ([the loss](../01_loss.ipynb) explains the mechanism). In the runs above seed 0 predicts targets nearly everywhere in each evaluated epoch from 9 on. Seed 2 does so in epochs 9 and 14, recovers, and still changes much at the end: epoch 54 has 0.628, epoch 59 has 0.399.
+# Training by the paper's recipe can collapse. After the warm-up, which trains one head, the fused prediction may turn all-negative or all-positive and stay there ([the loss](../01_loss.ipynb) explains the mechanism). In the runs above seed 0 predicts targets nearly everywhere in each evaluated epoch from 9 on. Seed 2 does so in epochs 9 and 14, recovers, and still changes much at the end: epoch 59 has 0.399, and epoch 54 had 0.628.
 #
 # Which seeds collapse depends on floating-point rounding: in float32 seed 0 (history: `nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs. [Another run](../../results/nuaa-sirst-paper) reached IoU 0.61, but its seed was **selected** after the first epochs, so it does not count; its curves show a run that survives:
 #
