@@ -331,4 +331,4 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # Compare the data with the whole step first: above a few percent the device waits for them. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images, and the epochs of a recipe times that is a projection of a training, without its start and its checkpoints. On images of 32x32 none of these numbers means anything.
 #
-# On the command line: `mshnet bench --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/speed.ipynb) shows all measurements so far.
+# On the command line: `mshnet bench --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/devices.ipynb) shows all measurements so far.

@@ -556,15 +556,23 @@ def test_what_a_user_puts_into_a_clone_is_not_committed():
     assert {"/data/", "/predictions/", "runs/"} <= set((ROOT / ".gitignore").read_text().split())
 
 
-def test_the_site_lists_every_notebook_in_order():
-    "A page that no menu names is not found."
-    listed = (ROOT / "_quarto.yml").read_text(encoding="utf-8")  # guides: in the order of use
-    [_, guides, library, _, chinese] = yaml.safe_load(listed)["website"]["sidebar"]["contents"]
-    assert library["contents"] == [f"{name}.ipynb" for name in suite()]
-    written = sorted(f"guides/{p.stem}.ipynb" for p in (ROOT / "nbs/guides").glob("*.py"))
-    assert sorted(guides["contents"]) == [name for name in written if "zh-CN" not in name]
-    translated = [name for name in written if "zh-CN" in name]
-    assert sorted(chinese["contents"]) == [*translated, "index.zh-CN.ipynb"]
+def listed(entries):
+    "Every page of a menu, section by section."
+    for entry in entries if isinstance(entries, list) else []:
+        yield from [entry] if isinstance(entry, str) else listed(entry["contents"])
+
+
+def test_the_site_lists_every_page_once_and_guides_name_their_reader():
+    "A page that no menu names is not found. Start and Use are the guides; the rest are lessons."
+    text = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
+    entries = yaml.safe_load(text)["website"]["sidebar"]["contents"]
+    sections = {e["section"]: list(listed([e])) for e in entries if isinstance(e, dict)}
+    guides = {p.stem: p.read_text("utf-8") for p in (ROOT / "nbs/guides").glob("*.py")}
+    pages = [*suite(), *(f"guides/{name}" for name in guides), "index", "index.zh-CN"]
+    assert sorted(listed(entries)) == sorted(f"{page}.ipynb" for page in pages)
+    assert len(sections["Start"] + sections["Use"]) == 12
+    for name in sections["Start"] + sections["Use"] + sections["Look up"]:
+        assert re.search(r"(?m)^# > (.{4})", guides[Path(name).stem])[1] == "For ", name
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -216,20 +216,23 @@ def relink(text: str, moved: Callable[[str], str]) -> str:
 
 
 def contents(pages: Path) -> str:
-    "The menu of the site as a Markdown list of its sections."
+    "The menu of the site as a nested Markdown list."
     website = yaml.safe_load((pages / QUARTO).read_text(encoding="utf-8"))["website"]
-    lines = ["## All pages"]
-    for entry in website["sidebar"]["contents"]:
-        section = entry if isinstance(entry, dict) else {"section": "", "contents": [entry]}
-        listed: Any = section["contents"]
-        if isinstance(listed, str):
-            listed = sorted(path.relative_to(pages).as_posix() for path in pages.glob(listed))
-        lost = [name for name in listed if not (pages / name).exists()]
-        if lost:
-            raise nbs.Mistake(f"{QUARTO}: lists {lost[0]}, and there is no such page")
-        links = ", ".join(f"[{title(pages / name)}]({name})" for name in listed)
-        lines.append(f"- {section['section']}: {links}" if section["section"] else f"- {links}")
-    return "\n".join(lines)
+    return "\n".join(["## All pages", *menu(pages, website["sidebar"]["contents"])])
+
+
+def menu(pages: Path, entries: Any, indent: str = "") -> Iterator[str]:
+    "The lines of a menu, or of a section of it."
+    if isinstance(entries, str):
+        entries = sorted(path.relative_to(pages).as_posix() for path in pages.glob(entries))
+    for entry in entries:
+        if isinstance(entry, dict):
+            yield f"{indent}- {entry['section']}"
+            yield from menu(pages, entry["contents"], f"{indent}    ")
+        elif (pages / entry).exists():
+            yield f"{indent}- [{title(pages / entry)}]({entry})"
+        else:
+            raise nbs.Mistake(f"{QUARTO}: lists {entry}, and there is no such page")
 
 
 def title(path: Path) -> str:

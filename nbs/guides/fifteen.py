@@ -1,10 +1,10 @@
 # %% [markdown]
 # # From image to score in fifteen functions
 #
-# > One test image, from its file to its part of the score line. Every function on the way is called by hand, and the sum is what `mshnet test` prints.
+# > For a student who wants to see how a score is computed. We call every function ourselves, from an image file to the score line, and get the same line as `mshnet test`.
 
 # %% [markdown]
-# `mshnet test` reads images, predicts and counts. Fifteen functions do the work, and each takes plain values: a path, an array, a tensor. Read this page with the code beside it: each heading links to the notebook that explains its function, and in a notebook `load??` shows the source.
+# `mshnet test` reads images, predicts and counts. Fifteen functions do the work, and each takes plain values: a path, an array, a tensor. Read this page with the code open: each heading links to the notebook that explains its function, and in a notebook `load??` shows the source.
 #
 # We need a data set. Four synthetic scenes are written to a folder in the layout of NUAA-SIRST, with a list of names:
 
@@ -34,7 +34,7 @@ config = Config(dataset_dir=str(root), batch_size=4, device="cpu", precision="fp
 #
 # ### 1. `load`: a folder becomes pairs ([data](../21_data.ipynb))
 #
-# `load` reads the part that is asked for, once in a process: training, pictures and reports share the result. It returns a `Split`, a list of names with a sequence of pairs, and what is wrong with the files.
+# `load` reads the split that is asked for, and caches it for the process. It returns a `Split`, a list of names with a sequence of pairs, and what is wrong with the files.
 
 # %%
 from mshnet.data import load
@@ -46,7 +46,7 @@ print(len(split), "images,", len(findings.errors), "errors; the first is", split
 # %% [markdown]
 # ### 2. `find_dataset`: what `--dataset-dir` means ([fetch](../13_fetch.ipynb))
 #
-# The first thing that `load` does. A folder stands for itself; an archive is unpacked, a known name is looked for beside the notebook, in Kaggle's input and on Drive.
+# `load` calls it first. A folder is used as it is; an archive is unpacked; a known name is searched next to the notebook, in Kaggle's input and on Drive.
 
 # %%
 from mshnet.fetch import find_dataset
@@ -105,7 +105,7 @@ sent = device.transfer_batch(batch)
 #
 # ### 8. `infer` ([device](../30_device.ipynb)) and 9. `Detection.predict` ([detection](../41_detection.ipynb))
 #
-# `infer` runs a forward pass without gradients in the device's precision, and reads the result back: the only moment at which the host waits for the chip. The task decides what is computed. Its `predict` returns the logits that are scored: those of the fused head, or in a run's warm-up those of the full-size head.
+# `infer` runs a forward pass without gradients in the device's precision, and reads the result back: the only moment at which the CPU waits for the chip. The task decides what is computed. Its `predict` returns the logits that are scored: those of the fused head, or in a run's warm-up those of the full-size head.
 
 # %%
 from mshnet.device import infer
@@ -118,7 +118,7 @@ logits = infer(device, lambda: task.predict(model, sent, trained.phase))  # [4,1
 # %% [markdown]
 # ### 10. `normalise` ([detection](../41_detection.ipynb)), 11. `MSHNet.forward` and 12. `attend` ([model](../00_model.ipynb))
 #
-# Inside `predict`, bytes become numbers around zero, by ImageNet's mean and deviation. The network halves the image four times, doubles it four times, and has a head at each scale; one convolution fuses the four. Each of its blocks ends with `attend`: three lines that weigh the channels, then the pixels. By hand it is the same:
+# Inside `predict`, bytes become numbers around zero, by ImageNet's mean and deviation. The network halves the image four times, doubles it four times, and has a head at each scale; one convolution fuses the four. Each of its blocks ends with `attend`: three lines that weight the channels, then the pixels. Called directly, the network gives the same:
 
 # %%
 import torch

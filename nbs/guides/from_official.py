@@ -1,10 +1,10 @@
 # %% [markdown]
-# # From the official script to this suite
+# # From the official script to this library
 #
-# > The same commands under their names here, what is different and why, and how to score published weights.
+# > For somebody who has used the official MSHNet scripts. At the end you can run the same commands here, know what differs and why, and can evaluate published weights.
 
 # %% [markdown]
-# The method and the official code are by Liu et al. (CVPR 2024). This suite shares no code with theirs and gives the same numbers: forward pass, losses, gradients, transforms and scores were compared with those of the official code, to the last pixel where they are whole and to float32 rounding where they are not ([tests](../../tests/test_golden.py)).
+# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. With `--preset paper` and `--rule reference` it reproduces their forward pass, losses, gradients, transforms and scores: counts exactly, other numbers to float32 rounding ([tests](../../tests/test_golden.py)).
 #
 # ## Commands and flags
 #
@@ -15,17 +15,17 @@
 # | `--batch-size --epochs --lr --warm-epoch --base-size --crop-size` | the same; `--batch-size` counts over all devices |
 # | `--if-checkpoint True` | nothing: the same command resumes; `--resume RUN` names a different run |
 # | `--multi-gpus True` | `--num-devices N`, or `torchrun` |
-# | guides for TPUs: `--use-tpu --num-cores 8 --global-batch-size 64` | the same (today's names: `--device xla --num-devices 8 --batch-size 64`) |
+# | TPU guides: `--use-tpu --num-cores 8 --global-batch-size 64` | the same (today's names: `--device xla --num-devices 8 --batch-size 64`) |
 #
 # For a retired flag the error names the replacement. The data set stays as it is: `images/`, `masks/` and the lists.
 #
-# ## As near to the official recipe as it gets
+# ## The official recipe
 #
 # ```bash
 # mshnet train --dataset-dir data/NUAA-SIRST --preset paper
 # ```
 #
-# Whole training list, float32, the last epoch kept, 400 epochs, batch 4, Adagrad at 0.05, six epochs in which the full-size head alone is trained. The random numbers differ (seeds, shuffling, crops), so no run repeats an official one. To score it as the script does:
+# Whole training list, float32, the last epoch kept, 400 epochs, batch 4, Adagrad at 0.05, six epochs in which the full-size head alone is trained. The random numbers differ (seeds, shuffling, crops), so no run repeats an official run number by number. To evaluate it as the script does:
 #
 # ```bash
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt --rule reference
@@ -37,35 +37,35 @@
 #
 # | | official | the default here | why |
 # |---|---|---|---|
-# | optimiser | Adagrad, rate 0.05 | AdamW, rate 0.001, linear warm-up, cosine to a hundredth, gradients clipped at 1, averaged weights (EMA 0.999) | Adagrad's first steps are so large that predictions die |
+# | optimiser | Adagrad, rate 0.05 | AdamW, rate 0.001, linear warm-up, cosine to a hundredth, gradients clipped at 1, averaged weights (EMA 0.999) | Adagrad's first steps are so large that predictions collapse |
 # | loss | SLS, after six epochs of IoU | soft IoU plus binary cross-entropy, each image by itself | their gradient does not vanish where nothing or everything is predicted ([loss](../01_loss.ipynb)) |
-# | outputs that are supervised | the full-size head for six epochs, then all five | all five from the first step; the fusing layer starts as the full-size head, head biases at -4 | a new random layer on large features floods the image |
-# | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | cut from the image as it is scored, 128x128, mirrored and turned; at least half of them hold a target, a quarter have something large in front | targets have the size at which they are scored; four times as many steps for the same number of pixels |
-# | epoch that is kept | the best on the **test** list | the last one | chosen on the test list a score looks better than it is. `--choose test` does it and records it beside the number |
-# | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels decides nothing. `--rule reference` repeats the script |
+# | outputs that are supervised | the full-size head for six epochs, then all five | all five from the first step; the fusing layer starts as the full-size head, head biases at -4 | a new random layer on large features makes the prediction all-positive |
+# | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | cut from the image as it is scored, 128x128, flipped and rotated; at least half of them hold a target, a quarter are partly covered by a large occluder | targets have the size at which they are evaluated; four times as many steps for the same number of pixels |
+# | selected epoch | the best on the **test** list | the last one | chosen on the test list a score looks better than it is. `--choose test` does it and records it with the score |
+# | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels has no influence. `--rule reference` repeats the script |
 # | Fa | a false alarm as large as some hit is not counted | all are counted | see [how the scores are defined](scores.ipynb) |
 # | arithmetic | float32 | bfloat16 where the chip has it, float16 on a T4 or V100 | faster; `--precision fp32` for the other |
-# | a run | weights in a folder by date | a folder named after its settings that holds everything to resume | sessions end |
+# | a run | weights in a folder by date | a folder named after its settings, with everything to resume | sessions end |
 #
-# The scored images are the same: both sides are resized to 256.
+# The evaluated images are the same: both sides are resized to 256.
 #
-# To keep the official network and loss but not its failures, one line starts the fusing layer as the full-size head, trains the new parts at a tenth of the rate, and starts the heads far below zero:
+# To keep the official network and loss but not its failures, start the fusing layer as the full-size head, train the new parts at a tenth of the learning rate, and start the heads far below zero:
 #
 # ```bash
 # mshnet train --dataset-dir data/NUAA-SIRST --preset paper --fusion-start full_size --join-rate 0.1 --head-bias -4
 # ```
 #
-# On NUAA-SIRST none of three seeds was dead after 30 epochs with it (one had flooded some images on the way). [Results](results.ipynb) has their scores, beside those without the line and those of the default recipe, which are better.
+# On NUAA-SIRST none of three seeds had collapsed after 30 epochs (one covered some images on the way). [Results](results.ipynb) compares them with runs without these settings, and with the default recipe, which is better.
 #
 # ## Published weights
 #
-# The [official repository](https://github.com/Lliu666/MSHNet) links its weights in the column Weights of its README (IRSTD-1k and NUDT-SIRST; none for NUAA-SIRST). Its files (`.tar`), with or without the prefix of several GPUs, load as they are:
+# The [official repository](https://github.com/Lliu666/MSHNet) links its weights in the column Weights of its README (IRSTD-1k and NUDT-SIRST; none for NUAA-SIRST). Its files (`.tar`) load unchanged, with or without the prefix `module.` of several GPUs:
 #
 # ```bash
 # mshnet test --weight-path MSHNet.tar --dataset-dir data/IRSTD-1k --rule reference
 # ```
 #
-# **Tested:** files of that form, made here, and the official network's parameter names. Not tested: the published files themselves, which were not available; this suite does not download them. Reading a file never runs code in it; a file that needs to is refused.
+# **Tested:** files of that form, made here, and the official network's parameter names. Not tested: the published files themselves, which were not available; this library does not download them. Loading a file never runs code in it; a file that needs to is refused.
 #
 # In Python:
 

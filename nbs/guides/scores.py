@@ -1,16 +1,16 @@
 # %% [markdown]
 # # How the scores are defined, and why published ones differ
 #
-# > Five numbers, the choices behind each, and what a score must record before it can be compared.
+# > For somebody who compares our scores with a paper's. At the end you know what each number counts, and which two numbers may stand in one table.
 
 # %% [markdown]
-# Two tables of this field rarely mean the same by the same word. Here every saved score carries its **protocol**: data, size, resize, mirror images, threshold, rule, how the epoch was chosen, seed, device, precision. Two numbers can be compared if data, size, resize, mirror images, threshold, rule and the choice of the epoch agree.
+# Papers in this field use the same metric names for different definitions. Here every stored score has its **protocol**: data, size, resize, mirror images, threshold, rule, how the epoch was chosen, seed, device, precision. Two numbers can be compared if data, size, resize, mirror images, threshold, rule and the choice of the epoch agree.
 #
 # ## The five
 #
 # | score | what it is | range | what can go wrong |
 # |---|---|---|---|
-# | IoU | overlap / union of all pixels of the set, divided once at the end | 0..1 | large targets decide |
+# | IoU | overlap / union of all pixels of the set, divided once at the end | 0..1 | dominated by large targets |
 # | nIoU | mean IoU of the images | 0..1 | images with an empty union are left out |
 # | F1 | harmonic mean of the pixels' precision and recall | 0..1 | follows from IoU: 2 IoU / (1 + IoU) |
 # | Pd | found targets / targets | 0..1 | depends on what "found" means |
@@ -37,29 +37,29 @@ print(score(found - 0.5, truth))
 #
 # `--rule exact`, the default, pairs predictions and targets so that as many as possible are found, and then with the least distance. All false alarms count.
 #
-# `--rule reference` does what the published scripts do, faults included: each target takes the first free prediction in the order of labels, and a false alarm is not counted if it is as large as some hit. Published tables were made with this one. The same picture as above has no false alarm by it:
+# `--rule reference` does what the published scripts do, faults included: each target takes the first free prediction in the order of labels, and a false alarm is not counted if it is as large as some hit. Published tables were made with this rule. By it the image above has no false alarm:
 
 # %%
 print(score(found - 0.5, truth, rule="reference"))
 
 # %% [markdown]
-# So never set an exact Fa beside a reference one. Score the same weights again; it takes seconds:
+# Never compare an `exact` Fa with a `reference` Fa. Evaluate the same weights again instead; it takes seconds:
 #
 # ```bash
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt --rule reference
 # ```
 #
-# In [the run that was kept](../../results/nuaa-sirst-paper) Fa is 74.7 by one rule and 73.2 by the other. Often the difference is small. It is large where there are many false alarms of a few pixels.
+# In [one run](../../results/nuaa-sirst-paper) Fa is 74.7 by one rule and 73.2 by the other. Often the difference is small. It is large where there are many false alarms of a few pixels.
 #
 # ## Why published scores differ
 #
-# - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by as much as epochs vary. Here the default is the last epoch; `--choose test` repeats the habit, and the protocol then reports "the TEST list itself".
-# - **One seed.** Three seeds of the paper's recipe had IoU [0.001](../../results/nuaa-sirst-paper-60/seed0), [0.475](../../results/nuaa-sirst-paper-60/seed1) and [0.399](../../results/nuaa-sirst-paper-60/seed2) after 60 epochs: the first marks nearly every pixel.
+# - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by roughly the epoch-to-epoch variation. Here the default is the last epoch; `--choose test` repeats the habit, and the protocol then reports "the TEST list itself".
+# - **One seed.** Three seeds of the paper's recipe had IoU [0.001](../../results/nuaa-sirst-paper-60/seed0), [0.475](../../results/nuaa-sirst-paper-60/seed1) and [0.399](../../results/nuaa-sirst-paper-60/seed2) after 60 epochs: the first one marks nearly every pixel.
 # - **Other lists.** The authors of NUAA-SIRST list 341 and 86 images, and most papers use 213 and 214. Both come with `mshnet`: the second is the default, the first is `--train-list nuaa-sirst-authors427-trainval --test-list nuaa-sirst-authors427-test`. The protocol has a hash of the names and pixels of the list.
-# - **A different size.** Masks resized to 256x256 are different masks; a target of 2 pixels may become 1, or 6. About half of the field's tables are of images at their own size: `mshnet test --base-size native`. It pads each image at the right and below to multiples of 16, cuts the prediction back, and counts the image's own pixels. The number of targets tells which size a published Pd is of: IRSTD-1k's test list has 294 targets at 256x256 and 297 at its own size, so Pd times 294, or times 297, is a whole number.
+# - **A different size.** Masks resized to 256x256 are different masks; a target of 2 pixels may become 1, or 6. About half of the field's tables use images at their original size: `mshnet test --base-size native`. It pads each image at the right and below to multiples of 16, cuts the prediction back, and counts the image's own pixels. The number of targets shows which size a published Pd belongs to: IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size, so Pd times 294, or times 297, is a whole number.
 # - **Averaged predictions.** `--mirrored true` scores the mean of the predictions of an image and its three mirror images, at four times the cost. The protocol says so.
 # - **nIoU** over images, or over targets. **Fa** per million pixels, or per image.
-# - **The threshold**: at a lower one Fa rises, and mostly Pd. `trade_offs` draws the curve of a run.
+# - **The threshold**: at a lower one Fa rises, and mostly Pd. `trade_offs` plots the curve of a run.
 #
 # ## What a score records
 
@@ -77,7 +77,7 @@ with tempfile.TemporaryDirectory() as folder:
 protocol
 
 # %% [markdown]
-# The definitions themselves, with the odd cases, are in [metrics](../02_metrics.ipynb); the scoring of a split in [evaluate](../43_evaluate.ipynb).
+# The definitions themselves, with the odd cases, are in [metrics](../02_metrics.ipynb); the evaluation of a split in [evaluate](../43_evaluate.ipynb).
 
 # %%
 #| hide

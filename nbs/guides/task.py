@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Write your own task
 #
-# > A different network, loss or problem: one small class. The training loop, the devices and the run folder stay as they are.
+# > For a PyTorch programmer with a network, loss or problem of their own. At the end it trains, resumes and is evaluated by this library, after one small class.
 
 # %% [markdown]
 # Three things can be yours, from the smallest to the largest: the network, the loss, the problem.
 #
 # ## A network of your own
 #
-# A detector's network is chosen by its name. It is called as `model(image, deep=True)` and returns two things in this order: a list of the additional outputs that are supervised (the first at full size, each next one at half the size of the one before; it may be empty), and the logits that are scored. Register yours, and every command and picture of this process uses it.
+# A detector's network is chosen by its name. It is called as `model(image, deep=True)` and returns `(aux, logits)`. `logits` is evaluated. `aux` is a list of extra outputs for deep supervision, at strides 1, 2, 4, ...; it may be empty. Register your network, and every command and figure of this process uses it.
 
 # %%
 import tempfile
@@ -49,7 +49,7 @@ print("\n".join(f"epoch {e['epoch']}: loss {e['loss']:.3f}, {e['line']}" for e i
 #
 # ## A loss of your own
 #
-# Subclass `Detection` and replace `loss`. A dictionary of named losses is added up for training, and each of them is written to the log.
+# Subclass `Detection` and replace `loss`. If it returns a dictionary of named losses, training minimises their sum and logs each of them.
 
 # %%
 from torch.nn import functional as F
@@ -73,22 +73,22 @@ run = train(config, Weighted(config))
 run.history[-1]["losses"]
 
 # %% [markdown]
-# ## Another problem
+# ## A different problem
 #
 # Training reaches a problem only through a [`Task`](../36_task.ipynb). Six methods have no default:
 #
 # | method | returns |
 # |---|---|
-# | `splits(names)` | the parts of the data: `len`, `names`, `name`, `source`, `hash` |
-# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors; `epoch` is None in a scoring, row -1 is filler |
+# | `splits(names)` | the splits of the data: `len`, `names`, `name`, `source`, `hash` |
+# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors; `epoch` is None in an evaluation, row -1 is padding |
 # | `model()` | the network with the weights of the seed |
 # | `loss(model, batch, phase)` | the mean loss, or named parts of it |
-# | `predict(model, batch, phase)` | what is scored: a tensor, or tensors in a tuple or dictionary |
+# | `predict(model, batch, phase)` | what is evaluated: a tensor, or tensors in a tuple or dictionary |
 # | `tally()` | an object with `add(prediction, batch)`, `gather(ranks)` and `scores()` |
 #
 # The other methods have a default that you may override: `plan`, `phase`, `rate`, `optimizer`, `for_scoring`, `identity`, `protocol`, `evaluate`, `report`, `advice`, `better`. Settings of your own are fields of a subclass of `Settings`. They become part of the run's name, of the check of a resumed run, and of the command line.
 #
-# In this example the network finds which of a few tones is in a noisy signal:
+# In this example the network recognises which of a few tones is in a noisy signal:
 
 # %%
 from typing import Literal, NamedTuple
@@ -200,7 +200,7 @@ config = ToneSettings(epochs=10, device="cpu", output_dir=f"{folder.name}/tones"
 print(train(config))
 
 # %% [markdown]
-# In a module of your own write its name in place of `__main__`. `evaluate` scores the run again, the command `compare` puts such runs side by side, and `export` writes their weights as safetensors. These commands have the tasks of the library; register yours, then call `mshnet.cli.main([...])`.
+# In a module of your own, use its name in place of `__main__`. `evaluate` evaluates the run again, the command `compare` shows such runs side by side, and `export` writes their weights as safetensors. From the shell only built-in tasks are known; to use yours, register it in Python and call `mshnet.cli.main([...])`.
 #
 # A method that is missing is reported by its name:
 
@@ -213,12 +213,12 @@ except LookupError as error:
 # %% [markdown]
 # ## What to keep in mind
 #
-# - **The same operations in every step.** On a TPU and under `torch.compile` a step is a program: no Python number that changes, no shape that changes, no reading of a tensor within it. Make constants with `torch.full` on the batch's device.
-# - **The seed.** `model()` gives the same weights for the same seed. Random numbers of a sample come from `self.rng(row, epoch)`, on the host.
-# - **The batch.** All its tensors share their first dimension, which is cut among devices. Pad sequences to one length, or to a few.
-# - **Log-probabilities.** A prediction may hold -inf. NaN and +inf end the run, because the weights are spoiled then.
-# - **Pictures.** Write `report(folder)` to draw your own into the run's folder.
-# - **Several GPUs.** Start your script by `torchrun`: `--num-devices` starts the commands of the library.
+# - **The same operations in every step.** On a TPU and under `torch.compile` a step is a program: no Python number that changes, no shape that changes, no `.item()` or host copy inside a step. Make constants with `torch.full` on the batch's device.
+# - **The seed.** `model()` gives the same weights for the same seed. Random numbers of a sample come from `self.rng(row, epoch)`, on the CPU.
+# - **The batch.** All its tensors share their first dimension, which is split across devices. Pad sequences to one length, or to a few.
+# - **Log-probabilities.** A prediction may contain -inf. NaN and +inf end the run, because the weights are then unusable.
+# - **Figures.** Define `report(folder)` to save your own figures in the run folder.
+# - **Several GPUs.** Start your script with `torchrun`; `--num-devices` works only for the commands of the library.
 
 # %%
 #| hide

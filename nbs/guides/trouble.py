@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Troubleshooting by symptom
 #
-# > Find the message, read what it means, do what helps.
+# > For somebody with a message or a symptom. At the end you know its cause and the remedy.
+#
+# [中文](trouble.zh-CN.ipynb)
 
 # %% [markdown]
 # Start with the doctor. It checks the machine, the disk, the data and the settings, and each line that is not `ok` contains the remedy:
@@ -10,38 +12,37 @@
 # mshnet doctor --dataset-dir data/NUAA-SIRST
 # ```
 #
-# A mistake that you can correct prints one line with the value and the remedy, and ends with status 2. A traceback is a fault of ours: please report it. Below, `...` stands for names and numbers.
+# An error that you can correct prints one line with the value and the remedy, and ends with status 2. A traceback is a bug: please report it. Below, `...` stands for names and numbers. Lines that state their whole remedy are not repeated here. [TPU](tpu.ipynb) has the lines that begin with `device=xla`.
 #
 # ## A setting is rejected
 #
 # | message | what to do |
 # |---|---|
 # | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
-# | `...=... is not possible: use ...` | the value is outside its range, which the line names |
-# | `... is retired: use ...` | a flag of the official script; the line names the flag of today |
-# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` that fits several runs, where one is meant: use its name. Or a data set or weights without their flag: use it as the line says |
-# | papermill prints "Passed unknown parameter" | the setting is not listed in the notebook's settings cell. It counts nevertheless; a name that is no setting stops the next cell |
-# | the first cell of a runner stops: mshnet has no address yet | nobody has published this copy, and there is no wheel. `make wheel` builds one: upload it to `/content` ([Colab](colab.ipynb)), attach it ([Kaggle](kaggle.ipynb)) or put it beside the notebook. If it lies in `MyDrive`, mount the Drive first. Or the owner publishes the copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
-# | the shell does not know `mshnet` | activate the environment in which it is installed ([your own machine](local.ipynb)) |
-# | `mshnet ... has no option ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
+# | `...=... is not possible: write ...` | the value is outside its range, which the line names |
+# | `... is retired: write ...` | a flag of the official script; the line names the flag of today |
+# | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` fits several runs, where one is meant: pass its name. Or the flag of a data set or of weights is missing: the line names it |
+# | papermill prints "Passed unknown parameter" | the setting works, although papermill does not see it in the settings cell. An unknown name raises an error in the next cell |
+# | the first cell of a notebook stops: mshnet has no address yet | this copy is not published, and there is no wheel. `make wheel` builds one: upload it, attach it ([Colab and Kaggle](cloud.ipynb)) or put it next to the notebook. If it is in `MyDrive`, mount the Drive first. Or publish the copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
+# | the shell does not know `mshnet` | activate the environment in which it is installed ([install](first_run.ipynb)) |
+# | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
-# | `settings of type ... are not possible: use Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
-# | `weights of type ... are not possible: use a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
+# | `settings of type ... are not possible: write Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
+# | `weights of type ... are not possible: write a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
 #
 # ## The data are not found
 #
 # | message | what to do |
 # |---|---|
-# | `dataset_dir=...: there is no such folder` | relative paths begin in the folder where you started. On Kaggle write the name of the attached data set, in Colab the full path on Drive |
+# | `dataset_dir=...: there is no such folder` | relative paths begin in the folder where you start the command. On Kaggle pass the name of the attached data set, in Colab the full path on Drive |
 # | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`. If they are one folder deeper, the line names that folder |
 # | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list`. A data set of your own without lists: `mshnet data DIR --split 0.5` |
 # | `split=...: ... has lists (...); leave out --split` | lists are never overwritten: delete them first if you want others |
-# | `output_dir=...: is in the data set ..., whose files it could replace; use a folder outside of it` | as it says |
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an upload that broke off |
-# | `...: rejected, its member ...` | the archive would write outside its folder. Unpack it by hand if you trust it |
-# | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere get the data by hand |
-# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names the first files. Get the data by hand |
-# | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | write one of the names in the line, or the path of a file in the data set |
+# | `...: rejected, its member ...` | the archive would write outside its folder. Unpack it manually if you trust it |
+# | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
+# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names the first files. Download the data manually |
+# | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | pass one of the names in the line, or the path of a file in the data set |
 # | `...: needs ... and ... has ... free; make room` | the disk is too small for the data set |
 #
 # ## The data are wrong
@@ -51,60 +52,60 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `grey mask, cut at ...`, `grey mask without a target after the cut at ...` | write targets as 255, and everything else as 0 |
+# | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | save targets as 255, and everything else as 0 |
 # | `list of grey masks without a target (save targets as 255): ...` | no value in the masks of this list reaches half of the largest one of the data set: the scales of two sources were mixed |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if that is meant |
-# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | as it says, or crop and resize these images |
-# | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or of other images? |
-# | `targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
-# | `batch_size=...: there are only ... training images; use --batch-size ... or less` | as it says |
-# | nothing, but marks in the pictures sit beside the targets | masks of another size or of other images: look at `mshnet data` and at the picture `samples` |
+# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (write --base-size 256): ...` | use `--base-size 256`, or crop these images |
+# | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
+# | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
+# | `several files of one name in ...: ...` | the first suffix of png, bmp, jpg and tif is read; delete or rename the others |
+# | no message, but the marks are offset from the targets | the masks have another size or belong to other images: look at `mshnet data` and at the figure `samples` |
 #
 # ## The device
 #
 # | message | what to do |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
-# | `device=cuda: ...; see mshnet doctor, or use --device cpu` | torch finds this GPU but has no programs for it, such as new builds for a P100: the doctor's line `accelerator` has torch's own warning with the build to install |
-# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | an Intel Mac, or a Python translated by Rosetta |
-# | `this machine has a TPU, but torch_xla is not installed` | take the service's own TPU image; see [the TPU page](tpu.ipynb), which has all lines that begin with `device=xla` |
-# | `precision=...: not on ...; use ...` | leave it at `auto` |
-# | `this chip only emulates bf16; use --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
-# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` tries what fits |
-# | `batch_size=... cannot be shared by ... devices: use ...` | a multiple of their number |
+# | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
+# | `device=cuda: ...; see mshnet doctor, or write --device cpu` | this build of PyTorch does not support this GPU (recent builds on a P100): the doctor's line `accelerator` names the build to install |
+# | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
+# | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
+# | `precision=...: not on ...; write ...` | leave it at `auto` |
+# | `this chip only emulates bf16; write --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
+# | `...=...: does not fit into the memory of ...; write ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` finds the largest batch that fits |
+# | `batch_size=... cannot be shared by ... devices: write ...` | a multiple of their number |
 #
 # ## It trains, but
 #
 # | what you see | what to do |
 # |---|---|
-# | `the prediction ...: begin anew with ...` | begin anew with `--preset steady`; the [loss notebook](../01_loss.ipynb) explains the trap, and the [detection notebook](../41_detection.ipynb) what the second remedy of the line can do |
-# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `the prediction ...: train for more --epochs` | a recipe that cannot be caught in the trap predicts nothing, or everything: are the masks empty, of other images, or inverted? |
-# | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Nothing good was overwritten |
-# | `the run ends within the warm-up, so the fused head is never trained` | few epochs with the warm-up of many: `--warm-epoch 0`, or -1 for none, the default |
-# | scores are far below the paper's | are they the same list, rule and choice of epoch? See [how the scores are defined](scores.ipynb). And seeds differ more than one would think |
-# | the first epoch is slow | on a TPU every phase is compiled once |
+# | `the prediction ...: begin anew with ...` | the prediction has collapsed: start a new run with `--preset steady`. The page on the [loss](../01_loss.ipynb) explains why, the page on [detection](../41_detection.ipynb) explains the second remedy of the line |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `the prediction ...: train for more --epochs` | this recipe does not collapse by itself, so an all-empty or all-positive prediction points to the data: are the masks empty, inverted, or of other images? |
+# | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Good weights were not overwritten |
+# | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |
+# | scores are far below the paper's | are the list, the rule and the selected epoch the same? See [how the scores are defined](scores.ipynb). Seeds also differ: compare three |
+# | the first epoch is slow | on a TPU every step is compiled once |
 # | every epoch is slow | the doctor's line `accelerator`: is it the device that you meant? Are the data on a network disk or on Drive? `mshnet bench` reports what a step waits for |
-# | Chinese names are boxes in pictures | install a font, such as Noto Sans CJK or WenQuanYi Zen Hei, delete matplotlib's cache (`matplotlib.get_cachedir()`) and start Python again |
-# | it is not the same score as last time | two runs of one seed agree to the last bit on one type of CPU, with one torch and one number of threads; `--deterministic` for GPUs |
+# | many false alarms, or nothing, on your own camera | [a new camera](new_camera.ipynb) |
+# | Chinese names are boxes in figures | install a font, such as Noto Sans CJK or WenQuanYi Zen Hei, delete matplotlib's cache (`matplotlib.get_cachedir()`) and start Python again |
+# | the score differs from the last time | two runs of one seed agree to the last bit on one type of CPU, with one torch and one number of threads; `--deterministic` for GPUs |
 #
 # ## A run does not resume
 #
 # | message | what to do |
 # |---|---|
-# | `... holds another run (...); use its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
-# | `epochs=...: the run has ... already; write ... or more` | as it says |
-# | `...: another process works in this folder; wait for it or stop it` | a second terminal or kernel still trains or predicts in this folder |
+# | `... holds another run (...); write its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
+# | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
-# | status 75 | the hours of the session were over before the last epoch: run the same again |
-# | `stopped  ...; nothing is lost. Resume with the same command, or with` | no fault: somebody stopped the run, or the hours of the session were over |
+# | status 75 | the session's hours were over before the last epoch: run the same command again |
+# | `stopped  ...; nothing is lost. Resume with the same command, or with` | no error: somebody stopped the run, or the session's hours were over |
 #
-# ## Google Drive and mirrors
+# ## Google Drive and backups
 #
 # | message | what to do |
 # |---|---|
-# | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere name a folder: `--mirror-dir DIR` |
+# | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere use a folder: `--mirror-dir DIR` |
 # | `Google Drive is not mounted: results stay in ...` | training continues without copies; to get them, stop it, run `from mshnet.places import mount_drive; mount_drive()` in a cell, allow it, and run the training cell again |
 # | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or not reachable. Free space; you need not restart anything |
 # | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the copy was complete: copy the named files by hand, or run again |
@@ -113,25 +114,25 @@
 #
 # | message | what to do |
 # |---|---|
-# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | as it says |
+# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
 # | `...: there is no such file` | is it the right folder? Each run has its own, and `best.pt` appears with the first scored epoch |
 # | `...: has no best.pt yet, so no weights; leave out --weights-only` | the run has no scored epoch yet |
 # | `...: weights of another model: ...` | not MSHNet's, or another version of it; the first differences are named |
 # | `...: not a torch file of weights, or a damaged one` | often a download that broke off, or a web page |
-# | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: repeat the line that installed mshnet, with `--force-reinstall --no-deps` |
+# | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: run the command that installed mshnet again, with `--force-reinstall --no-deps` |
 # | `...: refused, it would run code when loaded` | it is not plain weights. Do not load it by other means unless you know who made it |
 #
 # ## Predicting, comparing, exporting
 #
 # | message | what to do |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | none of the inputs is of these types; of a folder the files in it count, with `--recursive` also those below it, and results of an earlier prediction never |
-# | `output_dir=...: holds something else than this prediction; use another --output-dir` | other images, weights or settings, or files of yours: another folder, or leave `--output-dir` out, and the results go to `predictions/NAME-2` |
-# | `no memory for a piece of ...: use a smaller --tile` | as it says; `--tile 512` needs a quarter of the memory |
-# | `explore` shows a still picture | widgets need a notebook in which somebody sits, and `pip install ipywidgets`; then restart the kernel |
-# | status 1, and files are counted as skipped | they could not be read: `skipped.csv` names each with its reason, the others are done |
-# | `these scores cannot be compared: ...` | the test sets or the measures differ; the line names how. Score both alike, or use `--anyway`, and the table names the difference |
-# | `task ... has no option ...; leave it out` | an option of detection, such as `--tile`, with weights of another task |
+# | `...: name files that end in ..., or their folders` | no input has one of these types. Of a folder the files in it are used, with `--recursive` also those below it, but never the results of an earlier prediction |
+# | `output_dir=...: holds something else than this prediction; write another --output-dir` | other images, weights or settings, or files of yours: use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
+# | `no memory for a piece of ...: write a smaller --tile` | `--tile 512` needs a quarter of the memory |
+# | `explore` shows a still figure | widgets need a live notebook and `pip install ipywidgets`; then restart the kernel |
+# | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` has each with its reason; the others are done |
+# | `these scores cannot be compared: ...` | the test sets or the metrics differ; the line says how. Evaluate both in the same way, or use `--anyway`: the table then names the difference |
+# | `--... means nothing to task ...` | an option of detection, such as `--tile`, was used with weights of another task |
 #
 # ## Tomography
 #
@@ -139,36 +140,36 @@
 # |---|---|
 # | `...: ... voltages; a measurement of 16 electrodes has ...` | leave out the three sensed pairs that carry current; the [page of tanks](../eit/02_tanks.ipynb) has the order |
 # | `...: a voltage is NaN, infinite or not a number` | a broken electrode: measure again; a missing voltage cannot be left out |
-# | `...: the 208 voltages are in another order (...); ...` | as it says; exchanging driven and sensed pairs must not change a measurement |
-# | `...: the electrodes are counted in another order: ...` | turn the pictures, or count the electrodes as the line says |
-# | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | take the statistics of this set, or bring the voltages to their unit |
-# | `data=... needs dataset_dir: use the folder that has ...` | real tanks lie in a data set: `--dataset-dir DIR` |
+# | `...: the 208 voltages are in another order (...); ...` | sort the voltages as the line says: reciprocity demands that swapping drive and sense pairs does not change a voltage |
+# | `...: the electrodes are counted in another order: ...` | rotate the images, or number the electrodes as the line says |
+# | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | use the statistics of this set, or convert the voltages to their unit |
+# | `data=... needs dataset_dir: write the folder that has ...` | real tanks need a data set: `--dataset-dir DIR` |
 #
 # ## Event cameras
 #
 # | message | what to do |
 # |---|---|
-# | `dt=... is not possible: use ...` | a time needs a unit: `--dt 10ms`; the number of the published guide is no time ([page](events.ipynb)) |
-# | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
-# | `...: holds ..., not ...; use --dataset ...` | the folder is of another data set: use the name from the message |
+# | `dt=... is not possible: write ...` | a time needs a unit: `--dt 10ms` ([events](events.ipynb) explains the number of the published script) |
+# | `dt=... is not possible: write a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
+# | `...: holds ..., not ...; write --dataset ...` | the folder holds another data set: use the name in the message |
 # | `...: event ... is outside of the sensor, which has ... pixels; ...` | a damaged file or another `--dataset`; `--on-bad-image skip` leaves such files out and counts them |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | the file was joined or sorted by pixel: sort the events by time |
 # | `...: holds no event; leave it out` | remove the file, or `--on-bad-image skip` |
-# | `dataset=...: these weights were trained on another data set or with another network, ...` | leave out `--dataset`, or name weights of this data set |
-# | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
-# | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
+# | `dataset=...: these weights were trained on another data set or with another network, ...` | leave out `--dataset`, or use weights of this data set |
+# | `dataset=... needs dataset_dir: write its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
+# | `pool=...: the last layer has ... pixels; write a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
 #
 # ## Sign language
 #
 # | message | what to do |
 # |---|---|
-# | `...: ... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` all of them are counted and left out |
-# | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks; the line names the flag |
-# | `the weights have the vocabulary of another set: ...` | weights and data have no gloss in common: name the data set that the weights were trained on |
-# | `crop=...: frames have a side of ...; use less` | `--crop` is at most `--frame-size` |
+# | `...: ... of ... cannot be used: ...; repair them, or write --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` they are counted and left out |
+# | `... holds ..., network=... does not: write ...` | hand tracks and videos need different networks; the line names the flag |
+# | `the weights have the vocabulary of another set: ...` | weights and data have no gloss in common: use the data set that the weights were trained on |
+# | `crop=...: frames have a side of ...; write less` | `--crop` is at most `--frame-size` |
 
 # %% [markdown]
-# If nothing here helps, report the fault with the output of these three commands:
+# If nothing here helps, report the problem with the output of these three commands:
 #
 # ```bash
 # mshnet --version

@@ -1,0 +1,104 @@
+# %% [markdown]
+# # Colab and Kaggle
+#
+# > For somebody with a browser and no machine of their own. At the end a notebook has trained on your data, and you have the run on your disk.
+
+# %% [markdown]
+# [中文](cloud.zh-CN.ipynb)
+#
+# We ran these notebooks on a CPU only (two T4s as two processes, a TPU as XLA's CPU runtime). Mounting, copying and Kaggle's folders were tested with mock objects. A real Colab or Kaggle session was not available.
+#
+# ## 1. Choose a notebook
+#
+# | service | notebook | accelerator to choose | open |
+# |---|---|---|---|
+# | Colab, GPU (T4, L4, A100) | [a100_setup](../run/a100_setup.ipynb) | Runtime, Change runtime type: any GPU, also the free T4 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
+# | Colab, TPU | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
+# | Kaggle, GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) | Session options: GPU T4 x2; one is fine too | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
+# | Kaggle, TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) | Session options: TPU v5e-8 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
+#
+# A TPU has its own page for problems: [TPU](tpu.ipynb).
+#
+# ## 2. Open it: two files
+#
+# If the project is published, click the badge. Otherwise you need the notebook and a wheel, which is the whole library in one file. On your own machine, in the folder of this project:
+#
+# ```bash
+# make wheel    # without make: python -m pip wheel --no-deps --wheel-dir dist .
+# ```
+#
+# | step | Colab | Kaggle |
+# |---|---|---|
+# | account | Google | Kaggle, with a verified phone number for Internet and accelerators |
+# | notebook | File, Upload notebook: a file of `nbs/run/` | Create, New Notebook, then File, Import Notebook: a file of `nbs/run/` |
+# | wheel | drag `dist/mshnet-*.whl` into the panel Files (`/content`, deleted with the session), or keep it in `MyDrive` and click Mount Drive before you run the notebook | Add Input, Upload: a private data set of this one file; it stays attached |
+# | machine | see the table above | see the table above, and switch Internet on |
+#
+# The first cell installs `mshnet` and prints from where. Of several wheels it installs the latest version. It keeps the service's own PyTorch and numpy: never `pip install torch` there. It installs nothing where `mshnet` is installed already; after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime. On Kaggle the first cell needs Internet for requirements that Kaggle's image lacks.
+#
+# ## 3. Run all
+#
+# The notebook first detects targets in a scene, then trains. Without a data set it trains on synthetic scenes, so a trial needs nothing.
+#
+# | machine, without data | in the settings cell | then it trains for |
+# |---|---|---|
+# | A100, L4, T4 or TPU in Colab; TPU on Kaggle | `epochs = 20` | 20 epochs; without this line 200 |
+# | GPU on Kaggle | nothing | 9 epochs (preset `quick`) |
+# | no GPU | `preset = ""`; leave `epochs` as it is | 9 epochs (preset `quick`) |
+#
+# A different number of epochs is a new run, because the cosine schedule depends on it. For a real run on your data use 200 epochs, the default. How long that takes on these machines was not measured: `!mshnet bench --dataset-dir NAME` in a cell measures it.
+#
+# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues and reports that the results stay on the session's disk. With two T4s each batch is split across two processes, which gives the same result as one GPU with that batch size.
+#
+# ## 4. Your data
+#
+# A data set needs `images/`, `masks/` and two lists of names ([your own images](own_images.ipynb)).
+#
+# | | Colab | Kaggle |
+# |---|---|---|
+# | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
+# | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
+# | what happens | unpacked once to the session's disk | searched in `/kaggle/input` and two levels below; an archive is unpacked once |
+# | mind | never train from loose files on Drive: they are copied one by one, slowly | what is attached is read-only |
+#
+# No upload at all: `dataset_dir = "NUAA-SIRST"` downloads a published set ([data sets](datasets.ipynb) says with which lists).
+#
+# No lists? Put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes them next to the images, or next to the notebook where the data are read-only, and prints their names: set `train_list` and `test_list` to these. The same seed gives the same lists in every session.
+#
+# The cell "The data" reports what was found. In the figures below it the marks must lie on the targets.
+#
+# ## 5. When the session ends
+#
+# | | Colab | Kaggle |
+# |---|---|---|
+# | the service ends a session | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
+# | training stops by itself | after 11.5 hours, with everything saved | after 11.5 hours, with a TPU after 8.5 |
+# | what can be lost | what was not yet copied to Drive | what an interactive session wrote, unless you save a version |
+# | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
+#
+# Keep the settings as they were. The hours count from the last start of the kernel: if you restarted it, set `max_hours` to the hours that the session has left.
+#
+# On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
+#
+# ## 6. Download the run
+#
+# | | Colab | Kaggle |
+# |---|---|---|
+# | the run folder: weights, scores, figures, log | `MyDrive/mshnet` | the version's output, in `runs/` |
+# | as one file | the cell "Take the run along" (download) | the same cell |
+#
+# ## Commands
+#
+# In a cell, put a `!` before each command. In Colab, run the notebook's cells first: a command cannot mount Drive.
+#
+# ```bash
+# mshnet doctor
+# mshnet predict /content/drive/MyDrive/pictures    # a folder of images, no masks needed
+# mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
+# mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
+# mshnet train --dataset-dir nuaa-sirst --epochs 50
+# mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt
+# mshnet pack /kaggle/working/runs/nuaa-sirst-*
+# ```
+#
+# If something fails, see [troubleshooting](trouble.ipynb).

@@ -1,0 +1,77 @@
+# %% [markdown]
+# # Data sets: links, licences, lists
+#
+# > For somebody who looks for data. At the end you know which data sets this library reads, where to get them, under which terms, and which split a score belongs to.
+
+# %% [markdown]
+# [中文](datasets.zh-CN.ipynb)
+#
+# No data set is part of this repository. Terms are quoted from the publishers' pages; read them again before you publish anything. "None stated" means that we found no licence: cite the paper, and ask the authors before you redistribute images.
+#
+# ## Small targets in infrared images
+#
+# | data set | images | masks | terms | get it |
+# |---|---|---|---|---|
+# | [NUAA-SIRST](https://github.com/YimianDai/sirst) (Dai et al., WACV 2021) | 427, of many sizes; real | yes | none stated | `--dataset-dir NUAA-SIRST` downloads it |
+# | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection) (Li et al., IEEE TIP 2023) | 1,327 of 256x256; real backgrounds, targets partly synthetic | yes | none stated | `--dataset-dir NUDT-SIRST` downloads it |
+# | [IRSTD-1k](https://github.com/RuiZhang97/ISNet) (Zhang et al., CVPR 2022) | 1,001 of 512x512; real | yes | MIT (the repository) | `--dataset-dir IRSTD-1k` downloads it |
+# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 59 frames of 1280x1024 without a target were used for the pretrained weights | black | none stated | by hand |
+# | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset) (Svanström et al., Data in Brief 2021, [Zenodo 5500576](https://zenodo.org/records/5500576)) | 161 infrared clips of 320x256 | boxes only | CC0 | by hand |
+#
+# The download reads archives of public repositories at fixed commits and keeps only images and masks whose pixels are the published ones; the lists come with the library. The addresses themselves were not tried. If one fails, the message names the page where you get the data by hand; put the folder into `data/`.
+#
+# ## Which list?
+#
+# A score belongs to a split, and there are several splits under one name. The lists are included:
+#
+# | `--train-list`, `--test-list` | images | whose |
+# |---|---|---|
+# | `nuaa-sirst-trainval`, `nuaa-sirst-test` | 213, 214 | most papers; the default, also for the download; **our results** |
+# | `nuaa-sirst-authors427-trainval`, `nuaa-sirst-authors427-test` | 341, 86 | the data set's authors |
+# | `nuaa-sirst-authors320-trainval`, `nuaa-sirst-authors320-test` | 224, 96 | the data set's authors, an earlier edition |
+# | `nudt-sirst-trainval`, `nudt-sirst-test` | 663, 664 | most papers; the default; **our results** |
+# | `irstd-1k-trainval`, `irstd-1k-test` | 800, 201 | most papers; the default |
+#
+# The lists of different origins overlap. Never evaluate weights on a list of another origin than the one they were trained on. In NUDT-SIRST 43 of the 664 test images are near-duplicates of training images.
+#
+# ## Your own folder
+#
+# ```
+# data/mine/
+#     images/       frame_0001.png ...
+#     masks/        frame_0001.png ...   255 = target, 0 = background
+#     train.txt     one name without suffix a line
+#     test.txt
+# ```
+#
+# ```bash
+# mshnet data data/mine
+# ```
+#
+# The training list may also be called `trainval.txt`. IRSTD-1k's folder names (`IRSTD1k_Img`, `IRSTD1k_Label`), names with suffixes in the lists, and archives (`.zip`, `.tar`, `.tar.gz`) are read, too. [Your own images](own_images.ipynb) shows how to make masks and lists.
+#
+# ## Tomography (`--task eit`)
+#
+# | data set | content | terms | get it |
+# |---|---|---|---|
+# | simulated | made by the library, no download | ours | `mshnet data --task eit --write mine --tanks 3000` |
+# | UEF 2017 ([paper](https://arxiv.org/abs/1704.01178)), 22 tanks | real saline tanks, 16 electrodes | "can be freely used for scientific purposes with appropriate references" | folder `data/test2017` of [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
+# | KTC 2023 ([Zenodo 8252370](https://zenodo.org/records/8252370)), 25 tanks | real saline tanks | see that page; not checked here | folder `data/test2023` of the same repository |
+#
+# ## Event cameras (`--task events`)
+#
+# | `--dataset` | content | terms | get it |
+# |---|---|---|---|
+# | none | a simulated camera that looks at digits, no download | ours | `mshnet train --task events` |
+# | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist) (Orchard et al., 2015), 34x34 pixels, ten digits | CC BY-SA 4.0 | by hand |
+# | `dvsgesture`, `cifar10dvs`, `ntidigits` | eleven gestures; ten objects; spoken digits of a silicon cochlea | see their pages; not checked here | by hand; [events](events.ipynb) has the expected files |
+#
+# ## Sign language (`--task signs`)
+#
+# | data set | content | terms | get it |
+# |---|---|---|---|
+# | simulated | made by the library, no download | ours | `mshnet data --task signs --write set` |
+# | RWTH-BOSTON-104 ([page](http://www-i6.informatik.rwth-aachen.de/~dreuw/database-rwth-boston-104.php)) | 201 sentences of American Sign Language; hand positions of all frames | "freely available for download" | tables of [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer), folder `data` |
+# | CE-CSL ([TFNet](https://github.com/woshisad159/TFNet), [paper](https://arxiv.org/abs/2409.11960)) | Chinese Sign Language; 4,973, 515 and 500 sentences | none stated | by hand |
+#
+# 26 of the 40 test sentences of RWTH-BOSTON-104 occur word for word in its training list: a score on it flatters a network that memorises sentences.

@@ -1,0 +1,77 @@
+# %% [markdown]
+# # 数据集：链接、许可、列表
+#
+# > 写给寻找数据的人。读完后你会知道：本库读取哪些数据集，到哪里获取，许可是什么，一个分数属于哪个划分。
+
+# %% [markdown]
+# [English](datasets.ipynb)
+#
+# 本仓库不含任何数据集。许可引自发布者的页面；发表任何内容之前请再读一遍。“未说明”表示我们没有找到许可：请引用论文，再分发图像之前请询问作者。
+#
+# ## 红外图像中的小目标
+#
+# | 数据集 | 图像 | 掩膜 | 许可 | 获取 |
+# |---|---|---|---|---|
+# | [NUAA-SIRST](https://github.com/YimianDai/sirst)（Dai 等，WACV 2021） | 427 幅，大小各异；真实 | 有 | 未说明 | `--dataset-dir NUAA-SIRST` 会下载 |
+# | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection)（Li 等，IEEE TIP 2023） | 1,327 幅 256x256；背景真实，目标部分合成 | 有 | 未说明 | `--dataset-dir NUDT-SIRST` 会下载 |
+# | [IRSTD-1k](https://github.com/RuiZhang97/ISNet)（Zhang 等，CVPR 2022） | 1,001 幅 512x512；真实 | 有 | MIT（该仓库） | `--dataset-dir IRSTD-1k` 会下载 |
+# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 其中 59 帧没有目标的 1280x1024 图像用于预训练权重 | 全黑 | 未说明 | 手动 |
+# | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset)（Svanström 等，Data in Brief 2021，[Zenodo 5500576](https://zenodo.org/records/5500576)） | 161 段 320x256 的红外视频 | 只有边框 | CC0 | 手动 |
+#
+# 下载读取公开仓库在固定提交上的压缩包，只保留像素与已发布的相同的图像和掩膜；列表由本库提供。这些网址本身没有试过。如果失败，提示会给出手动获取的页面；请把文件夹放到 `data/` 中。
+#
+# ## 哪个列表？
+#
+# 一个分数属于一个划分，而同一个名称下有几个划分。列表都随库提供：
+#
+# | `--train-list`, `--test-list` | 图像 | 来自 |
+# |---|---|---|
+# | `nuaa-sirst-trainval`, `nuaa-sirst-test` | 213, 214 | 多数论文；默认，下载时也是；**我们的结果** |
+# | `nuaa-sirst-authors427-trainval`, `nuaa-sirst-authors427-test` | 341, 86 | 数据集的作者 |
+# | `nuaa-sirst-authors320-trainval`, `nuaa-sirst-authors320-test` | 224, 96 | 数据集的作者，较早的版本 |
+# | `nudt-sirst-trainval`, `nudt-sirst-test` | 663, 664 | 多数论文；默认；**我们的结果** |
+# | `irstd-1k-trainval`, `irstd-1k-test` | 800, 201 | 多数论文；默认 |
+#
+# 不同来源的列表互相重叠。不要用来源不同的列表评测权重。在 NUDT-SIRST 中，664 幅测试图像有 43 幅与训练图像几乎相同。
+#
+# ## 你自己的文件夹
+#
+# ```
+# data/mine/
+#     images/       frame_0001.png ...
+#     masks/        frame_0001.png ...   255 = target, 0 = background
+#     train.txt     one name without suffix a line
+#     test.txt
+# ```
+#
+# ```bash
+# mshnet data data/mine
+# ```
+#
+# 训练列表也可以叫 `trainval.txt`。IRSTD-1k 的文件夹名称（`IRSTD1k_Img`、`IRSTD1k_Label`）、列表中带后缀的名称和压缩包（`.zip`、`.tar`、`.tar.gz`）也能读取。[你自己的图像](own_images.ipynb)说明怎样制作掩膜和列表。
+#
+# ## 电阻抗层析成像（`--task eit`）
+#
+# | 数据集 | 内容 | 许可 | 获取 |
+# |---|---|---|---|
+# | 模拟 | 由本库生成，不用下载 | 我们的 | `mshnet data --task eit --write mine --tanks 3000` |
+# | UEF 2017（[论文](https://arxiv.org/abs/1704.01178)），22 个水槽 | 真实的盐水槽，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
+# | KTC 2023（[Zenodo 8252370](https://zenodo.org/records/8252370)），25 个水槽 | 真实的盐水槽 | 见该页面；这里没有核对 | 同一仓库的文件夹 `data/test2023` |
+#
+# ## 事件相机（`--task events`）
+#
+# | `--dataset` | 内容 | 许可 | 获取 |
+# |---|---|---|---|
+# | 无 | 模拟的看数字的相机，不用下载 | 我们的 | `mshnet train --task events` |
+# | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist)（Orchard 等，2015），34x34 像素，十个数字 | CC BY-SA 4.0 | 手动 |
+# | `dvsgesture`、`cifar10dvs`、`ntidigits` | 十一种手势；十种物体；硅耳蜗录下的数字读音 | 见各自页面；这里没有核对 | 手动；[events](events.ipynb) 列出所需的文件 |
+#
+# ## 手语（`--task signs`）
+#
+# | 数据集 | 内容 | 许可 | 获取 |
+# |---|---|---|---|
+# | 模拟 | 由本库生成，不用下载 | 我们的 | `mshnet data --task signs --write set` |
+# | RWTH-BOSTON-104（[页面](http://www-i6.informatik.rwth-aachen.de/~dreuw/database-rwth-boston-104.php)） | 201 句美国手语；所有帧的手部位置 | "freely available for download" | [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer) 的文件夹 `data` 中的表格 |
+# | CE-CSL（[TFNet](https://github.com/woshisad159/TFNet)、[论文](https://arxiv.org/abs/2409.11960)） | 中国手语；4,973、515 和 500 句 | 未说明 | 手动 |
+#
+# RWTH-BOSTON-104 的 40 句测试句子中有 26 句逐字出现在训练列表中：它的分数偏向死记句子的网络。

@@ -1,0 +1,166 @@
+# %% [markdown]
+# # Into your own program
+#
+# > For a programmer who has weights and wants detections in a program: Python, C++ or another language by ONNX, and video. At the end your program gives the same detections as `mshnet predict`.
+
+# %% [markdown]
+# | your program | use | needs |
+# |---|---|---|
+# | a script in Python, a few images | `mshnet.detect` | this library |
+# | Python, many frames, probabilities | `Detector` and `predict_frame` | this library |
+# | another language that can start a command | `mshnet predict --save none`, then read `detections.csv` | this library |
+# | C++, C#, Java, a browser, a device without PyTorch | the ONNX file | onnxruntime |
+# | PyTorch without this library | the safetensors file | the network's code |
+#
+# ## Python
+#
+# `detect` returns one dictionary for each detection. Rows and columns count from 0, at the centre of the top-left pixel; the box ends one past its last pixel.
+
+# %%
+import numpy as np
+
+import mshnet
+from mshnet.scenes import scene
+
+image, _ = scene(np.random.default_rng(3), 256)  # [H,W] uint8, as from a camera
+for found in mshnet.detect(image, device="cpu"):
+    row, col = found["centroid"]
+    print(f"row {row:.1f}, column {col:.1f}, area {found['area']} pixels, peak {found['peak']:.2f}")
+
+# %% [markdown]
+# `weights="runs/NAME"` uses your run in place of the pretrained weights, and `threshold=` replaces the threshold that is stored with them. The weights are read once; a later call with the same file uses them again.
+#
+# In a loop over many frames, open the detector yourself:
+
+# %%
+from mshnet.evaluate import Detector
+from mshnet.predict import detections, predict_frame
+
+detector = Detector("pretrained", "cpu")
+for seed in range(3):
+    frame, _ = scene(np.random.default_rng(seed), 200)  # of any size
+    prob = predict_frame(detector, frame)  # [H,W] float32, 0..1
+    boxes = [found["box"] for found in detections(prob, detector.threshold, min_area=2).rows()]
+    print(f"frame {seed}: {len(boxes)} detections, boxes (top, left, bottom, right) {boxes}")
+
+# %% [markdown]
+# Frames of more than 8 bits must become 8 bits first: `detect` stretches each frame from its minimum to its maximum. Do the same in your program, or better: subtract a fixed offset and scale by a fixed factor that suits your camera.
+#
+# ## Video
+#
+# ```bash
+# pip install av
+# mshnet predict clip.mp4
+# mshnet predict clip.mp4 --save none
+# ```
+#
+# The first call also writes a video of the marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. In Python:
+#
+# ```python
+# from pathlib import Path
+#
+# from mshnet.evaluate import Detector
+# from mshnet.frames import frames_of
+# from mshnet.predict import detections, predict_frame
+#
+# detector = Detector("pretrained")
+# for frame in frames_of(Path("clip.mp4")):
+#     found = detections(predict_frame(detector, frame.pixels), detector.threshold)
+#     print(frame.number, len(found))
+# ```
+#
+# ## ONNX
+#
+# ```bash
+# pip install '.[export]'
+# mshnet export --weight-path pretrained --output mshnet.onnx
+# ```
+#
+# The file is compared with PyTorch before it gets its name. `mshnet.onnx.json` next to it contains the threshold, an example with its result, and ten lines of Python that read it ([export](../52_export.ipynb)).
+#
+# | | name | type and shape | content |
+# |---|---|---|---|
+# | input | `image` | uint8, 1 x 3 x height x width | RGB from 0 to 255, three equal channels for a grey image; no scaling and no mean. Height and width are multiples of 16 |
+# | output | `probability` | float32, 1 x 1 x height x width | probability that the pixel is a target |
+# | output | `logits` | float32, 1 x 1 x height x width | the same before the sigmoid |
+#
+# Four steps make your program agree with `mshnet predict`:
+#
+# 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
+# 2. Run the session, and cut the padding off the result.
+# 3. Keep the pixels whose probability is above the threshold of the note.
+# 4. Join kept pixels that touch, also at a corner (8-connected), to objects.
+#
+# A frame with a side above 1,024 pixels is predicted in overlapping tiles by `mshnet predict`. If the memory allows, give the whole frame to the session.
+#
+# ### Python without PyTorch
+#
+# ```python
+# import numpy as np
+# import onnxruntime
+# from PIL import Image
+# from scipy.ndimage import center_of_mass, label
+#
+# session = onnxruntime.InferenceSession("mshnet.onnx")
+# grey = np.asarray(Image.open("frame.png").convert("L"))
+# height, width = grey.shape
+# padded = np.pad(grey, ((0, -height % 16), (0, -width % 16)), "reflect")
+# image = np.broadcast_to(padded, (1, 3, *padded.shape)).copy()
+# probability, _ = session.run(None, {"image": image})
+# found = probability[0, 0, :height, :width] > 0.5
+# labels, count = label(found, np.ones((3, 3)))
+# print(center_of_mass(found, labels, range(1, count + 1)))
+# ```
+#
+# ### C++
+#
+# ```cpp
+# #include <onnxruntime_cxx_api.h>
+# #include <cstdint>
+# #include <vector>
+#
+# // Probabilities [rows x cols] of a grey image [rows x cols], both sides at least 16.
+# std::vector<float> probabilities(Ort::Session& session, const std::vector<uint8_t>& grey,
+#                                  int64_t rows, int64_t cols) {
+#     auto mirror = [](int64_t i, int64_t n) { return i < n ? i : 2 * n - 2 - i; };
+#     const int64_t height = (rows + 15) / 16 * 16, width = (cols + 15) / 16 * 16;
+#     std::vector<uint8_t> image;
+#     for (int channel = 0; channel < 3; ++channel)
+#         for (int64_t y = 0; y < height; ++y)
+#             for (int64_t x = 0; x < width; ++x)
+#                 image.push_back(grey[mirror(y, rows) * cols + mirror(x, cols)]);
+#     const int64_t shape[] = {1, 3, height, width};
+#     auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+#     auto input = Ort::Value::CreateTensor<uint8_t>(memory, image.data(), image.size(), shape, 4);
+#     const char *in[] = {"image"}, *out[] = {"probability"};
+#     auto result = session.Run(Ort::RunOptions{nullptr}, in, &input, 1, out, 1);
+#     const float* values = result[0].GetTensorData<float>();
+#     std::vector<float> found;
+#     for (int64_t y = 0; y < rows; ++y)
+#         found.insert(found.end(), values + y * width, values + y * width + cols);
+#     return found;
+# }
+#
+# int main() {
+#     Ort::Env env(ORT_LOGGING_LEVEL_WARNING, "mshnet");
+#     Ort::Session session(env, "mshnet.onnx", Ort::SessionOptions{});
+#     std::vector<uint8_t> grey(200 * 300);  // your frame, row by row
+#     auto found = probabilities(session, grey, 200, 300);
+# }
+# ```
+#
+# Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stand-in for them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
+#
+# ## How fast is it?
+#
+# | what | time a frame | machine |
+# |---|---|---|
+# | PyTorch, 256x256 | 32 ms | 2 CPU cores ([folder](../../results/bench-cpu)) |
+# | `mshnet predict`, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same ([folder](../../results/predict-large)) |
+# | an accelerator, or ONNX | not measured | |
+#
+# `mshnet bench --weight-path runs/NAME --dataset-dir DIR` measures your machine; its row *scoring* is the forward pass and the scores.
+
+# %%
+#| hide
+assert len(mshnet.detect(image, device="cpu")) > 0

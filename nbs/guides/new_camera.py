@@ -1,0 +1,107 @@
+# %% [markdown]
+# # A new camera finds too much, or nothing
+#
+# > For somebody who runs pretrained weights on frames of a camera that they were not trained on. At the end you know which setting to change, or that you must retrain, and with which frames.
+
+# %% [markdown]
+# ## What to expect
+#
+# Weights know the cameras they were trained on. A training like that of the pretrained weights, but without NUAA-SIRST, was evaluated on the 213 training images of NUAA-SIRST: IoU 0.574, Pd 0.885, Fa 15.3 ([folder](../../results/cross-camera/ninety-epochs)). So it found 88% of the targets of a camera that it had not seen, with 15 false pixels in a million. Your camera may differ in either direction.
+#
+# ## First look
+#
+# ```bash
+# mshnet predict frames --save overlays,probabilities --output-dir predictions/look
+# ```
+#
+# | what you see | cause | what to do |
+# |---|---|---|
+# | nothing, and the probability images are black | the target looks different: cold instead of hot, larger than about 20 pixels, or blurred | invert the images of a camera that shows heat as black; make large targets smaller (`--base-size 256` resizes each frame to 256x256); otherwise fine-tune |
+# | nothing, and the frame looks flat or dark | 16-bit frames are stretched from their minimum to their maximum, and one hot pixel takes the whole range | replace hot pixels by their neighbours, see below |
+# | nothing, but the probability images have grey dots on the targets | the threshold is too high | `--threshold 0.2` |
+# | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops smaller detections; better, correct the sensor |
+# | detections on lamps, roofs, edges of clouds | they look like targets; a single frame does not tell them apart | collect such frames and retrain, see below |
+# | detections at the borders of large frames, more than before | `--tile` is too small: the network's attention sees one tile at a time | the default of 1024, or larger if the memory allows |
+#
+# ## The threshold and the smallest area
+#
+# Most probabilities are close to 0 or to 1, so another threshold trims the edges of detections and seldom removes one. The [card](../../mshnet/pretrained.md) has a table: Pd, Fa and false alarms on frames without a target, for nine thresholds. The smallest area does remove detections, and also every target that is smaller. In this scene with little contrast, only a low threshold finds the third target, and a smallest area of four pixels drops it again:
+
+# %%
+import numpy as np
+
+from mshnet import detect, predict
+from mshnet.predict import detections
+from mshnet.scenes import scene
+
+rng = np.random.default_rng(2)
+image, mask = scene(rng, 256)
+dim = (80 + 0.3 * image + rng.normal(scale=3, size=image.shape)).clip(0, 255).astype(np.uint8)
+prob = predict("pretrained", dim, "cpu")
+print("threshold  min_area  detections  on a target  pixels")
+for threshold in (0.1, 0.5, 0.9):
+    for min_area in (1, 4):
+        found = detections(prob, threshold, min_area)
+        rows, cols = found.pixels
+        hits = sum(mask[tuple(np.int64(centre))] > 0 for centre in found.centroid.round())
+        print(f"{threshold:9}  {min_area:8}  {len(found):10}  {hits:11}  {len(rows):6}")
+
+# %% [markdown]
+# ## 16 bits and hot pixels
+#
+# A frame of 16 bits becomes one of 8 bits by stretching it from its darkest to its brightest pixel. Here a single hot pixel hides a target that is found without it. The median of the eight neighbours replaces pixels that stand far above them:
+
+# %%
+from scipy.ndimage import median_filter
+
+around = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]])
+
+
+def repaired(frame, least=2000):
+    "The frame with its hot pixels replaced; `least`: grey levels above the median."
+    median = median_filter(frame, footprint=around)
+    wide = median_filter(frame, size=5)  # of a target the neighbours are warm, too
+    hot = frame.astype(int) - median > least
+    return np.where(hot & (median.astype(int) - wide < least // 4), median, frame)
+
+
+frame = 30000 + 10 * image.astype(np.uint16)
+bad = frame.copy()
+bad[100, 200] = 65535
+for name, pixels in (("good frame", frame), ("hot pixel", bad), ("repaired", repaired(bad))):
+    print(f"{name:10}  {len(detect(pixels, device='cpu'))} detections")
+
+# %% [markdown]
+# Do this once for the camera, with a list of its bad pixels, if you can: a filter in every frame may also remove a target of one pixel.
+#
+# ## Retrain with your own frames
+#
+# No setting separates a lamp from a target. Show the network what it must ignore:
+#
+# 1. Collect frames of your camera **without a target** in which it raised false alarms. Give each a black mask of its size.
+# 2. Add frames **with** targets and their masks, some dozens if you have them ([how to draw masks](own_images.ipynb)).
+# 3. Write the names into the training list, and keep some frames of both kinds for the test list. Frames of one video belong into one list.
+# 4. Fine-tune:
+#
+# ```bash
+# mshnet train data/mycamera --weight-path pretrained --augment robust --lr 0.0003 --epochs 40
+# ```
+#
+# 5. Compare both weights on your test list. The scores of the old ones come from:
+#
+# ```bash
+# mshnet test --weight-path pretrained --dataset-dir data/mycamera
+# ```
+#
+# Frames without targets alone teach only silence, so step 2 matters. [Your own images](own_images.ipynb) has more on fine-tuning.
+#
+# Half of the crops of an image with targets hold a target (`--target-share`), and a quarter get a large occluder (`--clutter-share`), which teaches that the edge of a wall or a cloud is no target. Both defaults also suit background frames.
+#
+# ## When there is video
+#
+# The detector sees one frame at a time. A target moves, a lamp does not: compare `detections.csv` of consecutive frames in your own program, and keep what moves. The library has no tracker.
+
+# %%
+#| hide
+assert len(detect(repaired(bad), device="cpu")) == len(detect(frame, device="cpu")) > 0
+assert len(detect(bad, device="cpu")) == 0

@@ -1,0 +1,175 @@
+# %% [markdown]
+# # Your own images: label, train, fine-tune
+#
+# > For somebody with infrared images of their own. At the end you have masks, two lists of names, and weights that were trained or fine-tuned on your images.
+
+# %% [markdown]
+# ## 1. Try the pretrained weights first
+#
+# ```bash
+# mshnet predict images --output-dir predictions/first
+# ```
+#
+# If they are good enough, you need no labels. If not, `predictions/first/masks` holds a first draft of your masks, with the names of your images. Correcting a draft is faster than drawing, but look for targets that the draft missed: they are the ones that training must learn.
+#
+# ## 2. Draw the masks
+#
+# A data set is a folder with `images/`, `masks/` and two lists of names. An image and its mask have the same name and the same size. Here we make one from synthetic scenes:
+
+# %%
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from matplotlib import pyplot as plt
+from PIL import Image
+
+from mshnet.cli import main
+from mshnet.scenes import background, scene
+
+folder = tempfile.TemporaryDirectory()
+root = Path(folder.name) / "mine"
+skies = [np.uint8(background(np.random.default_rng(i), 96).clip(0, 255)) for i in (10, 11)]
+pairs = [(sky, 0 * sky) for sky in skies] + [scene(np.random.default_rng(i), 96) for i in range(4)]
+for part in ("images", "masks"):
+    (root / part).mkdir(parents=True)
+for i, (image, mask) in enumerate(pairs):
+    Image.fromarray(image).save(root / f"images/frame_{i}.png")
+    Image.fromarray(255 * mask).save(root / f"masks/frame_{i}.png")
+with contextlib.redirect_stdout(io.StringIO()) as printed:
+    status = main(["data", str(root), "--split", "0.5"])
+print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), sep="\n")
+print(
+    "\n$ mshnet data data/mine --split 0.5\n" + printed.getvalue().replace(str(root), "data/mine")
+)
+
+figure, panels = plt.subplots(2, 3, figsize=(6, 4), layout="compressed")
+for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
+    for panel, pixels in zip(column, (image, mask), strict=True):
+        panel.imshow(pixels, cmap="gray")
+        panel.set_axis_off()
+
+# %% [markdown]
+# The figure shows three of the images, and below them their masks: targets are 255, everything else is 0. The first image has no target, so its mask is black. Any program that writes such a PNG will do, such as GIMP, or a label tool that exports masks (CVAT, Label Studio, labelme).
+#
+# | question | answer |
+# |---|---|
+# | Which pixels? | Those that are clearly brighter than their surroundings, about those above half of the contrast. Draw no box and no ring: a mask that is one pixel too wide on each side nearly triples the area of a target of 3x3 pixels |
+# | At which size? | At the original one. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
+# | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
+# | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away |
+# | Lamps, hot roofs, clouds, birds? | Leave them black, unless you want to find them. They are what the network must learn to ignore |
+# | An image without a target? | Keep it, with a black mask. Without such images a network raises false alarms on empty frames |
+# | Only a label tool's boxes? | Boxes are not masks. They train a detector of boxes, whose IoU means nothing |
+# | Which file format? | PNG or BMP. JPEG changes the values at the edges of a mask |
+# | Cold targets? | The weights have learnt bright targets. Invert the images (255 - value) of a camera that shows heat as black |
+#
+# The frames of a video become images with the package `av`. Consecutive frames are almost equal, so take few of each clip:
+#
+# ```python
+# from pathlib import Path
+#
+# from PIL import Image
+#
+# from mshnet.frames import frames_of
+#
+# for frame in frames_of(Path("clip.mp4")):  # pip install av
+#     if frame.number % 30 == 0 and not frame.error:
+#         Image.fromarray(frame.pixels).save(f"images/clip_{frame.number:05d}.png")
+# ```
+#
+# ## 3. Make the lists
+#
+# ```bash
+# mshnet data data/mine --split 0.5 --seed 0
+# ```
+#
+# This writes `train.txt` and `test.txt`, and never overwrites lists that exist. Half of the images are for training, chosen at random by the seed. With few images look at the counts: above, both frames without a target fell into the test list, so nothing teaches the network what an empty frame is. Use another seed then. Every score records the command that made its lists, and whether somebody edited them since.
+#
+# The split is by image. If your images are frames of videos, write the lists yourself (one name without its suffix a line), and put all frames of a video into one list. Otherwise the test images are almost copies of training images, and the scores are too good.
+#
+# ## 4. Check
+#
+# ```bash
+# mshnet data data/mine
+# ```
+#
+# Repair what it reports: masks without images, inverted masks, targets that vanish at the evaluated size. Then look at training images with their targets marked. The marks must lie on the targets:
+#
+# ```python
+# from pathlib import Path
+#
+# from mshnet import Config
+# from mshnet.show import samples
+#
+# samples(Config(dataset_dir="data/mine"), Path("runs/look"))  # writes runs/look/figures/samples.png
+# ```
+#
+# ![Training images above their masks, with the targets marked](../../results/scenes-quick/figures/samples.png)
+#
+# ## 5. How many images?
+#
+# The number that you need was not measured in general. What we know: NUAA-SIRST's training list has 213 images, and the default recipe with `--crop native` gets a mean test IoU of 0.729 from it ([results](results.ipynb)). With 40 images, start from the pretrained weights (section 7). Variety counts more than number: different days, backgrounds and distances, and frames without targets.
+#
+# ## 6. Train from the beginning
+#
+# ```bash
+# mshnet train data/mine
+# ```
+#
+# | if | then |
+# |---|---|
+# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | `--base-size native`: images are trained on and evaluated at their own size |
+# | you have only some dozens of images | fine-tune instead (below) |
+# | most of your images have no target | `--target-share 0.9`: nine of ten crops hold a target, if their image has one |
+# | your images come from several cameras | `--augment robust`: also contrast, brightness, noise, sensor faults and scale |
+# | you want to compare two settings | hold out images of the training list for it: `--choose val`. Look at the test list once, at the end |
+#
+# ## 7. Fine-tune the pretrained weights
+#
+# ```bash
+# mshnet train data/mine --weight-path pretrained --lr 0.0003 --epochs 40
+# ```
+#
+# Training then starts from the pretrained weights in place of random ones; everything else stays the same.
+#
+# Does it help? We trained on 40 images of IRSTD-1k, a camera that the first edition of the weights did not know, and evaluated 100 other images at 256x256 ([folder](../../results/cross-camera/fine-tune)):
+#
+# | weights | IoU | Pd | Fa |
+# |---|---|---|---|
+# | pretrained, without fine-tuning | 0.535 | 0.767 | 25.0 |
+# | pretrained, fine-tuned for 9 epochs, learning rate 0.0003 | 0.541 | 0.799 | 31.9 |
+# | random start, 9 epochs, learning rate 0.001 | 0.122 | 0.283 | 0.3 |
+#
+# With few images, starting from the pretrained weights is far better than starting from random ones. Whether fine-tuning improves the pretrained weights, this small run does not show: it is one seed and only 90 steps, stopped before the end of its schedule. More targets were found, with more false pixels. More epochs, more images and other learning rates were not measured.
+#
+# - **Learning rate:** start below the default of 0.001, so that the first steps do not undo what the weights know. The best one depends on your images: try two on held-out training images (`--choose val`).
+# - **Epochs:** an epoch of 40 images is only ten steps. The run stores the averaged weights of its last epoch.
+# - **Other cameras in the same run:** `--augment robust` keeps the weights useful for more than one camera.
+# - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet work, too.
+#
+# ## 8. Use the weights
+#
+# ```bash
+# mshnet test --weight-path runs/mine-weights
+# mshnet predict images --weight-path runs/mine-weights
+# ```
+#
+# Replace `runs/mine-weights` by the run folder that training printed. In a notebook, `explore` lists the test images, worst first, with a slider for the threshold and a zoom:
+#
+# ```python
+# from mshnet.explore import explore
+#
+# explore("runs/mine-weights")
+# ```
+#
+# ![A widget: lists of images and targets, a threshold slider, and the image with its ground truth, probability, hits, misses and false alarms](../images/explore.png)
+#
+# [Into your own program](deploy.ipynb) shows Python, C++ and video; [a new camera](new_camera.ipynb) shows what to do about false alarms.
+
+# %%
+#| hide
+assert status == 0 and (root / "test.txt").exists()
+folder.cleanup()

@@ -1,0 +1,188 @@
+# %% [markdown]
+# # 按现象排查故障
+#
+# > 写给遇到提示或异常现象的人。读完后你会知道原因和解决办法。
+#
+# [English](trouble.ipynb)
+
+# %% [markdown]
+# 先运行 doctor。它检查机器、磁盘、数据和设置，凡不是 `ok` 的行都写有解决办法：
+#
+# ```bash
+# mshnet doctor --dataset-dir data/NUAA-SIRST
+# ```
+#
+# 你能改正的错误只打印一行，写出值和解决办法，并以状态 2 结束。出现 traceback 则是程序的错误：请报告。下面 `...` 代表名称和数字。已写出全部解决办法的提示不在此重复。以 `device=xla` 开头的提示见 [TPU](tpu.zh-CN.ipynb)。
+#
+# ## 设置被拒绝
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `unknown setting ...; did you mean ...?` | 名称拼写错误。`mshnet train --help` 列出所有名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称 |
+# | `...=... is not possible: write ...` | 值超出范围，提示中写有范围 |
+# | `... is retired: write ...` | 官方脚本的参数；提示给出今天的参数 |
+# | `... is one word too many; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式对应多次训练，而这里只能是一次：请写出它的名称。或者数据集、权重缺少参数名：提示会给出 |
+# | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
+# | notebook 的第一个单元格停下：mshnet has no address yet | 这份副本没有发布，也没有 wheel。`make wheel` 生成一个：上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive。或者发布这份副本（[CONTRIBUTING](../../CONTRIBUTING.md)） |
+# | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |
+# | `... means nothing to ...; leave it out` | 这个参数属于另一条命令，例如 `mshnet test` 的 `--epochs` |
+# | `preset=... is not known` | 可选的有 steady（默认）、paper、quick、a100 和 tpu |
+# | `settings of type ... are not possible: write Config(epochs=50)` | `train` 接受 `Config`，例如 `mshnet.train(mshnet.Config(epochs=50))` |
+# | `weights of type ... are not possible: write a run, ...` | 先写权重，再写图像：`mshnet.predict("pretrained", "frame.png")` |
+#
+# ## 找不到数据
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `dataset_dir=...: there is no such folder` | 相对路径从执行命令时所在的文件夹算起。在 Kaggle 上写所附数据集的名称，在 Colab 中写 Drive 上的完整路径 |
+# | `dataset_dir=...: has no ...` | 文件夹需要 `images/` 和 `masks/`。如果它们在下一级，提示会给出那个文件夹 |
+# | `...; name one with --...-list` | 没有名称列表，或有几个：用 `--train-list` 或 `--test-list` 选择。你自己的、没有列表的数据集：`mshnet data DIR --split 0.5` |
+# | `split=...: ... has lists (...); leave out --split` | 列表从不被覆盖：想要别的列表，请先删除它们 |
+# | `...: damaged, or not an archive ...; copy or download it again` | 往往是把网页存成了 `.zip`，或上传中断 |
+# | `...: rejected, its member ...` | 压缩包要写到自己的文件夹之外。如果信任它，请手动解压 |
+# | `...: cannot be downloaded ...` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
+# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | 该网址的压缩包已改变或损坏：提示列出前几个文件。请手动下载数据 |
+# | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |
+# | `...: needs ... and ... has ... free; make room` | 磁盘对这个数据集来说太小 |
+#
+# ## 数据有误
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` 列出全部；`--on-bad-image skip` 会略去它们 |
+# | `name in both lists, remove it from one: ...` | 一幅图像不能既用于训练又用于测试：分数会显得太好。请使用同一来源的两个列表 |
+# | `targets cover more than a fifth of the image (is the mask inverted?): ...` | 目标应为黑底白色。用反转的掩膜训练会得到很高但没有意义的 IoU |
+# | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | 目标存为 255，其他一切存为 0 |
+# | `list of grey masks without a target (save targets as 255): ...` | 这个列表的掩膜中，没有一个值达到数据集最大值的一半：混用了两种来源的尺度 |
+# | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果本意如此，什么都不用做 |
+# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (write --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
+# | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
+# | `... of ... targets vanish or merge at ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
+# | `several files of one name in ...: ...` | 读取 png、bmp、jpg、tif 中的第一个后缀；删除或改名其余文件 |
+# | 没有提示，但标记偏离目标 | 掩膜大小不同，或属于别的图像：请看 `mshnet data` 和图 `samples` |
+#
+# ## 设备
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | doctor 的 `build` 一行有原因：不带 CUDA 的 torch、旧驱动、被隐藏的 GPU |
+# | `device=cuda: ...; see mshnet doctor, or write --device cpu` | 这个 PyTorch 版本不支持这块 GPU（例如新版本与 P100）：doctor 的 `accelerator` 一行给出应安装的版本 |
+# | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | Intel 的 Mac，或由 Rosetta 转译的 Python |
+# | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
+# | `precision=...: not on ...; write ...` | 保持 `auto` |
+# | `this chip only emulates bf16; write --precision fp32 (or auto)` | 例如在 T4 上用了 `--precision bf16`：去掉它 |
+# | `...=...: does not fit into the memory of ...; write ...` | 用更小的批次，或 `--on-out-of-memory halve`；`mshnet bench --largest-batch` 找出放得下的最大批次 |
+# | `batch_size=... cannot be shared by ... devices: write ...` | 取设备数的整数倍 |
+#
+# ## 能训练，但是
+#
+# | 现象 | 怎么办 |
+# |---|---|
+# | `the prediction ...: begin anew with ...` | 预测已经崩溃：用 `--preset steady` 开始新的训练。[损失](../01_loss.ipynb)一页解释原因，[检测](../41_detection.ipynb)一页解释提示中的第二种办法 |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `the prediction ...: train for more --epochs` | 这种训练方案自身不会崩溃，所以全空或全满的预测说明数据有问题：掩膜是空的、反转的，还是属于别的图像？ |
+# | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1`（默认）、更小的 `--lr`，或 `--precision fp32`。好的权重没有被覆盖 |
+# | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
+# | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
+# | 第一个 epoch 很慢 | 在 TPU 上每种步骤编译一次 |
+# | 每个 epoch 都很慢 | doctor 的 `accelerator` 一行：是你想用的设备吗？数据在网络磁盘或 Drive 上吗？`mshnet bench` 报告一步在等待什么 |
+# | 在自己的相机上虚警很多，或什么都找不到 | [新的相机](new_camera.ipynb) |
+# | 图中的中文是方块 | 安装一种字体，例如 Noto Sans CJK 或文泉驿正黑，删除 matplotlib 的缓存（`matplotlib.get_cachedir()`），再重新启动 Python |
+# | 分数与上次不同 | 同一种子的两次训练在同一型号的 CPU、同一版 torch 和同样的线程数下逐位相同；在 GPU 上用 `--deterministic` |
+#
+# ## 训练无法恢复
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `... holds another run (...); write its settings... or another --output-dir` | 某个影响结果的设置不同；提示给出它的名称和两个值 |
+# | `...: another process trains in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练 |
+# | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
+# | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
+# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | 两个检查点都已损坏；提示给出参数 |
+# | 状态 75 | 最后一个 epoch 之前会话的时间用完了：再执行同一条命令 |
+# | `stopped  ...; nothing is lost. Resume with the same command, or with` | 不是错误：有人停止了训练，或会话的时间用完了 |
+#
+# ## Google Drive 与备份
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `Google Drive is mounted in Colab only: results stay in ...` | 在别处使用一个文件夹：`--mirror-dir DIR` |
+# | `Google Drive is not mounted: results stay in ...` | 训练继续，但没有副本；要有副本，请停止它，在单元格中运行 `from mshnet.places import mount_drive; mount_drive()`，允许访问，再运行训练单元格 |
+# | `mirror  ...: ...; tried again later, the run continues` | Drive 已满或无法访问。腾出空间；不必重新启动任何东西 |
+# | `mirror  ... of ... files are in ...; missing: ...` | 复制完成之前会话就结束了：手动复制列出的文件，或再运行一次 |
+#
+# ## 权重
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
+# | `...: there is no such file` | 文件夹对吗？每次训练有自己的文件夹，`best.pt` 在第一次评测之后出现 |
+# | `...: has no best.pt yet, so no weights; leave out --weights-only` | 这次训练还没有评测过的 epoch |
+# | `...: weights of another model: ...` | 不是 MSHNet 的权重，或是另一个版本；提示列出最初的几处差异 |
+# | `...: not a torch file of weights, or a damaged one` | 往往是下载中断，或是一个网页 |
+# | `...; it comes with mshnet: install it again (...), or name other weights` | 预训练权重的文件缺失或损坏：再执行一次安装 mshnet 的命令，加上 `--force-reinstall --no-deps` |
+# | `...: refused, it would run code when loaded` | 它不是单纯的权重。除非知道它的作者，不要用别的方式加载 |
+#
+# ## 预测、比较、导出
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹中的文件会被使用，加 `--recursive` 时也包括下级的文件，但从不包括以前的预测结果 |
+# | `output_dir=...: holds something else than this prediction; write another --output-dir` | 图像、权重或设置不同，或有你自己的文件：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
+# | `no memory for a piece of ...: write a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
+# | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
+# | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv` 列出每个文件及原因；其余的已完成 |
+# | `these scores cannot be compared: ...` | 测试集或指标不同；提示说明差别。请用同样的方式评测二者，或用 `--anyway`：表格会注明差别 |
+# | `--... means nothing to task ...` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
+#
+# ## 电阻抗层析成像
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `...: ... voltages; a measurement of 16 electrodes has ...` | 去掉三个通电流的测量对；[水槽一页](../eit/02_tanks.ipynb)有顺序 |
+# | `...: a voltage is NaN, infinite or not a number` | 电极损坏：请重新测量；缺失的电压不能略去 |
+# | `...: the 208 voltages are in another order (...); ...` | 按提示排列电压：根据互易性，交换激励对与测量对不改变电压 |
+# | `...: the electrodes are counted in another order: ...` | 按提示旋转图像，或给电极编号 |
+# | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | 使用这个数据集自己的统计量，或把电压换算成它的单位 |
+# | `data=... needs dataset_dir: write the folder that has ...` | 真实的水槽需要数据集：`--dataset-dir DIR` |
+#
+# ## 事件相机
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `dt=... is not possible: write ...` | 时间需要单位：`--dt 10ms`（[events](events.ipynb) 解释已发布脚本中的数） |
+# | `dt=... is not possible: write a bin above 0 and at most time_window=...` | 用更短的 `--dt`，或更长的 `--time-window` |
+# | `...: holds ..., not ...; write --dataset ...` | 文件夹中是另一个数据集：使用提示中的名称 |
+# | `...: event ... is outside of the sensor, which has ... pixels; ...` | 文件损坏，或应换一个 `--dataset`；`--on-bad-image skip` 略去这些文件并计数 |
+# | `...: times fall, from ... to ... microseconds at event ...; ...` | 文件是拼接的或按像素排序的：请按时间排列事件 |
+# | `...: holds no event; leave it out` | 删除这个文件，或用 `--on-bad-image skip` |
+# | `dataset=...: these weights were trained on another data set or with another network, ...` | 去掉 `--dataset`，或使用这个数据集的权重 |
+# | `dataset=... needs dataset_dir: write its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
+# | `pool=...: the last layer has ... pixels; write a divisor of both, or 0` | 128x128 像素的传感器用 4，N-MNIST 用 2、4 或 8 |
+#
+# ## 手语
+#
+# | 提示 | 怎么办 |
+# |---|---|
+# | `...: ... of ... cannot be used: ...; repair them, or write --on-bad-image skip` | 提示列出没有视频、没有标注词或相对标注词太短的片段；用 `skip` 时它们被略去并计数 |
+# | `... holds ..., network=... does not: write ...` | 手部轨迹和视频需要不同的网络；提示给出参数 |
+# | `the weights have the vocabulary of another set: ...` | 权重与数据没有共同的标注词：请使用训练这些权重的数据集 |
+# | `crop=...: frames have a side of ...; write less` | `--crop` 最大为 `--frame-size` |
+
+# %% [markdown]
+# 如果都没有帮助，请附上这三条命令的输出报告问题：
+#
+# ```bash
+# mshnet --version
+# mshnet doctor
+# mshnet data data/NUAA-SIRST
+# ```
+#
+# 并附上执行的命令、它的最后几行，以及训练文件夹中的 `config.json` 和 `env.json`。
+
+# %%
+from mshnet.cli import main
+
+main(["train", "--epochz", "3"])
+
+# %% [markdown]
+# 这个数是退出状态。提示本身写到错误流。
