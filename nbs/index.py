@@ -22,7 +22,7 @@
 #
 # ### I have an image
 #
-# You need Python 3.11 or newer and this repository's folder. PyTorch with CUDA takes several GB; a build [for the CPU alone](guides/local.ipynb) is smaller.
+# You need Python 3.11 or newer and this repository's folder. PyTorch with CUDA takes several GB; a build [for the CPU alone](guides/first_run.ipynb) is smaller.
 #
 # ```bash
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # the name mshnet on PyPI is not ours
@@ -48,7 +48,7 @@
 # mshnet.detect("frame.png")               # a list of dicts: centroid, box, area, probability
 # ```
 #
-# **Too many detections, or none?** `mshnet predict frame.png --min-area 4` drops detections of fewer pixels, and `--threshold` sets the least probability. The [model card](../mshnet/pretrained.md) lists scores and known failures. To estimate a new camera, we trained the same weights without NUAA-SIRST and evaluated them on its images: they found 0.885 of the targets, with 15.3 false pixels per million.
+# **[Too many detections, or none?](guides/new_camera.ipynb)** `mshnet predict frame.png --min-area 4` drops detections of fewer pixels, and `--threshold` sets the least probability. The [model card](../mshnet/pretrained.md) lists scores and known failures. To estimate a new camera, we trained the same weights without NUAA-SIRST and evaluated them on its images: they found 0.885 of the targets, with 15.3 false pixels per million.
 #
 # ### I have a data set
 #
@@ -62,7 +62,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or an archive of it. The names `NUAA-SIRST`, `NUDT-SIRST` and `IRSTD-1k` are downloaded, with the lists that most papers use. For your own images see [masks and lists](guides/local.ipynb). `mshnet COMMAND --help` shows the flags of daily use.
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or an archive of it. The names `NUAA-SIRST`, `NUDT-SIRST` and `IRSTD-1k` are downloaded, with the lists that most papers use. For your own images see [masks and lists](guides/own_images.ipynb). `mshnet COMMAND --help` shows the flags of daily use.
 #
 # In Python:
 #
@@ -77,7 +77,7 @@
 #
 # ### I want the cloud
 #
-# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it uses synthetic images. [Colab](guides/colab.ipynb) and [Kaggle](guides/kaggle.ipynb) take two files: a notebook and the library as a wheel (`make wheel`).
+# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it uses synthetic images. [Colab and Kaggle](guides/cloud.ipynb) take two files: a notebook and the library as a wheel (`make wheel`).
 #
 # | notebook | machine |
 # |---|---|
@@ -113,7 +113,7 @@
 #
 # | | install, predict | train | resume | speed |
 # |---|---|---|---|---|
-# | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/speed.ipynb) |
+# | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
 # | one NVIDIA H200 (torch 2.11) | predict ran | ran: bf16, fp32, fp16, Ctrl-C | never run | not measured |
 # | several GPUs | never run | simulated: two CPU processes | simulated | not measured |
 # | TPU | simulated: XLA on a CPU | simulated: 1 and 8 virtual devices | simulated | not measured |
@@ -149,13 +149,13 @@
 #
 # | you want to | guide |
 # |---|---|
-# | start | [a small trial run](guides/first_run.ipynb), [your own machine](guides/local.ipynb), [Colab](guides/colab.ipynb), [Kaggle](guides/kaggle.ipynb) |
-# | choose a device | [devices](guides/device.ipynb), [TPU](guides/tpu.ipynb), [speed and memory](guides/speed.ipynb) |
+# | start | [install and first run](guides/first_run.ipynb), [Colab and Kaggle](guides/cloud.ipynb), [your own images](guides/own_images.ipynb), [data sets](guides/datasets.ipynb) |
+# | choose a device | [devices, speed, memory](guides/devices.ipynb), [TPU](guides/tpu.ipynb) |
+# | use it | [a new camera](guides/new_camera.ipynb), [your own program](guides/deploy.ipynb) |
 # | understand MSHNet | [in one page](guides/one_page.ipynb), [network](00_model.ipynb), [loss](01_loss.ipynb), [metrics](02_metrics.ipynb), [augmentation](22_augment.ipynb) |
 # | compare scores | [definitions](guides/scores.ipynb), [results](guides/results.ipynb), [coming from the official script](guides/from_official.ipynb) |
-# | solve a problem | [troubleshooting](guides/trouble.ipynb), [resuming](guides/resume.ipynb) |
+# | solve a problem | [troubleshooting](guides/trouble.ipynb), [resuming](guides/resume.ipynb), [glossary](guides/glossary.ipynb) |
 # | extend it | [from image to score](guides/fifteen.ipynb), [your own task](guides/task.ipynb), [training loop](37_train.ipynb) |
-# | see pictures | [gallery](guides/gallery.ipynb) |
 #
 # ## Work on it
 #

@@ -22,7 +22,7 @@
 #
 # ### 我有一幅图像
 #
-# 需要 Python 3.11 或更新的版本，以及本仓库的文件夹。带 CUDA 的 PyTorch 有好几 GB；[只用 CPU](guides/local.ipynb) 的版本小得多。
+# 需要 Python 3.11 或更新的版本，以及本仓库的文件夹。带 CUDA 的 PyTorch 有好几 GB；[只用 CPU](guides/first_run.zh-CN.ipynb) 的版本小得多。
 #
 # ```bash
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # PyPI 上的 mshnet 不是本项目
@@ -48,11 +48,11 @@
 # mshnet.detect("frame.png")               # 字典的列表：中心、边框、面积、概率
 # ```
 #
-# **检出太多，或什么都没检出？** `mshnet predict frame.png --min-area 4` 去掉像素更少的检测，`--threshold` 设定最低概率。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。为了估计在新相机上的表现，我们在不用 NUAA-SIRST 的情况下训练了同样的权重，再在 NUAA-SIRST 的图像上评测：检出的目标占 0.885，每百万像素中有 15.3 个误检像素。
+# **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `mshnet predict frame.png --min-area 4` 去掉像素更少的检测，`--threshold` 设定最低概率。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。为了估计在新相机上的表现，我们在不用 NUAA-SIRST 的情况下训练了同样的权重，再在 NUAA-SIRST 的图像上评测：检出的目标占 0.885，每百万像素中有 15.3 个误检像素。
 #
 # ### 我有数据集
 #
-# [十分钟的小试验](guides/first_run.ipynb)检查机器、数据，并做一次短训练。然后：
+# [十分钟的小试验](guides/first_run.zh-CN.ipynb)检查机器、数据，并做一次短训练。然后：
 #
 # ```bash
 # mshnet doctor                                            # 检查这台机器
@@ -62,7 +62,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX，需 pip install '.[export]'
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt`、`test.txt`），也可以是这种文件夹的压缩包。`NUAA-SIRST`、`NUDT-SIRST`、`IRSTD-1k` 这三个名称会自动下载，并采用多数论文的列表。自己的图像见[掩膜与列表](guides/local.ipynb)。`mshnet COMMAND --help` 显示常用的参数。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt`、`test.txt`），也可以是这种文件夹的压缩包。`NUAA-SIRST`、`NUDT-SIRST`、`IRSTD-1k` 这三个名称会自动下载，并采用多数论文的列表。自己的图像见[掩膜与列表](guides/own_images.ipynb)。`mshnet COMMAND --help` 显示常用的参数。
 #
 # 在 Python 中：
 #
@@ -77,7 +77,7 @@
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时使用合成图像。[Colab](guides/colab.zh-CN.ipynb) 和 [Kaggle](guides/kaggle.zh-CN.ipynb) 需要两个文件：一个 notebook 和库的 wheel 文件（`make wheel`）。
+# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时使用合成图像。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 需要两个文件：一个 notebook 和库的 wheel 文件（`make wheel`）。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -113,7 +113,7 @@
 #
 # | | 安装、预测 | 训练 | 继续训练 | 速度 |
 # |---|---|---|---|---|
-# | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/speed.ipynb) |
+# | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
 # | 一块 NVIDIA H200（torch 2.11） | 预测已运行 | 已运行：bf16、fp32、fp16、Ctrl-C | 未运行 | 未测量 |
 # | 多块 GPU | 未运行 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
 # | TPU | 已模拟：CPU 上的 XLA | 已模拟：1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
@@ -149,13 +149,13 @@
 #
 # | 你想 | 指南 |
 # |---|---|
-# | 开始 | [小试验](guides/first_run.ipynb)、[自己的机器](guides/local.ipynb)、[Colab](guides/colab.zh-CN.ipynb)、[Kaggle](guides/kaggle.zh-CN.ipynb) |
-# | 选择设备 | [设备](guides/device.zh-CN.ipynb)、[TPU](guides/tpu.zh-CN.ipynb)、[速度与内存](guides/speed.ipynb) |
+# | 开始 | [安装与首次运行](guides/first_run.zh-CN.ipynb)、[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb)、[自己的图像](guides/own_images.ipynb)、[数据集](guides/datasets.zh-CN.ipynb) |
+# | 选择设备 | [设备、速度、内存](guides/devices.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) |
+# | 使用 | [新相机](guides/new_camera.ipynb)、[自己的程序](guides/deploy.ipynb) |
 # | 理解 MSHNet | [一页看懂](guides/one_page.ipynb)、[网络](00_model.ipynb)、[损失](01_loss.ipynb)、[指标](02_metrics.ipynb)、[数据增强](22_augment.ipynb) |
 # | 比较分数 | [定义](guides/scores.ipynb)、[结果](guides/results.ipynb)、[从官方脚本迁移](guides/from_official.ipynb) |
-# | 解决问题 | [故障排查](guides/trouble.ipynb)、[继续训练](guides/resume.ipynb) |
+# | 解决问题 | [故障排查](guides/trouble.zh-CN.ipynb)、[继续训练](guides/resume.ipynb)、[术语表](guides/glossary.ipynb) |
 # | 扩展 | [从图像到分数](guides/fifteen.ipynb)、[自己的任务](guides/task.ipynb)、[训练循环](37_train.ipynb) |
-# | 看图 | [图集](guides/gallery.ipynb) |
 #
 # ## 参与开发
 #

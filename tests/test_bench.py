@@ -53,7 +53,7 @@ def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypa
     [
         ("--repeats 0", "use whole numbers of at least 1"),
         ("--repeats many", "--repeats"),
-        ("--batch-size 40", "there are only 10 training images; write --batch-size 10 or less"),
+        ("--batch-size 40", "there are only 10 training images; use --batch-size 10 or less"),
         ("--batch-size 40 --largest-batch", "there are only 10 training images"),
         ("--batch-sizes 4", "did you mean 'batch_size'?"),
         ("--rate 1.2", "rate is retired"),

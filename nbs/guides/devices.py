@@ -85,7 +85,7 @@ for file in files:
 # python3 results/baseline/beside.py --dataset-dir data/NUAA-SIRST
 # ```
 #
-# Training takes 36 GFLOP of convolutions for each image of 256x256, and PyTorch's convolutions alone take 62% of a step's time ([log](../../LOG.md)).
+# Training takes 36 GFLOP of convolutions for each image of 256x256, and PyTorch's convolutions alone take 62% of a step's time ([log](../../experiments/speed.md)).
 #
 # **Accelerators were not timed.** On one NVIDIA H200 (PyTorch 2.11) 21 trainings ran to their end in bf16 ([folder](../../results/ladder)), one epoch in float32, and two in float16 with a prediction; `--compile on` failed there. No TPU was available.
 #

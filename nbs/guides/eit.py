@@ -77,7 +77,7 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # | `fit the pictures in no orientation` | `xs` has labels 0, 1, 2, or belongs to other voltages | save the change of the conductivity: -1, 0, 1 |
 # | `these are the statistics of another set, or the voltages have another unit` | `mean.pth` and `std.pth` of other data | copy the files of this set |
 # | `refused, it would run code when loaded` | a file with a pickle | save arrays of numbers only |
-# | `holds other data; write a new or an empty folder` | `--write` found files that it did not write | name a different folder |
+# | `holds other data; use a new or an empty folder` | `--write` found files that it did not write | name a different folder |
 #
 # ## Train
 #

@@ -59,10 +59,10 @@ for i, step in enumerate((1, 7, 12)):
 # | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or another `--dataset` | name the data set; leave damaged files out |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time |
 # | `...: a time has a fraction (... to ...), ...`, `...: ... events in ... ms; the times seem to be ...` | times in seconds, milliseconds or nanoseconds | save whole microseconds |
-# | `...: the polarities are ...; write 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
+# | `...: the polarities are ...; use 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
 # | `...: holds no event; leave it out` | an empty recording | remove it, or use `--on-bad-image skip` |
-# | `...: holds ..., not ...; write --dataset ...` | a folder of another data set | use the name from the message |
-# | `dt=... is not possible: write a bin above 0 and at most time_window=...` | a bin longer than the window | a shorter `--dt`, or a longer `--time-window` |
+# | `...: holds ..., not ...; use --dataset ...` | a folder of another data set | use the name from the message |
+# | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a bin longer than the window | a shorter `--dt`, or a longer `--time-window` |
 # | `dataset=...: these weights were trained on another data set or with another network, ...` | weights of another data set | leave out `--dataset` |
 # | `...: not a readable recording (...)` | a damaged file or another format | download it again; `--on-bad-image skip` counts such files |
 #

@@ -17,7 +17,7 @@
 # | an earlier default: scaled crops, no occluders (history: `nuaa-sirst-flips`) | 200 | 0.703, 0.730, 0.739 | - | - | - | 0 of 3 |
 #
 # - **`steady` today** cuts crops from the image as it is evaluated. On NUAA-SIRST that is different from `--crop native`, which was the default when these runs were made; it has not been run again.
-# - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were evaluated on this test list before ([log](../../LOG.md)), so it has been opened four times.
+# - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were evaluated on this test list before ([log](../../experiments/steady.md)), so it has been opened four times.
 # - **A bug that helped?** Earlier versions of the occlusion augmentation pasted unlabelled copies of targets (now fixed). With the bug the three seeds had IoU 0.744, 0.738 and 0.750 (history: `nuaa-sirst-copies`). Whether the difference is chance is not known.
 # - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (history: `nuaa-sirst-four-epochs`), of the earlier default 0.519, 0.572 and 0.585 (`nuaa-sirst-flips-four-epochs`). Occluders cost something at the beginning.
 # - **The presets `tpu` and `a100`:** 60 epochs with batches of 16 took ten minutes on one CPU thread.

@@ -19,16 +19,16 @@
 # | message | what to do |
 # |---|---|
 # | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
-# | `...=... is not possible: write ...` | the value is outside its range, which the line names |
-# | `... is retired: write ...` | a flag of the official script; the line names the flag of today |
+# | `...=... is not possible: use ...` | the value is outside its range, which the line names |
+# | `... is retired: use ...` | a flag of the official script; the line names the flag of today |
 # | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` fits several runs, where one is meant: pass its name. Or the flag of a data set or of weights is missing: the line names it |
 # | papermill prints "Passed unknown parameter" | the setting works, although papermill does not see it in the settings cell. An unknown name raises an error in the next cell |
 # | the first cell of a notebook stops: mshnet has no address yet | this copy is not published, and there is no wheel. `make wheel` builds one: upload it, attach it ([Colab and Kaggle](cloud.ipynb)) or put it next to the notebook. If it is in `MyDrive`, mount the Drive first. Or publish the copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([install](first_run.ipynb)) |
 # | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
-# | `settings of type ... are not possible: write Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
-# | `weights of type ... are not possible: write a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
+# | `settings of type ... are not possible: use Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
+# | `weights of type ... are not possible: use a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
 #
 # ## The data are not found
 #
@@ -55,7 +55,7 @@
 # | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | save targets as 255, and everything else as 0 |
 # | `list of grey masks without a target (save targets as 255): ...` | no value in the masks of this list reaches half of the largest one of the data set: the scales of two sources were mixed |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if that is meant |
-# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (write --base-size 256): ...` | use `--base-size 256`, or crop these images |
+# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
 # | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
 # | `several files of one name in ...: ...` | the first suffix of png, bmp, jpg and tif is read; delete or rename the others |
@@ -65,14 +65,14 @@
 #
 # | message | what to do |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
-# | `device=cuda: ...; see mshnet doctor, or write --device cpu` | this build of PyTorch does not support this GPU (recent builds on a P100): the doctor's line `accelerator` names the build to install |
-# | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | an Intel Mac, or a Python translated by Rosetta |
+# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
+# | `device=cuda: ...; see mshnet doctor, or use --device cpu` | this build of PyTorch does not support this GPU (recent builds on a P100): the doctor's line `accelerator` names the build to install |
+# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | an Intel Mac, or a Python translated by Rosetta |
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
-# | `precision=...: not on ...; write ...` | leave it at `auto` |
-# | `this chip only emulates bf16; write --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
-# | `...=...: does not fit into the memory of ...; write ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` finds the largest batch that fits |
-# | `batch_size=... cannot be shared by ... devices: write ...` | a multiple of their number |
+# | `precision=...: not on ...; use ...` | leave it at `auto` |
+# | `this chip only emulates bf16; use --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
+# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` finds the largest batch that fits |
+# | `batch_size=... cannot be shared by ... devices: use ...` | a multiple of their number |
 #
 # ## It trains, but
 #
@@ -93,7 +93,7 @@
 #
 # | message | what to do |
 # |---|---|
-# | `... holds another run (...); write its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
+# | `... holds another run (...); use its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
 # | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
@@ -127,8 +127,8 @@
 # | message | what to do |
 # |---|---|
 # | `...: name files that end in ..., or their folders` | no input has one of these types. Of a folder the files in it are used, with `--recursive` also those below it, but never the results of an earlier prediction |
-# | `output_dir=...: holds something else than this prediction; write another --output-dir` | other images, weights or settings, or files of yours: use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
-# | `no memory for a piece of ...: write a smaller --tile` | `--tile 512` needs a quarter of the memory |
+# | `output_dir=...: holds something else than this prediction; use another --output-dir` | other images, weights or settings, or files of yours: use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
+# | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory |
 # | `explore` shows a still figure | widgets need a live notebook and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` has each with its reason; the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the metrics differ; the line says how. Evaluate both in the same way, or use `--anyway`: the table then names the difference |
@@ -143,30 +143,30 @@
 # | `...: the 208 voltages are in another order (...); ...` | sort the voltages as the line says: reciprocity demands that swapping drive and sense pairs does not change a voltage |
 # | `...: the electrodes are counted in another order: ...` | rotate the images, or number the electrodes as the line says |
 # | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | use the statistics of this set, or convert the voltages to their unit |
-# | `data=... needs dataset_dir: write the folder that has ...` | real tanks need a data set: `--dataset-dir DIR` |
+# | `data=... needs dataset_dir: use the folder that has ...` | real tanks need a data set: `--dataset-dir DIR` |
 #
 # ## Event cameras
 #
 # | message | what to do |
 # |---|---|
-# | `dt=... is not possible: write ...` | a time needs a unit: `--dt 10ms` ([events](events.ipynb) explains the number of the published script) |
-# | `dt=... is not possible: write a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
-# | `...: holds ..., not ...; write --dataset ...` | the folder holds another data set: use the name in the message |
+# | `dt=... is not possible: use ...` | a time needs a unit: `--dt 10ms` ([events](events.ipynb) explains the number of the published script) |
+# | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
+# | `...: holds ..., not ...; use --dataset ...` | the folder holds another data set: use the name in the message |
 # | `...: event ... is outside of the sensor, which has ... pixels; ...` | a damaged file or another `--dataset`; `--on-bad-image skip` leaves such files out and counts them |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | the file was joined or sorted by pixel: sort the events by time |
 # | `...: holds no event; leave it out` | remove the file, or `--on-bad-image skip` |
 # | `dataset=...: these weights were trained on another data set or with another network, ...` | leave out `--dataset`, or use weights of this data set |
-# | `dataset=... needs dataset_dir: write its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
-# | `pool=...: the last layer has ... pixels; write a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
+# | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
+# | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
 #
 # ## Sign language
 #
 # | message | what to do |
 # |---|---|
-# | `...: ... of ... cannot be used: ...; repair them, or write --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` they are counted and left out |
-# | `... holds ..., network=... does not: write ...` | hand tracks and videos need different networks; the line names the flag |
+# | `...: ... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` they are counted and left out |
+# | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks; the line names the flag |
 # | `the weights have the vocabulary of another set: ...` | weights and data have no gloss in common: use the data set that the weights were trained on |
-# | `crop=...: frames have a side of ...; write less` | `--crop` is at most `--frame-size` |
+# | `crop=...: frames have a side of ...; use less` | `--crop` is at most `--frame-size` |
 
 # %% [markdown]
 # If nothing here helps, report the problem with the output of these three commands:

@@ -19,16 +19,16 @@
 # | 提示 | 怎么办 |
 # |---|---|
 # | `unknown setting ...; did you mean ...?` | 名称拼写错误。`mshnet train --help` 列出所有名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称 |
-# | `...=... is not possible: write ...` | 值超出范围，提示中写有范围 |
-# | `... is retired: write ...` | 官方脚本的参数；提示给出今天的参数 |
+# | `...=... is not possible: use ...` | 值超出范围，提示中写有范围 |
+# | `... is retired: use ...` | 官方脚本的参数；提示给出今天的参数 |
 # | `... is one word too many; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式对应多次训练，而这里只能是一次：请写出它的名称。或者数据集、权重缺少参数名：提示会给出 |
 # | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
 # | notebook 的第一个单元格停下：mshnet has no address yet | 这份副本没有发布，也没有 wheel。`make wheel` 生成一个：上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive。或者发布这份副本（[CONTRIBUTING](../../CONTRIBUTING.md)） |
 # | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |
 # | `... means nothing to ...; leave it out` | 这个参数属于另一条命令，例如 `mshnet test` 的 `--epochs` |
 # | `preset=... is not known` | 可选的有 steady（默认）、paper、quick、a100 和 tpu |
-# | `settings of type ... are not possible: write Config(epochs=50)` | `train` 接受 `Config`，例如 `mshnet.train(mshnet.Config(epochs=50))` |
-# | `weights of type ... are not possible: write a run, ...` | 先写权重，再写图像：`mshnet.predict("pretrained", "frame.png")` |
+# | `settings of type ... are not possible: use Config(epochs=50)` | `train` 接受 `Config`，例如 `mshnet.train(mshnet.Config(epochs=50))` |
+# | `weights of type ... are not possible: use a run, ...` | 先写权重，再写图像：`mshnet.predict("pretrained", "frame.png")` |
 #
 # ## 找不到数据
 #
@@ -55,7 +55,7 @@
 # | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | 目标存为 255，其他一切存为 0 |
 # | `list of grey masks without a target (save targets as 255): ...` | 这个列表的掩膜中，没有一个值达到数据集最大值的一半：混用了两种来源的尺度 |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果本意如此，什么都不用做 |
-# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (write --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
+# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
 # | `... of ... targets vanish or merge at ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
 # | `several files of one name in ...: ...` | 读取 png、bmp、jpg、tif 中的第一个后缀；删除或改名其余文件 |
@@ -65,14 +65,14 @@
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; write --device cpu` | doctor 的 `build` 一行有原因：不带 CUDA 的 torch、旧驱动、被隐藏的 GPU |
-# | `device=cuda: ...; see mshnet doctor, or write --device cpu` | 这个 PyTorch 版本不支持这块 GPU（例如新版本与 P100）：doctor 的 `accelerator` 一行给出应安装的版本 |
-# | `device=mps: this machine has no Apple GPU that torch can use; write --device cpu` | Intel 的 Mac，或由 Rosetta 转译的 Python |
+# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | doctor 的 `build` 一行有原因：不带 CUDA 的 torch、旧驱动、被隐藏的 GPU |
+# | `device=cuda: ...; see mshnet doctor, or use --device cpu` | 这个 PyTorch 版本不支持这块 GPU（例如新版本与 P100）：doctor 的 `accelerator` 一行给出应安装的版本 |
+# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | Intel 的 Mac，或由 Rosetta 转译的 Python |
 # | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
-# | `precision=...: not on ...; write ...` | 保持 `auto` |
-# | `this chip only emulates bf16; write --precision fp32 (or auto)` | 例如在 T4 上用了 `--precision bf16`：去掉它 |
-# | `...=...: does not fit into the memory of ...; write ...` | 用更小的批次，或 `--on-out-of-memory halve`；`mshnet bench --largest-batch` 找出放得下的最大批次 |
-# | `batch_size=... cannot be shared by ... devices: write ...` | 取设备数的整数倍 |
+# | `precision=...: not on ...; use ...` | 保持 `auto` |
+# | `this chip only emulates bf16; use --precision fp32 (or auto)` | 例如在 T4 上用了 `--precision bf16`：去掉它 |
+# | `...=...: does not fit into the memory of ...; use ...` | 用更小的批次，或 `--on-out-of-memory halve`；`mshnet bench --largest-batch` 找出放得下的最大批次 |
+# | `batch_size=... cannot be shared by ... devices: use ...` | 取设备数的整数倍 |
 #
 # ## 能训练，但是
 #
@@ -93,7 +93,7 @@
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `... holds another run (...); write its settings... or another --output-dir` | 某个影响结果的设置不同；提示给出它的名称和两个值 |
+# | `... holds another run (...); use its settings... or another --output-dir` | 某个影响结果的设置不同；提示给出它的名称和两个值 |
 # | `...: another process trains in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
@@ -127,8 +127,8 @@
 # | 提示 | 怎么办 |
 # |---|---|
 # | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹中的文件会被使用，加 `--recursive` 时也包括下级的文件，但从不包括以前的预测结果 |
-# | `output_dir=...: holds something else than this prediction; write another --output-dir` | 图像、权重或设置不同，或有你自己的文件：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
-# | `no memory for a piece of ...: write a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
+# | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
+# | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
 # | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv` 列出每个文件及原因；其余的已完成 |
 # | `these scores cannot be compared: ...` | 测试集或指标不同；提示说明差别。请用同样的方式评测二者，或用 `--anyway`：表格会注明差别 |
@@ -143,30 +143,30 @@
 # | `...: the 208 voltages are in another order (...); ...` | 按提示排列电压：根据互易性，交换激励对与测量对不改变电压 |
 # | `...: the electrodes are counted in another order: ...` | 按提示旋转图像，或给电极编号 |
 # | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | 使用这个数据集自己的统计量，或把电压换算成它的单位 |
-# | `data=... needs dataset_dir: write the folder that has ...` | 真实的水槽需要数据集：`--dataset-dir DIR` |
+# | `data=... needs dataset_dir: use the folder that has ...` | 真实的水槽需要数据集：`--dataset-dir DIR` |
 #
 # ## 事件相机
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `dt=... is not possible: write ...` | 时间需要单位：`--dt 10ms`（[events](events.ipynb) 解释已发布脚本中的数） |
-# | `dt=... is not possible: write a bin above 0 and at most time_window=...` | 用更短的 `--dt`，或更长的 `--time-window` |
-# | `...: holds ..., not ...; write --dataset ...` | 文件夹中是另一个数据集：使用提示中的名称 |
+# | `dt=... is not possible: use ...` | 时间需要单位：`--dt 10ms`（[events](events.ipynb) 解释已发布脚本中的数） |
+# | `dt=... is not possible: use a bin above 0 and at most time_window=...` | 用更短的 `--dt`，或更长的 `--time-window` |
+# | `...: holds ..., not ...; use --dataset ...` | 文件夹中是另一个数据集：使用提示中的名称 |
 # | `...: event ... is outside of the sensor, which has ... pixels; ...` | 文件损坏，或应换一个 `--dataset`；`--on-bad-image skip` 略去这些文件并计数 |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | 文件是拼接的或按像素排序的：请按时间排列事件 |
 # | `...: holds no event; leave it out` | 删除这个文件，或用 `--on-bad-image skip` |
 # | `dataset=...: these weights were trained on another data set or with another network, ...` | 去掉 `--dataset`，或使用这个数据集的权重 |
-# | `dataset=... needs dataset_dir: write its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
-# | `pool=...: the last layer has ... pixels; write a divisor of both, or 0` | 128x128 像素的传感器用 4，N-MNIST 用 2、4 或 8 |
+# | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
+# | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | 128x128 像素的传感器用 4，N-MNIST 用 2、4 或 8 |
 #
 # ## 手语
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `...: ... of ... cannot be used: ...; repair them, or write --on-bad-image skip` | 提示列出没有视频、没有标注词或相对标注词太短的片段；用 `skip` 时它们被略去并计数 |
-# | `... holds ..., network=... does not: write ...` | 手部轨迹和视频需要不同的网络；提示给出参数 |
+# | `...: ... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | 提示列出没有视频、没有标注词或相对标注词太短的片段；用 `skip` 时它们被略去并计数 |
+# | `... holds ..., network=... does not: use ...` | 手部轨迹和视频需要不同的网络；提示给出参数 |
 # | `the weights have the vocabulary of another set: ...` | 权重与数据没有共同的标注词：请使用训练这些权重的数据集 |
-# | `crop=...: frames have a side of ...; write less` | `--crop` 最大为 `--frame-size` |
+# | `crop=...: frames have a side of ...; use less` | `--crop` 最大为 `--frame-size` |
 
 # %% [markdown]
 # 如果都没有帮助，请附上这三条命令的输出报告问题：
