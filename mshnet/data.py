@@ -6,9 +6,8 @@
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'MASK_ENDINGS', 'SUFFIXES', 'Pair', 'MOST_COVERED', 'NATIVE_SIDE',
            'NATIVE_PIXELS', 'Loaded', 'LOADED', 'one_channel', 'pixels_of', 'grey_range', 'read_image', 'MaskValues',
            'MaskScale', 'mask_values', 'mask_scale', 'read_mask', 'opened', 'refuse_size', 'Source', 'find_source',
-           'outside_of_data', 'find_file', 'Split', 'Digests', 'image_digests', 'hash_of_all', 'scenes', 'Findings',
-           'Reading', 'scored_mask', 'trouble', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits',
-           'write_lists', 'report']
+           'outside_of_data', 'find_file', 'Split', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'scored_mask',
+           'trouble', 'InFiles', 'read_split', 'read_dataset', 'load', 'splits', 'write_lists', 'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
@@ -414,7 +413,7 @@ class Split:
         return isinstance(self.pairs, tuple)
 
     @cached_property
-    def digests(self) -> "Digests":
+    def digests(self) -> "_Digests":
         "What identifies the data; of a data set they are computed while it is checked."
         return _digests_of(zip(self.names, _pairs_of(self), strict=True))
 
@@ -428,8 +427,8 @@ def _pairs_of(split: Split) -> Iterator[Pair]:
     "All images with their masks, in order, with few in memory at a time."
     yield from prefetch(split.pairs.__getitem__, range(len(split)), 4)
 
-# %% ../nbs/21_data.ipynb #Digests
-class Digests(NamedTuple):
+# %% ../nbs/21_data.ipynb #_Digests
+class _Digests(NamedTuple):
     "What identifies a split: digests of its names and pixels."
 
     whole: str  # twelve digits of all in list order
@@ -437,7 +436,7 @@ class Digests(NamedTuple):
     images: frozenset[str]  # twelve digits of the pixels of each image
 
 
-def _digests_of(named: Iterable[tuple[str, Pair]]) -> Digests:
+def _digests_of(named: Iterable[tuple[str, Pair]]) -> _Digests:
     "The digests of images with their masks, by name and in list order."
     whole, single, images = hashlib.sha256(), set[bytes](), set[str]()
     for name, (image, mask) in named:
@@ -448,7 +447,7 @@ def _digests_of(named: Iterable[tuple[str, Pair]]) -> Digests:
         single.add(one.digest())
         pixels = f"{image.shape}".encode() + image.tobytes()
         images.add(hashlib.sha256(pixels).hexdigest()[:12])
-    return Digests(whole.hexdigest()[:12], frozenset(single), frozenset(images))
+    return _Digests(whole.hexdigest()[:12], frozenset(single), frozenset(images))
 
 
 def image_digests(parts: Iterable[Split]) -> frozenset[str]:
@@ -553,7 +552,7 @@ def _digits(names: Iterable[str]) -> str:
     "Twelve digits that stand for names in their order."
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
-# %% ../nbs/21_data.ipynb #Reading
+# %% ../nbs/21_data.ipynb #_Reading
 MOST_COVERED = 0.2  # of an image by its targets; more looks like an inverted mask
 NATIVE_SIDE, NATIVE_PIXELS = 16, 2048 * 2048  # least side and most pixels of an image, if native
 _NOT_NATIVE = (
@@ -562,7 +561,7 @@ _NOT_NATIVE = (
 )
 
 
-class Reading(NamedTuple):
+class _Reading(NamedTuple):
     "One image with its mask."
 
     pair: Pair
@@ -573,7 +572,7 @@ class Reading(NamedTuple):
 def _read_pair(
     source: Source,
     name: str,
-) -> Reading:
+) -> _Reading:
     "Read one image and its mask; UserError with the kind of problem."
     image_path, mask_path = (
         find_file(source.images, name),
@@ -594,14 +593,14 @@ def _read_pair(
         notes.add("16-bit image, stretched to 8 bits by its own range")
     if pages > 1:
         notes.add("file of several pages, of which the first is read")
-    return Reading((image, mask), mode, notes)
+    return _Reading((image, mask), mode, notes)
 
 
 def _check_pair(
     source: Source,
     size: int | str,  # side of the scored images, or "native"
     name: str,
-) -> Reading | str:  # text: the kind of problem
+) -> _Reading | str:  # text: the kind of problem
     "Read one image and its mask, and note what cannot be right."
     try:
         reading = _read_pair(source, name)
@@ -894,7 +893,7 @@ def _describe(
 ) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
     seen = [(i.shape[:2], i.ndim, objects(m > 0).area, not m.any()) for i, m in _pairs_of(split)]
-    areas = np.concatenate([np.zeros(0), *(area for _, _, area, _ in seen)])
+    areas = np.concatenate([area for _, _, area, _ in seen] or [np.zeros(0)])
     sizes = {size for size, _, _, _ in seen}
     heights, widths = ([s[k] for s in sizes] or [0] for k in (0, 1))
     grey, empty = sum(ndim == 2 for _, ndim, _, _ in seen), sum(none for *_, none in seen)

@@ -325,7 +325,7 @@ def _expect_possible(
         (set(kinds) <= set(KINDS), f"save={','.join(kinds)!r}", some),
     ):
         if not possible:
-            raise UserError(f"{what} is not possible: write {remedy}")
+            raise UserError(f"{what} is not possible: use {remedy}")
 
 
 def _detect_in(

@@ -159,7 +159,9 @@ def numbers(folder, pattern):
 def measured():
     "Numbers in the tables of results/, scores as they are rounded, memory, a checkpoint's size."
     found = numbers("results", "**/*.md") | numbers("results", "history.csv")
-    found |= numbers("results/cross-camera", "**/*.txt") | numbers("results/predict-large", "*.json")
+    found |= numbers("results/cross-camera", "**/*.txt") | numbers(
+        "results/predict-large", "*.json"
+    )
     for path in (ROOT / "results").rglob("scores*.json"):
         for value in json.loads(path.read_text())["scores"].values():
             if isinstance(value, int | float):
