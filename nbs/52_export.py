@@ -123,7 +123,7 @@ def _expect_packages(*names: str) -> None:
 # %% [markdown]
 # ## safetensors
 #
-# **safetensors** holds the weights alone, for this library and for others that have the network. `mshnet test` and `--weight-path` read it like a checkpoint. Its header therefore holds the record of a checkpoint: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
+# **safetensors** (`safetensors_bytes`) holds the weights alone, for this library and for others that have the network. `mshnet test` and `--weight-path` read it like a checkpoint. Its header therefore holds the record of a checkpoint: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
 
 # %%
 #| export

@@ -291,8 +291,6 @@ JARGON = {  # words that only we used, and the term that everybody knows
     r"stand-ins?\b|at hand\b": "mock object; available",
     r"squash\w*": "resize",
 }
-UNMENDED = {"colab", "device", "eit", "events", "first_run", "from_official", "gallery", "kaggle"}
-UNMENDED |= {"local", "results", "signs", "speed", "tpu", "trouble"}  # not covered yet
 
 
 def jargon(name, text):
@@ -525,7 +523,7 @@ def test_private_words_do_not_come_back():
     good = "dead pixels, `write --device cpu`, --clutter-share, [a](clutter.md)\n```\ndead\n```"
     assert not jargon("a", good)
     pages = [ROOT / "nbs/index.py", *sorted((ROOT / "nbs/guides").glob("*.py"))]
-    texts = {p.stem: p for p in pages if "zh-CN" not in p.name and p.stem not in UNMENDED}
+    texts = {p.stem: p for p in pages if "zh-CN" not in p.name}
     prose = {
         name: "\n".join(c.source for c in nbs.read(p).cells if c.cell_type == "markdown")
         for name, p in texts.items()

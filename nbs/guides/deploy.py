@@ -149,7 +149,7 @@ for seed in range(3):
 # }
 # ```
 #
-# Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stand-in for them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
+# Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
 #
 # ## How fast is it?
 #

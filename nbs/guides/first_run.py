@@ -101,7 +101,7 @@ find_targets()
 #
 # Expect a score near those of [five seeds](../../results/SCORES.md) of this preset. It is not exactly the same on every machine.
 #
-# How many epochs? `quick` trains for 9; use 20 for a first look at your own data with a large preset, and 200, the default, for a result.
+# How many epochs? `quick` trains for 9; use 20 for a first run at your own data with a large preset, and 200, the default, for a result.
 #
 # ## 5. Check your data set
 #

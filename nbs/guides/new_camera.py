@@ -8,7 +8,7 @@
 #
 # Weights know the cameras they were trained on. A training like that of the pretrained weights, but without NUAA-SIRST, was evaluated on the 213 training images of NUAA-SIRST: IoU 0.574, Pd 0.885, Fa 15.3 ([folder](../../results/cross-camera/ninety-epochs)). So it found 88% of the targets of a camera that it had not seen, with 15 false pixels in a million. Your camera may differ in either direction.
 #
-# ## First look
+# ## Look at the results
 #
 # ```bash
 # mshnet predict frames --save overlays,probabilities --output-dir predictions/look
