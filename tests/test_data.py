@@ -709,7 +709,7 @@ def test_the_report_counts(folder):
     text, usable = report(config(folder))
     assert usable
     assert "train: 6 images, 6 targets, 0 without a target" in text
-    assert "test: 4 images, 3 targets, 1 image without" in text
+    assert "test: 4 images, 3 targets, 1 without a target" in text
     assert "2 sizes, 32..48 wide, 20..32 high; 3 grey, 1 colour" in text
     assert "target areas 9..9 px, median 9 px" in text
     assert "file modes: 9 L, 1 RGB" in text

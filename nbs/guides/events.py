@@ -160,7 +160,7 @@ for i, step in enumerate((1, 7, 12)):
 #
 # ## On a rented machine
 #
-# [Colab](colab.ipynb) and [Kaggle](kaggle.ipynb) have ready notebooks. The commands below follow each provider's documentation; we have not run them. SageMaker Studio Lab keeps the home folder, and a session ends after some hours:
+# [Colab and Kaggle](cloud.ipynb) have ready notebooks. The commands below follow each provider's documentation; we have not run them. SageMaker Studio Lab keeps the home folder, and a session ends after some hours:
 #
 # ```bash
 # conda create -y -n mshnet python=3.11 && conda activate mshnet

@@ -21,11 +21,11 @@
 # | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
 # | `...=... is not possible: use ...` | the value is outside its range, which the line names |
 # | `... is retired: use ...` | a flag of the official script; the line names the flag of today |
-# | `... is one word too many; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` fits several runs, where one is meant: pass its name. Or the flag of a data set or of weights is missing: the line names it |
+# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` fits several runs, where one is meant: pass its name. Or the flag of a data set or of weights is missing: the line names it |
 # | papermill prints "Passed unknown parameter" | the setting works, although papermill does not see it in the settings cell. An unknown name raises an error in the next cell |
 # | the first cell of a notebook stops: mshnet has no address yet | this copy is not published, and there is no wheel. `make wheel` builds one: upload it, attach it ([Colab and Kaggle](cloud.ipynb)) or put it next to the notebook. If it is in `MyDrive`, mount the Drive first. Or publish the copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([install](first_run.ipynb)) |
-# | `... means nothing to ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
+# | `mshnet ... has no option ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
 # | `settings of type ... are not possible: use Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
 # | `weights of type ... are not possible: use a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
@@ -52,13 +52,11 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | save targets as 255, and everything else as 0 |
 # | `list of grey masks without a target (save targets as 255): ...` | no value in the masks of this list reaches half of the largest one of the data set: the scales of two sources were mixed |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if that is meant |
 # | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
 # | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
-# | `several files of one name in ...: ...` | the first suffix of png, bmp, jpg and tif is read; delete or rename the others |
 # | no message, but the marks are offset from the targets | the masks have another size or belong to other images: look at `mshnet data` and at the figure `samples` |
 #
 # ## The device
@@ -94,7 +92,7 @@
 # | message | what to do |
 # |---|---|
 # | `... holds another run (...); use its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
-# | `...: another process trains in this folder; wait for it or stop it` | a second terminal or kernel still trains in this folder |
+# | `...: another process works in this folder; wait for it or stop it` | a second terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
@@ -132,7 +130,7 @@
 # | `explore` shows a still figure | widgets need a live notebook and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` has each with its reason; the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the metrics differ; the line says how. Evaluate both in the same way, or use `--anyway`: the table then names the difference |
-# | `--... means nothing to task ...` | an option of detection, such as `--tile`, was used with weights of another task |
+# | `task ... has no option ...; leave it out` | an option of detection, such as `--tile`, was used with weights of another task |
 #
 # ## Tomography
 #

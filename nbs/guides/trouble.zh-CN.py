@@ -21,11 +21,11 @@
 # | `unknown setting ...; did you mean ...?` | 名称拼写错误。`mshnet train --help` 列出所有名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称 |
 # | `...=... is not possible: use ...` | 值超出范围，提示中写有范围 |
 # | `... is retired: use ...` | 官方脚本的参数；提示给出今天的参数 |
-# | `... is one word too many; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式对应多次训练，而这里只能是一次：请写出它的名称。或者数据集、权重缺少参数名：提示会给出 |
+# | `unexpected argument ...; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式对应多次训练，而这里只能是一次：请写出它的名称。或者数据集、权重缺少参数名：提示会给出 |
 # | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
 # | notebook 的第一个单元格停下：mshnet has no address yet | 这份副本没有发布，也没有 wheel。`make wheel` 生成一个：上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive。或者发布这份副本（[CONTRIBUTING](../../CONTRIBUTING.md)） |
 # | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |
-# | `... means nothing to ...; leave it out` | 这个参数属于另一条命令，例如 `mshnet test` 的 `--epochs` |
+# | `mshnet ... has no option ...; leave it out` | 这个参数属于另一条命令，例如 `mshnet test` 的 `--epochs` |
 # | `preset=... is not known` | 可选的有 steady（默认）、paper、quick、a100 和 tpu |
 # | `settings of type ... are not possible: use Config(epochs=50)` | `train` 接受 `Config`，例如 `mshnet.train(mshnet.Config(epochs=50))` |
 # | `weights of type ... are not possible: use a run, ...` | 先写权重，再写图像：`mshnet.predict("pretrained", "frame.png")` |
@@ -52,13 +52,11 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` 列出全部；`--on-bad-image skip` 会略去它们 |
 # | `name in both lists, remove it from one: ...` | 一幅图像不能既用于训练又用于测试：分数会显得太好。请使用同一来源的两个列表 |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | 目标应为黑底白色。用反转的掩膜训练会得到很高但没有意义的 IoU |
-# | `grey mask that loses targets by the cut at ...`, `grey mask without a target after the cut at ...` | 目标存为 255，其他一切存为 0 |
 # | `list of grey masks without a target (save targets as 255): ...` | 这个列表的掩膜中，没有一个值达到数据集最大值的一半：混用了两种来源的尺度 |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果本意如此，什么都不用做 |
 # | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
 # | `... of ... targets vanish or merge at ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
-# | `several files of one name in ...: ...` | 读取 png、bmp、jpg、tif 中的第一个后缀；删除或改名其余文件 |
 # | 没有提示，但标记偏离目标 | 掩膜大小不同，或属于别的图像：请看 `mshnet data` 和图 `samples` |
 #
 # ## 设备
@@ -94,7 +92,7 @@
 # | 提示 | 怎么办 |
 # |---|---|
 # | `... holds another run (...); use its settings... or another --output-dir` | 某个影响结果的设置不同；提示给出它的名称和两个值 |
-# | `...: another process trains in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练 |
+# | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
 # | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | 两个检查点都已损坏；提示给出参数 |
@@ -132,7 +130,7 @@
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
 # | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv` 列出每个文件及原因；其余的已完成 |
 # | `these scores cannot be compared: ...` | 测试集或指标不同；提示说明差别。请用同样的方式评测二者，或用 `--anyway`：表格会注明差别 |
-# | `--... means nothing to task ...` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
+# | `task ... has no option ...; leave it out` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
 #
 # ## 电阻抗层析成像
 #
