@@ -131,7 +131,7 @@ def sample_params(
 
 
 JITTER = 0.7, 1.5, 1.2  # of native pixels: least, most, height to width
-WIDE_JITTER = 0.5, 2.0, 1.3  # robust augmentation
+WIDE_JITTER = 0.5, 1.6, 1.3  # robust augmentation
 
 # %%
 config = Config()

@@ -77,7 +77,7 @@ FINDINGS = [  # the machine, the subject, settings, the level, a part of the tex
     (BUSY, "machine", {}, "warning", "its steps may stall; stop them, or wait"),
     (ENOUGH, "machine", {}, "ok", ""),
     (STUCK, "accelerator", {}, "error", "(RuntimeError: no); restart the machine, or use"),
-    ({}, "accelerator", {"device": "cuda:99"}, "error", "write"),
+    ({}, "accelerator", {"device": "cuda:99"}, "error", "use"),
     (WARNS, "accelerator", {}, "warning", "it warns: CUDA initialization: the driver is too old ("),
     (SLOW, "accelerator", {"precision": "bf16"}, "warning", "--precision fp32"),
     (NO_CUDA, "build", {"device": "auto"}, "warning", "has Tesla T4, but torch"),

@@ -4,7 +4,7 @@
 
 DATA holds drone-ir/ (clips and boxes.csv: Svanström, Alonso-Fernandez, Englund, "A dataset for
 multi-sensor drone detection", Data in Brief 2021, Zenodo 5500576, CC0). The middle frame of every
-tenth clip is taken; `tools/pretrain.py` trains on no frame of these clips. Writes
+tenth clip is taken; the weights were trained on no frame of these clips. Writes
 results/pretrained/frames.json (all frames) and nbs/images/frames.jpg (three of them).
 """
 
@@ -13,15 +13,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from judge import BESIDE, boxes_of
+from judge import BESIDE, PARTS, boxes_of
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from pretrain import CLIPS, HELD_OUT, TOP, UNSEEN
 
 import mshnet
 from mshnet.frames import frames_of
 
+TOP = Path(__file__).resolve().parent.parent
 SHOWN = {"DRONE_059": "found", "HELICOPTER_014": "found, and a false alarm", "BIRD_003": "missed"}
 COLOURS = {"found": "#19c37d", "false alarm": "#ff9f1c", "missed": "#ff4d6d"}
 ZOOM = 24  # pixels on each side of the target, in the corner
@@ -65,9 +65,9 @@ def draw(axes: Axes, pixels: np.ndarray, rows: list[dict[str, object]], title: s
 
 def main(data: Path) -> None:
     "Score the frames, keep the results and draw three."
-    folder, table, shown = data / CLIPS, {}, {}
+    folder, table, shown = data / "drone-ir", {}, {}
     boxes = boxes_of(folder)
-    for clip in sorted(folder.glob("*.mp4"))[UNSEEN::HELD_OUT]:
+    for clip in sorted(folder.glob("*.mp4"))[5::PARTS]:
         frames = [frame.pixels for frame in frames_of(clip)]
         number = len(frames) // 2
         table[f"{clip.stem}_{number:04d}"] = judged(frames[number], boxes[clip.name, number])

@@ -1,20 +1,19 @@
 """Train the weights that come with the library, and write their file and their card.
 
-    python tools/pretrain.py DATA [FOLDER] [without=SENSOR] [SETTING=VALUE ...]
+    python tools/pretrain.py DATA [FOLDER] [SETTING=VALUE ...]
     python tools/pretrain.py card
 
-DATA holds nuaa-sirst/, nudt-sirst/, irstd-1k/, drone-ir/ and clutter/images/. FOLDER
-(runs/pretrained) gets the training set, the run, and at the end pretrained.safetensors and
-pretrained.json. Run it again to resume, also after status 75: the time was over. Test lists are
-never trained on; they are scored once, at the end. `card` writes mshnet/pretrained.md from
-tools/pretrained.md and results/pretrained/seed*/pretrained.json; the file that ships is that of
-seed 0. `without=irstd-1k` leaves a sensor out, for tools/judge.py.
+DATA holds nuaa-sirst/, nudt-sirst/ and clutter/images/. FOLDER (runs/pretrained) gets the training
+set, the run, and at the end pretrained.safetensors and pretrained.json. Run it again to resume,
+also after status 75: the time was over. Test lists are never trained on; they are scored once, at
+the end. `card` writes mshnet/pretrained.md from tools/pretrained.md and
+results/pretrained/seed*/pretrained.json; the file that ships is that of seed 0.
 
-Training set: three training lists, frames of the clips with a mask grown in each box, the frames
-without a target, and synthetic scenes, half of them without a target. An epoch sees one crop of an
-image, so images larger than 640 pixels are cut into pieces. One image in ten and one clip in ten
-are held out, whole: these choose the threshold and show the calibration. Another clip in ten is
-never looked at here. The training starts from the first edition, which knew two of the lists.
+Training set: both training lists, the frames without a target, and synthetic scenes, half of them
+without a target. An epoch sees one crop of an image, so images larger than 640 pixels are cut into
+pieces. One image in ten is held out, whole: these choose the threshold and show the calibration.
+After the first training, patches around its false alarms on the training images are added, and it
+is trained once more, briefly. The file has a weighted mean of both sets of weights.
 """
 
 import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
@@ -26,14 +25,12 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from judge import boxes_of
 from PIL import Image
 from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
@@ -42,87 +39,49 @@ from mshnet.core import UserError, configure
 from mshnet.data import load, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
-from mshnet.frames import frames_of
 from mshnet.metrics import BINS, Found, Histogram, objects, pd_fa
-from mshnet.predict import predict_frame
+from mshnet.predict import detections, predict_frame
 from mshnet.recipe import Config
 from mshnet.run import write_atomic
 from mshnet.scenes import background, scene, warm
-from mshnet.train import train
+from mshnet.train import average, train
 
-SETS = ("nuaa-sirst", "nudt-sirst", "irstd-1k")
-CLIPS = "drone-ir"
-FRAMES = 6  # of a clip
+SETS = ("nuaa-sirst", "nudt-sirst")
 SCENES = 200  # half of them without a target
-HELD_OUT = 10  # one image, or clip, in so many
+HELD_OUT = 10  # one image in so many
 PIECE = 640  # pixels, the longest side of a training image
 MOST_ALARMS = 0.2  # false alarms a held-out frame without a target, at the kept threshold
-UNSEEN = 5  # of ten clips, this one is not used here
 TOP = Path(__file__).resolve().parent.parent
 ALARMS, REAL = "alarms per empty frame", "alarms per real empty frame"  # not a synthetic scene
-RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.9, "weight_path": "pretrained"}
-RECIPE |= {"batch_size": 8, "lr": 0.0005, "epochs": 5, "eval_every": 5}
+RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.9}
+RECIPE |= {"epochs": 90, "eval_every": 90}
+AGAIN = {"lr": 0.0003, "epochs": 6, "eval_every": 6}  # with a patch around each false alarm
+PATCH = 192  # pixels
+SECOND = 0.75  # the share of the second training's weights in the file
 
 
-def pictures(data: Path, without: str) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
-    "Every training image: origin, name, pixels, mask. Test lists are not read."
-    for origin in SETS:
-        if origin != without:
-            parts, findings = load(Config(dataset_dir=str(data / origin)), ["train"])
-            findings.settle()
-            split = parts["train"]
-            for i, key in enumerate(split.names):
-                yield origin, key, *split.pairs[i]
-    if without != CLIPS:
-        yield from clips(data / CLIPS)
+def pictures(data: Path):
+    "Every training image: name, pixels, mask. Test lists are not read."
+    for name in SETS:
+        parts, findings = load(Config(dataset_dir=str(data / name)), ["train"])
+        findings.settle()
+        split = parts["train"]
+        for i, key in enumerate(split.names):
+            yield f"{name}_{key}", *split.pairs[i]
     frames = sorted((data / "clutter" / "images").glob("*.png"))
     if not frames:
         raise UserError(f"{data / 'clutter' / 'images'}: no frames without a target (*.png)")
     for file in frames:
         pixels = np.asarray(Image.open(file).convert("L"))
-        yield "clutter", file.stem, pixels, np.zeros_like(pixels)
+        yield f"clutter_{file.stem}", pixels, np.zeros_like(pixels)
     for i in range(SCENES):
         rng = np.random.default_rng([5, i])
         if i < SCENES // 2:
-            yield "scene", f"{i:03d}", *scene(rng, 256)
+            yield f"scene_{i:03d}", *scene(rng, 256)
         else:
             pixels = background(rng, 256) + warm(rng, 256)
             pixels += rng.normal(scale=rng.uniform(1, 3), size=pixels.shape)
-            made = np.uint8(pixels.clip(0, 255))
-            yield "scene", f"{i:03d}", made, np.zeros_like(made)
-
-
-def clips(folder: Path) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
-    "Some frames of each clip but every tenth, whose targets have a mask grown in their boxes."
-    boxes = boxes_of(folder)
-    for i, clip in enumerate(sorted(folder.glob("*.mp4"))):
-        if i % HELD_OUT == UNSEEN:
-            continue
-        frames = [frame.pixels for frame in frames_of(clip)]
-        for number in np.linspace(0, len(frames) - 1, FRAMES).round().astype(int):
-            pixels = np.asarray(Image.fromarray(frames[number]).convert("L"))
-            masks = [grown(pixels, box) for box in boxes[clip.name, number]]
-            if all(mask.any() for mask in masks):
-                mask = np.any([np.zeros(pixels.shape, bool), *masks], axis=0)
-                yield "drone-ir", f"{clip.stem}_{number:04d}", pixels, np.uint8(mask)
-
-
-def grown(pixels: np.ndarray, box: tuple[float, float, float, float]) -> np.ndarray:
-    "The pixels of a box above half the contrast to its surroundings; none where it is weak."
-    top, bottom, left, right = (round(edge) for edge in box)
-    inside, near = np.zeros((2, *pixels.shape), bool)
-    inside[max(top, 0) : bottom, max(left, 0) : right] = True
-    near[max(top - 6, 0) : bottom + 6, max(left - 6, 0) : right + 6] = True
-    around, within = pixels[near & ~inside], pixels[inside]
-    if not around.size or not within.size:
-        return np.zeros_like(inside)
-    low, high = np.median(around), within.max()
-    if high - low < max(8, 3 * around.std()):
-        return np.zeros_like(inside)
-    parts, _ = ndimage.label(inside & (pixels >= (low + high) / 2), np.ones((3, 3)))
-    sizes = np.bincount(parts.ravel())
-    sizes[0] = 0
-    return ndimage.binary_fill_holes(np.isin(parts, np.flatnonzero(sizes >= sizes.max() / 4)))
+            yield f"scene_{i:03d}", np.uint8(pixels.clip(0, 255)), np.zeros((256, 256), np.uint8)
 
 
 def save_pair(folder: Path, name: str, image: np.ndarray, mask: np.ndarray) -> None:
@@ -143,7 +102,7 @@ def pieces(height: int, width: int) -> list[tuple[slice, slice]]:
     ]
 
 
-def write_set(data: Path, folder: Path, without: str) -> None:
+def write_set(data: Path, folder: Path) -> None:
     "Write the training set as a data set whose test list is its held-out part."
     if (folder / "test.txt").exists():
         return
@@ -151,19 +110,46 @@ def write_set(data: Path, folder: Path, without: str) -> None:
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True)
     names: dict[str, list[str]] = {"trainval": [], "test": []}
-    groups: dict[str, dict[str, int]] = {}  # of each origin: its images or clips, by number
-    for origin, key, pixels, mask in pictures(data, without):
-        group = key.rsplit("_", 1)[0] if origin == CLIPS else key
-        seen = groups.setdefault(origin, {})
-        if seen.setdefault(group, len(seen)) % HELD_OUT == HELD_OUT - 1:
-            names["test"].append(f"{origin}_{key}")
-            save_pair(folder, names["test"][-1], pixels, mask)
+    count = Counter[str]()
+    for name, pixels, mask in pictures(data):
+        origin = name.split("_")[0]
+        count[origin] += 1
+        if count[origin] % HELD_OUT == 0:
+            save_pair(folder, name, pixels, mask)
+            names["test"].append(name)
             continue
         for i, cut in enumerate(pieces(*mask.shape)):
-            names["trainval"].append(f"{origin}_{key}_{i}")
+            names["trainval"].append(f"{name}_{i}")
             save_pair(folder, names["trainval"][-1], pixels[cut], mask[cut])
     for part, listed in names.items():
         (folder / f"{part}.txt").write_text("".join(f"{name}\n" for name in listed))
+
+
+def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
+    "Write the same data set with a patch around each false alarm on its training images."
+    if (hard / "test.txt").exists():
+        return
+    shutil.rmtree(hard, ignore_errors=True)
+    shutil.copytree(folder, hard, ignore=shutil.ignore_patterns("test.txt"))
+    split = splits(Config(dataset_dir=str(folder)))["train"]
+    names: list[str] = []
+    for i in range(len(split)):
+        image, mask = split.pairs[i]
+        near = ndimage.binary_dilation(mask > 0, iterations=3)
+        for row in detections(predict_frame(detector, image)).rows():
+            top, left, bottom, right = row["box"]
+            if near[top:bottom, left:right].any():
+                continue
+            starts = (
+                max(0, min(round(at) - PATCH // 2, n - PATCH))
+                for at, n in zip(row["centroid"], mask.shape, strict=True)
+            )
+            cut = tuple(slice(start, start + PATCH) for start in starts)
+            names.append(f"hard_{len(names):04d}")
+            save_pair(hard, names[-1], image[cut], mask[cut])
+    with (hard / "trainval.txt").open("a") as file:
+        file.writelines(f"{name}\n" for name in names)
+    shutil.copy(folder / "test.txt", hard)
 
 
 def counts(folder: Path) -> dict[str, int]:
@@ -172,10 +158,10 @@ def counts(folder: Path) -> dict[str, int]:
     for part, word in (("trainval", "trained"), ("test", "held")):
         names = (folder / f"{part}.txt").read_text().split()
         if part == "trainval":
+            said["hard_trained"] = sum(name.startswith("hard") for name in names)
             names = [name for name in names if name.endswith("_0")]  # of each image one piece
-        for origin in (*SETS, CLIPS, "clutter", "scene"):
-            key = origin.split("-")[0]
-            said[f"{key}_{word}"] = sum(name.startswith(origin) for name in names)
+        for origin in ("nuaa", "nudt", "clutter", "scene"):
+            said[f"{origin}_{word}"] = sum(name.startswith(origin) for name in names)
     return said
 
 
@@ -273,7 +259,7 @@ def card(found: list[dict[str, Any]]) -> str:
         seeds=len(found),
         calibration=markdown_table(["predicted", "true", "pixels"], calibration),
         thresholds=markdown_table(
-            ["threshold", "Pd", "Fa", "alarms a background frame", "a real one"], thresholds
+            ["threshold", "Pd", "Fa", "alarms an empty frame", "an empty real frame"], thresholds
         ),
         **first["counts"],
     )
@@ -296,14 +282,21 @@ def main(words: list[str]) -> int:
         raise UserError("write python tools/pretrain.py DATA [FOLDER] [SETTING=VALUE ...]")
     data, folder = places[0], places[1] if len(places) > 1 else Path("runs/pretrained")
     settings = dict(word.split("=", 1) for word in words if "=" in word)
-    write_set(data, folder / "data", settings.pop("without", ""))
+    write_set(data, folder / "data")
     own = {"dataset_dir": str(folder / "data"), "output_dir": str(folder / "run")}
     config = configure({**RECIPE, **own, **settings})
+    begun = train(config)
+    if not begun.finished:
+        return 75  # as the status of `mshnet train`
+    first = begun.folder / "best.pt"
+    write_hard(Detector(first, config.device, config.precision), folder / "data", folder / "hard")
+    own = {"dataset_dir": str(folder / "hard"), "output_dir": str(folder / "again")}
+    config = configure({**RECIPE, **AGAIN, **own, **settings, "weight_path": str(first)})
     run = train(config)
     if not run.finished:
         return 75  # as the status of `mshnet train`
-    trained = trained_model(run.folder)
-    model = trained.model
+    trained, model = trained_model(run.folder), trained_model(first).model
+    average(model, trained.model, SECOND)
     half_precision(model)
     rounded = copy.deepcopy(model).float()
     found = held_out(Detector(rounded, config.device, config.precision), folder / "data")
@@ -319,7 +312,7 @@ def main(words: list[str]) -> int:
         scores[name]["protocol"] = result.protocol
         print(f"{name:12}{result.scores}")
     found |= {"threshold": threshold, "scores": scores, "config": config.recipe()}
-    found["counts"] = counts(folder / "data")
+    found["counts"] = counts(folder / "hard")
     found["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
     write_atomic(folder / "pretrained.json", json.dumps(found, indent=1) + "\n")
     print(f"threshold {threshold}\nfile      {file}")

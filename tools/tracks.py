@@ -1,6 +1,6 @@
 """What do tracks do for a clip? python tools/tracks.py DATA WEIGHTS OUTPUT.json
 
-DATA holds drone-ir/. Every frame of each tenth clip is predicted: those that the weights held out
+DATA holds drone-ir/. Every frame of each tenth clip is predicted: part 9 of ten
 (the settings of the tracker may be chosen on them), and those that nothing was chosen on. OUTPUT
 gets for both parts, by threshold, before (each detection counts) and after (those of confirmed
 tracks): alarms a minute, which are detections beside all boxes; Pd by frame, at once and at the end
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from judge import Box, boxes_of, in_boxes
-from pretrain import HELD_OUT, UNSEEN
+from judge import PARTS, Box, boxes_of, in_boxes
 
 from mshnet.evaluate import Detector
 from mshnet.frames import frames_of
@@ -22,7 +21,7 @@ from mshnet.metrics import objects
 from mshnet.predict import predict_frames
 from mshnet.tracks import Tracker
 
-PARTS = {"held out": HELD_OUT - 1, "unseen": UNSEEN}
+CLIPS = {"held out": 9, "unseen": 5}
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
 RATE = 30 * 60  # frames a minute
 Clip = tuple[list[list[Box]], dict[float, list[np.ndarray]]]  # boxes; centroids by threshold
@@ -32,7 +31,7 @@ def read(data: Path, detector: Detector, rest: int) -> list[Clip]:
     "The clips of a part."
     boxes, clips = boxes_of(data / "drone-ir"), []
     for i, file in enumerate(sorted((data / "drone-ir").glob("*.mp4"))):
-        if i % HELD_OUT != rest:
+        if i % PARTS != rest:
             continue
         probs = predict_frames(detector, (frame.pixels for frame in frames_of(file)))
         found: dict[float, list[np.ndarray]] = {t: [] for t in THRESHOLDS}
@@ -80,7 +79,7 @@ def main(words: list[str]) -> int:
     if len(words) != 3:
         sys.exit("tracks.py DATA WEIGHTS OUTPUT.json")
     detector, result = Detector(words[1]), {"weights": words[1]}
-    for part, rest in PARTS.items():
+    for part, rest in CLIPS.items():
         clips = read(Path(words[0]), detector, rest)
         result[part] = {str(t): rates(clips, t) for t in THRESHOLDS}
         for threshold, row in result[part].items():

@@ -1,0 +1,337 @@
+"""Train the weights that come with the library, and write their file and their card.
+
+    python tools/pretrain.py DATA [FOLDER] [without=SENSOR] [SETTING=VALUE ...]
+    python tools/pretrain.py card
+
+DATA holds nuaa-sirst/, nudt-sirst/, irstd-1k/, drone-ir/ and clutter/images/. FOLDER
+(runs/pretrained) gets the training set, the run, and at the end pretrained.safetensors and
+pretrained.json. Run it again to resume, also after status 75: the time was over. Test lists are
+never trained on; they are scored once, at the end. `card` writes mshnet/pretrained.md from
+tools/pretrained.md and results/pretrained/seed*/pretrained.json; the file that ships is that of
+seed 0. `without=irstd-1k` leaves a sensor out, for tools/judge.py.
+
+Training set: three training lists, frames of the clips with a mask grown in each box, the frames
+without a target, and synthetic scenes, half of them without a target. An epoch sees one crop of an
+image, so images larger than 640 pixels are cut into pieces. One image in ten and one clip in ten
+are held out, whole: these choose the threshold and show the calibration. Another clip in ten is
+never looked at here. The training starts from the first edition, which knew two of the lists.
+"""
+
+import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
+
+# isort: split
+import copy
+import hashlib
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from judge import boxes_of
+from PIL import Image
+from scipy import ndimage
+from scores import HEADINGS, cells, markdown_table
+
+from mshnet.core import UserError, configure
+from mshnet.data import load, splits
+from mshnet.evaluate import Detector, evaluate, trained_model
+from mshnet.export import safetensors_bytes
+from mshnet.frames import frames_of
+from mshnet.metrics import BINS, Found, Histogram, objects, pd_fa
+from mshnet.predict import predict_frame
+from mshnet.recipe import Config
+from mshnet.run import write_atomic
+from mshnet.scenes import background, scene, warm
+from mshnet.train import train
+
+SETS = ("nuaa-sirst", "nudt-sirst", "irstd-1k")
+CLIPS = "drone-ir"
+FRAMES = 6  # of a clip
+SCENES = 200  # half of them without a target
+HELD_OUT = 10  # one image, or clip, in so many
+PIECE = 640  # pixels, the longest side of a training image
+MOST_ALARMS = 0.2  # false alarms a held-out frame without a target, at the kept threshold
+UNSEEN = 5  # of ten clips, this one is not used here
+TOP = Path(__file__).resolve().parent.parent
+ALARMS, REAL = "alarms per empty frame", "alarms per real empty frame"  # not a synthetic scene
+RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.9, "weight_path": "pretrained"}
+RECIPE |= {"batch_size": 8, "lr": 0.0005, "epochs": 5, "eval_every": 5}
+
+
+def pictures(data: Path, without: str) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+    "Every training image: origin, name, pixels, mask. Test lists are not read."
+    for origin in SETS:
+        if origin != without:
+            parts, findings = load(Config(dataset_dir=str(data / origin)), ["train"])
+            findings.settle()
+            split = parts["train"]
+            for i, key in enumerate(split.names):
+                yield origin, key, *split.pairs[i]
+    if without != CLIPS:
+        yield from clips(data / CLIPS)
+    frames = sorted((data / "clutter" / "images").glob("*.png"))
+    if not frames:
+        raise UserError(f"{data / 'clutter' / 'images'}: no frames without a target (*.png)")
+    for file in frames:
+        pixels = np.asarray(Image.open(file).convert("L"))
+        yield "clutter", file.stem, pixels, np.zeros_like(pixels)
+    for i in range(SCENES):
+        rng = np.random.default_rng([5, i])
+        if i < SCENES // 2:
+            yield "scene", f"{i:03d}", *scene(rng, 256)
+        else:
+            pixels = background(rng, 256) + warm(rng, 256)
+            pixels += rng.normal(scale=rng.uniform(1, 3), size=pixels.shape)
+            made = np.uint8(pixels.clip(0, 255))
+            yield "scene", f"{i:03d}", made, np.zeros_like(made)
+
+
+def clips(folder: Path) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+    "Some frames of each clip but every tenth, whose targets have a mask grown in their boxes."
+    boxes = boxes_of(folder)
+    for i, clip in enumerate(sorted(folder.glob("*.mp4"))):
+        if i % HELD_OUT == UNSEEN:
+            continue
+        frames = [frame.pixels for frame in frames_of(clip)]
+        for number in np.linspace(0, len(frames) - 1, FRAMES).round().astype(int):
+            pixels = np.asarray(Image.fromarray(frames[number]).convert("L"))
+            masks = [grown(pixels, box) for box in boxes[clip.name, number]]
+            if all(mask.any() for mask in masks):
+                mask = np.any([np.zeros(pixels.shape, bool), *masks], axis=0)
+                yield "drone-ir", f"{clip.stem}_{number:04d}", pixels, np.uint8(mask)
+
+
+def grown(pixels: np.ndarray, box: tuple[float, float, float, float]) -> np.ndarray:
+    "The pixels of a box above half the contrast to its surroundings; none where it is weak."
+    top, bottom, left, right = (round(edge) for edge in box)
+    inside, near = np.zeros((2, *pixels.shape), bool)
+    inside[max(top, 0) : bottom, max(left, 0) : right] = True
+    near[max(top - 6, 0) : bottom + 6, max(left - 6, 0) : right + 6] = True
+    around, within = pixels[near & ~inside], pixels[inside]
+    if not around.size or not within.size:
+        return np.zeros_like(inside)
+    low, high = np.median(around), within.max()
+    if high - low < max(8, 3 * around.std()):
+        return np.zeros_like(inside)
+    parts, _ = ndimage.label(inside & (pixels >= (low + high) / 2), np.ones((3, 3)))
+    sizes = np.bincount(parts.ravel())
+    sizes[0] = 0
+    return ndimage.binary_fill_holes(np.isin(parts, np.flatnonzero(sizes >= sizes.max() / 4)))
+
+
+def save_pair(folder: Path, name: str, image: np.ndarray, mask: np.ndarray) -> None:
+    "Write an image and its mask of 0 and 1."
+    Image.fromarray(image).save(folder / "images" / f"{name}.png")
+    Image.fromarray(mask * np.uint8(255)).save(folder / "masks" / f"{name}.png")
+
+
+def pieces(height: int, width: int) -> list[tuple[slice, slice]]:
+    "The rectangles into which an image of this size is cut."
+    rows, columns = -(-height // PIECE), -(-width // PIECE)
+    return [
+        np.s_[
+            height * i // rows : height * (i + 1) // rows,
+            width * j // columns : width * (j + 1) // columns,
+        ]
+        for i, j in np.ndindex(rows, columns)
+    ]
+
+
+def write_set(data: Path, folder: Path, without: str) -> None:
+    "Write the training set as a data set whose test list is its held-out part."
+    if (folder / "test.txt").exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    for kind in ("images", "masks"):
+        (folder / kind).mkdir(parents=True)
+    names: dict[str, list[str]] = {"trainval": [], "test": []}
+    groups: dict[str, dict[str, int]] = {}  # of each origin: its images or clips, by number
+    for origin, key, pixels, mask in pictures(data, without):
+        group = key.rsplit("_", 1)[0] if origin == CLIPS else key
+        seen = groups.setdefault(origin, {})
+        if seen.setdefault(group, len(seen)) % HELD_OUT == HELD_OUT - 1:
+            names["test"].append(f"{origin}_{key}")
+            save_pair(folder, names["test"][-1], pixels, mask)
+            continue
+        for i, cut in enumerate(pieces(*mask.shape)):
+            names["trainval"].append(f"{origin}_{key}_{i}")
+            save_pair(folder, names["trainval"][-1], pixels[cut], mask[cut])
+    for part, listed in names.items():
+        (folder / f"{part}.txt").write_text("".join(f"{name}\n" for name in listed))
+
+
+def counts(folder: Path) -> dict[str, int]:
+    "How many images of each origin are trained on and held out."
+    said = {}
+    for part, word in (("trainval", "trained"), ("test", "held")):
+        names = (folder / f"{part}.txt").read_text().split()
+        if part == "trainval":
+            names = [name for name in names if name.endswith("_0")]  # of each image one piece
+        for origin in (*SETS, CLIPS, "clutter", "scene"):
+            key = origin.split("-")[0]
+            said[f"{key}_{word}"] = sum(name.startswith(origin) for name in names)
+    return said
+
+
+def iou_from(histogram: Histogram, threshold: float) -> float:
+    "IoU of all pixels, for `prob >= threshold`."
+    start = round(threshold * BINS)
+    hit, false = histogram.target[start:].sum(), histogram.background[start:].sum()
+    return float(hit / (histogram.target.sum() + false))
+
+
+def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
+    "IoU, Pd and Fa at many thresholds on held-out frames at their own size; how often 0.7 is 0.7."
+    split = splits(Config(dataset_dir=str(folder)))["test"]
+    thresholds = [round(0.05 * i, 2) for i in range(1, 20)]
+    total, histogram = [Found(0, 0, 0)] * len(thresholds), Histogram()
+    alarms = {kind: np.zeros(len(thresholds)) for kind in (ALARMS, REAL)}
+    pixels, empty = 0, Counter[str]()
+    for i in range(len(split)):
+        image, mask = split.pairs[i]
+        prob = predict_frame(detector, image).astype(np.float64)
+        found = pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact")
+        total = [a + b for a, b in zip(total, found, strict=True)]
+        pixels += prob.size
+        if not mask.any():
+            for kind in [ALARMS] if split.names[i].startswith("scene") else [ALARMS, REAL]:
+                alarms[kind] += [len(objects(prob > t)) for t in thresholds]
+                empty[kind] += 1
+        histogram.add(prob, mask > 0)
+    rows = [
+        {"threshold": t, "pd": f.matched / f.targets, "fa": f.false_pixels * 1e6 / pixels}
+        | {"iou": iou_from(histogram, t)}
+        | {kind: float(alarms[kind][i] / max(empty[kind], 1)) for kind in alarms}
+        for i, (t, f) in enumerate(zip(thresholds, total, strict=True))
+    ]
+    return {"thresholds": rows, "calibration": calibration(histogram)}
+
+
+def calibration(histogram: Histogram) -> list[dict[str, Any]]:
+    "Mean probability, share of target pixels and number of pixels in ten steps of probability."
+    middle = (np.arange(BINS) + 0.5) / BINS  # of each bin
+    target, pixels = histogram.target, histogram.target + histogram.background
+    tenths = (x.reshape(10, -1).sum(1).tolist() for x in (pixels * middle, target, pixels))
+    return [
+        {"said": round(total / max(n, 1), 4), "true": round(right / max(n, 1), 4), "pixels": n}
+        for total, right, n in zip(*tenths, strict=True)
+    ]
+
+
+def choose_threshold(rows: list[dict[str, float]]) -> float:
+    "The one nearest to 0.5 with few enough false alarms; if none has, that with the fewest."
+    fewest = min(row[ALARMS] for row in rows)
+    good = [row for row in rows if row[ALARMS] <= max(MOST_ALARMS, fewest)]
+    return min(good, key=lambda row: abs(row["threshold"] - 0.5))["threshold"]
+
+
+def half_precision(model: torch.nn.Module) -> None:
+    "Weights of two axes or more become float16; batch norm and biases stay float32, they are few."
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            weight.data = weight.data.half()
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+def card(found: list[dict[str, Any]]) -> str:
+    "The model card of the first of several trainings, with the scores of all of them."
+    first = found[0]
+    config, kept = first["config"], first["threshold"]
+    row = next(r for r in first["thresholds"] if r["threshold"] == kept)
+    scores = [
+        [str(f["config"]["seed"]), name, *cells(f["scores"][name]["scores"])]
+        for f in found
+        for name in SETS
+    ]
+    calibration = [
+        [f"{c['said']:.2f}", f"{c['true']:.2f}", f"{c['pixels']:,}"] for c in first["calibration"]
+    ]
+    thresholds = [
+        [f"{r['threshold']:.2f}", f"{r['pd']:.3f}", f"{r['fa']:.1f}"]
+        + [f"{r[kind]:.2f}" for kind in (ALARMS, REAL)]
+        for r in first["thresholds"]
+        if round(r["threshold"] * 100) % 10 == 0 or r["threshold"] == kept
+    ]
+    template = (TOP / "tools" / "pretrained.md").read_text()
+    return template.format(
+        epochs=RECIPE["epochs"],
+        again=config["epochs"],
+        threshold=kept,
+        most=MOST_ALARMS,
+        iou=row["iou"],
+        pd=row["pd"],
+        fa=row["fa"],
+        alarms=row[ALARMS],
+        real=row[REAL],
+        scores=markdown_table(["seed", "test list", *HEADINGS], scores),
+        seeds=len(found),
+        calibration=markdown_table(["predicted", "true", "pixels"], calibration),
+        thresholds=markdown_table(
+            ["threshold", "Pd", "Fa", "alarms a background frame", "a real one"], thresholds
+        ),
+        **first["counts"],
+    )
+
+
+def write_card() -> int:
+    "Write the card from the results of all seeds."
+    files = sorted((TOP / "results").glob("pretrained/seed*/pretrained.json"))
+    text = card([json.loads(file.read_text()) for file in files])
+    (TOP / "mshnet" / "pretrained.md").write_text(text)
+    return 0
+
+
+def main(words: list[str]) -> int:
+    "Train, choose the threshold, score the test lists, write the file and what the card needs."
+    if words == ["card"]:
+        return write_card()
+    places = [Path(word) for word in words if "=" not in word]
+    if not places:
+        raise UserError("write python tools/pretrain.py DATA [FOLDER] [SETTING=VALUE ...]")
+    data, folder = places[0], places[1] if len(places) > 1 else Path("runs/pretrained")
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    write_set(data, folder / "data", settings.pop("without", ""))
+    own = {"dataset_dir": str(folder / "data"), "output_dir": str(folder / "run")}
+    config = configure({**RECIPE, **own, **settings})
+    run = train(config)
+    if not run.finished:
+        return 75  # as the status of `mshnet train`
+    trained = trained_model(run.folder)
+    model = trained.model
+    half_precision(model)
+    rounded = copy.deepcopy(model).float()
+    found = held_out(Detector(rounded, config.device, config.precision), folder / "data")
+    threshold = choose_threshold(found["thresholds"])
+    trained = replace(trained, model=model, threshold=threshold)
+    file = folder / "pretrained.safetensors"
+    write_atomic(file, safetensors_bytes(trained))
+    scores = {}
+    for name in SETS:
+        test = Config(dataset_dir=str(data / name), weight_path=str(file), device=config.device)
+        result = evaluate(test)
+        scores[name] = {"line": str(result.scores), "scores": result.scores.as_dict()}
+        scores[name]["protocol"] = result.protocol
+        print(f"{name:12}{result.scores}")
+    found |= {"threshold": threshold, "scores": scores, "config": config.recipe()}
+    found["counts"] = counts(folder / "data")
+    found["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    write_atomic(folder / "pretrained.json", json.dumps(found, indent=1) + "\n")
+    print(f"threshold {threshold}\nfile      {file}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"pretrain: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as stopped:
+        number = getattr(stopped, "number", 2)  # 0: the time was over
+        sys.exit(128 + number if number else 75)
