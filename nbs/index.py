@@ -44,7 +44,7 @@
 # ```python
 # import mshnet
 #
-# mshnet.find_targets("frame.png").show()  # the marked image; without an argument: a built-in scene
+# mshnet.find_targets("frame.png").show()  # the marked image; without an argument: a real frame
 # mshnet.detect("frame.png")               # a list of dicts: centroid, box, area, probability
 # ```
 #

@@ -44,7 +44,7 @@
 # ```python
 # import mshnet
 #
-# mshnet.find_targets("frame.png").show()  # 标注图；不带参数时用内置的合成场景
+# mshnet.find_targets("frame.png").show()  # 标注图；不带参数时用内置的真实图像
 # mshnet.detect("frame.png")               # 字典的列表：中心、边框、面积、概率
 # ```
 #

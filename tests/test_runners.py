@@ -354,7 +354,7 @@ def test_the_demo_ends_with_the_score_line(tmp_path):
     scores = json.loads((tmp_path / "demo" / "run" / "scores.json").read_text())
     assert done.stdout.splitlines()[-1] == scores["line"]
     assert (tmp_path / "demo" / "local.ipynb").exists()
-    assert done.stdout.startswith("1 target in the image")
+    assert done.stdout.startswith("1 target in drone.png, an example")
     assert Image.open(tmp_path / "demo" / "first_look.png").mode == "RGB"
 
 

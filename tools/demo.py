@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
 
 
 def look_first(picture: Path) -> None:
-    "Mark the targets of a scene by the weights that come with mshnet."
+    "Mark the target of a real frame by the weights that come with mshnet."
     from mshnet import find_targets
 
     find_targets(device="cpu").save(picture)

@@ -73,7 +73,7 @@
 #
 # ![A part of a synthetic frame with eight detections marked, each with a number and a probability](../../results/predict-large/part.png)
 #
-# No image available? Without an argument, `find_targets` uses a synthetic scene:
+# No image available? Without an argument, `find_targets` uses a real frame, a drone above clouds:
 
 # %%
 from mshnet import find_targets

@@ -15,7 +15,7 @@
 # %% [markdown]
 # ## 2. Find targets, also in your own picture / 找目标，也可用自己的图片
 #
-# Before any training, with the weights that come with the library. Write the name of your picture between the quotes, of any size, in 8 or 16 bits; `""` is a synthetic scene, because no real picture with free terms was available. {{upload}} A CPU takes a few seconds. A folder of pictures, or a video: `!mshnet predict NAME` in a cell; the results are in `predictions/`.
+# Before any training, with the weights that come with the library. Write the name of your picture between the quotes, of any size, in 8 or 16 bits; `""` is a frame of a drone above clouds that comes with the library (CC0). {{upload}} A CPU takes a few seconds. A folder of pictures, or a video: `!mshnet predict NAME` in a cell; the results are in `predictions/`.
 
 # %%
 from mshnet.predict import find_targets

@@ -235,7 +235,7 @@ def test_settings_of_before(tmp_path):
     "Files in sections, presets by memory and settings that went: one line, with what to write."
     file = tmp_path / "gpu_config.json"
     file.write_text(json.dumps({"model": {"hidden_size": 512}, "training": {"batch_size": 8}}))
-    with pytest.raises(UserError, match="model is a section: use settings side by side"):
+    with pytest.raises(UserError, match="model is a section: give settings side by side"):
         configure({"task": "signs"}, str(file))
     with pytest.raises(UserError, match="preset=gpu16 is retired: use --preset paper --micro-b"):
         configure({"task": "signs", "preset": "gpu16"})
