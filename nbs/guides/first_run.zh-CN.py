@@ -73,7 +73,7 @@
 #
 # ![一幅合成图像的一部分，标出八个检测，各有编号和概率](../../results/predict-large/part.png)
 #
-# 没有图像？不带参数时，`find_targets` 使用一个合成场景：
+# 没有图像？不带参数时，`find_targets` 使用一幅真实图像：云层上方的一架无人机：
 
 # %%
 from mshnet import find_targets
