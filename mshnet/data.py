@@ -655,7 +655,7 @@ class InFiles(Sequence[Pair]):
         try:
             return _read_pair(self.source, self.names[index]).pair
         except UserError as error:
-            todo = "mend it and run the same again, or use --on-bad-image skip"
+            todo = "repair the file and run the same command again, or use --on-bad-image skip"
             raise UserError(f"{self.names[index]}: {error}; {todo}") from None
 
 # %% ../nbs/21_data.ipynb #_checked

@@ -70,9 +70,9 @@ class AugmentFields(BaseModel):
     augment: Literal["flips", "paper", "robust", "turns"] = Field(
         default="turns",
         description="turns: flips, rotations by 90 degrees, and blur; flips: the same, and native "
-        "crops are scaled 0.7 to 1.5 times; robust: the same, scaled 0.5 to 1.6 times, and contrast, "
-        "brightness, noise and sensor faults, for images of other cameras; paper: as flips, but "
-        "flipped only left to right",
+        "crops are scaled 0.7 to 1.5 times; robust: the same, scaled 0.5 to 1.6 times, and "
+        "contrast, brightness, noise and sensor faults, for images of other cameras; paper: as "
+        "flips, but flipped only left to right",
     )
 
 

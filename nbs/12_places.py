@@ -192,6 +192,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 # %%
+#| output: false
 test_eq(run_folder(Config(resume="old/last.pt")), Path("old"))
 run_folder(Config(), KAGGLE)
 

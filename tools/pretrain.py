@@ -259,7 +259,7 @@ def card(found: list[dict[str, Any]]) -> str:
         seeds=len(found),
         calibration=markdown_table(["predicted", "true", "pixels"], calibration),
         thresholds=markdown_table(
-            ["threshold", "Pd", "Fa", "alarms an empty frame", "an empty real frame"], thresholds
+            ["threshold", "Pd", "Fa", "alarms a background frame", "a real one"], thresholds
         ),
         **first["counts"],
     )
