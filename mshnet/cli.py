@@ -421,7 +421,7 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
 
         if not processes_to_start(config):
             raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
-        return run_in_processes(config, words)
+        return max(map(abs, run_in_processes(config, words)), default=0)
     names = ["output_dir", "device", "precision"]
     if config.task == "detect":
         names, predict = [*names, "num_workers"], predict_files

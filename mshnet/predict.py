@@ -750,7 +750,9 @@ def predict_files(
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
     how: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
     _expect_possible(**how, kinds=kinds)
-    how["tracks"] = tracks and bool(Tracker())  # its library is there
+    how["tracks"] = tracks
+    if tracks:
+        Tracker()  # its library is missed before the work, not after it
     files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)

@@ -981,7 +981,7 @@ class _Processes(Stop):
 def run_in_processes(
     config: Settings,  # its num_devices: how many
     words: Sequence[str],  # the command, as on the command line
-) -> int:  # its status
+) -> list[int]:  # the statuses of failed processes
     "Run a command in several processes of this machine; UserError for a user's mistake."
     processes = _Processes(config, words)
     with processes:
@@ -990,7 +990,7 @@ def run_in_processes(
         raise Interrupted(processes.reason, processes.number)
     if mistakes := [line for line in processes.said if line != STOPPED]:
         raise UserError(mistakes[0])
-    return max(map(abs, failed), default=0)
+    return failed
 
 
 def _launch(config: Settings, task: Task | None) -> Run:
@@ -1007,16 +1007,14 @@ def _launch(config: Settings, task: Task | None) -> Run:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        processes = _Processes(config, ["train", "--config", str(settings)])
-        with processes:
-            failed = processes.wait()
+        try:
+            failed = run_in_processes(config, ["train", "--config", str(settings)])
+        except UserError as mistake:
+            last = run.read_json("status.json")
+            if last != before and str(mistake) not in last["reason"]:  # of another than the first
+                say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistake}")
+            raise
     last = run.read_json("status.json")
-    if processes.number:
-        raise Interrupted(processes.reason, processes.number)
-    if mistakes := [line for line in processes.said if line != STOPPED]:
-        if last != before and mistakes[0] not in last["reason"]:  # of another than the first
-            say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistakes[0]}")
-        raise UserError(mistakes[0])
     if failed:
         raise RuntimeError(
             f"a process ended with an error (status {failed[0]}): see the lines above"

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from judge import BESIDE, PARTS, boxes_of
+from judge import PARTS, Box, boxes_of, in_boxes
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -25,22 +25,17 @@ TOP = Path(__file__).resolve().parent.parent
 SHOWN = {"DRONE_059": "found", "HELICOPTER_014": "found, and a false alarm", "BIRD_003": "missed"}
 COLOURS = {"found": "#19c37d", "false alarm": "#ff9f1c", "missed": "#ff4d6d"}
 ZOOM = 24  # pixels on each side of the target, in the corner
-Box = tuple[float, float, float, float]
 
 
 def judged(pixels: np.ndarray, boxes: list[Box]) -> list[dict[str, object]]:
     "The detections of a frame, each found or a false alarm, and the boxes that hold none."
-    rows, held = [], set[int]()
-    for found in mshnet.detect(pixels):
-        y, x = found["centroid"]
-        hit = {
-            i
-            for i, (top, bottom, left, right) in enumerate(boxes)
-            if top - BESIDE <= y <= bottom + BESIDE and left - BESIDE <= x <= right + BESIDE
-        }
-        held |= hit
-        kept = {key: found[key] for key in ("centroid", "box", "area", "peak")}
-        rows.append({"is": "found" if hit else "false alarm", **kept})
+    found = mshnet.detect(pixels)
+    held, alarms = in_boxes(boxes, [row["centroid"] for row in found])
+    rows: list[dict[str, object]] = [
+        {"is": "false alarm" if alarm else "found"}
+        | {key: row[key] for key in ("centroid", "box", "area", "peak")}
+        for row, alarm in zip(found, alarms, strict=True)
+    ]
     missed = [box for i, box in enumerate(boxes) if i not in held]
     return rows + [{"is": "missed", "box": [a[0], a[2], a[1], a[3]]} for a in missed]
 

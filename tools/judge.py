@@ -15,7 +15,7 @@ import csv
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from tqdm import tqdm
 from mshnet.data import splits
 from mshnet.evaluate import Detector
 from mshnet.frames import frames_of
-from mshnet.metrics import Objects, match_exact, objects
+from mshnet.metrics import match_exact, objects
 from mshnet.predict import predict_frame
 from mshnet.recipe import Config
 
@@ -66,17 +66,20 @@ def boxed(folder: Path) -> Iterator[tuple[np.ndarray, list[Box]]]:
                 yield frame.pixels, boxes[clip.name, number]
 
 
-def in_boxes(boxes: list[Box], found: Objects) -> tuple[list[int], int]:
-    "Boxes that hold the centre of a detection, and the number of detections in none."
-    held, alarms = set[int](), 0
-    for row, column in found.centroid:
+def in_boxes(
+    boxes: list[Box],
+    centroids: Iterable[Sequence[float]],  # row and column of each detection
+) -> tuple[list[int], list[bool]]:
+    "Boxes that hold the centre of a detection, and of each detection whether it is in none."
+    held, alarms = set[int](), []
+    for row, column in centroids:
         hit = [
             i
             for i, (top, bottom, left, right) in enumerate(boxes)
             if top - BESIDE <= row <= bottom + BESIDE and left - BESIDE <= column <= right + BESIDE
         ]
         held.update(hit)
-        alarms += not hit
+        alarms.append(not hit)
     return sorted(held), alarms
 
 
@@ -105,7 +108,8 @@ def judge(
                 pairs = match_exact(real, preds)
                 hit, over = [t for t, _ in pairs], len(preds) - len(pairs)
             else:
-                hit, over = in_boxes(truth, preds)
+                hit, beside = in_boxes(truth, preds.centroid)
+                over = sum(beside)
             np.add.at(found[k], [groups[t] for t in hit], 1)
             alarms[k] += over
             if real is not None and threshold == 0.5:

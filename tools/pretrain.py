@@ -25,6 +25,7 @@ import json
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from PIL import Image
 from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
 
-from mshnet.core import UserError, configure
+from mshnet.core import Settings, UserError, configure
 from mshnet.data import load, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
@@ -44,6 +45,7 @@ from mshnet.predict import detections, predict_frame
 from mshnet.recipe import Config
 from mshnet.run import write_atomic
 from mshnet.scenes import background, scene, warm
+from mshnet.task import Trained
 from mshnet.train import average, train
 
 SETS = ("nuaa-sirst", "nudt-sirst")
@@ -60,14 +62,27 @@ PATCH = 192  # pixels
 SECOND = 0.75  # the share of the second training's weights in the file
 
 
-def pictures(data: Path):
-    "Every training image: name, pixels, mask. Test lists are not read."
-    for name in SETS:
+Picture = tuple[str, np.ndarray, np.ndarray]  # name, pixels, mask
+
+
+def pictures(data: Path) -> Iterator[Picture]:
+    "Every training image. Test lists are not read."
+    yield from listed(data, SETS)
+    yield from without_target(data)
+
+
+def listed(data: Path, sets: Sequence[str]) -> Iterator[Picture]:
+    "The images of training lists."
+    for name in sets:
         parts, findings = load(Config(dataset_dir=str(data / name)), ["train"])
         findings.settle()
         split = parts["train"]
         for i, key in enumerate(split.names):
             yield f"{name}_{key}", *split.pairs[i]
+
+
+def without_target(data: Path) -> Iterator[Picture]:
+    "The frames without a target, and the scenes."
     frames = sorted((data / "clutter" / "images").glob("*.png"))
     if not frames:
         raise UserError(f"{data / 'clutter' / 'images'}: no frames without a target (*.png)")
@@ -104,17 +119,25 @@ def pieces(height: int, width: int) -> list[tuple[slice, slice]]:
 
 def write_set(data: Path, folder: Path) -> None:
     "Write the training set as a data set whose test list is its held-out part."
+    write_pictures(lambda: pictures(data), folder)
+
+
+def write_pictures(
+    pictures: Callable[[], Iterable[Picture]],
+    folder: Path,
+    group: Callable[[str], str] = lambda name: name,  # of names that are held out together
+) -> None:
+    "Write images as a data set; of each origin one group in ten is held out, whole."
     if (folder / "test.txt").exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True)
     names: dict[str, list[str]] = {"trainval": [], "test": []}
-    count = Counter[str]()
-    for name, pixels, mask in pictures(data):
-        origin = name.split("_")[0]
-        count[origin] += 1
-        if count[origin] % HELD_OUT == 0:
+    groups: dict[str, dict[str, int]] = {}  # of each origin: its groups, by number
+    for name, pixels, mask in pictures():
+        seen = groups.setdefault(name.split("_")[0], {})
+        if seen.setdefault(group(name), len(seen) + 1) % HELD_OUT == 0:
             save_pair(folder, name, pixels, mask)
             names["test"].append(name)
             continue
@@ -152,7 +175,10 @@ def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
     shutil.copy(folder / "test.txt", hard)
 
 
-def counts(folder: Path) -> dict[str, int]:
+ORIGINS = "nuaa", "nudt", "clutter", "scene"
+
+
+def counts(folder: Path, origins: Sequence[str] = ORIGINS) -> dict[str, int]:
     "How many images of each origin are trained on and held out."
     said = {}
     for part, word in (("trainval", "trained"), ("test", "held")):
@@ -160,7 +186,7 @@ def counts(folder: Path) -> dict[str, int]:
         if part == "trainval":
             said["hard_trained"] = sum(name.startswith("hard") for name in names)
             names = [name for name in names if name.endswith("_0")]  # of each image one piece
-        for origin in ("nuaa", "nudt", "clutter", "scene"):
+        for origin in origins:
             said[f"{origin}_{word}"] = sum(name.startswith(origin) for name in names)
     return said
 
@@ -297,6 +323,21 @@ def main(words: list[str]) -> int:
         return 75  # as the status of `mshnet train`
     trained, model = trained_model(run.folder), trained_model(first).model
     average(model, trained.model, SECOND)
+    numbers = counts(folder / "hard")
+    finish(replace(trained, model=model), config, data, folder, numbers, SETS)
+    return 0
+
+
+def finish(
+    trained: Trained,
+    config: Settings,
+    data: Path,
+    folder: Path,
+    numbers: dict[str, int],  # of images, by `counts`
+    sets: Sequence[str],  # whose test lists are scored
+) -> None:
+    "Choose the threshold, score the test lists, write the file and what the card needs."
+    model = trained.model
     half_precision(model)
     rounded = copy.deepcopy(model).float()
     found = held_out(Detector(rounded, config.device, config.precision), folder / "data")
@@ -305,18 +346,17 @@ def main(words: list[str]) -> int:
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
     scores = {}
-    for name in SETS:
+    for name in sets:
         test = Config(dataset_dir=str(data / name), weight_path=str(file), device=config.device)
         result = evaluate(test)
         scores[name] = {"line": str(result.scores), "scores": result.scores.as_dict()}
         scores[name]["protocol"] = result.protocol
         print(f"{name:12}{result.scores}")
     found |= {"threshold": threshold, "scores": scores, "config": config.recipe()}
-    found["counts"] = counts(folder / "hard")
+    found["counts"] = numbers
     found["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
     write_atomic(folder / "pretrained.json", json.dumps(found, indent=1) + "\n")
     print(f"threshold {threshold}\nfile      {file}")
-    return 0
 
 
 if __name__ == "__main__":

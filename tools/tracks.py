@@ -62,8 +62,8 @@ def rates(clips: list[Clip], threshold: float, **how: Any) -> dict[str, float]:
             targets += len(here)
             for word, (held, _) in hits.items():
                 total[f"pd {word}".strip()] += len(held)
-            total["alarms"] += hits[""][1]
-            total["alarms with tracks"] += hits["at once"][1]
+            total["alarms"] += sum(hits[""][1])
+            total["alarms with tracks"] += sum(hits["at once"][1])
             any_found |= [bool(hits[""][0]), bool(hits["at once"][0])]
         for word, value in zip(seen, any_found, strict=True):
             seen[word] += int(value)
