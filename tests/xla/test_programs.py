@@ -7,6 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
+
+import pytest
 
 SEEN = {  # programs compiled in each of ten steps, with torch_xla 2.9 on its CPU runtime
     "the same operations": [1, *[0] * 9],
@@ -67,6 +70,9 @@ def observe():
     return seen
 
 
+@pytest.mark.skipif(
+    not find_spec("torch_xla"), reason="runs in the other environment: make test-xla"
+)
 def test_the_table_of_what_compiles_again():
     "The page on XLA draws these numbers."
     environ = os.environ | {"PJRT_DEVICE": "CPU"}
