@@ -97,6 +97,7 @@ class Detector:
         self.device, self.deep = open_device(device, precision), True
         self.why = self.device.why  # the device and its precision, in words
         self.threshold = 0.5  # of the probability, for detections
+        self.multiscale: tuple[float, ...] = ()  # see `mshnet.predict.predict_frames`
         if isinstance(weights, nn.Module):
             self.name = type(weights).__name__
             model = use_cpu_passes(copy.deepcopy(weights))
@@ -106,6 +107,7 @@ class Detector:
                 raise OtherTask(weights, trained.task)
             self.name, model = Path(weights).name, trained.model
             self.deep, self.threshold = trained.phase == "full", trained.threshold
+            self.multiscale = trained.multiscale
         placed = fused_for(self.device, self.device.to_device(model).eval())
         self.model = self.device.begin("predicting", placed)
 

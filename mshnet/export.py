@@ -92,7 +92,8 @@ def safetensors_bytes(trained: Trained) -> bytes:
 
     held = sorted(trained.model.state_dict().items())
     weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in held}  # none shared
-    header = json.loads(json.dumps(_own_record(trained) | {"threshold": trained.threshold}))
+    use = {"threshold": trained.threshold, "multiscale": trained.multiscale}
+    header = json.loads(json.dumps(_own_record(trained) | use))
     header["checksum"] = checksum({**header, "model": weights})
     return save(weights, {"format": "pt", "mshnet": json.dumps(header)})
 
@@ -164,6 +165,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
         "threshold": trained.threshold,  # of the probability
+        "multiscale": trained.multiscale,  # see `predict_frames`; []: one look
         "example": {"image": EXAMPLE, "logits every 8 pixels": [round(v, 5) for v in values]},
     }
 

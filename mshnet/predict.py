@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import label
+from scipy.special import expit, logit
 from torch import Tensor, nn
 
 from .augment import UNIT, pad_mirrored
@@ -233,13 +234,13 @@ def _pieces(pixels: np.ndarray, tile: int) -> Iterator[tuple[Any, ...]]:
         yield padded[place], prob[place], fade, whole
 
 
-def predict_frames(
+def _at_own_size(
     detector: Callable[..., Tensor],
-    frames: Iterable[np.ndarray],  # each [H,W] or [H,W,3] uint8, of any size
-    tile: int = TILE,  # longest side that is predicted in one piece
-    check: Callable[[], object] = lambda: None,  # called before each pass; may raise
-) -> Iterator[np.ndarray]:  # of each [H,W] float32, 0..1
-    "Probabilities of target, frame by frame; of a frame without pixels an empty map."
+    frames: Iterable[np.ndarray],
+    tile: int,
+    check: Callable[[], object],
+) -> Iterator[np.ndarray]:
+    "As `predict_frames`, without the look at half size."
     pieces = (piece for pixels in frames for piece in _pieces(pixels, tile))
     for shape, alike in itertools.groupby(pieces, lambda piece: piece[0].shape):
         while some := list(itertools.islice(alike, _images_per_pass(detector))):
@@ -250,6 +251,50 @@ def predict_frames(
                 part += np.outer(*fade) * prob
                 if whole is not None:
                     yield whole
+
+# %% ../nbs/53_predict.ipynb #_half
+_LEAST = 1e-6  # the smallest probability whose logit is used
+
+
+def _half(pixels: np.ndarray) -> np.ndarray:  # [H,W,...] to [H/2,W/2,...], rounded up
+    "A frame at half its size: means of 2x2 pixels."
+    return np.asarray(Image.fromarray(pixels).reduce(2)) if pixels.size else pixels
+
+
+def _fused(
+    prob: np.ndarray,  # [H,W], changed in place
+    half: np.ndarray,  # [H/2,W/2], of the same frame at half its size
+    multiscale: Sequence[float],  # weights of the logits at full and at half size, and a constant
+) -> np.ndarray:  # [H,W]
+    "The probability from two looks."
+    if not prob.size:
+        return prob
+    first, second, constant = multiscale
+    for values in (prob, half):
+        logit(np.clip(values, _LEAST, 1 - _LEAST, out=values), out=values)
+    height, width = half.shape
+    large = Image.fromarray(half).resize((2 * width, 2 * height), Image.Resampling.BILINEAR)
+    prob *= first
+    prob += second * np.asarray(large)[: prob.shape[0], : prob.shape[1]] + constant
+    return expit(prob, out=prob)
+
+
+def predict_frames(
+    detector: Callable[..., Tensor],
+    frames: Iterable[np.ndarray],  # each [H,W] or [H,W,3] uint8, of any size
+    tile: int = TILE,  # longest side that is predicted in one piece
+    check: Callable[[], object] = lambda: None,  # called before each pass; may raise
+) -> Iterator[np.ndarray]:  # of each [H,W] float32, 0..1
+    "Probabilities of target, frame by frame; of a frame without pixels an empty map."
+    multiscale = getattr(detector, "multiscale", ())
+    if not multiscale:
+        yield from _at_own_size(detector, frames, tile, check)
+        return
+    frames = iter(frames)
+    while some := list(itertools.islice(frames, _images_per_pass(detector))):
+        looks = list(_at_own_size(detector, [*some, *map(_half, some)], tile, check))
+        for prob, half in zip(looks[: len(some)], looks[len(some) :], strict=True):
+            yield _fused(prob, half, multiscale)
 
 
 def predict_frame(

@@ -666,6 +666,7 @@ class Trained:
     task: str = "detect"  # of TASKS
     record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
     threshold: float = 0.5  # of the probability, for detections
+    multiscale: tuple[float, ...] = ()  # see `predict_frames`; (): one look at each frame
 
 
 def trained_model(
@@ -684,6 +685,7 @@ def trained_model(
         record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
         record["data"] = content.get("data", {})  # exported weights of before have none
         origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
+        multiscale = tuple(map(float, content.get("multiscale", ())))
         if record["epoch"] != record["best"]["epoch"]:
             chosen = f"epoch {record['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)
@@ -694,7 +696,7 @@ def trained_model(
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: its record of training is damaged; use another file") from None
     model = _fitted(made or settings_class(task)(), content, path)
-    return Trained(model, str(record["phase"]), origin, task, record, threshold)
+    return Trained(model, str(record["phase"]), origin, task, record, threshold, multiscale)
 
 
 def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
