@@ -17,6 +17,7 @@ from conftest import SHARED, TOP, make_dataset
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from scipy.special import expit, logit
 
 import mshnet
 import mshnet.weights
@@ -111,6 +112,37 @@ def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
     assert Detector(done.path, "cpu").threshold == 0.95
 
 
+@pytest.mark.parametrize("shape", [(64, 96), (75, 101), (17, 140, 3), (1, 1)])
+def test_two_looks_are_added_by_their_logits(shape):
+    "At own and at half size, also where a side is odd; a logit counts up to one in a million."
+    frame = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    detector = Detector("pretrained", "cpu", "fp32")
+    both = predict_frame(detector, frame, 128)
+    first, second, constant = detector.multiscale
+    detector.multiscale = ()
+    high, wide = shape[0] % 2, shape[1] % 2
+    even = np.pad(frame, [(0, high), (0, wide), (0, 0)][: frame.ndim], mode="edge")
+    pairs = even.reshape(len(even) // 2, 2, even.shape[1] // 2, 2, *shape[2:])
+    half = predict_frame(detector, np.uint8(pairs.mean((1, 3)) + 0.5), 128)
+    looks = [logit(p.clip(1e-6, 1 - 1e-6)) for p in (predict_frame(detector, frame, 128), half)]
+    large = torch.nn.functional.interpolate(
+        torch.from_numpy(looks[1])[None, None], scale_factor=2, mode="bilinear"
+    )
+    wanted = expit(
+        first * looks[0] + second * large[0, 0, : shape[0], : shape[1]].numpy() + constant
+    )
+    assert both.shape == shape[:2] and np.abs(both - wanted).max() < 1e-4
+
+
+def test_own_weights_look_once(tmp_path):
+    "Two looks are a property of a file, which a copy of it keeps."
+    assert Detector(mshnet.MSHNet.pretrained(), "cpu").multiscale == ()
+    done = export("pretrained", "safetensors", tmp_path / "copy.safetensors")
+    kept = Detector("pretrained", "cpu").multiscale
+    assert len(kept) == 3 and Detector(done.path, "cpu").multiscale == kept
+    assert json.loads(done.note.read_text())["multiscale"] == list(kept)
+
+
 def test_the_network_and_the_detector_are_the_same(picture):
     "MSHNet.pretrained() gives what the command uses."
     image = torch.from_numpy(np.asarray(Image.open(picture).convert("RGB")).copy())
@@ -156,7 +188,7 @@ def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture, tm
         assert np.array_equal(found, want)
     small = image[:37, :50]
     batch = torch.from_numpy(small.copy()).expand(2, 3, -1, -1)
-    of_batch = mshnet.predict(mshnet.load("pretrained"), batch, device="cpu")
+    of_batch = mshnet.predict("pretrained", batch, device="cpu")
     assert of_batch.shape == (2, 1, 37, 50)
     assert np.array_equal(of_batch[0, 0], mshnet.predict("pretrained", small, device="cpu"))
     for wrong, said in (({"a": 1}, "dict"), (batch.float(), "float32"), (3.5, "no image")):

@@ -60,6 +60,7 @@ RECIPE |= {"epochs": 90, "eval_every": 90}
 AGAIN = {"lr": 0.0003, "epochs": 6, "eval_every": 6}  # with a patch around each false alarm
 PATCH = 192  # pixels
 SECOND = 0.75  # the share of the second training's weights in the file
+MULTISCALE = 0.3, 0.3, 3.0  # see `mshnet.predict.predict_frames`
 
 
 Picture = tuple[str, np.ndarray, np.ndarray]  # name, pixels, mask
@@ -340,9 +341,11 @@ def finish(
     model = trained.model
     half_precision(model)
     rounded = copy.deepcopy(model).float()
-    found = held_out(Detector(rounded, config.device, config.precision), folder / "data")
+    detector = Detector(rounded, config.device, config.precision)
+    detector.multiscale = MULTISCALE
+    found = held_out(detector, folder / "data")
     threshold = choose_threshold(found["thresholds"])
-    trained = replace(trained, model=model, threshold=threshold)
+    trained = replace(trained, model=model, threshold=threshold, multiscale=MULTISCALE)
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
     scores = {}
