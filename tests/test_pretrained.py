@@ -143,6 +143,27 @@ def test_own_weights_look_once(tmp_path):
     assert json.loads(done.note.read_text())["multiscale"] == list(kept)
 
 
+def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, capsys):
+    "The Python of the guide for programs without PyTorch, at an odd size."
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(scene(np.random.default_rng(3), 255)[0][:, :201]).save("frame.png")
+    export("pretrained", "onnx", "mshnet.onnx")
+    guide = (TOP / "nbs" / "guides" / "deploy.py").read_text()
+    [code] = [block for block in guide.split("```") if "InferenceSession(" in block]
+    names: dict[str, object] = {}
+    exec(code.removeprefix("python").replace("\n# ", "\n").replace("\n#\n", "\n\n"), names)
+    found = mshnet.detect("frame.png", device="cpu")
+    assert len(found) == names["count"] > 0
+    assert sum(row["area"] for row in found) == names["found"].sum()
+    for row, centre in zip(
+        found,
+        names["center_of_mass"](names["found"], names["labels"], range(1, names["count"] + 1)),
+        strict=True,
+    ):
+        assert row["centroid"] == pytest.approx(centre, abs=0.001)
+
+
 def test_the_network_and_the_detector_are_the_same(picture):
     "MSHNet.pretrained() gives what the command uses."
     image = torch.from_numpy(np.asarray(Image.open(picture).convert("RGB")).copy())
@@ -188,9 +209,10 @@ def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture, tm
         assert np.array_equal(found, want)
     small = image[:37, :50]
     batch = torch.from_numpy(small.copy()).expand(2, 3, -1, -1)
-    of_batch = mshnet.predict("pretrained", batch, device="cpu")
-    assert of_batch.shape == (2, 1, 37, 50)
-    assert np.array_equal(of_batch[0, 0], mshnet.predict("pretrained", small, device="cpu"))
+    for weights in ("pretrained", mshnet.load("pretrained")):
+        of_batch = mshnet.predict(weights, batch, device="cpu")
+        assert of_batch.shape == (2, 1, 37, 50)
+        assert np.array_equal(of_batch[0, 0], mshnet.predict(weights, small, device="cpu"))
     for wrong, said in (({"a": 1}, "dict"), (batch.float(), "float32"), (3.5, "no image")):
         with pytest.raises(UserError, match=said):
             mshnet.predict("pretrained", wrong, device="cpu")

@@ -84,30 +84,46 @@ for seed in range(3):
 # | output | `probability` | float32, 1 x 1 x height x width | probability that the pixel is a target |
 # | output | `logits` | float32, 1 x 1 x height x width | the same before the sigmoid |
 #
-# Four steps make your program agree with `mshnet predict`:
+# Five steps make your program agree with `mshnet predict`:
 #
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
-# 3. Keep the pixels whose probability is above the threshold of the note.
-# 4. Join kept pixels that touch, also at a corner (8-connected), to objects.
+# 3. If the note has a `multiscale` (only the pretrained weights have one), repeat both steps with the frame at half its size (means of 2x2 pixels). Limit all logits to ±13.8, enlarge those of the second look by two (bilinear), multiply the logits of the looks by the first and second number, and add the third. The probability is the sigmoid of that sum.
+# 4. Keep the pixels whose probability is above the threshold of the note.
+# 5. Join kept pixels that touch, also at a corner (8-connected), to objects.
 #
 # A frame with a side above 1,024 pixels is predicted in overlapping tiles by `mshnet predict`. If the memory allows, give the whole frame to the session.
 #
 # ### Python without PyTorch
 #
 # ```python
+# import json
+#
 # import numpy as np
 # import onnxruntime
 # from PIL import Image
 # from scipy.ndimage import center_of_mass, label
+# from scipy.special import expit
 #
 # session = onnxruntime.InferenceSession("mshnet.onnx")
-# grey = np.asarray(Image.open("frame.png").convert("L"))
-# height, width = grey.shape
-# padded = np.pad(grey, ((0, -height % 16), (0, -width % 16)), "reflect")
-# image = np.broadcast_to(padded, (1, 3, *padded.shape)).copy()
-# probability, _ = session.run(None, {"image": image})
-# found = probability[0, 0, :height, :width] > 0.5
+# note = json.load(open("mshnet.onnx.json"))
+#
+# def logits(picture):
+#     grey = np.asarray(picture)
+#     height, width = grey.shape
+#     padded = np.pad(grey, ((0, -height % 16), (0, -width % 16)), "reflect")
+#     image = np.broadcast_to(padded, (1, 3, *padded.shape)).copy()
+#     return session.run(["logits"], {"image": image})[0][0, 0, :height, :width]
+#
+# frame = Image.open("frame.png").convert("L")
+# total = logits(frame)
+# if note["multiscale"]:
+#     first, second, constant = note["multiscale"]
+#     half = Image.fromarray(logits(frame.reduce(2)).clip(-13.8, 13.8))
+#     large = half.resize((2 * half.width, 2 * half.height), Image.Resampling.BILINEAR)
+#     large = np.asarray(large)[: frame.height, : frame.width]
+#     total = first * total.clip(-13.8, 13.8) + second * large + constant
+# found = expit(total) > note["threshold"]
 # labels, count = label(found, np.ones((3, 3)))
 # print(center_of_mass(found, labels, range(1, count + 1)))
 # ```
@@ -119,7 +135,7 @@ for seed in range(3):
 # #include <cstdint>
 # #include <vector>
 #
-# // Probabilities [rows x cols] of a grey image [rows x cols], both sides at least 16.
+# // Probabilities [rows x cols] of one look at a grey image [rows x cols], sides of at least 16.
 # std::vector<float> probabilities(Ort::Session& session, const std::vector<uint8_t>& grey,
 #                                  int64_t rows, int64_t cols) {
 #     auto mirror = [](int64_t i, int64_t n) { return i < n ? i : 2 * n - 2 - i; };
@@ -149,7 +165,7 @@ for seed in range(3):
 # }
 # ```
 #
-# Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
+# This is one look; with `multiscale`, take the output `logits` instead, and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
 #
 # ## How fast is it?
 #
