@@ -203,11 +203,9 @@ class EitTally(RowTally):
 
     def scores(self) -> EitScores:
         "The mean of each score over the tanks for which it is defined."
-        scores = EitScores()
-        for name in self.values[0]:
-            there = [tank[name] for tank in self.values if not math.isnan(tank[name])]
-            scores[name] = sum(there) / len(there) if there else math.nan
-        return scores
+        columns = {name: [tank[name] for tank in self.values] for name in self.values[0]}
+        there = {k: [x for x in v if not math.isnan(x)] for k, v in columns.items()}
+        return EitScores({k: sum(v) / len(v) if v else math.nan for k, v in there.items()})
 
 # %% ../../nbs/eit/06_reconstruction.ipynb #predict_tanks
 def predict_tanks(

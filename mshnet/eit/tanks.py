@@ -280,10 +280,8 @@ def check_voltages(
         )
     if stats is None:
         return
-    size, normalised = (
-        float(values.square().mean(1).sqrt().median())
-        for values in (voltages / stats.size(), stats.normalise(voltages))
-    )
+    both = torch.stack([voltages / stats.size(), stats.normalise(voltages)])
+    size, normalised = both.square().mean(2).sqrt().median(1).values.tolist()
     level = size if size < 1 / _LEVELS else max(size, normalised)
     if not 1 / _LEVELS <= level < _LEVELS:
         raise UserError(

@@ -235,18 +235,14 @@ def conductivity(change: Tensor) -> Tensor:  # -1: resistive, 0: water, 1: condu
     return 1 + torch.where(change > 0, 2 * change, 0.95 * change)
 
 
-def _points(mesh: Mesh) -> Tensor:
-    "Four points in each triangle, the centres of four equal parts, [4*E,2]."
-    parts = torch.tensor([[2, 2, 2], [4, 1, 1], [1, 4, 1], [1, 1, 4]], dtype=torch.float64) / 6
-    return (parts @ mesh.nodes[mesh.triangles]).flatten(0, 1)
-
-
 @cache
 def standard_tank(fine: bool = False) -> tuple[Tank, Tensor, Tensor]:  # points [4*E,2], [208]
-    "The tank of training data, or the finer one of test data; its points, voltages of water."
-    tank = Tank(ring_mesh(96 if fine else 64))
-    water = torch.ones(1, len(tank.mesh.triangles), dtype=torch.float64)
-    return tank, _points(tank.mesh), tank.voltages(water)[0]
+    "The tank of training or finer test data; four points of each triangle, voltages of water."
+    mesh = ring_mesh(96 if fine else 64)
+    tank, water = Tank(mesh), torch.ones(1, len(mesh.triangles), dtype=torch.float64)
+    parts = torch.tensor([[2, 2, 2], [4, 1, 1], [1, 4, 1], [1, 1, 4]], dtype=torch.float64) / 6
+    points = (parts @ mesh.nodes[mesh.triangles]).flatten(0, 1)  # centres of four equal parts
+    return tank, points, tank.voltages(water)[0]
 
 
 def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208] float64
@@ -398,8 +394,6 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:  # [...,P] -> [...] -1 to 1
 
 # %%
 voltages, images = simulate(1, seed=3, size=128, fine=True)
-found = orientation(turn_voltages(voltages, torch.tensor([5])), images)
 plt.figure(figsize=(6, 2))
-plt.bar(range(WAYS), found[0])
-plt.xlabel("way")
-plt.ylabel("correlation")
+plt.bar(range(WAYS), orientation(turn_voltages(voltages, torch.tensor([5])), images)[0])
+plt.ylabel("correlation in each orientation")

@@ -234,14 +234,6 @@ def test_the_pretrained_weights_reconstruct_tanks(capsys):
     assert weights_file("pretrained", "eit").with_suffix(".md").exists()
 
 
-def test_predict_takes_the_pretrained_weights(files, tmp_path, monkeypatch, capsys):
-    "With nothing named but the task and the file."
-    monkeypatch.chdir(tmp_path)
-    assert main(["predict", "--task", "eit", "--device", "cpu", str(files / "one.npz")]) == 0
-    assert "results  predictions/pretrained-eit" in capsys.readouterr().out
-    assert np.load("predictions/pretrained-eit/tanks.npz")["mean"].shape == (1, 32, 32)
-
-
 def test_settings_of_the_simulation_are_used_beside_real_tanks():
     "Real tanks are for the test alone; a folder of tanks has its own."
     written = {"tanks": 64}

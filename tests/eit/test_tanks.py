@@ -8,7 +8,7 @@ from conftest import SHARED
 from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.eit.eit_config import EitConfig
-from mshnet.eit.tank import DISTANCE, WAYS, render_images, simulate, tank_map, turn_voltages
+from mshnet.eit.tank import DISTANCE, render_images, simulate, tank_map, turn_voltages
 from mshnet.eit.tanks import (
     Stats,
     _seed_of,
@@ -73,19 +73,6 @@ def test_published_statistics_are_in_the_library(real):
     read, known = Stats.read(real).pooled(), Stats.known("published")
     assert (read.std / known.std - 1).abs().max() < 1e-3
     assert ((read.mean - known.mean) / known.std).abs().max() < 1e-3
-
-
-def test_turning_keeps_pooled_statistics():
-    "Normalising and turning may be exchanged, in all 32 ways."
-    voltages, _ = simulate(4, 0, 8)
-    stats = Stats.of(voltages)
-    for way in range(WAYS):
-        ways = torch.full((4,), way)
-        one = stats.normalise(turn_voltages(voltages, ways))
-        assert torch.equal(one, turn_voltages(stats.normalise(voltages), ways))
-    assert len({(float(m), float(s)) for m, s in zip(stats.mean, stats.std, strict=True)}) == 7
-    again = stats.pooled()
-    torch.testing.assert_close(again.std, stats.std)
 
 
 def test_a_written_set_is_read_back(written):
