@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ELECTRODES', 'VALUES', 'DISTANCE', 'UNIT', 'WAYS', 'pairs', 'tank_map', 'Mesh', 'ring_mesh', 'Tank', 'draw_shapes',
-           'render', 'render_images', 'conductivity', 'standard_tank', 'measure', 'triangle_means', 'measure_images',
-           'simulate', 'sample_shapes', 'turn_voltages', 'turn_images', 'turn_shapes', 'orientation', 'correlation']
+           'render_images', 'conductivity', 'standard_tank', 'measure', 'triangle_means', 'measure_images', 'simulate',
+           'sample_shapes', 'turn_voltages', 'turn_images', 'turn_shapes', 'orientation', 'correlation']
 
 # %% ../../nbs/eit/00_tank.ipynb #c-import-math
 import math
@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import csc_matrix
+from scipy.sparse.linalg import splu
 from scipy.spatial import Delaunay
 from torch import Tensor
 from torch.nn import functional as F
@@ -62,80 +64,32 @@ def ring_mesh(around: int = 64) -> Mesh:
 
 # %% ../../nbs/eit/00_tank.ipynb #Tank
 class Tank:
-    "A mesh, prepared to be solved for many conductivities at once."
+    "A mesh, prepared to be solved for many conductivities."
 
-    def __init__(self, mesh: Mesh, device: str | torch.device = "cpu") -> None:
-        self.mesh, self.levels = mesh, _levels(mesh)
-        depth, place = torch.empty((2, len(mesh.nodes)), dtype=torch.long)
-        for k, level in enumerate(self.levels):
-            depth[level], place[level] = k, torch.arange(len(level))
-        sizes = [len(level) for level in self.levels]
-        self.widths = [own + near for own, near in zip(sizes, [0, *sizes], strict=False)]
-        counts = [own * width for own, width in zip(sizes, self.widths, strict=True)]
-        start = torch.tensor([0, *counts]).cumsum(0)
-        one = mesh.triangles.repeat_interleave(3, 1).flatten()
-        two = mesh.triangles.repeat(1, 3).flatten()
-        deep = depth[one]
-        column = place[two] + torch.tensor(sizes)[deep] * (depth[two] < deep)
-        where = start[deep] + place[one] * torch.tensor(self.widths)[deep] + column
-        used = depth[two] <= deep  # the matrix is symmetric
-        self.of = torch.arange(len(mesh.triangles)).repeat_interleave(9)[used].to(device)
-        self.where, self.counts = where[used].to(device), counts
-        self.conductances = _conductances(mesh).to(device)
-        self.value = self.conductances.flatten()[used.to(device)]
-
-    def _eliminate(self, conductivity: Tensor) -> tuple[Tensor, list[Tensor]]:
-        "Conductances between the electrodes [N,16,16], and how potentials follow level by level."
-        found = conductivity[:, self.of] * self.value
-        flat = found.new_zeros(len(found), sum(self.counts))
-        blocks = flat.index_add(1, self.where, found).split(self.counts, 1)
-        own, near, steps = torch.empty(0), found.new_zeros(()), []
-        for level, width, block in reversed(
-            list(zip(self.levels, self.widths, blocks, strict=True))
-        ):
-            own, coupling = block.unflatten(1, (len(level), width)).tensor_split((len(level),), 2)
-            own = own - near
-            if coupling.shape[2]:
-                steps.append(torch.cholesky_solve(coupling, torch.linalg.cholesky(own)))
-                near = coupling.mT @ steps[-1]
-        return own, steps[::-1]
-
-    def _at_electrodes(self, conductances: Tensor) -> Tensor:
-        "Potentials of the electrodes for each driven pair, [N,16,16]; their sum is 0."
-        eye = torch.eye(ELECTRODES, dtype=conductances.dtype, device=conductances.device)
-        driven = (eye - eye.roll(1, 0)).expand_as(conductances)  # alike, or 16 samples are vectors
-        return torch.linalg.solve(conductances + 1, driven)
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh, self.conductances = mesh, _conductances(mesh)
+        one, two = mesh.triangles.repeat_interleave(3, 1), mesh.triangles.repeat(1, 3)
+        ends = mesh.electrodes.repeat_interleave(ELECTRODES), mesh.electrodes.repeat(ELECTRODES)
+        places = (torch.cat([x.flatten(), y]) for x, y in zip((one, two), ends, strict=True))
+        self._places = [place.numpy() for place in places]
+        self._driven = np.zeros((len(mesh.nodes), ELECTRODES))  # a current of 1 for each pair
+        self._driven[mesh.electrodes] = np.eye(ELECTRODES) - np.eye(ELECTRODES, k=-1)
+        self._driven[mesh.electrodes[0], -1] = -1
 
     def potentials(self, conductivity: Tensor) -> Tensor:  # [N,E], above 0 -> [N,n,16]
         "Potentials of all corners for each driven pair."
-        conductances, steps = self._eliminate(conductivity)
-        found = [self._at_electrodes(conductances)]
-        for step in steps:
-            found.append(-step @ found[-1])
-        order = torch.cat(self.levels).argsort().to(conductivity.device)
-        return torch.cat(found, 1)[:, order]
+        values = (conductivity[:, :, None, None] * self.conductances).flatten(1).numpy()
+        size, joined = (len(self.mesh.nodes),) * 2, np.ones(ELECTRODES**2)
+        found = []
+        for one in values:
+            matrix = csc_matrix((np.concatenate([one, joined]), self._places), size)
+            found.append(splu(matrix).solve(self._driven))
+        return torch.from_numpy(np.stack(found))
 
     def voltages(self, conductivity: Tensor) -> Tensor:  # [N,E], above 0 -> [N,208]
         "What the electrodes measure for a current of 1, in the published order."
-        found = []
-        for part in conductivity.split(32):
-            u = self._at_electrodes(self._eliminate(part)[0])
-            found.append(pairs((u.roll(-1, 1) - u).mT))
-        return torch.cat(found)
-
-
-def _levels(mesh: Mesh) -> list[Tensor]:
-    "The corners by their distance from the electrodes, in edges."
-    level, found = mesh.electrodes, [mesh.electrodes]
-    seen = torch.zeros(len(mesh.nodes), dtype=torch.bool)
-    seen[level] = True
-    while not seen.all():
-        touched = torch.isin(mesh.triangles, level).any(1)
-        level = mesh.triangles[touched].unique()
-        level = level[~seen[level]]
-        seen[level] = True
-        found.append(level)
-    return found
+        u = self.potentials(conductivity)[:, self.mesh.electrodes]
+        return pairs((u.roll(-1, 1) - u).mT)
 
 
 def _conductances(mesh: Mesh) -> Tensor:
@@ -168,7 +122,7 @@ def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
     return np.array(shapes + [[0, 0, 0, 0, 1, 32, 0]] * (3 - len(shapes)))
 
 
-def render(
+def _render(
     shapes: Tensor,  # [N,3,7] as draw_shapes returns them
     points: Tensor,  # [P,2] row and column
     edge: float,  # half of the width over which an inclusion fades out
@@ -188,7 +142,7 @@ def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,si
     "Draw inclusions as pictures; a pixel that an edge crosses has a value in between."
     at = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     points = torch.cartesian_prod(at, at)
-    drawn = [render(part, points, 1 / size).float() for part in shapes.split(32)]
+    drawn = [_render(part, points, 1 / size).float() for part in shapes.split(32)]
     return torch.cat(drawn).unflatten(1, (size, size))
 
 # %% ../../nbs/eit/00_tank.ipynb #conductivity
@@ -197,24 +151,20 @@ def conductivity(change: Tensor) -> Tensor:  # -1: resistive, 0: water, 1: condu
     return 1 + torch.where(change > 0, 2 * change, 0.95 * change)
 
 
-def _points(mesh: Mesh) -> Tensor:
-    "Four points in each triangle, the centres of four equal parts, [4*E,2]."
-    parts = torch.tensor([[2, 2, 2], [4, 1, 1], [1, 4, 1], [1, 1, 4]], dtype=torch.float64) / 6
-    return (parts @ mesh.nodes[mesh.triangles]).flatten(0, 1)
-
-
 @cache
 def standard_tank(fine: bool = False) -> tuple[Tank, Tensor, Tensor]:  # points [4*E,2], [208]
-    "The tank of training data, or the finer one of test data; its points, voltages of water."
-    tank = Tank(ring_mesh(96 if fine else 64))
-    water = torch.ones(1, len(tank.mesh.triangles), dtype=torch.float64)
-    return tank, _points(tank.mesh), tank.voltages(water)[0]
+    "The tank of training or finer test data; four points of each triangle, voltages of water."
+    mesh = ring_mesh(96 if fine else 64)
+    tank, water = Tank(mesh), torch.ones(1, len(mesh.triangles), dtype=torch.float64)
+    parts = torch.tensor([[2, 2, 2], [4, 1, 1], [1, 4, 1], [1, 1, 4]], dtype=torch.float64) / 6
+    points = (parts @ mesh.nodes[mesh.triangles]).flatten(0, 1)  # centres of four equal parts
+    return tank, points, tank.voltages(water)[0]
 
 
 def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208] float64
     "Voltages of tanks with these inclusions minus those of plain water, without noise."
     tank, points, water = standard_tank(fine)
-    drawn = (conductivity(render(part, points, _EDGE)) for part in shapes.split(32))
+    drawn = (conductivity(_render(part, points, _EDGE)) for part in shapes.split(32))
     return torch.cat([tank.voltages(x.unflatten(1, (-1, 4)).mean(2)) for x in drawn]) - water
 
 

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'SCALES', 'Stats', 'SimulatedTanks', 'simulated_tanks', 'read_npz', 'FolderTanks', 'resize_images',
-           'check_voltages', 'check_orientation', 'seed_of', 'open_folder', 'load_tanks', 'describe_folder',
-           'Measurements', 'read_measurements', 'write_tanks']
+           'check_voltages', 'check_orientation', 'open_folder', 'load_tanks', 'describe_folder', 'Measurements',
+           'read_measurements', 'write_tanks']
 
 # %% ../../nbs/eit/02_tanks.ipynb #c-import-hashlib
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -67,7 +68,17 @@ class Stats:
     @classmethod
     def read(cls, folder: Path) -> "Stats":
         "The statistics in mean.pth and std.pth, each [1,16,13]; UserError if they cannot be used."
-        found = [_read_tensor(folder / f"{name}.pth") for name in ("mean", "std")]
+        found = list[Tensor]()
+        for path in (folder / "mean.pth", folder / "std.pth"):
+            with as_user_error():
+                value = read_file(path)
+            if (
+                not isinstance(value, Tensor)
+                or value.numel() != VALUES
+                or not value.isfinite().all()
+            ):
+                raise UserError(f"{path}: not a tensor of 1x16x13 numbers")
+            found.append(value.flatten().float())
         if not (found[1] > 0).all():
             raise UserError(f"{folder / 'std.pth'}: a standard deviation is not above 0")
         return cls(*found)
@@ -96,17 +107,7 @@ class Stats:
     def save(self, folder: Path) -> None:
         "Write mean.pth and std.pth."
         for name, value in (("mean", self.mean), ("std", self.std)):
-            with open(folder / f"{name}.pth", "wb") as file:
-                torch.save(value.view(1, 16, 13).float(), file)
-
-
-def _read_tensor(path: Path) -> Tensor:  # [208]
-    "The 208 numbers of a torch file; UserError if it holds something else, or would run code."
-    with as_user_error():
-        found = read_file(path)
-    if not isinstance(found, Tensor) or found.numel() != VALUES or not found.isfinite().all():
-        raise UserError(f"{path}: not a tensor of 1x16x13 numbers")
-    return found.flatten().float()
+            torch.save(value.view(1, 16, 13).float(), folder / f"{name}.pth")
 
 # %% ../../nbs/eit/02_tanks.ipynb #SimulatedTanks
 @dataclass(frozen=True)
@@ -157,8 +158,7 @@ def simulated_tanks(
 # %% ../../nbs/eit/02_tanks.ipynb #read_npz
 PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
 PARTS |= {"ktc2023": "test2023"}  # a part's name and its folder
-_LEARNT = [PARTS[part] for part in ("train", "val", "test")]  # with pictures of one making
-SCALES = {"test2017": 1040.856, "test2023": 1978.0, "test2024": 3.022e7}  # published; else 1
+SCALES = {"test2017": 1040.856, "test2023": 1978.0}  # published; else 1
 
 
 def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.ndarray]:
@@ -280,10 +280,8 @@ def check_voltages(
         )
     if stats is None:
         return
-    size, normalised = (
-        float(values.square().mean(1).sqrt().median())
-        for values in (voltages / stats.size(), stats.normalise(voltages))
-    )
+    both = torch.stack([voltages / stats.size(), stats.normalise(voltages)])
+    size, normalised = both.square().mean(2).sqrt().median(1).values.tolist()
     level = size if size < 1 / _LEVELS else max(size, normalised)
     if not 1 / _LEVELS <= level < _LEVELS:
         raise UserError(
@@ -316,12 +314,12 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
             "electrode 0 is at the bottom, 4 at the right"
         )
 
-# %% ../../nbs/eit/02_tanks.ipynb #seed_of
+# %% ../../nbs/eit/02_tanks.ipynb #_seed_of
 _CHECKED = 32  # samples of a part that are compared with physics
 _SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of simulated tanks; there are 64
 
 
-def seed_of(part: str, seed: int) -> int:
+def _seed_of(part: str, seed: int) -> int:
     "The seed of simulated tanks: of the training tanks the run's, of val and test always the same."
     return _SEEDS.get(part, seed)
 
@@ -334,9 +332,7 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
     files = tuple(sorted(there.glob("*.npz")))
     if not files:
         others = [d.name for d in sorted(folder.glob("*")) if any(d.glob("*.npz"))]
-        hint = f"there are {', '.join(others)}" if others else "none of its folders has any"
-        if folder.name in PARTS.values():
-            hint = f"use the folder around it: {folder.parent}"
+        hint = f"there are {', '.join(others)}" if others else "dataset_dir is the folder around it"
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
     name = part if part in ("train", "val") else "test"
     found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
@@ -363,30 +359,28 @@ def _stats_of(folder: Path, part: str) -> Stats:
 
 
 def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
-    """The parts of a run's data: from its folder where that has them, else simulated.
+    """The parts of a run's data: those of its folder, or simulated ones.
 
-    A folder with training tanks must have the other parts too.
+    Real tanks are for the test alone: beside them training tanks are simulated where the folder
+    has none.
     """
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
         raise UserError(
             f"data={config.data} needs dataset_dir: use the folder that has {PARTS[config.data]}"
         )
-    if config.dataset_dir and not any(folder.glob("*/*.npz")):
-        open_folder(folder, config.data if real else "train", config.size)
-    if config.dataset_dir and not real and not any((folder / n).is_dir() for n in _LEARNT):
-        raise UserError(f"{folder}: holds recordings alone; use --data uef2017 or --data ktc2023")
+    simulated = not config.dataset_dir or (real and not (folder / PARTS["train"]).is_dir())
     found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
-        part = config.data if name == "test" and real else name
-        there = any((folder / PARTS[each]).is_dir() for each in ("train", part))
-        if (config.dataset_dir and there) or (name == "test" and real):
-            found[name] = open_folder(folder, part, config.size)
-            continue
-        count = min(64, config.tanks) if name in _SEEDS else config.tanks
-        how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
-        seed = seed_of(name, config.seed)
-        found[name] = simulated_tanks(name, count, seed, config.size, **how)
+        if name == "test" and real:
+            found[name] = open_folder(folder, config.data, config.size)
+        elif not simulated:
+            found[name] = open_folder(folder, name, config.size)
+        else:
+            count = min(64, config.tanks) if name in _SEEDS else config.tanks
+            how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
+            seed = _seed_of(name, config.seed)
+            found[name] = simulated_tanks(name, count, seed, config.size, **how)
     return found
 
 
@@ -409,7 +403,7 @@ class Measurements:
     names: list[str]
     voltages: Tensor  # [N,208] float32
     stats: Stats  # by which they are normalised
-    note: str  # one line on the unit; empty: as recorded
+    note: str = ""  # one line on the unit; empty: as recorded
     name: str = "predict"
 
     def __len__(self) -> int:
@@ -434,11 +428,11 @@ def read_measurements(path: Path) -> Measurements:
     folder = path.resolve().parent
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
         scaled = voltages / SCALES.get(folder.name, 1.0)
-        return Measurements(path, names, scaled, _stats_of(folder.parent, part), "")
+        return Measurements(path, names, scaled, _stats_of(folder.parent, part))
     stats = Stats.known("published")
     level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
-        return Measurements(path, names, voltages, stats, "")
+        return Measurements(path, names, voltages, stats)
     note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
     return Measurements(path, names, voltages / level, stats, note)
 
@@ -447,9 +441,7 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
     "The numbers in a text; commas, semicolons, tabs or spaces between them, perhaps a heading."
     text = read_text(path, "table of voltages").replace(",", " ").replace(";", " ")
     lines = [line for line in text.splitlines() if line.strip()]
-    try:
-        np.array(lines[:1] and lines[0].split(), float)
-    except ValueError:  # names of columns
+    if lines and re.match(r"\s*[^\s\d+.-]", lines[0]):  # names of columns
         lines = lines[1:]
     try:
         return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
@@ -465,22 +457,15 @@ def write_tanks(
     counts: dict[str, int],  # samples of each part: train, val, test
     seed: int = 0,
     **how: float,  # as for `simulate`: noise, gains
-) -> int:  # files that were written; others were there
+) -> None:
     "Write simulated tanks in the published layout; UserError if the folder holds something else."
     claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
-    for part in counts:
-        make_folder(folder / PARTS[part])
-    written, blocks = 0, [(p, i) for p, n in counts.items() for i in range(0, n, 32)]
+    training, blocks = [], [(part, i) for part, n in counts.items() for i in range(0, n, 32)]
     for part, first in bar(blocks, len(blocks), "write"):
-        rows = range(first, min(first + 32, counts[part]))
-        files = [folder / PARTS[part] / f"{row:06d}.npz" for row in rows]
-        if all(file.exists() for file in files):
-            continue
-        made = simulate(len(files), seed_of(part, seed), _SIZE, part != "train", first=first, **how)
-        for file, ys, xs in zip(files, *made, strict=True):
-            write_arrays(file, ys=ys[:, None], xs=xs)
-        written += len(files)
-    train = sorted((folder / PARTS["train"]).glob("*.npz"))
-    if train:
-        Stats.of(torch.stack([_checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
-    return written
+        make_folder(folder / PARTS[part])
+        count, fine = min(32, counts[part] - first), part != "train"
+        made = simulate(count, _seed_of(part, seed), _SIZE, fine, first=first, **how)
+        training += [] if fine else [made[0]]
+        for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
+            write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
+    Stats.of(torch.cat(training)).save(folder)

@@ -171,4 +171,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
         names = [n for n in ("recordings", "noise") if n in written and self.dataset_dir]
-        return super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
+        lines = super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
+        if "on_bad_image" in written:
+            lines.append("on_bad_image is not used by task events: a damaged file ends the run")
+        return lines

@@ -6,21 +6,18 @@
 __all__ = ['SENSORS', 'Columns', 'SUFFIXES', 'Sensor', 'Recording', 'bin_events', 'denoise', 'read_recording', 'Entry',
            'hold_out', 'find_recordings', 'Counting', 'Frames', 'frames_of', 'read_frames']
 
-# %% ../../nbs/events/00_recordings.ipynb #c-import-csv
-import csv
+# %% ../../nbs/events/00_recordings.ipynb #c-import-hashlib
 import hashlib
 import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core import UserError, counted, first_line, read_record, read_text
-from ..files import cannot_be_written, make_folder, replacing, stamp, write_json
+from ..core import UserError, first_line
+from ..files import cannot_be_written, make_folder, replacing, stamp
 from ..task import content_of
 
 # %% ../../nbs/events/00_recordings.ipynb #Sensor
@@ -151,35 +148,14 @@ def _read_bin(path: Path) -> Columns:
 
 
 def _read_aedat(path: Path) -> Columns:
-    "The events of an AEDAT file of version 2 or 3."
+    "The events of an AEDAT file of version 2."
     data = path.read_bytes()
-    start = len(re.match(rb"(#[^\n]*\n)*", data)[0])  # type: ignore[index]
-    if data.startswith(b"#!AER-DAT3"):
-        return _packets(data, start)
     if not data.startswith(b"#!AER-DAT2"):
-        raise ValueError("it does not begin with #!AER-DAT2 or #!AER-DAT3")
+        raise ValueError("it does not begin with #!AER-DAT2; the guide converts versions 3 and 4")
+    start = len(re.match(rb"(#[^\n]*\n)*", data)[0])  # type: ignore[index]
     words = np.frombuffer(data[start : start + (len(data) - start) // 8 * 8], ">u4")
     address, time = words[::2].astype(np.int64), words[1::2].astype(np.int64)
     return 127 - (address >> 8 & 127), 127 - (address >> 1 & 127), time, 1 - (address & 1)
-
-
-def _packets(data: bytes, start: int) -> Columns:
-    "The polarity events in packets of AEDAT 3.1."
-    found = []
-    while start + 28 <= len(data):
-        kind = int.from_bytes(data[start : start + 2], "little")
-        head = np.frombuffer(data, "<i4", 6, start + 4)  # size, offset, overflow, capacity, number
-        size, overflow, number = int(head[0]), int(head[2]), int(head[4])
-        end = start + 28 + size * number
-        if size <= 0 or number < 0 or end > len(data):
-            raise ValueError(f"the packet at byte {start} is cut off or damaged")
-        if kind == 1:
-            words = np.frombuffer(data, "<u4", size * number // 4, start + 28)
-            events = words.reshape(number, -1)[:, :2].astype(np.int64)
-            found.append(events[events[:, 0] & 1 == 1] + [0, overflow << 31])
-        start = end
-    word, time = np.concatenate(found).T if found else np.zeros((2, 0), np.int64)
-    return word >> 17, word >> 2 & 0x7FFF, time, word >> 1 & 1
 
 # %% ../../nbs/events/00_recordings.ipynb #_check_unit
 _MANY, _SHORT, _LONG = 100, 20_000, 100_000_000  # events; microseconds
@@ -187,18 +163,12 @@ _MANY, _SHORT, _LONG = 100, 20_000, 100_000_000  # events; microseconds
 
 def _check_unit(t: np.ndarray, path: Path) -> None:
     "Raise UserError if times cannot be microseconds."
-    if (t != t.astype(np.int64)).any():
-        raise UserError(
-            f"{path}: a time has a fraction ({t[0]:g} to {t[-1]:g}), and times are whole "
-            "microseconds; multiply seconds by 1,000,000, or milliseconds by 1,000"
-        )
     span = int(t[-1]) - int(t[0]) if len(t) >= _MANY else _SHORT
-    if not _SHORT <= span <= _LONG:
-        small = "seconds or milliseconds: multiply"
-        unit = small if span < _SHORT else "nanoseconds: divide"
+    if (t != t.astype(np.int64)).any() or not _SHORT <= span <= _LONG:
         raise UserError(
-            f"{path}: {len(t)} events in {span / 1000:g} ms; the times seem to be {unit} them to "
-            "microseconds"
+            f"{path}: {len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be whole "
+            "microseconds; multiply seconds by 1,000,000 or milliseconds by 1,000, divide "
+            "nanoseconds by 1,000"
         )
 
 
@@ -224,29 +194,23 @@ _READERS: dict[str, Callable[[Path], Columns]] = {
     ".npz": _read_arrays,
 }
 SUFFIXES = tuple(_READERS)
-_read_once = lru_cache(maxsize=1)(lambda path: _READERS[path.suffix.lower()](path))
 
 
 def read_recording(
     path: Path,
     shape: tuple[int, int, int],  # polarities, rows, columns of the sensor
-    where: str = "",  # in a file of many: "start-end" in microseconds
 ) -> Recording:
     "Read a recording; UserError if the file is damaged, or holds something else."
     kind = path.suffix.lower()
     if kind not in _READERS:
         raise UserError(f"{path}: no format of events (there are {', '.join(_READERS)})")
     try:
-        columns = (_read_once if where else _READERS[kind])(path)
+        columns = _READERS[kind](path)
     except UserError:
         raise
     except Exception as error:  # of zip files, headers, arrays: each library has its own
         raise UserError(f"{path}: not a readable recording ({first_line(error)})") from None
-    if where:
-        start, end = map(int, where.split("-"))
-        inside = (columns[2] >= start) & (columns[2] < end)
-        columns = tuple(column[inside] for column in columns)  # type: ignore[assignment]
-    return Recording.checked(columns, shape, f"{path} {where}".rstrip())
+    return Recording.checked(columns, shape, path)
 
 # %% ../../nbs/events/00_recordings.ipynb #Entry
 class Entry(NamedTuple):
@@ -254,13 +218,11 @@ class Entry(NamedTuple):
 
     path: Path
     label: int
-    where: str = ""  # see `read_recording`
 
     @property
     def name(self) -> str:
         "Such as Train/3/00007."
-        parts = (*self.path.parts[-3:-1], self.path.stem)
-        return "/".join(parts) + (f":{self.where}" if self.where else "")
+        return "/".join((*self.path.parts[-3:-1], self.path.stem))
 
 
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
@@ -274,11 +236,11 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
     return held
 
 
-def _in_classes(folder: Path, dataset: str, *endings: str) -> list[Entry]:
+def _in_classes(folder: Path, dataset: str) -> list[Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes
     there = [p for p in folder.glob("*/*") if p.parent.name in classes and p.name[0] != "."]
-    files = sorted(p for p in there if p.suffix.lower() in (".npz", *endings))
+    files = sorted(p for p in there if p.suffix.lower() in SUFFIXES)
     return [Entry(path, classes.index(path.parent.name)) for path in files]
 
 
@@ -286,38 +248,23 @@ def _find_folders(root: Path, dataset: str) -> dict[str, list[Entry]]:
     "Folders Train and Test (or train and test) with a folder for each class."
     found = {}
     for part in ("train", "test"):
-        folder = next((p for p in (root / part.title(), root / part) if p.is_dir()), root)
-        endings = (".bin",) if dataset == "nmnist" else ()
-        found[part] = _in_classes(folder, dataset, *endings) if folder != root else []
+        there = [p for p in (root / part.title(), root / part) if p.is_dir()]
+        found[part] = _in_classes(there[0], dataset) if there else []
     return found
 
 
 def _find_gestures(root: Path, dataset: str) -> dict[str, list[Entry]]:
-    "The lists trials_to_train.txt and trials_to_test.txt, or the folders of tonic."
-    found: dict[str, list[Entry]] = {}
+    "The folders of tonic, with the class as the name of a file."
+    found = {}
     for part, folder in (("train", "ibmGestureTrain"), ("test", "ibmGestureTest")):
-        trials = root / f"trials_to_{part}.txt"
-        if trials.is_file():
-            words = read_text(trials, "list of trials").split()
-            found[part] = [entry for word in words for entry in _trials(root / word)]
-        else:
-            files = sorted((root / folder).glob("*/*.npy"))
-            found[part] = [Entry(p, int(p.stem)) for p in files if p.stem.isdigit()]
+        files = sorted((root / folder).glob("*/*.npy"))
+        found[part] = [Entry(p, int(p.stem)) for p in files if p.stem.isdigit()]
     return found
-
-
-def _trials(path: Path) -> Iterator[Entry]:
-    "The gestures of one long recording, by the table beside it."
-    table = path.with_name(f"{path.stem}_labels.csv")
-    for row in csv.reader(read_text(table, "table of labels").splitlines()[1:]):
-        if len(row) != 3 or not all(v.isdigit() for v in row) or not 1 <= int(row[0]) <= 11:
-            raise UserError(f"{table}: {row} is not a class (1 to 11) with its first and last time")
-        yield Entry(path, int(row[0]) - 1, f"{row[1]}-{row[2]}")
 
 
 def _find_things(root: Path, dataset: str) -> dict[str, list[Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
-    found = _in_classes(root, dataset, ".aedat")
+    found = _in_classes(root, dataset)
     held = hold_out([entry.label for entry in found], 0.1, seed=42)
     return {
         part: [entry for entry, h in zip(found, held, strict=True) if h == (part == "test")]
@@ -325,43 +272,23 @@ def _find_things(root: Path, dataset: str) -> dict[str, list[Entry]]:
     }
 
 
-_LAYOUTS: dict[str, tuple[str, str, list[Callable[[Path, str], dict[str, list[Entry]]]]]] = {
-    "nmnist": ("NMNIST", "Train/<digit>/*.bin and Test/<digit>/*.bin", [_find_folders]),
-    "dvsgesture": (
-        "DVSGesture",
-        "trials_to_train.txt, trials_to_test.txt, *.aedat and *_labels.csv",
-        [_find_gestures, _find_folders],
-    ),
-    "cifar10dvs": ("CIFAR10DVS", "<class>/*.aedat", [_find_things, _find_folders]),
-    "ntidigits": ("NTIDIGITS18", "Train/<digit>/*.npz and Test/<digit>/*.npz", [_find_folders]),
-}
-
-# %% ../../nbs/events/00_recordings.ipynb #_look
-def _look(folder: Path, dataset: str) -> dict[str, list[Entry]]:
-    "The recordings of a data set in a folder, or in a folder of tonic's name below it."
-    name, _, finders = _LAYOUTS[dataset]
-    for root in (folder, folder / name, folder / name / name, folder / dataset):
-        for find in finders:
-            found = find(root, dataset)
-            if any(found.values()):
-                return found
-    return {}
+_TONIC = {"nmnist": "NMNIST", "dvsgesture": "DVSGesture", "cifar10dvs": "CIFAR10DVS"}
 
 
 def find_recordings(folder: Path, dataset: str) -> dict[str, list[Entry]]:  # train and test
-    "The recordings of a data set; UserError if there are none, or those of another data set."
+    "The recordings of a data set, perhaps in a folder of tonic's name; UserError if none."
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
-    if found := _look(folder, dataset):
-        return found
-    title = SENSORS[dataset].title
-    for other in SENSORS:
-        if other != dataset and _look(folder, other):
-            raise UserError(
-                f"{folder}: holds {SENSORS[other].title}, not {title}; use --dataset {other}"
-            )
-    looked = f"holds no recordings of {title} (looked for {_LAYOUTS[dataset][1]})"
-    for file in [*folder.rglob("*.aedat4"), *folder.rglob("*.hdf5")][:1]:
+    own = {"dvsgesture": _find_gestures, "cifar10dvs": _find_things}.get(dataset, _find_folders)
+    name = _TONIC.get(dataset, dataset)
+    for root in (folder, folder / name, folder / name / name, folder / dataset):
+        for find in (_find_folders, own):
+            found = find(root, dataset)
+            if any(found.values()):
+                return found
+    looked = f"holds no recordings of {SENSORS[dataset].title} in train/<class> and test/<class>"
+    raw = ("*.aedat4", "*.hdf5", "user*.aedat")
+    for file in [file for pattern in raw for file in folder.rglob(pattern)][:1]:
         looked += f"; convert {file.name} to npz, as the guide on event cameras shows"
     raise UserError(f"{folder}: {looked}")
 
@@ -391,7 +318,6 @@ class Frames:
     labels: list[int]  # of the samples
     names: list[str]
     hash: str
-    skipped: int = 0  # recordings that could not be read
     content: str = ""  # digits of what the files hold; empty: in memory
 
     def __len__(self) -> int:
@@ -425,59 +351,27 @@ def frames_of(
 
 def read_frames(
     name: str,
+    source: str,  # name of the data set
     entries: Sequence[Entry],
     how: Counting,
     cache: Path,  # folder of the files of frames
-    on_bad_image: str = "stop",  # or "skip"
 ) -> Frames:
     "Frames of recordings on the disk, counted once; UserError for one that cannot be read."
     if not entries:
         raise UserError(f"there are no recordings for {name}; use a data set that has them")
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
-    facts = (f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps)
-    mark = _mark(how, on_bad_image, *facts)
-    file, note = cache / f"{mark}.frames", cache / f"{mark}.json"
-    if not (note.exists() and file.exists()):
+    file = (
+        cache / f"{_mark(how, *(f'{e.name} {e.label} {s} {t}' for e, (s, t, _) in stamps))}.frames"
+    )
+    if not file.exists():
         make_folder(cache)
         with cannot_be_written(file), replacing(file, durable=False) as out:
-            errors = _write_frames(out, entries, how, on_bad_image)
-        write_json(note, {"errors": errors})
-    errors = read_record(note).get("errors", {})  # by the place, as text
-    for first in list(errors.values())[:1]:
-        warnings.warn(f"skipped: {counted(len(errors), 'recording')} ({first})", stacklevel=2)
-    used = [entry for i, entry in enumerate(entries) if str(i) not in errors]
-    counts = np.memmap(file, np.uint8, "r", shape=(len(used), how.steps, *how.shape))
-    labels, names = [entry.label for entry in used], [entry.name for entry in used]
-    digits = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps))
-    rows, source = np.arange(len(used)), _source(entries[0].path)
-    held = content_of(list(dict.fromkeys(entry.path for entry in used)))
-    return Frames(name, source, counts, rows, labels, names, digits, len(errors), held)
-
-
-def _source(path: Path) -> str:
-    "The name of the data set of a file: of the folder around its part or class, or of its own."
-    folders = [p.name for p in path.resolve().parents]
-    parts = ("Train", "train", "Test", "test", "ibmGestureTrain", "ibmGestureTest")
-    inner = [i for i, n in enumerate(folders) if n in (*parts, *SENSORS["cifar10dvs"].classes)]
-    return folders[inner[0] + 1] if inner else folders[0]
-
-
-def _write_frames(
-    out: Any, entries: Sequence[Entry], how: Counting, on_bad_image: str
-) -> dict[str, str]:  # the errors of recordings that were skipped, by their place
-    "Write the frames of recordings one after the other."
-    errors = {}
-    for i, entry in enumerate(entries):
-        try:
-            recording = read_recording(entry.path, how.shape, entry.where)
-        except UserError as error:
-            if on_bad_image == "stop":
-                line = f"{error}; --on-bad-image skip leaves such recordings out"
-                raise UserError(line) from None
-            errors[str(i)] = str(error)
-            continue
-        out.write(how.frames(recording).tobytes())
-    if len(errors) == len(entries):
-        raise UserError(f"no recording can be read; the first: {errors['0']}")
-    return errors
+            for entry in entries:
+                recording = read_recording(entry.path, how.shape)
+                out.write(how.frames(recording).tobytes())
+    counts = np.memmap(file, np.uint8, "r", shape=(len(entries), how.steps, *how.shape))
+    labels, names = [entry.label for entry in entries], [entry.name for entry in entries]
+    mark, rows = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps)), np.arange(len(entries))
+    held = content_of([entry.path for entry in entries])
+    return Frames(name, source, counts, rows, labels, names, mark, held)

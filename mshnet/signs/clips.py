@@ -26,7 +26,7 @@ from PIL import Image
 from ..core import UserError, counted, first_line, read_text, resolve
 from ..files import claim, make_folder, write_table
 from .ctc import least_frames
-from .glosses import Vocabulary, split_glosses
+from .glosses import split_glosses
 from ..task import content_of, digits
 
 # %% ../../nbs/signs/03_clips.ipynb #Clip
@@ -240,10 +240,14 @@ def _tracked(folder: Path, name: str) -> list[Clip]:
     return clips
 
 
+def _either(*places: Path) -> Path:
+    "The first of these that exists, else the first."
+    return next((path for path in places if path.exists()), places[0])
+
+
 def _label_file(folder: Path, name: str) -> Path:
     "The table of a part's glosses, in one of both trees."
-    places = [folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv"]
-    return next((path for path in places if path.is_file()), places[0])
+    return _either(folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv")
 
 
 _OTHER = re.compile(r"(?<=\S)[\s,，;；|／\\、]+(?=\S)")  # separates glosses, but is no slash
@@ -262,20 +266,13 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(number, signer, tuple(split_glosses(text))) for number, signer, text in columns]
 
 
-def _find_clip(folder: Path, name: str) -> Path:
-    "The pictures or the video of a clip; where there is neither, the place of its pictures."
-    suffixes = ("", *VIDEOS, *(suffix.upper() for suffix in VIDEOS))
-    places = [folder / f"{name}{suffix}" for suffix in suffixes]
-    return next((path for path in places if path.exists()), places[0])
-
-
 def _filmed(folder: Path, name: str) -> list[Clip]:
-    "The clips of a part that has videos."
-    tops = [folder / "video" / PARTS[name], folder / PARTS[name]]
-    top = next((path for path in tops if path.is_dir()), tops[0])
+    "The clips of a part that has videos; the path of one without is that of its pictures."
+    top = _either(folder / "video" / PARTS[name], folder / PARTS[name])
+    suffixes = ("", *VIDEOS, *(suffix.upper() for suffix in VIDEOS))
     clips = []
     for number, signer, glosses in _read_labels(_label_file(folder, name)):
-        path = _find_clip(top / signer, number)
+        path = _either(*(top / signer / f"{number}{suffix}" for suffix in suffixes))
         frames = count_frames(path) if path.exists() else 0
         clips.append(Clip(number, glosses, frames, signer, path))
     return clips
@@ -335,27 +332,22 @@ def _draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # 
 
 def simulated_clips(
     name: str,  # "train", "val" or "test"
-    sentences: Sequence[Sequence[str]] | int,  # glosses of each clip, or how many clips
-    signs: int,  # glosses of the language, if a number is given
+    count: int,  # clips
+    signs: int,  # glosses of the language
     seed: int,
     video: bool,  # pictures, not tracks
 ) -> Clips:
     "Simulate a part of a data set, in memory."
     rng = np.random.default_rng([seed, list(PARTS).index(name)])
-    if isinstance(sentences, int):
-        words = [f"SIGN-{chr(65 + i // 26)}{chr(65 + i % 26)}" for i in range(signs)]
-        sentences = [rng.choice(words, rng.integers(2, 6)).tolist() for _ in range(sentences)]
-    else:
-        words = list(Vocabulary.of(sentences).words)
+    words = [f"SIGN-{chr(65 + i // 26)}{chr(65 + i % 26)}" for i in range(signs)]
+    sentences = [rng.choice(words, rng.integers(2, 6)).tolist() for _ in range(count)]
     points = (len(words), 2, 4, 2)  # four for each hand; the same in every data set
     alphabet, clips = np.random.default_rng(104).uniform(5, SIDE - 5, points), []
-    numbers = {word: i for i, word in enumerate(words)}
     for i, glosses in enumerate(sentences):
         signer = int(rng.integers(len(_SIGNERS)))
-        array, cuts = _sign_sentence([numbers[g] for g in glosses], alphabet, rng, signer)
+        array, cuts = _sign_sentence([words.index(g) for g in glosses], alphabet, rng, signer)
         array = _draw_hands(array, rng) if video else array
-        label = f"{PARTS[name]}-{i + 1:05d}"
-        who = _SIGNERS[signer]
+        label, who = f"{PARTS[name]}-{i + 1:05d}", _SIGNERS[signer]
         clips.append(Clip(label, tuple(glosses), len(array), who, cuts=cuts, array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
 
@@ -366,28 +358,25 @@ def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
     return simulated_clips(name, count, config.signs, seed, video)
 
 # %% ../../nbs/signs/03_clips.ipynb #write_clips
-def write_clips(folder: Path, part: Clips) -> int:  # files written
+def write_clips(folder: Path, part: Clips) -> None:
     "Write a part in CE-CSL's layout: a table of labels, and a folder of jpg for each clip."
-    name, written = PARTS[part.name], 0
-    rows = [["Number", "Translator", "Chinese Sentences", "Gloss", "Note"]]
+    name, rows = PARTS[part.name], [["Number", "Translator", "Chinese Sentences", "Gloss", "Note"]]
     for i, clip in enumerate(part.clips):
         rows.append([clip.name, clip.signer, "", "/".join(clip.glosses), "simulated"])
         target = folder / "video" / name / clip.signer / clip.name
         target.mkdir(parents=True, exist_ok=True)
         for number, frame in enumerate(part.read(i)):
             Image.fromarray(frame).save(target / f"{number:05d}.jpg", quality=95)
-            written += 1
     make_folder(folder / "label")
     write_table(folder / "label" / f"{name}.csv", rows)
-    return written + 1
 
 
-def write_simulation(folder: Path, config: Any) -> int:  # files written
+def write_simulation(folder: Path, config: Any) -> None:
     "Write simulated videos, all three parts; UserError if the folder holds something else."
     names = ("dataset_dir", "sentences", "signs", "seed")
     claim(folder, "clips.json", {"simulated clips": {n: getattr(config, n) for n in names}})
-    parts = (_simulated(name, config, config.seed, video=True) for name in PARTS)
-    return sum(write_clips(folder, part) for part in parts)
+    for name in PARTS:
+        write_clips(folder, _simulated(name, config, config.seed, video=True))
 
 # %% ../../nbs/signs/03_clips.ipynb #load_clips
 def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:

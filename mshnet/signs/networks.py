@@ -148,9 +148,10 @@ class TemporalConv(nn.Module):
 
     def __init__(self, before: int, hidden: int) -> None:
         super().__init__()
-        layers = [nn.Conv1d(before, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)]
-        layers += [nn.Conv1d(hidden, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU()]
-        self.temporal_conv = nn.Sequential(*layers, nn.MaxPool1d(2))
+        self.temporal_conv = nn.Sequential(
+            *(nn.Conv1d(before, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
+            *(nn.Conv1d(hidden, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
+        )
 
     def forward(self, x: Tensor) -> Tensor:  # [B,C,T] -> [B,hidden,T']
         return self.temporal_conv(x)
@@ -266,15 +267,10 @@ class TwoBranch(Reader):
     41.9% on CE-CSL. Source: woshisad159/TFNet 991a1cc.
     """
 
-    def __init__(
-        self,
-        features: Any,  # `Frames` or `Tracks`
-        classes: int,  # glosses and the blank
-        hidden: int = 1024,
-        layers: int = 2,  # of each BiLSTM
-        dropout: float = 0.0,
-        scale: float = 1.0,  # of the logits
-    ) -> None:
+    def __init__(  # as for `OneBranch`
+        self, features: Any, classes: int, hidden: int = 1024, layers: int = 2,
+        dropout: float = 0.0, scale: float = 1.0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.conv2d, self.conv1d = features, TemporalConv(features.out, hidden)
         self.conv1d1 = TemporalConv(features.out, hidden)

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # eit_config
+# # Settings of tomography
 #
 # > The settings of tomography: the tanks, the network, the diffusion, and named recipes.
 
@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-from fastcore.test import test_eq
-
 from mshnet.core import configure, run_name
 
 # %%
@@ -141,9 +139,8 @@ class EitConfig(Settings, _DiffusionFields, _TankFields):
 
 
 # %% [markdown]
-# A setting that is impossible is one line, as everywhere. The flags of the guide that came with the published code have a meaning here too: `--global-batch-size` is `--batch-size`, `--data-path` is `--dataset-dir`, `--samplingsteps` is `--sampling-steps`.
+# The flags of the published scripts have a meaning here too: `--global-batch-size` is `--batch-size`, `--data-path` is `--dataset-dir`, `--samplingsteps` is `--sampling-steps`.
 
 # %%
 config = configure({"task": "eit", "global_batch_size": 64, "samplingsteps": 10})
-test_eq((config.batch_size, config.sampling_steps, config.size), (64, 10, 32))
-run_name(EitConfig())
+config.batch_size, config.sampling_steps, run_name(EitConfig())

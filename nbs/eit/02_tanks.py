@@ -1,5 +1,5 @@
 # %% [markdown]
-# # tanks
+# # Simulated tanks and files of recordings
 #
 # > Where measurements come from: simulated in memory, files in the published layout, recordings of real tanks.
 
@@ -11,11 +11,12 @@
 import tempfile
 
 import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import expect_fail, test_close
 
 # %%
 #| export
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -82,7 +83,17 @@ class Stats:
     @classmethod
     def read(cls, folder: Path) -> "Stats":
         "The statistics in mean.pth and std.pth, each [1,16,13]; UserError if they cannot be used."
-        found = [_read_tensor(folder / f"{name}.pth") for name in ("mean", "std")]
+        found = list[Tensor]()
+        for path in (folder / "mean.pth", folder / "std.pth"):
+            with as_user_error():
+                value = read_file(path)
+            if (
+                not isinstance(value, Tensor)
+                or value.numel() != VALUES
+                or not value.isfinite().all()
+            ):
+                raise UserError(f"{path}: not a tensor of 1x16x13 numbers")
+            found.append(value.flatten().float())
         if not (found[1] > 0).all():
             raise UserError(f"{folder / 'std.pth'}: a standard deviation is not above 0")
         return cls(*found)
@@ -111,25 +122,15 @@ class Stats:
     def save(self, folder: Path) -> None:
         "Write mean.pth and std.pth."
         for name, value in (("mean", self.mean), ("std", self.std)):
-            with open(folder / f"{name}.pth", "wb") as file:
-                torch.save(value.view(1, 16, 13).float(), file)
-
-
-def _read_tensor(path: Path) -> Tensor:  # [208]
-    "The 208 numbers of a torch file; UserError if it holds something else, or would run code."
-    with as_user_error():
-        found = read_file(path)
-    if not isinstance(found, Tensor) or found.numel() != VALUES or not found.isfinite().all():
-        raise UserError(f"{path}: not a tensor of 1x16x13 numbers")
-    return found.flatten().float()
+            torch.save(value.view(1, 16, 13).float(), folder / f"{name}.pth")
 
 
 # %%
 voltages, _ = simulate(100, seed=0)
 stats = Stats.of(voltages)
-test_close(stats.normalise(voltages).square().mean(), 1.0, 1e-4)
 turned = turn_voltages(voltages, torch.full((100,), 7))
 test_close(Stats.of(turned).std, stats.std, 1e-9)
+stats.normalise(voltages).square().mean().item()
 
 
 # %% [markdown]
@@ -187,12 +188,10 @@ def simulated_tanks(
 
 # %%
 train: SimulatedTanks = simulated_tanks("train", 20, seed=0, size=32)
-figure, axes = plt.subplots(1, 8, figsize=(12, 1.6))
-for way, axis in enumerate(axes):
-    axis.imshow(train.pair(2, 4 * way)[1], cmap="RdBu_r", vmin=-1, vmax=1)
-    axis.set_title(f"way {4 * way}")
-    axis.axis("off")
-test_eq(train.pair(2)[1].shape, (32, 32))
+images = [train.pair(2, way)[1] for way in range(0, 32, 4)]  # every fourth orientation
+plt.figure(figsize=(12, 1.6))
+plt.imshow(torch.cat(images, 1), cmap="RdBu_r", vmin=-1, vmax=1)
+plt.axis("off")
 
 # %% [markdown]
 # ## Files
@@ -205,8 +204,7 @@ test_eq(train.pair(2)[1].shape, (32, 32))
 #| export
 PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
 PARTS |= {"ktc2023": "test2023"}  # a part's name and its folder
-_LEARNT = [PARTS[part] for part in ("train", "val", "test")]  # with pictures of one making
-SCALES = {"test2017": 1040.856, "test2023": 1978.0, "test2024": 3.022e7}  # published; else 1
+SCALES = {"test2017": 1040.856, "test2023": 1978.0}  # published; else 1
 
 
 def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.ndarray]:
@@ -339,10 +337,8 @@ def check_voltages(
         )
     if stats is None:
         return
-    size, normalised = (
-        float(values.square().mean(1).sqrt().median())
-        for values in (voltages / stats.size(), stats.normalise(voltages))
-    )
+    both = torch.stack([voltages / stats.size(), stats.normalise(voltages)])
+    size, normalised = both.square().mean(2).sqrt().median(1).values.tolist()
     level = size if size < 1 / _LEVELS else max(size, normalised)
     if not 1 / _LEVELS <= level < _LEVELS:
         raise UserError(
@@ -378,19 +374,15 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
 
 # %%
 test = simulated_tanks("test", 8, seed=1, size=64, fine=True)
+check_voltages(test.voltages, "mine")
 images = torch.stack([test.pair(i)[1] for i in range(8)])
-way = torch.full((8,), 20)
 with expect_fail(UserError, contains="mirrored, then turned by 4 electrodes"):
-    check_orientation(turn_voltages(test.voltages, way), images, "mine")
-with expect_fail(UserError, contains="in another order"):
-    check_voltages(test.voltages.flip(1).roll(5, 1), "mine")
+    check_orientation(turn_voltages(test.voltages, torch.full((8,), 20)), images, "mine")
 
 # %% [markdown]
 # ## The data of a run
 #
-# `load_tanks` makes the parts that a run needs. Parts that a folder lacks are simulated. A folder with nothing but recordings is enough to train on simulations and to score on real tanks. Simulated tanks for validation and test come from the finer mesh and are the same for every run.
-#
-# `open_folder` opens one part of a folder, and compares a few of its samples with physics.
+# `load_tanks` makes the parts that a run needs; `open_folder` opens one of a folder and compares a few of its samples with physics. A folder with nothing but recordings is enough to score on real tanks; training tanks are then simulated. Simulated tanks for validation and test come from the finer mesh and are the same for every run.
 
 # %%
 #| export
@@ -398,7 +390,7 @@ _CHECKED = 32  # samples of a part that are compared with physics
 _SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of simulated tanks; there are 64
 
 
-def seed_of(part: str, seed: int) -> int:
+def _seed_of(part: str, seed: int) -> int:
     "The seed of simulated tanks: of the training tanks the run's, of val and test always the same."
     return _SEEDS.get(part, seed)
 
@@ -411,9 +403,7 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
     files = tuple(sorted(there.glob("*.npz")))
     if not files:
         others = [d.name for d in sorted(folder.glob("*")) if any(d.glob("*.npz"))]
-        hint = f"there are {', '.join(others)}" if others else "none of its folders has any"
-        if folder.name in PARTS.values():
-            hint = f"use the folder around it: {folder.parent}"
+        hint = f"there are {', '.join(others)}" if others else "dataset_dir is the folder around it"
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
     name = part if part in ("train", "val") else "test"
     found = FolderTanks(name, files, _stats_of(folder, part), size, SCALES.get(there.name, 1.0))
@@ -440,30 +430,28 @@ def _stats_of(folder: Path, part: str) -> Stats:
 
 
 def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
-    """The parts of a run's data: from its folder where that has them, else simulated.
+    """The parts of a run's data: those of its folder, or simulated ones.
 
-    A folder with training tanks must have the other parts too.
+    Real tanks are for the test alone: beside them training tanks are simulated where the folder
+    has none.
     """
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
         raise UserError(
             f"data={config.data} needs dataset_dir: use the folder that has {PARTS[config.data]}"
         )
-    if config.dataset_dir and not any(folder.glob("*/*.npz")):
-        open_folder(folder, config.data if real else "train", config.size)
-    if config.dataset_dir and not real and not any((folder / n).is_dir() for n in _LEARNT):
-        raise UserError(f"{folder}: holds recordings alone; use --data uef2017 or --data ktc2023")
+    simulated = not config.dataset_dir or (real and not (folder / PARTS["train"]).is_dir())
     found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
-        part = config.data if name == "test" and real else name
-        there = any((folder / PARTS[each]).is_dir() for each in ("train", part))
-        if (config.dataset_dir and there) or (name == "test" and real):
-            found[name] = open_folder(folder, part, config.size)
-            continue
-        count = min(64, config.tanks) if name in _SEEDS else config.tanks
-        how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
-        seed = seed_of(name, config.seed)
-        found[name] = simulated_tanks(name, count, seed, config.size, **how)
+        if name == "test" and real:
+            found[name] = open_folder(folder, config.data, config.size)
+        elif not simulated:
+            found[name] = open_folder(folder, name, config.size)
+        else:
+            count = min(64, config.tanks) if name in _SEEDS else config.tanks
+            how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
+            seed = _seed_of(name, config.seed)
+            found[name] = simulated_tanks(name, count, seed, config.size, **how)
     return found
 
 
@@ -493,7 +481,7 @@ class Measurements:
     names: list[str]
     voltages: Tensor  # [N,208] float32
     stats: Stats  # by which they are normalised
-    note: str  # one line on the unit; empty: as recorded
+    note: str = ""  # one line on the unit; empty: as recorded
     name: str = "predict"
 
     def __len__(self) -> int:
@@ -518,11 +506,11 @@ def read_measurements(path: Path) -> Measurements:
     folder = path.resolve().parent
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
         scaled = voltages / SCALES.get(folder.name, 1.0)
-        return Measurements(path, names, scaled, _stats_of(folder.parent, part), "")
+        return Measurements(path, names, scaled, _stats_of(folder.parent, part))
     stats = Stats.known("published")
     level = (voltages / stats.size()).square().mean().sqrt()
     if 0.2 < level < 5 or not level > 0:
-        return Measurements(path, names, voltages, stats, "")
+        return Measurements(path, names, voltages, stats)
     note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
     return Measurements(path, names, voltages / level, stats, note)
 
@@ -531,9 +519,7 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
     "The numbers in a text; commas, semicolons, tabs or spaces between them, perhaps a heading."
     text = read_text(path, "table of voltages").replace(",", " ").replace(";", " ")
     lines = [line for line in text.splitlines() if line.strip()]
-    try:
-        np.array(lines[:1] and lines[0].split(), float)
-    except ValueError:  # names of columns
+    if lines and re.match(r"\s*[^\s\d+.-]", lines[0]):  # names of columns
         lines = lines[1:]
     try:
         return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
@@ -546,14 +532,12 @@ with tempfile.TemporaryDirectory() as tmp:
     table = Path(tmp) / "mine.csv"
     np.savetxt(table, 1000 * test.voltages[:2], delimiter=",")
     read: Measurements = read_measurements(table)
-    test_eq((read.names, read.voltages.shape), (["mine_0", "mine_1"], (2, 208)))
-    test_close(correlation(read.voltages, test.voltages[:2]), torch.ones(2), 1e-5)
-print(read.note)
+print(read.names, correlation(read.voltages, test.voltages[:2]))
 
 # %% [markdown]
 # ## A data set on disk
 #
-# `write_tanks` writes simulated tanks in the published layout. Other people's scripts read it, and so does `mshnet train --task eit --dataset-dir`. Sample i depends on the seed and on i alone. An interrupted command continues where it stopped, because a file is whole or absent and what is there is not made again.
+# `write_tanks` writes simulated tanks in the published layout. Other people's scripts read it, and so does `mshnet train --task eit --dataset-dir`. Sample i depends on the seed and on i alone.
 
 # %%
 #| export
@@ -565,33 +549,24 @@ def write_tanks(
     counts: dict[str, int],  # samples of each part: train, val, test
     seed: int = 0,
     **how: float,  # as for `simulate`: noise, gains
-) -> int:  # files that were written; others were there
+) -> None:
     "Write simulated tanks in the published layout; UserError if the folder holds something else."
     claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
-    for part in counts:
-        make_folder(folder / PARTS[part])
-    written, blocks = 0, [(p, i) for p, n in counts.items() for i in range(0, n, 32)]
+    training, blocks = [], [(part, i) for part, n in counts.items() for i in range(0, n, 32)]
     for part, first in bar(blocks, len(blocks), "write"):
-        rows = range(first, min(first + 32, counts[part]))
-        files = [folder / PARTS[part] / f"{row:06d}.npz" for row in rows]
-        if all(file.exists() for file in files):
-            continue
-        made = simulate(len(files), seed_of(part, seed), _SIZE, part != "train", first=first, **how)
-        for file, ys, xs in zip(files, *made, strict=True):
-            write_arrays(file, ys=ys[:, None], xs=xs)
-        written += len(files)
-    train = sorted((folder / PARTS["train"]).glob("*.npz"))
-    if train:
-        Stats.of(torch.stack([_checked_voltages(read_npz(f)["ys"], f) for f in train])).save(folder)
-    return written
+        make_folder(folder / PARTS[part])
+        count, fine = min(32, counts[part] - first), part != "train"
+        made = simulate(count, _seed_of(part, seed), _SIZE, fine, first=first, **how)
+        training += [] if fine else [made[0]]
+        for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
+            write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
+    Stats.of(torch.cat(training)).save(folder)
 
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    folder = Path(tmp) / "mine"
-    test_eq(write_tanks(folder, {"train": 3, "test": 2}), 5)
-    picture = torch.tensor(read_npz(folder / "test/000000.npz")["xs"])
-    wanted = simulated_tanks("test", 2, seed_of("test", 0), 32, fine=True).pair(0)[1]
-    assert (resize_images(picture[None], 32)[0] - wanted).abs().mean() < 0.02
-    opened: FolderTanks = open_folder(folder, "test", 32)
-    print(opened.source, describe_folder(folder), sep="\n")
+    write_tanks(Path(tmp), {"train": 3, "test": 2})
+    opened: FolderTanks = open_folder(Path(tmp), "test", 32)
+    print(describe_folder(Path(tmp)))
+    picture = torch.tensor(read_npz(opened.files[0])["xs"])
+plt.imshow(resize_images(picture[None], 32)[0], cmap="RdBu_r")

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # networks
+# # The diffusion transformer
 #
 # > The networks that clean a noisy image: the published DiT at every size, alone and beside a linear first guess.
 
@@ -165,8 +165,9 @@ class DiTBlock(nn.Module):
 
 
 # %%
-x, time = torch.randn(2, 64, 32), torch.randn(2, 32)
-print(DiTBlock(32, WindowAttention(32, 4, 8))(Norm(32)(x), time).shape, Attention(32, 4)(x).shape)
+x, time = Norm(32)(torch.randn(2, 64, 32)), torch.randn(2, 32)
+for attention in (Attention(32, 4), WindowAttention(32, 4, 8)):
+    print(DiTBlock(32, attention)(x, time).shape)
 
 
 # %% [markdown]
@@ -193,7 +194,7 @@ class _Merge(nn.Module):
         return self.reduction(self.norm(cut.reshape(b, half * half, 4 * width)))
 
 
-def enlarge(x: Tensor, times: int) -> Tensor:
+def _enlarge(x: Tensor, times: int) -> Tensor:
     "Maps [B,C,H,W] with each value `times` times in both directions."
     return x.repeat_interleave(times, 2).repeat_interleave(times, 3)
 
@@ -208,7 +209,7 @@ class _Double(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # [B, side * side, width] -> four times the tokens
         b, n, width = x.shape
         side = math.isqrt(n)
-        grid = enlarge(x.transpose(1, 2).reshape(b, width, side, side), 2)
+        grid = _enlarge(x.transpose(1, 2).reshape(b, width, side, side), 2)
         return self.get_submodule("2")(grid).flatten(2).transpose(1, 2)
 
 
@@ -253,9 +254,6 @@ class DiT(nn.Module):
             )
         self.size, self.patch, self.grid = size, patch, grid
 
-        def window() -> DiTBlock:
-            return DiTBlock(width, WindowAttention(width, heads, grid))
-
         def whole() -> DiTBlock:
             return DiTBlock(width, Attention(width, heads))
 
@@ -265,7 +263,7 @@ class DiT(nn.Module):
         self.t_embedder = _NoiseLevel(width)
         self.blocks: Any = nn.Module()
         for name in ("swinIn1", "swinIn2", "swinOut1", "swinOut2"):
-            self.blocks.add_module(name, window())
+            self.blocks.add_module(name, DiTBlock(width, WindowAttention(width, heads, grid)))
         downs = [nn.ModuleList([_Merge(width), whole(), whole()]) for _ in range(scales)]
         joins = [nn.Linear(2 * width, width) for _ in range(scales)]
         ups = [nn.ModuleList([_Double(width), join, whole(), whole()]) for join in joins]
@@ -277,7 +275,7 @@ class DiT(nn.Module):
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
         "[B,1,S,S], [B] time 0..999, [B,hints,s,s] where s divides S -> [B,1,S,S] without noise."
         parts, kept = self.blocks, []
-        condition = enlarge(condition, self.size // condition.shape[-1])
+        condition = _enlarge(condition, self.size // condition.shape[-1])
         x = self.x_embedder.proj(torch.cat([noisy, condition], 1)).flatten(2).transpose(1, 2)
         x, time = x + self.pos_embed, self.t_embedder(level)
         x = parts.swinIn2(parts.swinIn1(x, time), time)
@@ -288,12 +286,9 @@ class DiT(nn.Module):
         for double, join, one, two in parts.ups:
             x = two(one(join(torch.cat([double(x), kept.pop()], 2)), time), time)
         x = parts.swinOut2(parts.swinOut1(x, time), time)
-        return self._picture(self.final_layer(x, time))
-
-    def _picture(self, x: Tensor) -> Tensor:
-        "Patches [B,N,patch * patch] side by side: [B,1,S,S]."
-        b, side, p = x.shape[0], self.grid, self.patch
-        return x.view(b, side, side, p, p).transpose(2, 3).reshape(b, 1, self.size, self.size)
+        b, side, p = len(x), self.grid, self.patch
+        patches = self.final_layer(x, time).view(b, side, side, p, p).transpose(2, 3)
+        return patches.reshape(b, 1, self.size, self.size)
 
 
 def _start(layer: nn.Module) -> None:
@@ -304,17 +299,10 @@ def _start(layer: nn.Module) -> None:
         nn.init.zeros_(layer.bias)
     if isinstance(layer, nn.Conv2d):
         nn.init.kaiming_normal_(layer.weight)
-    for name, part in layer.named_children():
-        if name == "adaLN_modulation":
-            part.apply(_zero)
-    if isinstance(layer, _Final):
-        _zero(layer.linear)
-
-
-def _zero(layer: nn.Module) -> None:
-    "Set a layer's weights to zero."
-    for weight in layer.parameters():
-        nn.init.zeros_(weight)
+    zero = [part for name, part in layer.named_children() if name == "adaLN_modulation"]
+    for part in [*zero, layer.linear] if isinstance(layer, _Final) else zero:
+        for weight in part.parameters():
+            nn.init.zeros_(weight)
 
 
 # %% [markdown]
@@ -328,7 +316,6 @@ small = DiT(size=32, patch=4, width=32, heads=4, scales=2)
 noisy, condition = torch.randn(2, 1, 32, 32), torch.randn(2, 1, 16, 16)
 level = torch.tensor([7, 812])
 test_eq(small(noisy, level, condition).detach(), torch.zeros(2, 1, 32, 32))
-test_eq(enlarge(condition, 2)[:, :, ::2, 1::2], condition)
 
 
 # %% [markdown]
@@ -357,7 +344,7 @@ class Guided(nn.Module):
         size = noisy.shape[-1]
         found = F.linear(condition.flatten(1), self.guesses.flatten(0, 1))
         guess = found.view(len(noisy), -1, size, size)
-        maps = torch.cat([enlarge(condition, size // condition.shape[-1]), guess], 1)
+        maps = torch.cat([_enlarge(condition, size // condition.shape[-1]), guess], 1)
         return guess[:, :1] + self.network(noisy, level, maps)
 
 

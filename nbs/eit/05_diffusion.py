@@ -1,5 +1,5 @@
 # %% [markdown]
-# # diffusion
+# # Diffusion: from noise to an image
 #
 # > Turn noise into images that fit a measurement: the noise of training, the few steps of sampling, and the standard deviation of what comes out.
 
@@ -52,7 +52,7 @@ def mix(picture: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S]
     return of_picture * picture + of_noise * noise
 
 
-def noise_of(noisy: Tensor, picture: Tensor, kept: float) -> Tensor:
+def _noise_of(noisy: Tensor, picture: Tensor, kept: float) -> Tensor:
     "The noise in a noisy picture, if this is the picture without it: `mix` solved for the noise."
     return (noisy - kept**0.5 * picture) / (1 - kept) ** 0.5
 
@@ -67,7 +67,6 @@ for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
     axis.set_title(f"time {time}\n{kept_share()[time]:.0%} is kept", size=8)
     axis.axis("off")
 plt.show()
-print((noise_of(noisy, picture, kept_share()[999]) - noise).abs().max())  # it inverts `mix`
 
 
 # %% [markdown]
@@ -96,16 +95,13 @@ def sample(
             break
         a, b = kept_share()[now], kept_share()[then]
         fresh = (1 - a / b) * (1 - b) / (1 - a)  # variance of the new noise
-        old = float((1 - b - fresh) ** 0.5) * noise_of(noisy, picture, float(a))
+        old = float((1 - b - fresh) ** 0.5) * _noise_of(noisy, picture, float(a))
         noisy = float(b**0.5) * picture + old + float(fresh**0.5) * noise[i + 1]
     return picture
 
 
-# %%
-times(5)
-
 # %% [markdown]
-# We can watch the sampler without a network. Suppose that only two images exist, one with a square on the left and one with a square on the right, and nothing was measured. Then the best prediction is known: the mean of both, weighted by how well each explains the noisy image. The sampler decides for one of them, and half of the samples show each:
+# We can watch the sampler without a network, in the steps of `times(10)`. Suppose that only two images exist, one with a square on the left and one with a square on the right, and nothing was measured. Then the best prediction is known: the mean of both, weighted by how well each explains the noisy image. The sampler decides for one of them, and half of the samples show each:
 
 # %%
 left, right = torch.zeros(2, 1, 1, 8, 8)
@@ -130,6 +126,7 @@ for axis, x, title in zip(axes, [*draws[:6], draws.mean(0), draws.std(0)], title
     axis.set_title(title, size=8)
     axis.axis("off")
 plt.show()
+print(times(10))
 print(f"{(decided > 0.5).float().mean():.2f} of the samples have the square on the right")
 
 
@@ -170,10 +167,31 @@ def published_decay(
 
 
 # %%
-calls = range(0, 4000, 10)
-figure, axis = plt.subplots(figsize=(7, 2.4), layout="constrained")
-axis.plot(calls, [published_decay(n) for n in calls], label="published, every tenth step")
-axis.plot(calls, [min(0.995, (1 + n) / (10 + n)) for n in calls], label="the engine's, every step")
-axis.set(xlabel="step", ylabel="decay", ylim=(0, 1.02))
-axis.legend()
-plt.show()
+{call: round(published_decay(call), 3) for call in (90, 91, 110, 500, 2930)}
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Sampling with one step: what does the network return, and what is the standard deviation of many samples?
+#
+#    <details><summary>Answer</summary>
+#
+#    It sees pure noise at time 999, which tells it nothing. So it returns the mean of all images that fit the voltages, whatever the noise, and the standard deviation is nearly zero.
+#
+#    </details>
+#
+# 2. Four samples are averaged before they are scored. Why is their mean better than one of them?
+#
+#    <details><summary>Answer</summary>
+#
+#    Each sample decides for details that the voltages leave open. Where these guesses differ, the mean lies between them, and the square error of a mean is never larger than the mean of the square errors.
+#
+#    </details>
+#
+# 3. Why is the noise of a tank drawn from its row, and not from one stream of random numbers for the batch?
+#
+#    <details><summary>Answer</summary>
+#
+#    The image of a tank would depend on the tanks before it, on the batch size and on the number of devices. Two scores of the same weights would differ.
+#
+#    </details>

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # simulator
+# # A simulated event camera
 #
 # > An event camera that looks at drawn digits: recordings for everyone, without a download.
 
@@ -17,7 +17,6 @@ from mshnet.events.recordings import bin_events
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -83,7 +82,6 @@ for i, axis in enumerate(axes.flat):
     axis.imshow(draw_digit(i % 10, np.random.default_rng(i)), cmap="gray")
     axis.axis("off")
 
-
 # %% [markdown]
 # ## The sensor
 #
@@ -91,15 +89,8 @@ for i, axis in enumerate(axes.flat):
 
 # %%
 #| export
-class Camera(NamedTuple):
-    "The faults of a simulated sensor."
-
-    noise: float = 0.5  # events per pixel and second
-    hot_pixels: int = 2
-    jitter: float = 0.5  # milliseconds
-
-
 _THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
+_HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
 _MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
 _CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
 
@@ -138,12 +129,12 @@ def _reports(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [E,
     return np.concatenate(found)
 
 
-def _faults(count: int, camera: Camera, rng: np.random.Generator) -> np.ndarray:  # [E,5]
+def _faults(count: int, noise: float, rng: np.random.Generator) -> np.ndarray:  # [E,5]
     "Events without a reason: noise of all pixels, and hot pixels."
     seconds = _DURATION / 1e6
-    image = np.repeat(np.arange(count), rng.poisson(camera.noise * SIDE**2 * seconds, count))
+    image = np.repeat(np.arange(count), rng.poisson(noise * SIDE**2 * seconds, count))
     xy = rng.integers(0, SIDE, (len(image), 2))
-    hot = np.repeat(rng.integers(0, SIDE, (count, camera.hot_pixels, 2)), int(100 * seconds), 1)
+    hot = np.repeat(rng.integers(0, SIDE, (count, _HOT, 2)), int(100 * seconds), 1)
     each = np.repeat(np.arange(count), hot.shape[1])
     image, xy = np.concatenate([image, each]), np.concatenate([xy, hot.reshape(-1, 2)])
     time, p = rng.random(len(image)) * _DURATION, rng.integers(0, 2, len(image))
@@ -153,13 +144,13 @@ def _faults(count: int, camera: Camera, rng: np.random.Generator) -> np.ndarray:
 _TOGETHER = 100  # recordings that are simulated at once
 
 
-def _together(start: int, count: int, seed: int, camera: Camera) -> Iterator[Recording]:
+def _together(start: int, count: int, seed: int, noise: float) -> Iterator[Recording]:
     "Recordings of the digits from this number on."
     numbers = range(start, start + count)
     images = [draw_digit(i % 10, np.random.default_rng([seed, i])) for i in numbers]
     rng = np.random.default_rng([seed, start, 1])
-    events = np.concatenate([_reports(np.stack(images), rng), _faults(count, camera, rng)])
-    late = rng.normal(0, 1000 * camera.jitter, len(events))
+    events = np.concatenate([_reports(np.stack(images), rng), _faults(count, noise, rng)])
+    late = rng.normal(0, _JITTER, len(events))
     events[:, 1] = np.clip(events[:, 1] + late, 0, _DURATION - 1)
     events = events[np.lexsort(events[:, 1::-1].T)].astype(np.int64)
     for i, part in enumerate(np.split(events, np.searchsorted(events[:, 0], range(1, count)))):
@@ -168,10 +159,10 @@ def _together(start: int, count: int, seed: int, camera: Camera) -> Iterator[Rec
 
 
 @lru_cache(maxsize=4)  # a run and its pictures look at the same ones
-def simulate(count: int, seed: int, camera: Camera) -> list[Recording]:
-    "Simulate recordings; number i shows the digit i % 10."
+def simulate(count: int, seed: int, noise: float = 0.5) -> list[Recording]:
+    "Simulate recordings; number i shows the digit i % 10. Noise: events per pixel and second."
     starts = range(0, count, _TOGETHER)
-    parts = (_together(s, min(_TOGETHER, count - s), seed, camera) for s in starts)
+    parts = (_together(s, min(_TOGETHER, count - s), seed, noise) for s in starts)
     return [recording for part in parts for recording in part]
 
 
@@ -179,7 +170,7 @@ def simulate(count: int, seed: int, camera: Camera) -> list[Recording]:
 # Three bins of a recording, ON events red and OFF events blue. In each turn another side of the strokes reports:
 
 # %%
-recordings = simulate(20, seed=0, camera=Camera())
+recordings = simulate(20, seed=0)
 frames = bin_events(recordings[5], 10).astype(int)
 figure, axes = plt.subplots(1, 3, figsize=(7, 2.4))
 for axis, i in zip(axes, (4, 14, 24), strict=True):
@@ -187,10 +178,3 @@ for axis, i in zip(axes, (4, 14, 24), strict=True):
     axis.set_title(f"{10 * i} to {10 * i + 10} ms")
     axis.axis("off")
 [len(recording) for recording in recordings[:10]]
-
-# %% [markdown]
-# A sensor without faults reports the digit alone. Twice the noise adds its share, 0.5 events for each of 1,156 pixels in a second, over 0.3 seconds:
-
-# %%
-quiet, loud = (simulate(20, 0, Camera(noise, 0, 0.0)) for noise in (0.0, 1.0))
-np.mean([len(b) - len(a) for a, b in zip(quiet, loud, strict=True)])

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # networks
+# # Spiking neurons and Mamba
 #
 # > Spiking neurons that see events, and a Mamba stack that follows them in time: the published Mamba-Spike at every size.
 
@@ -8,10 +8,8 @@
 
 # %%
 #| hide
-import time
-
 import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import test_close
 
 # %%
 #| export
@@ -117,8 +115,6 @@ for slope in (2, SLOPE):
 axes[1].set(xlabel="membrane")
 axes[1].legend()
 plt.show()
-current = torch.zeros(1, 1, 1) + 1
-test_eq(spike(current, 0.9)[0].item(), 0)  # at the threshold is not above it
 
 
 # %% [markdown]
@@ -244,25 +240,14 @@ def scan(a: Tensor, b: Tensor) -> Tensor:  # [T,...]
 
 
 # %% [markdown]
-# The loop gives the same values, and takes many times longer:
+# The loop gives the same values; at 300 steps it takes [many times longer](../../results/events-scan):
 
 # %%
-def looped(a, b):
-    "The recurrence as it is written."
-    found = [b[0]]
-    for step in range(1, len(a)):
-        found.append(a[step] * found[-1] + b[step])
-    return torch.stack(found)
-
-
-a, b = torch.rand(300, 2, 64, 16, requires_grad=True), torch.randn(300, 2, 64, 16)
-seconds = []
-for method in (looped, scan):
-    start = time.perf_counter()
-    torch.autograd.grad(method(a, b).square().sum(), a)
-    seconds.append(time.perf_counter() - start)
-test_close(looped(a, b).detach(), scan(a, b).detach(), 1e-5)
-print(f"loop {seconds[0]:.3f} s, scan {seconds[1]:.3f} s")
+a, b = torch.rand(300, 2, 64, 16), torch.randn(300, 2, 64, 16)
+looped = [b[0]]
+for step in range(1, len(a)):
+    looped.append(a[step] * looped[-1] + b[step])
+test_close(torch.stack(looped), scan(a, b), 1e-5)
 
 
 # %% [markdown]
@@ -328,11 +313,8 @@ class MambaBlock(nn.Module):
 
 # %%
 block, x = MambaBlock(16), torch.randn(12, 2, 16)
-changed = x.clone()
-changed[-1] += 1
-apart = (block(changed) - block(x)).detach().abs().amax((1, 2))
-assert apart[:-1].max() == 0 and apart[-1] > 0.1
-test_eq(Mamba(16)(x).shape, x.shape)
+changed = torch.cat([x[:-1], x[-1:] + 1])
+print(Mamba(16)(x).shape, (block(changed) - block(x)).abs().amax((1, 2)))
 
 
 # %% [markdown]
@@ -433,16 +415,30 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
         made = MambaSpike(**sizes), MambaSpike(**sizes, pool=4)
     counts = [sum(p.numel() for p in model.parameters()) for model in made]
     print(f"{name:15} {counts[0]:11,} parameters, {counts[1]:10,} with pooled rates")
-with expect_fail(ValueError, contains="the last layer has 8x8 pixels"):
-    MambaSpike(pool=3)
 
 # %% [markdown]
-# A fresh network on random frames. The last evidence is the answer, and the evidence at a step is what the network answers to a recording that ends there:
-
-# %%
-model = MambaSpike((2, 20, 20), 10, width=8, features=16, d_model=32, layers=2)
-x = torch.poisson(torch.full((3, 9, 2, 20, 20), 0.5))
-seen: Seen = model.look(x)
-test_close(seen.logits.detach(), model(x).detach(), 1e-5)
-test_close(seen.evidence[:, 3].detach(), model(x[:, :4]).detach(), 1e-5)
-[tuple(spikes.shape) for spikes in seen.spikes]
+# ## Questions
+#
+# 1. Why can a layer run over all steps before the next layer begins?
+#
+#    <details><summary>Answer</summary>
+#
+#    Its feedback comes from its own spikes of the step before, and nothing comes back from later layers. So only the loop over its neurons goes step by step; its convolution sees all frames at once.
+#
+#    </details>
+#
+# 2. A membrane stays at 0.2 with a slope of 25. How fast do its weights learn, compared with one at the threshold?
+#
+#    <details><summary>Answer</summary>
+#
+#    The surrogate gradient is 1 / (1 + 25 * 0.8)^2 = 0.002 instead of 1: practically not at all. With a slope of 2 it is 0.15.
+#
+#    </details>
+#
+# 3. Bins of 20 ms replace bins of 10 ms. What must happen to beta, so that the neurons forget at the same speed?
+#
+#    <details><summary>Answer</summary>
+#
+#    It is squared, because one step now covers two. This is why the setting is the time constant `tau`, and beta follows from it.
+#
+#    </details>

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # recognition
+# # Recognition as a task
 #
 # > Event cameras as a task of the engine: parts of a data set, batches, scores with their uncertainty, and recordings to classes.
 
@@ -10,10 +10,7 @@
 #| hide
 import tempfile
 
-from fastcore.test import test_eq
-
 from mshnet.core import configure
-from mshnet.task import score_split
 
 # %%
 #| export
@@ -33,7 +30,6 @@ from mshnet.device import Device, make_optimizer, open_device
 from mshnet.events.events_config import EventsConfig, milliseconds
 from mshnet.events.networks import MambaSpike
 from mshnet.events.recordings import (
-    SENSORS,
     SUFFIXES,
     Counting,
     Frames,
@@ -43,7 +39,7 @@ from mshnet.events.recordings import (
     read_frames,
     read_recording,
 )
-from mshnet.events.simulator import Camera, simulate
+from mshnet.events.simulator import simulate
 from mshnet.files import find_inputs, make_folder, write_arrays, write_table
 from mshnet.places import run_folder
 from mshnet.task import (
@@ -55,9 +51,7 @@ from mshnet.task import (
     Written,
     predict_each,
     predictions_folder,
-    protocol,
     read_each,
-    score_split,
     trained_task,
     wilson,
 )
@@ -85,11 +79,10 @@ def load_recordings(
     c, found = config, dict[str, Frames]()
     wanted = dict.fromkeys("train" if name == "val" else name for name in names)
     if c.dataset_dir:
-        entries = find_recordings(Path(c.dataset_dir).expanduser(), c.dataset)
-        cache = run_folder(c).parent / "frames_cache"
+        folder, cache = Path(c.dataset_dir).expanduser(), run_folder(c).parent / "frames_cache"
+        entries, source = find_recordings(folder, c.dataset), folder.resolve().name
         for name in wanted:
-            some = entries.get(name, [])
-            found[name] = read_frames(name, some, _counting(c), cache, c.on_bad_image)
+            found[name] = read_frames(name, source, entries.get(name, []), _counting(c), cache)
     elif c.dataset != "nmnist":
         raise UserError(
             f"dataset={c.dataset} needs dataset_dir: use its folder (N-MNIST alone is simulated)"
@@ -97,7 +90,7 @@ def load_recordings(
     else:
         for name in wanted:
             count, seed = (c.recordings, c.seed) if name == "train" else _TEST
-            made, labels = simulate(count, seed, Camera(c.noise)), [i % 10 for i in range(count)]
+            made, labels = simulate(count, seed, c.noise), [i % 10 for i in range(count)]
             found[name] = frames_of(name, made, labels, _counting(c), "simulated N-MNIST")
     if "val" in names:
         whole = found["train"]
@@ -208,56 +201,37 @@ class Events(Task):
     def evaluate(
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
-        "The final scores, with each class and the confusion of classes."
-        _check_fit(self, model)
-        scores = score_split(self, model, data, device, phase, "batches")
-        whole = protocol(self, data, scores, device, origin)
-        return EventEvaluation(scores, whole, self.config.model_dump())
+        "The final scores with the confusion of classes; UserError for other inputs or classes."
+        with torch.device("meta"):
+            shapes = [[w.shape for w in net.parameters()] for net in (self._network(), model)]
+        if shapes[0] != shapes[1]:
+            raise UserError(
+                f"dataset={self.config.dataset}: these weights were trained on another data set or "
+                "with another network; leave out --dataset"
+            )
+        found = super().evaluate(model, data, device, phase, origin)
+        return EventEvaluation(found.scores, found.protocol, found.settings)
 
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
-        "The task, how many recordings, those that were skipped, and how they were counted."
-        c, facts = self.config, super().protocol(data, scores) | {"skipped": data.skipped}
+        "The task, how many recordings, and how they were counted."
+        c, facts = self.config, super().protocol(data, scores)
         return facts | {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
 
     def describe_data(self) -> tuple[str, bool]:
         "The parts of a folder and their classes; of a simulation, their sizes."
-        parts = self.splits().values()
-        return "\n".join(_described(data, self.config.class_names) for data in parts), True
+        lines, names = [], self.config.class_names
+        for data in self.splits().values():
+            counts = zip(names, np.bincount(data.labels, minlength=len(names)), strict=True)
+            classes = ", ".join(f"{name} {count}" for name, count in counts)
+            held = counted(len(data), "recording")
+            lines.append(f"{data.name}: {held} of {data.source} ({classes})")
+        return "\n".join(lines), True
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
         return predict_recordings(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
         resolve("mshnet.events.pictures:draw_answers")(folder, folder / "figures", self.config)
-
-
-# %% [markdown]
-# `mshnet data` prints what a split holds.
-
-# %%
-#| export
-def _described(data: Frames, names: Sequence[str]) -> str:  # two lines
-    "What a part holds."
-    count = np.bincount(data.labels, minlength=len(names))
-    some = data.rows[:: -(-len(data) // 100)]  # a list is often sorted by class
-    events = data.counts[some].sum((1, 2, 3, 4), dtype=np.int64)
-    return (
-        f"{data.name}: {counted(len(data), 'recording')} of {data.source}, {data.skipped} skipped, "
-        f"about {np.median(events):.0f} events each\n  "
-        + ", ".join(f"{n} {k}" for n, k in zip(names, count, strict=True))
-    )
-
-
-def _check_fit(task: Events, model: nn.Module) -> None:
-    "Raise UserError for weights of a network with other inputs or classes."
-    with torch.device("meta"):
-        own = {k: v.shape for k, v in task.model().state_dict().items()}
-    if own != {k: v.shape for k, v in getattr(model, "module", model).state_dict().items()}:
-        name = task.config.dataset
-        raise UserError(
-            f"dataset={name}: these weights were trained on another data set or with another "
-            f"network, and cannot recognise {SENSORS[name].title}; leave out --dataset"
-        )
 
 
 # %% [markdown]
@@ -274,12 +248,6 @@ class EventScores(Values):
     labels: list[int]  # of the recordings, in order
     predicted: list[int]
 
-    def confusion(self) -> list[list[int]]:  # [true][predicted]
-        "How many recordings of each class got which answer."
-        table = np.zeros((len(self.names), len(self.names)), int)
-        np.add.at(table, (self.labels, self.predicted), 1)
-        return table.tolist()
-
     def __str__(self) -> str:
         low, high = self["accuracy_low"], self["accuracy_high"]
         count, spikes = self["samples"], self["spikes"]
@@ -294,9 +262,10 @@ class EventEvaluation(Evaluation):
 
     def details(self) -> dict[str, Any]:
         "The confusion matrix (rows: true classes), and all answers."
-        found = self.scores
-        answers = {"labels": found.labels, "predicted": found.predicted}
-        return {"confusion": found.confusion(), "names": found.names, **answers}
+        s, table = self.scores, np.zeros((len(self.scores.names),) * 2, int)
+        np.add.at(table, (s.labels, s.predicted), 1)
+        answers = {"labels": s.labels, "predicted": s.predicted}
+        return {"confusion": table.tolist(), "names": s.names, **answers}
 
 
 class EventTally(RowTally):
@@ -336,16 +305,12 @@ few = {"recordings": 40, "width": 4, "features": 4, "d_model": 8, "batch_size": 
 config = configure({"task": "events", "device": "cpu", "choose": "val", **few})
 task, device = Events(config), open_device("cpu", "fp32")
 parts: dict[str, Frames] = load_recordings(config, ["train", "val", "test"])
-test_eq([len(part) for part in parts.values()], [30, 10, 200])
-model = task.model()
-scores: EventScores = score_split(task, model, parts["val"], device, "full")
-print(scores)
-
-# %%
-#| hide
-batch: EventBatch = task.batch(parts["train"], [3, 4, -1], 0)
-tally: EventTally = task.tally()
+model, tally = task.model(), EventTally(config.class_names)
+batch: EventBatch = task.batch(parts["val"], list(range(10)), None)
+tally.add(task.predict(model, batch, "full"), batch)
+scores: EventScores = tally.scores()
 evaluation: EventEvaluation = task.evaluate(model, parts["val"], device, "full", Origin("none"))
+print(scores, evaluation, sep="\n")
 
 
 # %% [markdown]
@@ -418,8 +383,7 @@ with tempfile.TemporaryDirectory() as tmp:
     content = {"model": model.state_dict(), "config": config.model_dump(), "phase": "full"}
     content |= {"epoch": 0, "best": {"epoch": 0, "name": None}}
     torch.save(content, f"{tmp}/mine.pt")
-    for i, one in enumerate(simulate(3, 5, Camera())):
+    for i, one in enumerate(simulate(3, 5)):
         np.savez(f"{tmp}/{i}.npz", x=one.x, y=one.y, t=one.t, p=one.p)
     written: Written = predict_recordings(f"{tmp}/mine.pt", [f"{tmp}/*.npz"], f"{tmp}/out")
-    test_eq(str(written), "3 recordings")
-    print((written.folder / "recordings.csv").read_text().replace(tmp, ""))
+    print(written, (written.folder / "recordings.csv").read_text().replace(tmp, ""), sep="\n")

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # pictures
+# # Figures of recordings
 #
 # > What the network saw, when it spiked, and when it was sure: spike rasters, class probability over time, and confusions.
 
@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-from fastcore.test import test_eq
-
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import MambaSpike
 
@@ -163,7 +161,12 @@ def draw_answers(
     if "confusion" in details:
         save(draw_confusion(details["confusion"], names), folder / "confusion.png")
     data = task.splits(["test"])["test"]
-    rows = _chosen(data.labels, details.get("predicted", []), most)
+    predicted = details.get("predicted", data.labels)
+    wrong = [
+        i for i, pair in enumerate(zip(data.labels, predicted, strict=True)) if len({*pair}) > 1
+    ]
+    first = [data.labels.index(label) for label in dict.fromkeys(data.labels)]  # of each class
+    rows = list(dict.fromkeys([*wrong[:1], *first]))[:most]
     sheet = Figure(figsize=(8, 2.8 * len(rows)), layout="constrained")
     places = sheet.subplots(len(rows), 2, squeeze=False, width_ratios=[1, 2.4])
     for row, (left, right) in zip(rows, places, strict=True):
@@ -178,15 +181,3 @@ def draw_answers(
         left.axis("off")
         draw_evidence(seen.evidence[0], names, config.bin_ms, names[data.labels[row]], right)
     save(sheet, folder / "gallery.png")
-
-
-def _chosen(labels: Sequence[int], predicted: Sequence[int], most: int) -> list[int]:
-    "Rows of different classes; the last one is a wrong one if there is one."
-    first = [row for row, label in enumerate(labels) if label not in labels[:row]][:most]
-    pairs = enumerate(zip(labels, predicted, strict=False))
-    wrong = [row for row, (true, answer) in pairs if true != answer and row not in first[:-1]]
-    return [*first[:-1], wrong[0]] if wrong else first
-
-
-# %%
-test_eq(_chosen([0, 0, 1, 2, 1], [0, 0, 1, 2, 2], 3), [0, 2, 4])

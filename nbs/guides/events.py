@@ -9,9 +9,9 @@
 import matplotlib.pyplot as plt
 
 from mshnet.events.recordings import bin_events
-from mshnet.events.simulator import Camera, simulate
+from mshnet.events.simulator import simulate
 
-recording = simulate(6, seed=0, camera=Camera())[5]
+recording = simulate(6, seed=0)[5]
 figure = plt.figure(figsize=(9, 3), layout="constrained")
 cloud = figure.add_subplot(1, 2, 1, projection="3d", box_aspect=(3, 1.2, 1.2))
 colours = ["tab:red" if brighter else "tab:blue" for brighter in recording.p]
@@ -42,7 +42,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--dataset` | files | classes | where | licence |
 # |---|---|---|---|---|
 # | `nmnist` | `Train/0/*.bin` to `Test/9/*.bin` | ten digits | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist) | CC BY-SA 4.0 |
-# | `dvsgesture` | `trials_to_train.txt`, `*.aedat`, `*_labels.csv` | eleven gestures | [DVS128 Gesture](https://www.research.ibm.com/dvsgesture/) | CC BY 4.0 |
+# | `dvsgesture` | `train/arm_roll/*.npz`, converted as below | eleven gestures | [DVS128 Gesture](https://www.research.ibm.com/dvsgesture/) | CC BY 4.0 |
 # | `cifar10dvs` | a folder for each class, with `*.aedat` | ten objects | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2) | see there |
 # | `ntidigits` | `train/3/*.npz`, converted as below | eleven spoken digits | N-TIDIGITS, by its authors | ask them |
 #
@@ -58,15 +58,15 @@ for i, step in enumerate((1, 7, 12)):
 # |---|---|---|
 # | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or another `--dataset` | name the data set; leave damaged files out |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time |
-# | `...: a time has a fraction (... to ...), ...`, `...: ... events in ... ms; the times seem to be ...` | times in seconds, milliseconds or nanoseconds | save whole microseconds |
+# | `...: ... events at times from ... to ..., which cannot be whole microseconds; ...` | times in seconds, milliseconds or nanoseconds | save whole microseconds |
 # | `...: the polarities are ...; use 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
-# | `...: holds no event; leave it out` | an empty recording | remove it, or use `--on-bad-image skip` |
-# | `...: holds ..., not ...; use --dataset ...` | a folder of another data set | use the name from the message |
+# | `...: holds no event; leave it out` | an empty recording | remove it |
+# | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of another data set, or another layout | pass its `--dataset`; arrange the files so |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a bin longer than the window | a shorter `--dt`, or a longer `--time-window` |
-# | `dataset=...: these weights were trained on another data set or with another network, ...` | weights of another data set | leave out `--dataset` |
-# | `...: not a readable recording (...)` | a damaged file or another format | download it again; `--on-bad-image skip` counts such files |
+# | `dataset=...: these weights were trained on another data set or with another network; ...` | weights of another data set | leave out `--dataset` |
+# | `...: not a readable recording (...)` | a damaged file or another format | download it again, or leave it out |
 #
-# These lines convert the HDF5 file of N-TIDIGITS, and AEDAT4 files:
+# These lines convert the HDF5 file of N-TIDIGITS, the recordings of DVS128 Gesture (AEDAT 3.1), and AEDAT4 files:
 #
 # ```python
 # import h5py
@@ -83,6 +83,34 @@ for i, step in enumerate((1, 7, 12)):
 #                 out = Path("ntidigits", split, digit, f"{name}.npz")
 #                 out.parent.mkdir(parents=True, exist_ok=True)
 #                 np.savez(out, x=0 * channel, y=channel, t=time, p=0 * channel)
+# ```
+#
+# ```python
+# import csv
+# import numpy as np
+# from pathlib import Path
+# from mshnet.events.recordings import SENSORS
+#
+# source, classes = Path("DvsGesture"), SENSORS["dvsgesture"].classes
+# for split in ("train", "test"):
+#     for name in (source / f"trials_to_{split}.txt").read_text().split():
+#         data, packets = (source / name).read_bytes(), []
+#         at = data.index(b"#!END-HEADER") + 14
+#         while at + 28 <= len(data):  # a packet: a header of 28 bytes, then its events
+#             size, _, overflow, _, count = np.frombuffer(data, "<i4", 5, at + 4).tolist()
+#             if data[at] == 1:  # events of polarity, of 8 bytes each
+#                 words = np.frombuffer(data, "<u4", 2 * count, at + 28).astype(np.int64)
+#                 packets.append(words.reshape(-1, 2) + [0, overflow << 31])
+#             at += 28 + size * count
+#         word, time = np.concatenate(packets).T
+#         table = (source / name.replace(".aedat", "_labels.csv")).read_text()
+#         for i, row in enumerate(csv.reader(table.splitlines()[1:])):
+#             label, start, end = map(int, row)
+#             inside = (time >= start) & (time < end) & (word & 1 == 1)
+#             out = Path("gestures", split, classes[label - 1], f"{Path(name).stem}-{i}.npz")
+#             out.parent.mkdir(parents=True, exist_ok=True)
+#             w = word[inside]
+#             np.savez(out, x=w >> 17, y=w >> 2 & 0x7FFF, t=time[inside], p=w >> 1 & 1)
 # ```
 #
 # ```python

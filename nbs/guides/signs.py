@@ -145,7 +145,7 @@ plt.show()
 # mshnet doctor --task signs
 # ```
 #
-# `predict` writes the glosses, and for each clip a table and a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The pages behind this one: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
+# `predict` writes the glosses with their frames, and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The pages behind this one: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
 #
 # ## Options of the original script
 #

@@ -149,11 +149,11 @@
 # |---|---|
 # | `dt=... is not possible: use ...` | a time needs a unit: `--dt 10ms` ([events](events.ipynb) explains the number of the published script) |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
-# | `...: holds ..., not ...; use --dataset ...` | the folder holds another data set: use the name in the message |
-# | `...: event ... is outside of the sensor, which has ... pixels; ...` | a damaged file or another `--dataset`; `--on-bad-image skip` leaves such files out and counts them |
+# | `...: holds no recordings of ... in train/<class> and test/<class>...` | the folder holds another data set (pass its `--dataset`), or has another layout |
+# | `...: event ... is outside of the sensor, which has ... pixels; ...` | a damaged file (leave it out) or another `--dataset` |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | the file was joined or sorted by pixel: sort the events by time |
-# | `...: holds no event; leave it out` | remove the file, or `--on-bad-image skip` |
-# | `dataset=...: these weights were trained on another data set or with another network, ...` | leave out `--dataset`, or use weights of this data set |
+# | `...: holds no event; leave it out` | remove the file |
+# | `dataset=...: these weights were trained on another data set or with another network; ...` | leave out `--dataset`, or use weights of this data set |
 # | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
 # | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
 #

@@ -149,11 +149,11 @@
 # |---|---|
 # | `dt=... is not possible: use ...` | 时间需要单位：`--dt 10ms`（[events](events.ipynb) 解释已发布脚本中的数） |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | 用更短的 `--dt`，或更长的 `--time-window` |
-# | `...: holds ..., not ...; use --dataset ...` | 文件夹中是另一个数据集：使用提示中的名称 |
-# | `...: event ... is outside of the sensor, which has ... pixels; ...` | 文件损坏，或应换一个 `--dataset`；`--on-bad-image skip` 略去这些文件并计数 |
+# | `...: holds no recordings of ... in train/<class> and test/<class>...` | 文件夹中是另一个数据集（请写出它的 `--dataset`），或是另一种布局 |
+# | `...: event ... is outside of the sensor, which has ... pixels; ...` | 文件损坏（请略去它），或应换一个 `--dataset` |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | 文件是拼接的或按像素排序的：请按时间排列事件 |
-# | `...: holds no event; leave it out` | 删除这个文件，或用 `--on-bad-image skip` |
-# | `dataset=...: these weights were trained on another data set or with another network, ...` | 去掉 `--dataset`，或使用这个数据集的权重 |
+# | `...: holds no event; leave it out` | 删除这个文件 |
+# | `dataset=...: these weights were trained on another data set or with another network; ...` | 去掉 `--dataset`，或使用这个数据集的权重 |
 # | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
 # | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | 128x128 像素的传感器用 4，N-MNIST 用 2、4 或 8 |
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # ctc
+# # CTC: learning without times
 #
 # > Learn from sentences whose signs have no times: the CTC loss, distillation between two outputs, and decoders that turn probabilities into glosses.
 
@@ -9,7 +9,7 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import test_close, test_eq
+from fastcore.test import test_eq
 
 # %%
 #| export
@@ -80,11 +80,7 @@ generator = torch.Generator().manual_seed(0)
 logits = torch.randn(3, 6, 5, generator=generator, requires_grad=True)
 frames, lengths = torch.tensor([6, 5, 2]), torch.tensor([2, 3, 2])
 labels = torch.tensor([[1, 2, 0], [3, 3, 4], [2, 2, 0]])
-losses = ctc_loss(logits, frames, labels, lengths)
-log_probs = logits.detach().log_softmax(2).transpose(0, 1)
-wanted = F.ctc_loss(log_probs, labels, frames, lengths, reduction="none")
-test_close(losses[:2].detach(), wanted[:2], 1e-5)
-losses
+ctc_loss(logits, frames, labels, lengths)
 
 # %% [markdown]
 # ## Distillation
@@ -137,9 +133,8 @@ def signing_loss(
 
 # %%
 both = {"final": logits[:2], "final_conv": torch.randn(2, 6, 5, generator=generator)}
-parts = signing_loss(both, frames[:2], labels[:2], lengths[:2])
-test_eq(distil(logits, logits).item(), 0)
-{name: round(value.item(), 3) for name, value in parts.items()}
+print(distil(logits, logits).item())
+signing_loss(both, frames[:2], labels[:2], lengths[:2])
 
 
 # %% [markdown]
@@ -161,13 +156,12 @@ def greedy(log_probs: np.ndarray) -> list[int]:
 
 
 # %% [markdown]
-# In 12 of 20 small cases the greedy reading is the most probable sentence. Here is one where it is not. "1" is read along three paths, and each of them is less probable than two blanks:
+# Here the greedy reading is not the most probable sentence. "1" is read along three paths, and each of them is less probable than two blanks:
 
 # %%
 probs = np.array([[0.6, 0.4], [0.6, 0.4]])
-paths = {(a, b): probs[0, a] * probs[1, b] for a in (0, 1) for b in (0, 1)}
-print({path: (collapse(path), round(float(p), 2)) for path, p in paths.items()})
-test_eq(greedy(np.log(probs)), [])
+paths = [((a, b), float(probs[0, a] * probs[1, b])) for a in (0, 1) for b in (0, 1)]
+print(greedy(np.log(probs)), {path: (collapse(path), round(p, 2)) for path, p in paths})
 
 
 # %% [markdown]
@@ -201,9 +195,7 @@ class Bigram:
 
 # %%
 bigram = Bigram.of([[3, 5, 2], [3, 4, 1], [3, 4, 2]], classes=6)
-after_3 = [np.exp(bigram.log(3, gloss)) for gloss in range(6)]
-print([round(float(p), 2) for p in after_3])
-test_close(sum(after_3), 1)
+[round(float(np.exp(bigram.log(3, gloss))), 2) for gloss in range(6)]
 
 # %% [markdown]
 # The beams are sentences without an end. In each step only the most probable classes are tried, as many as there are beams: with 3,516 classes all others are hopeless.
@@ -249,10 +241,9 @@ def beam_search(
 
 
 # %%
-test_eq(beam_search(np.log(probs)), [1])
 noisy = np.log(np.array([[0.1, 0.1, 0.1, 0.6, 0.1, 0.0], [0.05, 0.05, 0, 0.1, 0.35, 0.45]]) + 1e-9)
-test_eq(beam_search(noisy), [3, 5])
-test_eq(beam_search(noisy, bigram=bigram, weight=1.0), [3, 4])
+test_eq(beam_search(np.log(probs)), [1])
+print(beam_search(noisy), beam_search(noisy, bigram=bigram, weight=1.0))
 
 # %% [markdown]
 # ## What is learnt without times
@@ -276,4 +267,30 @@ for axis, p, update in zip(axes, shown, places, strict=True):
 axes[0].set_ylabel("probability")
 axes[2].legend()
 plt.show()
-test_eq(greedy(free.detach()[0].log_softmax(1).numpy()), [1, 2])
+
+# %% [markdown]
+# ## Questions
+#
+# 1. A clip has four steps. Which of the sentences A B C D, A A B and A A B B can be read from it?
+#
+#    <details><summary>Answer</summary>
+#
+#    The first two. A repeat needs a blank between, so A A B needs exactly four steps and A A B B needs six.
+#
+#    </details>
+#
+# 2. An untrained network reads blanks only. Is something broken?
+#
+#    <details><summary>Answer</summary>
+#
+#    No. Many paths read as the sentence, and nearly all of them have blanks between the glosses. So the blank is learnt first, and the glosses rise out of it later, as in the last figure.
+#
+#    </details>
+#
+# 3. Why may the gradient of the distillation not flow into the teacher?
+#
+#    <details><summary>Answer</summary>
+#
+#    The loss can be lowered from both sides. If the teacher moves too, the better output is drawn towards the worse one.
+#
+#    </details>

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # reading
+# # Reading files
 #
 # > Glosses for videos and hand tracks, the probability of each over time, and the figures of a run.
 
@@ -10,14 +10,11 @@
 #| hide
 import tempfile
 
-from fastcore.test import test_eq
-
 # %%
 #| export
 import itertools
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,23 +59,25 @@ def place_glosses(log_probs: np.ndarray, numbers: Sequence[int]) -> list[int]:
 
 # %%
 probs = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7], [0.1, 0.6, 0.3]])
-test_eq(place_glosses(np.log(probs), [1, 2, 1]), [1, 2, 3])
+place_glosses(np.log(probs), [1, 2, 1])
 
 
 # %% [markdown]
 # ## Files
 #
-# `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a figure and a table with the probability of every gloss that was read, step by step. Of two clips of one name the second one gets a number.
+# `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a figure with the probability of every gloss that was read.
 
 # %%
 #| export
-def _clips_of(path: Path, video: bool) -> list[Clip]:
-    "The clips in a file, or in a folder of pictures."
-    if path.suffix == ".csv" and not video:
-        tracks = read_tracks(path)
-        names = {k: k if len(tracks) > 1 else path.stem for k in tracks}
-        return [Clip(names[k], (), len(x), array=x) for k, x in tracks.items()]
-    return [Clip(path.stem, (), count_frames(path), path=path)]
+def _read_clips(path: Path, side: int) -> Iterator[Clip]:
+    "The clips in a file or a folder of pictures, with their frames."
+    if side:
+        frames = Clips("predict", "files", (Clip(path.stem, (), 0, path=path),), side).read(0)
+        yield Clip(path.stem, (), len(frames), array=frames)
+        return
+    tracks = read_tracks(path)
+    for name, frames in tracks.items():
+        yield Clip(name if len(tracks) > 1 else path.stem, (), len(frames), array=frames)
 
 
 def _find_files(inputs: Sequence[str], video: bool) -> list[Path]:
@@ -87,21 +86,6 @@ def _find_files(inputs: Sequence[str], video: bool) -> list[Path]:
         return find_inputs(inputs, VIDEOS, whole=lambda folder: count_frames(folder) > 0)
     tables = find_inputs(inputs, (".csv",))  # in a data set only the one of the tracks
     return [p for p in tables if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
-
-
-def _numbered(clips: Sequence[Clip]) -> list[Clip]:
-    "The clips; of two with one name the second one gets a number."
-    names, found = Counter[str](), []
-    for clip in clips:
-        names[clip.name] += 1
-        number = f"-{names[clip.name]}" if names[clip.name] > 1 else ""
-        found.append(replace(clip, name=clip.name + number))
-    return found
-
-
-def _open_weights(weights: str | Path, **changed: Any) -> tuple[Signs, Any]:
-    "The task that weights were trained for, and their network, for clips as they are."
-    return trained_task(weights, SignsConfig(), **changed, buckets=0, on_bad_image="skip")
 
 
 def read_files(
@@ -114,50 +98,45 @@ def read_files(
     num_workers: int = -1,
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> Written:
-    "Read glosses from files; write signs.csv, and a picture and a table of each clip."
+    "Read glosses from files; write signs.csv, and a picture of each clip."
     configure({"task": "signs", **options})  # UserError for a value that is impossible
-    task, model = _open_weights(weights, **options, num_workers=num_workers)
+    changed = {**options, "num_workers": num_workers, "buckets": 0}
+    task, model = trained_task(weights, SignsConfig(), **changed)
     folder, on = predictions_folder(weights, output_dir, "signs"), open_device(device, precision)
-    video, side = task.config.network != "tracks", task.config.frame_size
-    files = _find_files(inputs, video)
-    read = list(read_each(files, lambda file: _clips_of(file, video)))
+    side = 0 if task.config.network == "tracks" else task.config.frame_size
+    files = _find_files(inputs, side > 0)
     task.know(model)
-    make_folder(folder)
-    rows, found = [["clip", "gloss", "frame", "probability"]], dict[str, list[str]]()
-    clips = _numbered([clip for some in read for clip in some])
+    rows, lines, names, read = [["clip", "gloss", "frame", "probability"]], [], Counter[str](), 0
     model = on.to_device(model)
-
-    def as_data(some: list[Clip]) -> Clips:
-        return Clips("predict", "files", tuple(some), side if video else 0)
-
-    for clip, log_probs in predict_each(task, model, clips, as_data, on, batch_size=1):
-        frames = as_data([clip]).read(0)
-        values = log_probs[: -(-min(len(frames), task.config.max_frames) // FRAMES)].numpy()
-        numbers = task.read(values)
-        found[clip.name] = task.vocabulary.decode(numbers)
-        rows += _write_clip(folder, clip.name, frames, values, numbers, task)
+    for clips in read_each(files, lambda file: list(_read_clips(file, side))):
+        read += 1
+        make_folder(folder)
+        how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, 1
+        for clip, log_probs in predict_each(task, model, *how):
+            names[clip.name] += 1
+            name = clip.name if names[clip.name] == 1 else f"{clip.name}-{names[clip.name]}"
+            values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
+            found = _write_clip(folder, name, clip.array, values, task)
+            lines.append(f"{name}: {' '.join(row[1] for row in found) or '(nothing)'}")
+            rows += found
     write_table(folder / "signs.csv", rows)
-    lines = [f"{k}: {' '.join(v) or '(nothing)'}" for k, v in sorted(found.items())]
+    lines.sort(key=lambda line: line.split(": ")[0])
     if len(lines) > 10:
         lines[10:] = [f"... {len(lines) - 10} more in signs.csv"]
-    skipped = len(files) - len(read) + len(clips) - len(found)
-    return Written(folder, "\n".join(lines), skipped)
+    return Written(folder, "\n".join(lines), len(files) - read)
 
 
 def _write_clip(
-    folder: Path, name: str, frames: np.ndarray, log_probs: np.ndarray, numbers: list[int],
-    task: Signs,
-) -> list[list[str]]:  # fmt: skip
-    "Write the probabilities and the picture of a clip; return its rows of the table."
-    at, words = first_frames(len(log_probs), len(frames), task.config.max_frames), task.vocabulary
-    probability, shown = np.exp(log_probs), [0, *dict.fromkeys(numbers)]
-    table = zip(at, probability[:, shown], strict=True)
-    rows = ([frame, *(f"{p:.4f}" for p in row)] for frame, row in table)
-    write_table(folder / f"{name}.csv", [["frame", "blank", *words.decode(shown[1:])], *rows])
+    folder: Path, name: str, frames: Any, log_probs: np.ndarray, task: Signs
+) -> list[list[str]]:
+    "Draw the probabilities of a clip; return its rows of the table."
+    numbers, probability = task.read(log_probs), np.exp(log_probs)
+    at = first_frames(len(log_probs), len(frames), task.config.max_frames)
     figure = Figure(figsize=(8, 3), layout="constrained")
     draw_clip(figure, frames, log_probs, numbers, task, name)
     resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
-    read = zip(place_glosses(log_probs, numbers), numbers, words.decode(numbers), strict=True)
+    words = task.vocabulary.decode(numbers)
+    read = zip(place_glosses(log_probs, numbers), numbers, words, strict=True)
     return [[name, word, str(at[i]), f"{probability[i, n]:.4f}"] for i, n, word in read]
 
 
@@ -236,12 +215,11 @@ def draw_sentences(
     sentences = read_record(Path(weights) / "details.json").get("sentences", [])
     if not sentences:
         return
-    pairs = {s["name"]: (s["truth"], s["read"]) for s in sentences}
-    task, model = _open_weights(weights)
+    wers = {s["name"]: corpus_errors([(s["truth"], s["read"])]).wer for s in sentences}
+    task, model = trained_task(weights, SignsConfig(), buckets=0)
     data = load_clips(config, ["test"])["test"]
     task.take_words(model, data)
-    scored = [i for i in range(len(data)) if data.names[i] in pairs]  # the others were unreadable
-    order = sorted(scored, key=lambda i: corpus_errors([pairs[data.names[i]]]).wer)
+    order = sorted(range(len(data)), key=lambda i: wers[data.names[i]])
     rows = [order[i] for i in np.linspace(0, len(order) - 1, min(most, len(order))).astype(int)]
     sheet = Figure(figsize=(9, 2.6 * len(rows)), layout="constrained")
     for row, part in zip(rows, sheet.subfigures(len(rows), 1, squeeze=False)[:, 0], strict=True):
@@ -259,25 +237,24 @@ def draw_sentences(
 
 # %%
 few = {"task": "signs", "network": "tracks", "preset": "", "device": "cpu", "hidden": 32}
-config = configure({**few, "epochs": 1, "sentences": 16, "batch_size": 8, "lr": 0.01})
+config = configure({**few, "epochs": 1, "sentences": 16, "batch_size": 8, "decoder": "greedy"})
+task = Signs(config)
+parts, model = task.splits(), task.model()
+tracks, glosses = parts["test"].read(0), parts["test"].sentences[0]
+record = {"config": config.model_dump(), "phase": "full", "epoch": 0, "data": {}}
+record |= {"best": {"epoch": 0, "name": None}, "model": model.state_dict()}
+head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
 with tempfile.TemporaryDirectory() as tmp:
-    task = Signs(config)
-    parts = task.splits()
-    record = {"config": config.model_dump(), "phase": "full", "epoch": 0, "data": {}}
-    record["best"] = {"epoch": 0, "name": None, "score": None}
-    torch.save({"model": task.model().state_dict(), **record}, f"{tmp}/mine.pt")
-    head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
-    np.savetxt(f"{tmp}/one.csv", parts["test"].read(0), delimiter=",", header=head, comments="")
+    torch.save(record, f"{tmp}/mine.pt")
+    np.savetxt(f"{tmp}/one.csv", tracks, delimiter=",", header=head, comments="")
     written: Written = read_files(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
     print(written, sorted(file.name for file in written.folder.iterdir()), sep="\n")
-    task, model = _open_weights(f"{tmp}/mine.pt", decoder="greedy")
-    task.take_words(model, parts["test"])
 
 # %% [markdown]
 # A figure of probabilities as a trained network has them, here made by hand from the truth:
 
 # %%
-tracks, glosses = parts["test"].read(0), parts["test"].sentences[0]
+task.know(model)
 numbers = task.vocabulary.encode(glosses)
 sharp = np.full((-(-len(tracks) // 4), len(task.vocabulary) + 1), 0.01)
 for i, number in enumerate(numbers):
@@ -285,11 +262,6 @@ for i, number in enumerate(numbers):
     sharp[:, number] = np.maximum(sharp[:, number], np.exp(-(at**2)))
 sharp[:, 0] = 1.01 - sharp[:, 1:].max(1)
 figure = Figure(figsize=(8, 3), layout="constrained")
-draw_clip(
-    figure, tracks, np.log(sharp / sharp.sum(1, keepdims=True)), numbers, task, "made by hand"
-)
+shown = np.log(sharp / sharp.sum(1, keepdims=True))
+draw_clip(figure, tracks, shown, numbers, task, "made by hand")
 figure
-
-# %%
-#| hide
-draw_sentences("runs/none", config=config, folder=None)  # a run without sentences has no pictures

@@ -5,7 +5,7 @@ import pytest
 import torch
 from goldens import Goldens, arr, entries
 
-from mshnet.eit.diffusion import amounts, kept_share, mix, noise_of, published_decay, sample, times
+from mshnet.eit.diffusion import _noise_of, amounts, kept_share, mix, published_decay, sample, times
 from mshnet.eit.networks import DiT
 
 GOLDEN = Goldens("eit")
@@ -91,7 +91,7 @@ def test_noise_times_and_loss(small):
     close(noisy, want["q_sample"], 1e-6)
     for i in (1, 2):
         kept = float(kept_share()[want["t"][i]])
-        close(noise_of(noisy[i], want["x0"][i], kept), want["noise"][i], 1e-5)
+        close(_noise_of(noisy[i], want["x0"][i], kept), want["noise"][i], 1e-5)
     with torch.no_grad():
         out = small(noisy[:2], want["t"][:2], golden("model_small.npz")["y"])
     assert (out - want["x0"][:2]).abs().mean().item() == pytest.approx(

@@ -11,7 +11,6 @@ from conftest import SHARED, train_and_kill, train_in_two_processes
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook, settings_from
-from mshnet.device import check_batch, open_device
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.reconstruction import Eit
 from mshnet.eit.tank import simulate
@@ -206,17 +205,6 @@ def test_real_tanks_are_scored(run, tmp_path, capsys):
     assert np.isfinite([scores["cc"], scores["within_1"], scores["spread_cc"]]).all()
 
 
-def test_the_result_does_not_depend_on_other_files(run, files, tmp_path):
-    "Nor on the size of a batch."
-    means = []
-    for name, words in {"a": ["two.csv"], "b": ["one.npz", "two.csv"]}.items():
-        task = make_task(run.config)
-        paths = [str(files / word) for word in words]
-        task.predict_files(str(run.folder), paths, output_dir=str(tmp_path / name), device="cpu")
-        means.append(np.load(tmp_path / name / "tanks.npz")["mean"][-2:])
-    assert np.abs(means[0] - means[1]).max() < 1e-6
-
-
 def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     "With a line each and status 1; a file alone is an error, and nothing is written."
     (bad := tmp_path / "short.csv").write_text(",".join(["0.1"] * 207))
@@ -229,14 +217,6 @@ def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     assert main([*words, str(bad), str(files / "two.csv")]) == 1
     said = capsys.readouterr()
     assert "2 tanks of 1 file, 1 skipped" in said.out and "short.csv" in said.err
-
-
-def test_a_batch_that_devices_do_not_divide_names_the_nearest():
-    "As for every task."
-    device = open_device("cpu", "fp32")
-    device.world = 2
-    with pytest.raises(UserError, match="use 62 or 64"):
-        check_batch(device, 63)
 
 
 # The weights in the box
@@ -252,14 +232,6 @@ def test_the_pretrained_weights_reconstruct_tanks(capsys):
     assert float(cc) > 0.83 and float(rmse) < float(empty) / 1.5
     assert "pretrained-eit.md" in said
     assert weights_file("pretrained", "eit").with_suffix(".md").exists()
-
-
-def test_predict_takes_the_pretrained_weights(files, tmp_path, monkeypatch, capsys):
-    "With nothing named but the task and the file."
-    monkeypatch.chdir(tmp_path)
-    assert main(["predict", "--task", "eit", "--device", "cpu", str(files / "one.npz")]) == 0
-    assert "results  predictions/pretrained-eit" in capsys.readouterr().out
-    assert np.load("predictions/pretrained-eit/tanks.npz")["mean"].shape == (1, 32, 32)
 
 
 def test_settings_of_the_simulation_are_used_beside_real_tanks():

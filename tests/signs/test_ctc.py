@@ -83,17 +83,6 @@ def probability(log_probs, sentence):
     return sum(np.exp(sum(log_probs[t, c] for t, c in enumerate(path))) for path in right)
 
 
-def test_the_loss_is_the_sum_over_all_paths():
-    "243 paths of five steps and three classes, read one by one."
-    rng = np.random.default_rng(0)
-    logits = torch.tensor(rng.standard_normal((1, 5, 3)))
-    log_probs = logits[0].log_softmax(1).numpy()
-    for sentence in ([1], [1, 2], [2, 2], [1, 2, 1]):
-        lengths = torch.tensor([len(sentence)])
-        loss = ctc_loss(logits, torch.tensor([5]), torch.tensor([sentence]), lengths)
-        assert np.exp(-loss.item()) == pytest.approx(probability(log_probs, sentence), rel=1e-5)
-
-
 def test_a_beam_weighs_the_bigram():
     "The best of all sentences by CTC and bigram together, found by enumeration."
     rng = np.random.default_rng(1)

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from conftest import SHARED, train_and_kill
 
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.run import Folder, load
+from mshnet.run import load
 from mshnet.signs.clips import simulated_clips, write_clips
-from mshnet.signs.reading import first_frames, read_files
+from mshnet.signs.reading import read_files
 from mshnet.signs.signing import Signs
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import trained_task
@@ -127,9 +128,9 @@ def test_test_and_predict(run, tmp_path, capsys):
     out = ["--output-dir", str(tmp_path / "out"), str(tmp_path / "one.csv")]
     assert main([*words, *out]) == 0
     assert "one: " in capsys.readouterr().out
-    rows = list(csv.reader((tmp_path / "out/one.csv").read_text().splitlines()))
-    assert rows[0][:2] == ["frame", "blank"] and len(rows) == 1 + -(-len(tracks) // 4)
-    assert (tmp_path / "out/one.png").exists() and (tmp_path / "out/signs.csv").exists()
+    rows = list(csv.reader((tmp_path / "out/signs.csv").read_text().splitlines()))
+    assert rows[0] == ["clip", "gloss", "frame", "probability"]
+    assert (tmp_path / "out/one.png").exists()
     assert main([*words, str(tmp_path / "none.csv")]) == 2
 
 
@@ -139,7 +140,9 @@ def test_weights_of_another_vocabulary(run, tmp_path):
     with pytest.raises(UserError, match="vocabulary of another set than the 6 of this one"):
         train(tiny(**other))
     task, model = trained_task(run.folder, run.config)
-    data = simulated_clips("test", [("HELLO", "YOU")] * 4, 2, 0, video=False)
+    data = simulated_clips("test", 4, 2, 0, video=False)
+    clips = tuple(replace(clip, glosses=("HELLO", "YOU")) for clip in data.clips)
+    data = replace(data, clips=clips)
     with pytest.raises(UserError, match="vocabulary of another set: 4 glosses such as SIGN-AA"):
         task.take_words(model, data)
 
@@ -158,35 +161,15 @@ def test_too_few_frames_for_a_sentence_are_refused():
 
 
 def test_a_damaged_picture_in_training(videos, tmp_path):
-    "Stops with its name, or the next clip takes its place; a scoring leaves it out."
+    "Stops with its name."
     folder = tmp_path / "copy"
     shutil.copytree(videos, folder)
-    for part in ("train", "test"):
-        clip = sorted((folder / "video" / part).glob("*/*"))[0]
-        (clip / "00003.jpg").write_bytes(b"no picture")
+    (sorted((folder / "video/train").glob("*/*"))[0] / "00003.jpg").write_bytes(b"no picture")
     settings = {"network": "tfnet", "backbone": "small", "dataset_dir": str(folder)}
     task = Signs(tiny(**settings, batch_size=12, frame_size=24, crop=24))
     data = task.splits()["train"]
     with pytest.raises(UserError, match=r"00003\.jpg: not a readable picture"):
         task.batch(data, list(range(12)), 0)
-    task = Signs(tiny(**settings, batch_size=12, on_bad_image="skip"))
-    parts = task.splits()
-    with pytest.warns(UserWarning, match="left out"):
-        batch = task.batch(parts["train"], list(range(12)), 0)
-    assert (batch.row >= 0).all() and len(set(batch.row.tolist())) == 11
-    with pytest.warns(UserWarning, match="left out"):
-        assert (task.batch(parts["test"], [0, 1, 2, 3], None).row < 0).sum() == 1
-    words = ["train", "--task", "signs", "--preset", "quick", "--dataset-dir", str(folder)]
-    words += ["--epochs", "1", "--on-bad-image", "skip", "--output-dir", str(tmp_path / "run")]
-    assert main([*words, "--device", "cpu"]) == 0  # with its pictures
-    protocol = Folder(tmp_path / "run").read_json("scores.json")["protocol"]
-    assert (protocol["samples"], protocol["skipped"]) == (3, 1)
-
-
-def test_steps_of_a_long_clip_have_its_own_frames():
-    "Of 600 frames 300 are read: a step begins every eighth frame."
-    assert first_frames(3, 600, 300).tolist() == [0, 8, 16]
-    assert first_frames(3, 300, 300).tolist() == [0, 4, 8]
 
 
 def test_a_crop_is_one_for_all_frames(videos):
@@ -222,13 +205,6 @@ def test_data_is_described_and_written(tmp_path, capsys):
     assert main([*words, "--write", str(folder)]) == 0  # the same again
     assert main([*words, "--seed", "1", "--write", str(folder)]) == 2
     assert "holds other data" in capsys.readouterr().err
-
-
-def test_a_bad_video_is_one_line_of_predict(run, tmp_path):
-    "Weights of tracks read no video."
-    (tmp_path / "clip.mp4").write_bytes(b"no video")
-    with pytest.raises(UserError, match=r"name files that end in .csv"):
-        read_files(run.folder, [str(tmp_path / "clip.mp4")], tmp_path / "out", "cpu")
 
 
 def test_the_doctor_asks_about_sign_language(videos, capsys):
@@ -280,7 +256,7 @@ def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
         shutil.copytree(clip, tmp_path / "clips" / name)
     last = sorted((tmp_path / "clips" / "broken").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:50])
-    with pytest.warns(UserWarning, match=r"left out: .*not a readable picture"):
+    with pytest.warns(UserWarning, match=r"skipped: .*not a readable picture"):
         summary = read_files(tmp_path / "w.pt", [str(tmp_path / "clips")], tmp_path / "out", "cpu")
     assert (names(summary), summary.skipped) == (["whole"], 1)
 
