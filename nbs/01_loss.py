@@ -3,11 +3,11 @@
 #
 # > The SLS loss: overlap that is sensitive to a target's scale, and a term that is sensitive to its location.
 #
-# A target covers a few dozen of 65,536 pixels. A loss that counts pixels is nearly satisfied by an empty mask; overlap is not. But overlap alone is blind to two things that a person sees at once: whether the predicted blob has the right *size*, and how far it is from the right *place* once it misses the target. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
+# A target covers a few dozen of 65,536 pixels. A loss that counts pixels is nearly satisfied by an empty mask; overlap is not. But overlap says little about two things that a person sees at once: whether the predicted blob has the right *size*, and how far it is from the target once it misses. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
 #
 # $$L = 1 - a \cdot \mathrm{IoU} + L_{\mathrm{loc}}$$
 #
-# with the scale factor $a$ and the location loss $L_{\mathrm{loc}}$. We build the three terms one by one, look at all of them in one figure, and then ask what the loss does to a prediction that is wrong everywhere. There it fails, and the default recipe uses another loss.
+# with the scale factor $a$ and the location loss $L_{\mathrm{loc}}$. We build the three terms one by one and draw them. Then we ask what the loss does to a prediction that is wrong everywhere. There it fails, and the default recipe uses a different loss.
 
 # %%
 #| default_exp loss
@@ -94,7 +94,7 @@ def scale_factor(
 #
 # $$L_{\mathrm{loc}} = 1 - \frac{\min(r_P, r_T)}{\max(r_P, r_T)} + \frac{4}{\pi^2} (\theta_P - \theta_T)^2$$
 #
-# Both angles lie between 0 and $\pi/2$, so the factor $4/\pi^2$ limits the second part to 1. The authors' code calls a centre the sum of `prob * x / W` *divided by the number of pixels*, not by the mass. It mixes place with area. We keep it, because published results were made with it.
+# Both angles lie between 0 and $\pi/2$, so the factor $4/\pi^2$ limits the second part to 1. For a centre, the authors' code divides the sum of `prob * x / W` by the *number of pixels*, not by the mass. It thereby mixes place with area. We keep it, because published results were made with it.
 
 # %%
 #| export
@@ -165,13 +165,13 @@ assert (1 - iou(away))[8:].min() == 1 and location_loss(away, square(5)).diff().
 
 
 # %% [markdown]
-# *Scale.* An error of a few pixels costs more than with plain IoU, and this is where plain overlap is generous. For large area errors `d` dominates, so the factor *a* returns towards 1 and the IoU term alone penalises them.
+# *Scale.* An error of a few pixels costs more than with plain IoU. For large errors `d` dominates, the factor *a* returns towards 1, and only the IoU penalises them.
 #
 # *Location.* Plain IoU is flat as soon as the prediction misses, and offers no way back. The location loss keeps growing. The surprise is the polar form: a shift that keeps the distance from the corner costs little at first.
 #
 # ## One loss per image
 #
-# `scale=False, location=False` is the plain IoU loss of the warm-up. The function returns one value per image. The caller chooses the average, and the loss of an image cannot depend on its neighbours. Everything is computed in float32, because the scale term squares pixel counts and passes $10^8$, where bfloat16 has steps of half a million.
+# `scale=False, location=False` is the plain IoU loss of the warm-up. The function returns one loss per image, which cannot depend on the other images of the batch. It computes in float32, because the scale term squares pixel counts and exceeds $10^8$, where bfloat16 has steps of half a million.
 
 # %%
 #| export
@@ -198,7 +198,7 @@ def sls_loss(
 
 
 # %% [markdown]
-# A good prediction, one that is 2 pixels off, one that is 8 pixels off, and the inverse have rising losses. Images without a target are normal in practice. Their losses and gradients are finite, alone or in a batch, however confident the network is:
+# Four predictions, from good to inverse, have rising losses. Images without a target are normal in practice, so we check that their gradients are finite, however confident the network is:
 
 # %%
 truth = (square(4, 15.5, 15.5) > 0.5)[..., :32, :32].float()
@@ -229,7 +229,7 @@ with expect_fail(ValueError, contains="differ"):
 #
 # How strongly does a loss pull on a prediction that is wrong everywhere? Take one target of 20 pixels in an image of 256x256, and give every pixel the same logit $z$. The gradient with respect to $z$ shows how fast the whole prediction rises (negative gradient) or falls (positive).
 #
-# We compare five losses: plain IoU and SLS, which the paper uses, and three others. **Cross-entropy** counts pixels. **Soft IoU** adds 1 to overlap and union, so an empty image has a loss, too. The last one is their sum, the default of this library.
+# We compare five losses: plain IoU and SLS, which the paper uses; **cross-entropy**, which counts pixels; **soft IoU**, which adds 1 to overlap and union, so an empty image has a loss, too; and the sum of the last two, the default of this library.
 
 # %%
 #| export
@@ -260,7 +260,7 @@ def bce_loss(
 
 
 # %% [markdown]
-# In the figure a solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The scale is logarithmic, because the gradients span nine orders of magnitude.
+# In the figure a solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The logarithmic scale spans nine orders of magnitude.
 
 # %%
 target = torch.zeros(1, 1, 256, 256)
@@ -306,9 +306,9 @@ assert pull(sls_loss, -8.0) > 0.8 and abs(pull(sls_loss, -12.0)) < 1e-4
 assert pull(bce_loss, 4.0) > 0.9 and pull(bce_loss, -16.0) < -3e-4
 
 # %% [markdown]
-# The SLS loss pulls with 0.8 where the area is right, and thousands of times less on either side. Near -16 it pulls *downwards* on an empty prediction, because the small constant in its angle is larger than the predicted mass. After a gradient of 0.8, the steps of Adagrad, which adds up the squares of all gradients, are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
+# The SLS loss pulls with 0.8 where the area is right, and thousands of times less on either side. Near -16 it pulls *downwards* on an empty prediction, because the small constant in its angle is larger than the predicted mass. Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
 #
-# Cross-entropy pulls with 0.5 to 1 on a full prediction, and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU weighs a target as much as its background, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance. There a single number for all pixels can no longer improve the loss, and the network has to tell pixels apart.
+# Cross-entropy pulls with 0.5 to 1 on a full prediction, and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU weighs a target as much as its background, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
 
 # %% [markdown]
 # ## The machinery: all outputs at once
@@ -357,41 +357,27 @@ for name in LOSSES:
 # ## Questions
 #
 # 1. An image has no target and the prediction is empty. What would 0/0 in its overlap do to the other images of the batch?
-#
 #    <details><summary>Answer</summary>
 #
 #    The mean over the batch would be NaN, and with it every gradient and every weight after the next step. `_ratio` returns 0 with gradient 0 instead, so the image has no influence through the overlap.
-#
 #    </details>
-#
 # 2. Move a predicted target along a circle around the top left corner. Which of the two parts of the location loss notices?
-#
 #    <details><summary>Answer</summary>
 #
 #    Only the angle. The distance from the corner stays the same, so a small shift costs little: the flat start of the curve *around the corner*.
-#
 #    </details>
-#
 # 3. At z = -16 the gradient of the SLS loss is positive. What does one step of an optimizer do to an empty prediction?
-#
 #    <details><summary>Answer</summary>
 #
 #    It lowers all logits, so the prediction becomes emptier. Further to the left the pull in the wrong direction is even stronger: the loss drives the prediction away from the target.
-#
 #    </details>
-#
 # 4. Would gradient clipping help the SLS loss out of its traps?
-#
 #    <details><summary>Answer</summary>
 #
 #    No. In the traps the gradient is too small, not too large. What is needed is a gradient that does not vanish, which the sum of soft IoU and cross-entropy has.
-#
 #    </details>
-#
 # 5. Why is the mask halved by the maximum of each 2x2 patch, and not by the mean?
-#
 #    <details><summary>Answer</summary>
 #
 #    A target of one pixel has a mean of 1/4 after one halving and of 1/64 after three. The coarse heads would learn that a target is almost nothing.
-#
 #    </details>

@@ -8,7 +8,7 @@
 # - *Pixels*: how well does the predicted mask cover the true one? IoU, nIoU and F1 are the answers.
 # - *Objects*: how many targets were found (Pd, probability of detection), and how many pixels were reported where there is nothing (Fa, false alarms)?
 #
-# The page computes all five by eye on two small images. Then it defines an object, a hit and a false alarm, which is where programs differ, and ends with the code that counts a whole data set. [How the scores are defined](guides/scores.ipynb) is the short version for readers of tables.
+# We first count all five on two small images. Then we define an object, a hit and a false alarm, which is where programs differ. The code for a whole data set comes last. [How the scores are defined](guides/scores.ipynb) is the short version for readers of tables.
 
 # %%
 #| default_exp metrics
@@ -59,7 +59,7 @@ print(f"Fa   4/{truths.size} = {4e6 / truths.size:.1f} per million pixels")
 
 
 # %% [markdown]
-# IoU adds the pixels of all images before it divides, so the large target decides. nIoU takes the mean over the images, and the small targets of image B count as much as the large one. F1 tells nothing new: it is 2 IoU / (1 + IoU). Pd and Fa count objects, and we typed them by hand. The rest of the page computes them.
+# IoU adds the pixels of all images before it divides, so the large target decides. nIoU is the mean over the images, so the small targets of image B count as much as the large one. F1 is 2 IoU / (1 + IoU) and ranks methods as IoU does. Pd and Fa need objects. Here we counted them by eye; the rest of the page computes them.
 #
 # ## Objects in a mask
 #
@@ -80,9 +80,7 @@ class Objects:
 
 
 # %% [markdown]
-# Centroid and area are three sums over the pixels. An untrained network makes thousands of components of its noise, so speed matters: `scipy.ndimage.center_of_mass` would do, but visits each pixel. We take the sums over *segments*, the pieces of a row without a gap, so that a segment of n pixels is one number to add. All sums are whole numbers, and the order of adding cannot change a centroid.
-#
-# Almost all of an image is empty. One empty row (or column) is enough to keep two objects apart, so we first leave out all others.
+# `scipy.ndimage.center_of_mass` would do, but visits each pixel, and an untrained network predicts thousands of objects. We add *segments* instead, the pieces of a row without a gap. All sums are whole numbers, so their order cannot change a centroid. Before that we leave out empty rows and columns, except one between two objects.
 
 # %%
 #| export
@@ -183,7 +181,7 @@ def match_reference(
 
 
 # %% [markdown]
-# The exact rule is an assignment problem. Each pair costs its distance, and a pair that is not near costs more than any number of near ones together. No near pair is therefore given up for a shorter distance. Of two equal pairings (to a millionth of a pixel) we take the one that leaves fewer false pixels. Otherwise rounding would decide, and a mirrored image could have a different Fa. For the same reason a distance of 2.9999999999 pixels counts as 3.
+# The exact rule is an assignment problem. A near pair costs its distance, and any other pair costs more than all near ones together, so as many near pairs as possible are made. Of two equal pairings (to a millionth of a pixel) we take the one that leaves fewer false pixels. Otherwise rounding would decide, and a mirrored image could have a different Fa. For the same reason a distance of 2.9999999999 pixels counts as 3.
 
 # %%
 #| export
@@ -283,7 +281,7 @@ test_eq(found, {"reference": Found(2, 1, 4), "exact": Found(2, 2, 9)})
 # %% [markdown]
 # ## Scores
 #
-# If the denominator is 0, the score is undefined (NaN), not 0 or 1. A set without targets therefore has no Pd; a dash is shown.
+# If the denominator is 0, the score is undefined (NaN), not 0 or 1. A set without targets has no Pd, and a dash is printed.
 
 # %%
 #| export
@@ -439,9 +437,6 @@ print(score(pred - 0.5, 0 * truth))
 test_eq((scores.targets, scores.pd, scores.iou), (3, 2 / 3, 34 / 48))
 test_close(scores.fa, 4e6 / 512)
 
-# %% [markdown]
-# Batches, filler rows and shares of several processes change nothing.
-
 # %%
 #| hide
 first, second = Tally(), Tally()
@@ -457,7 +452,7 @@ with expect_fail(ValueError, contains="use exact or reference"):
 # %% [markdown]
 # ### At every threshold
 #
-# One threshold is one point; a curve needs the same counts at many. For pixels, a histogram gives all of them at once as sums from the top. A trained network gives nearly all pixels a probability below the first step, so we count the first bin separately.
+# One threshold is one point; a curve needs the same counts at many. For pixels, a histogram gives all of them at once, as sums from the top. A trained network puts nearly all pixels into the first bin, so we count that bin separately.
 
 # %%
 #| export
@@ -522,7 +517,7 @@ test_close(curve["precision"][500], mask[prob >= 0.5].mean())
 
 
 # %% [markdown]
-# For objects there is no such shortcut. Components merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. On noise, as here, a low threshold turns many small false alarms into a large one:
+# For objects there is no such shortcut. They merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. The false pixels of the noise above at three thresholds:
 
 # %%
 #| export
@@ -553,33 +548,22 @@ def pd_fa(
 # ## Questions
 #
 # 1. Find two predictions of the same two images that have equal IoU and different nIoU.
-#
 #    <details><summary>Answer</summary>
 #
 #    Let the targets have 90 and 10 pixels. A covers 45 and 5 of them: IoU 50/100, nIoU (0.5 + 0.5)/2 = 0.5. B covers 50 and none: IoU 50/100, nIoU (0.56 + 0)/2 = 0.28.
-#
 #    </details>
-#
 # 2. A prediction surrounds a target of 2x2 pixels with two more pixels on each side. What are its IoU, Pd and Fa?
-#
 #    <details><summary>Answer</summary>
 #
 #    IoU is 4/36 = 0.11. Pd is 1, because the centroids agree, and Fa is 0, because the prediction found a target. Pd and Fa do not notice a blob that is too large.
-#
 #    </details>
-#
 # 3. Why does a mirrored image keep its Fa under the rule `exact`, but not always under `reference`?
-#
 #    <details><summary>Answer</summary>
 #
 #    Mirroring changes the order in which components are labelled. The reference rule takes the first free prediction in that order. The exact rule takes the best pairing of all, and decides ties by area.
-#
 #    </details>
-#
 # 4. You lower the threshold from 0.5 to 0.1. Can Pd fall?
-#
 #    <details><summary>Answer</summary>
 #
 #    Yes. Predictions grow and merge, and the centroid of a merged one may be more than 3 pixels from each of its targets.
-#
 #    </details>

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # The recipe of detection
+# # Presets and settings of detection
 #
 # > The settings: data, training crop, network, loss, optimizer, and how a prediction is scored.
 #
-# What decides the score of a detector? Its images and their sizes, the crops it is trained on, the loss, the optimizer, and a dozen small numbers. All of them are settings with a default, a range and a description. `Config` joins them to the settings that every task has, and a *preset* is a name for a few differences.
+# What decides the score of a detector? The images and their size, the training crops, the loss, the optimizer, and a dozen small numbers. All of them are settings with a default, a range and a description. A *preset* changes a few defaults under one name.
 
 # %%
 #| default_exp recipe
@@ -28,16 +28,16 @@ from mshnet.core import Settings
 # %% [markdown]
 # ## The presets
 #
-# - `steady` is the defaults. A training crop is cut from the image as it is scored, because a target must have the same size in both: with crops of native pixels, targets of IRSTD-1k (512x512) were trained at twice the size at which they are scored at 256x256. The network starts from a nearly empty prediction. Soft IoU and cross-entropy train all five outputs from the first step. The averaged weights of the last epoch are kept, and no epoch has to be selected. This recipe did not collapse in our runs; the [loss](01_loss.ipynb) and [detection](41_detection.ipynb) pages show why.
-# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs. It computes in float32 and keeps the last epoch.
-# - `quick` is a trial run on two CPU cores: the full-size network on small images for a few epochs. It is the preset without a data set, unless you name another.
+# - `steady` is the defaults. Crops are cut from the image at the size at which it is scored; at the original resolution, targets of IRSTD-1k (512x512) would be trained at twice the size at which 256x256 pixels show them. The network starts from a nearly empty prediction. Soft IoU and cross-entropy train all five outputs from the first step. The averaged weights of the last epoch are kept, so no epoch has to be selected. This recipe did not collapse in our runs; the [loss](01_loss.ipynb) and [detection](41_detection.ipynb) pages show why.
+# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs, in float32. The last epoch is kept.
+# - `quick` is a trial run on two CPU cores: the full-size network on small images for a few epochs. It is the default preset if there is no data set.
 # - `a100` and `tpu` use four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be split across 1, 2, 4, 8 or 16 chips. After 60 epochs on NUAA-SIRST (on a CPU) three seeds have a test IoU of 0.69 to 0.70.
 #
 # The settings that you pass override the preset.
 #
 # ### The learning rate
 #
-# The two main recipes differ most in their steps. The default is a *cosine*: a short warm-up, large steps in the middle, and small ones at the end, so that the weights settle. The paper keeps one rate for all steps. Its 0.05 belongs to Adagrad, which divides each step by all earlier gradients, so its real steps become smaller, too. Here both are drawn for 200 epochs of 53 steps, the 213 training images of NUAA-SIRST in batches of 4:
+# The default is a *cosine*: a short warm-up, large steps in the middle, and small ones at the end, so that the weights settle. The paper keeps 0.05 for all steps. But its Adagrad divides each step by the root of all squared gradients so far, so its real steps become smaller, too. The figure shows 200 epochs of 53 steps, the 213 training images of NUAA-SIRST in batches of 4:
 
 # %%
 steps = 200 * 53
@@ -55,7 +55,7 @@ axes.legend();
 # %% [markdown]
 # ## The machinery: settings in groups
 #
-# Each group has one subject. The [augmentation](22_augment.ipynb) page shows each kind of crop, the [loss](01_loss.ipynb) page the losses, the [metrics](02_metrics.ipynb) page the rule of the scores.
+# The [augmentation](22_augment.ipynb) page shows each kind of crop, the [loss](01_loss.ipynb) page the losses, the [metrics](02_metrics.ipynb) page the rule of the scores.
 
 # %%
 #| export
@@ -276,25 +276,17 @@ with expect_fail(UserError, contains="did you mean 'paper'?"):
 # ## Questions
 #
 # 1. You train with `--preset paper --lr 0.01`. Which learning rate is used?
-#
 #    <details><summary>Answer</summary>
 #
 #    0.01. A preset sets a few defaults, and what you pass overrides it.
-#
 #    </details>
-#
 # 2. Why does a cosine schedule need to know the number of epochs in advance, and a constant rate does not?
-#
 #    <details><summary>Answer</summary>
 #
-#    The cosine ends at its smallest rate in the last step. With more epochs every step after the warm-up has another rate, so a run of 200 epochs is not the first half of a run of 400.
-#
+#    The cosine ends at its smallest rate in the last step. With more epochs every step after the warm-up has a different rate, so a run of 200 epochs is not the first half of a run of 400.
 #    </details>
-#
 # 3. Why are targets trained at the size at which they are scored?
-#
 #    <details><summary>Answer</summary>
 #
 #    A target of 6 pixels at the original resolution may have 2 after the resize. A network that was trained on the first has hardly seen the second.
-#
 #    </details>

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Synthetic scenes
 #
-# > Synthetic infrared scenes: cloud, sea and ground, warm objects that are no targets, and one to three small targets.
+# > Cloud, sea and ground, warm objects that are not targets, and one to three small targets.
 #
 # Everything in this library can be tried on these scenes, without a download. They are difficult for the reasons that make real ones difficult:
 #
@@ -12,7 +12,7 @@
 #
 # ![Five scenes with their targets marked, and their masks](../results/scenes-quick/figures/samples.png)
 #
-# Equal seeds give equal scenes. Scores on them are not scores on real images: they only show that a method works at all.
+# Equal seeds give equal scenes. A score on them shows that a method works at all, not how good it is on real images.
 
 # %%
 #| default_exp scenes
@@ -101,7 +101,7 @@ Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
 
 
 # %% [markdown]
-# ## Warm, but no target
+# ## Warm, but not a target
 #
 # A detector must reject large spots, thin streaks, and defective pixels of the sensor that are always bright. A top-hat filter, which looks for small bright objects, takes the last two for targets.
 
@@ -134,7 +134,7 @@ Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
 # %% [markdown]
 # ## The scene
 #
-# One to three targets come last, apart from each other. The brightness of a target follows from the contrast of its surroundings, so that none is easy and none is hidden. Its mask ends where it falls below 0.4 of its peak.
+# One to three targets are added last, apart from each other. The more a target's surroundings vary, the brighter it is, so that none is trivial and none is hidden. Its mask ends where it falls below 0.4 of its peak.
 
 # %%
 #| export
@@ -177,25 +177,17 @@ Image.fromarray(np.hstack([image, 255 * mask]))
 # ## Questions
 #
 # 1. Why does the brightness of a target follow from its surroundings, and not from a fixed range?
-#
 #    <details><summary>Answer</summary>
 #
-#    On a flat sky ten grey levels are obvious; at a cloud edge fifty are not. With a fixed range half of the targets would be trivial and some invisible, and the score would depend on the background, not on the detector.
-#
+#    On a flat sky ten grey levels are obvious; at a cloud edge fifty are not. With a fixed range some targets would be trivial and others invisible, and the score would depend on the background, not on the detector.
 #    </details>
-#
 # 2. What changes if every background has the slope 0 (white noise)?
-#
 #    <details><summary>Answer</summary>
 #
-#    Neighbouring pixels become independent, and nothing but a target has the size of a target. A filter that averages a few pixels would find them all. Real difficulty comes from structures of all sizes.
-#
+#    Neighbouring pixels become independent, and only targets and warm objects have the size of a target. The mean over a few pixels then separates them well from the background. Real difficulty comes from structures of all sizes.
 #    </details>
-#
 # 3. A detector finds all targets of these scenes. Does it work on your camera?
-#
 #    <details><summary>Answer</summary>
 #
 #    Nobody knows. The scenes share its physics in outline only. [Evaluation](43_evaluate.ipynb) on labelled frames of the camera is the answer.
-#
 #    </details>

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Augmentation
 #
-# > Each image reaches the network resized, cropped and changed at random, and is scored as it is, at one size or at its own.
+# > Training images are cropped and changed at random; an evaluation changes nothing but their size.
 #
-# A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time, in ways that leave the answer known: if the image is mirrored, so is its mask. What may change depends on the task. An upside-down sky is no sky, but a target of five pixels looks the same from all sides, and so every orientation is a free training image.
+# A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time, in ways that leave the answer known: if the image is mirrored, so is its mask. What may change depends on the task. An upside-down sky is no sky, but a target of five pixels looks the same from all sides, so every orientation is a free training image.
 #
-# The page shows each change on one scene, then an occluder that hides a part of the crop, then whole training crops by kind of augmentation. The machinery at the end makes batches of them.
+# We look at each change on one scene, at an occluder that hides a part of the crop, and at whole training crops by kind of augmentation.
 
 # %%
 #| default_exp augment
@@ -36,7 +36,7 @@ from mshnet.recipe import Config
 # %% [markdown]
 # ## One scene, one change at a time
 #
-# The orange outlines are the mask, which changes with the image. Only blur and contrast leave it as it is. Scaled by 0.7, the scene no longer fills the crop and the rest is padded with zeros. Scaled by 1.5, only a part of it fits.
+# The outlines are the mask, which changes with the image. Only blur and contrast leave it as it is. Scaled by 0.7, the scene no longer fills the crop and the rest is padded with zeros. Scaled by 1.5, only a part of it fits.
 
 # %%
 made = scenes("train", 4, 128)
@@ -71,9 +71,7 @@ for axes, (name, change) in zip(figure.subplots(2, 4).flat, changes.items(), str
 # %% [markdown]
 # ## What is sampled
 #
-# We sample the parameters first and apply them afterwards. They depend on the seed, the epoch and the index of the image only. The number of workers, the batch size and a resumed run change nothing.
-#
-# The first five parameters are those of the official training transform. The others are sampled after them, so that `--preset paper` gets exactly the official ones.
+# The parameters of a crop are sampled first and applied afterwards. They depend on nothing but the seed, the epoch and the index of the image: not on the number of workers, the batch size or an interruption. The first five are those of the official training transform. The others are sampled after them, so that `--preset paper` gets exactly the official ones.
 
 # %%
 #| export
@@ -141,7 +139,7 @@ sample_params(config, 3, 7)._replace(clutter=())
 
 
 # %% [markdown]
-# The size of the image turns the parameters into pixels. The long side gets the sampled length, the short side follows, rounded, and the crop lies anywhere inside. An image that is 300 high and 400 wide, resized to 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must contain a target is shifted until it does, with a margin of a sixteenth of its side:
+# With the size of the image the parameters become pixels. An image that is 300 high and 400 wide, resized to a long side of 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must contain a target is shifted until it does, with a margin of a sixteenth of its side:
 
 # %%
 #| export
@@ -191,17 +189,17 @@ test_eq(placement(none, middle._replace(long_side=0), 256)[:2], (300, 400))
 # %% [markdown]
 # ## An occluder in front
 #
-# A crop shows the edge of a bright bank of cloud, a cliff or a wall without the rest. In the data sets of this field such edges are rare, and networks mistake them for targets. With one third of NUAA-SIRST held out, four of its 71 images had most of the false pixels: a white cliff, a vapour trail, a row of trees.
+# Networks mistake the edges of large bright things for targets. With one third of NUAA-SIRST held out, four of its 71 images had most of the false pixels: a white cliff, a vapour trail, a row of trees. Such edges are rare in the data sets of this field.
 #
-# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label.
+# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper.
 #
-# The occluder has the texture of the crop itself, turned by 180 degrees. A target in that texture would have no label, and teach the network to leave targets out. So each target, with the four pixels around it, is first replaced by the mean of its surroundings. This is an invention of this library, not of the paper.
+# The occluder has the texture of the crop itself, turned by 180 degrees. A target in that texture would have no label and teach the network to leave targets out, so each target is first replaced by the mean of its surroundings.
 #
-# A formula describes it. For a pixel at $(x, y)$, with the crop from -1 to 1, the depth below the surface is
+# The shape is a formula. For a pixel at $(x, y)$, with the crop from -1 to 1, the depth below the surface is
 #
 # $$d = \min(l - |x'|,\; s - |y'|) + \sum_k h_k \sin(u_k x + v_k y + p_k)$$
 #
-# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and the waves make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. All parameters are stored as whole numbers, in units of 1/65,536, so that every device computes with the same ones.
+# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and the waves make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. Whole numbers, in units of 1/65,536, hold all parameters, so that every device computes with the same ones.
 
 # %%
 #| export
@@ -391,7 +389,7 @@ def _other_sensor(
 
 
 # %% [markdown]
-# Evaluation samples nothing. The official protocol resizes both sides to one size, whatever the proportions. Half of the field's tables score each image at its own size instead (`base_size = "native"`). The network's sides are multiples of 16, so an image is padded at the right and below with its mirror image, and the prediction is cut back. Its mask stays as it is.
+# Evaluation samples nothing. The official protocol resizes both sides to one size, whatever the proportions. With `base_size = "native"` each image is scored at its own size instead, as in other published tables. The image is then padded at the right and below with its mirror image to multiples of 16, and the prediction is cut back.
 
 # %%
 #| export
@@ -462,7 +460,7 @@ test_eq(augment(*made.pairs[0], still, 128)[0], made.pairs[0][0])
 # %% [markdown]
 # ## The machinery: batches
 #
-# A batch consists of 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of an evaluation and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
+# A batch has 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of an evaluation and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
 
 # %%
 #| export
@@ -499,7 +497,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
 
 
 # %% [markdown]
-# A batch for evaluation has nothing random in it, and copies of an image fill it up.
+# A batch for evaluation has nothing random in it. Index -1 stands for a copy that fills it up.
 
 # %%
 #| export
@@ -526,7 +524,7 @@ def _resized_once(split: Split, index: int, size: int) -> Pair:
 
 
 # %% [markdown]
-# Images of one size share a batch also at their own size. If sizes differ, a batch holds one image: two images with different padding would need one mask of both. Its place in the batch is the one that it would have among images of one size, so that processes that share the batches get the same images in the same order. The other places are padding, which only a compiler computes.
+# At native size, images share batches only if all have one size. Otherwise each batch has one image, at the place that it would have in a full batch, so that processes that share the batches count the images in the same order. The other places are empty; copies fill them only where a compiler needs a fixed size.
 
 # %%
 #| export
@@ -562,33 +560,22 @@ test_eq([tuple(part.shape) for part in batch[:2]], [(2, 3, 32, 128), (2, 1, 20, 
 # ## Questions
 #
 # 1. Why may an image be turned upside down here, although nobody photographs a sky that way?
-#
 #    <details><summary>Answer</summary>
 #
 #    The network has to recognise a spot of a few pixels against its surroundings, and neither has an up or a down that matters at this size. For faces or digits the same change would be wrong: an upside-down 6 is a 9.
-#
 #    </details>
-#
 # 2. Two runs have the same seed, and one of them was interrupted twice. Do they see the same crops?
-#
 #    <details><summary>Answer</summary>
 #
 #    Yes. The parameters of a crop depend on the seed, the epoch and the index of its image, and on nothing that happened before.
-#
 #    </details>
-#
 # 3. What would the network learn if the texture of an occluder still showed the targets?
-#
 #    <details><summary>Answer</summary>
 #
 #    That some spots which look exactly like targets are background. It would lower all its predictions.
-#
 #    </details>
-#
 # 4. The image is resized bilinearly, the mask by its nearest pixel. What would a bilinear mask contain?
-#
 #    <details><summary>Answer</summary>
 #
 #    Values between 0 and 1 at the edges of targets. A target of one pixel that is halved would be 1/4, and a threshold would have to decide whether it still exists. The nearest pixel keeps a mask of 0 and 1.
-#
 #    </details>

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # TPUs through XLA
 #
-# > TPUs, through torch_xla: one process drives all chips, and every step must record the same program.
+# > One process drives all chips of a TPU, and every step must record the same program.
 #
 # On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs then. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes seconds to minutes, running takes milliseconds. A step that records the same operations again finds its program compiled.
 #
-# So one rule decides whether a TPU is fast: **every step must record the same program**. This page shows what breaks the rule. Then it finds the TPU, reports why one cannot be used, starts it, watches what it compiles, and makes a `Device` of it.
+# So one rule decides whether a TPU is fast: **every step must record the same program**. First we see what breaks the rule. The machinery finds a TPU, or reports why it cannot be used, and makes a `Device` of it that counts what is compiled.
 
 # %%
 #| default_exp xla
@@ -67,13 +67,13 @@ for row, counts in enumerate(compiled.values()):
         axes.text(step, row, count or "", ha="center", va="center")
 
 # %% [markdown]
-# *A number that is multiplied* is harmless: torch_xla passes it to the program as an input. *A number that says where or how* (a shift, a slice, an exponent) is written into the program, so each value is another program. So is each shape of a batch. *A value that is read* cuts the step into two programs; they are found again, but the chips wait for the host. An operation that XLA does not have does the same.
+# *A number that is multiplied* is harmless: torch_xla passes it to the program as an input. *A number that says where or how* (a shift, a slice, an exponent) is part of the program, so each value needs a new one. So does each *shape* of a batch. *A value that is read* cuts the step into two programs; they are found again, but the chips wait for the host. An operation that XLA does not have also cuts the step.
 #
 # ## The machinery
 #
 # ### Which TPU
 #
-# torch_xla is reached through one function, imported where it is used. Its successor (TorchTPU) is announced; only this notebook would change. The PCI bus lists the chips of the machine, without taking them from the program that uses them.
+# Only this notebook imports torch_xla, so only this notebook changes with its successor (TorchTPU is announced). The PCI bus lists the chips of the machine even while another program uses them.
 
 # %%
 #| export
@@ -117,7 +117,7 @@ tpu_chips()
 # %% [markdown]
 # ### Why it does not start
 #
-# Most attempts to train on a TPU end before the first step, with pages of text from the runtime. Each known cause gets one line with its remedy. Where possible we check before the runtime starts, because without a TPU the runtime ends the whole process instead of raising an error. Other causes appear only in the runtime's error; we recognize the constant part of its text.
+# A TPU that does not start prints pages of text. We replace each known cause by one line with its remedy. Where possible we check before the runtime starts, because without a TPU the runtime ends the whole process instead of raising an error. Other causes we recognize by the constant part of the runtime's error.
 
 # %%
 #| export
@@ -192,7 +192,7 @@ assert "no reason given" in _runtime_trouble("") and "UNKNOWN: x" in _runtime_tr
 # %% [markdown]
 # ### Starting it
 #
-# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else lies on every chip. So sums over the batch, those of batch norm among them, are sums over all chips, and the result does not depend on their number. To use fewer chips than there are, we arrange them in a rectangle: the first side cuts the batch, and the other chips compute duplicates.
+# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else is copied to every chip. Sums over the batch, those of batch norm among them, are sums over all chips, so the result does not depend on their number. If fewer chips are requested than there are, the others compute duplicates.
 
 # %%
 #| export
@@ -223,7 +223,7 @@ def _start_xla(num_devices: int) -> Any:
 # %% [markdown]
 # ### Counting programs
 #
-# torch_xla counts what it compiles. We print it, because nothing else explains a first step of a minute. A phase compiles in its first two steps; a program compiled later is a fault, and we warn with the most likely reason.
+# torch_xla counts what it compiles. We print it, because nothing else explains a first step of a minute. A phase compiles in its first two steps. A later program is a fault, and we warn with the most likely reason.
 
 # %%
 #| export
@@ -304,9 +304,7 @@ class _Programs:
 # %% [markdown]
 # ### The device
 #
-# A TPU always has bfloat16; float32 must be requested for exact products. The model's tensors are marked as copied to every chip, those of a batch as cut along their first dimension. Without these marks, a step would be compiled twice: for its marked inputs, and again when its own unmarked outputs are the inputs of the next step. `begin` marks the tensors that are still unmarked, such as the optimizer's. Compiled programs can be kept for the next session; if their folder cannot be written, we warn, and they are compiled again.
-#
-# `read` evaluates all requested tensors in one program. Reading them one by one would compile one program for each, and recompute what they share.
+# A TPU always has bfloat16; float32 must be requested for exact products. Each tensor is marked: those of the model and the optimizer as copied to every chip, those of a batch as cut along their first dimension. A step whose inputs are marked and whose outputs are not would be compiled twice, because its outputs are the inputs of the next step. `read` evaluates all requested tensors in one program; one by one they would be one program each, and recompute what they share. Compiled programs can be kept for the next session.
 
 # %%
 #| export
@@ -485,33 +483,22 @@ if installed("torch_xla"):
 # ## Questions
 #
 # 1. Which of these compile a new program: a new learning rate, a new batch size, `if loss > 1:`?
-#
 #    <details><summary>Answer</summary>
 #
 #    The batch size does: each shape is another program. The learning rate does not, if it is an input of the program (`Device.number` makes sure that it is one). `if loss > 1:` reads the loss, cuts the step in two, and compiles again when the decision first changes.
-#
 #    </details>
-#
 # 2. The first step takes a minute, the second one too, and all later ones a millisecond. Is something wrong?
-#
 #    <details><summary>Answer</summary>
 #
 #    No. The first step creates the state of the optimizer, so the second one records other operations. From the third on nothing new may be compiled, and a program that is gets a warning.
-#
 #    </details>
-#
 # 3. A log line reads the loss after every step. What does it cost on a TPU?
-#
 #    <details><summary>Answer</summary>
 #
 #    Each read waits until the chips are done, and the host cannot prepare the next step meanwhile. The programs stay the same if the read follows a `sync`; the overlap of host and chips is lost. The training loop therefore reads at log lines only.
-#
 #    </details>
-#
 # 4. Four of eight chips are requested. Why do the other four compute copies?
-#
 #    <details><summary>Answer</summary>
 #
 #    All chips of the machine run one program. A chip that is left out has to run it too, so it gets the same part of the batch as its neighbour.
-#
 #    </details>

@@ -1,7 +1,15 @@
 # %% [markdown]
-# # ranks
+# # Several GPUs: processes of torchrun
 #
-# > Several processes under torchrun: each takes its rows of every batch, and all hold the same model.
+# > Each process takes its rows of every batch, and all hold the same model.
+#
+# A batch of 16 should be the same batch on one GPU or on four: the same gradient, the same update, the same scores. `torchrun` starts one process per GPU, on one machine or on several, and gives each its number (*rank*) and the count of all. Three things keep the batch whole:
+#
+# 1. Each process takes its rows of every batch.
+# 2. `DistributedDataParallel` averages the gradients.
+# 3. Batch norm takes its means over all processes.
+#
+# The training loop calls `device.ranks` for all of this. With one process it is a `OneProcess`, from the page on [devices](30_device.ipynb); with several it is the `Ranks` of this page.
 
 # %%
 #| default_exp ranks
@@ -31,17 +39,9 @@ from mshnet.device import Device, OneProcess, T, started_processes
 
 
 # %% [markdown]
-# A batch of 16 should be the same batch on one GPU or on four: the same gradient, the same update, the same scores. `torchrun` starts one process per GPU, on one machine or on several, and gives each its number (rank) and the count of all. Three things keep the batch whole:
+# ## Batch norm over processes
 #
-# 1. Each process takes its rows of every batch.
-# 2. `DistributedDataParallel` averages the gradients.
-# 3. Batch norm takes its means over all processes.
-#
-# The loop calls `device.ranks` for all of this. With one process it is a `OneProcess`, from the page on devices; this page has `Ranks`, for several.
-#
-# ## Batch norm on CPUs
-#
-# Torch has batch norm over processes for GPUs alone. On CPUs its layer gets our forward pass: means and variances are sums over the rows of all processes, and the gradient flows through these sums.
+# PyTorch has it for GPUs only (`SyncBatchNorm`). On CPUs its usual layer gets the forward pass below: mean and variance are sums over the rows of all processes, and the gradient flows through these sums.
 
 # %%
 #| export
@@ -87,9 +87,7 @@ class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
 # %% [markdown]
 # ## The processes
 #
-# A phase of the training uses some heads and not others, whose weights get no gradient then. So each phase gets its own wrapper, which finds the unused weights in its first step.
-#
-# `rank_zero` runs work in the first process alone. If the work fails, the error is sent to the others too, or they would wait for ever.
+# A phase of the training may leave some heads without a gradient. Each phase therefore gets a new wrapper, which finds the unused weights in its first step. `rank_zero` runs work in the first process only, and sends its error to the others, which would otherwise wait.
 
 # %%
 #| export
@@ -204,11 +202,29 @@ class Ranks(OneProcess):
 
 
 # %% [markdown]
-# Two processes share a batch of four rows; this one has it alone:
+# A batch of the images 5, 1, 4 and 2, as the second of two processes takes it, and as a single process does:
 
 # %%
 second = Ranks.__new__(Ranks)  # as torchrun would start it, without the first
 second.rank, second.count = 1, 2
-test_eq(
-    [ranks.shard([[5, 1, 4, 2]]) for ranks in (second, OneProcess())], [[[4, 2]], [[5, 1, 4, 2]]]
-)
+print(second.shard([[5, 1, 4, 2]]), OneProcess().shard([[5, 1, 4, 2]]))
+test_eq(second.shard([[5, 1, 4, 2]]), [[4, 2]])
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Each of two processes has the mean loss of its rows. When is the mean of both the mean of the batch?
+#    <details><summary>Answer</summary>
+#
+#    If both have equally many rows. `shard` therefore refuses a batch that cannot be divided evenly.
+#    </details>
+# 2. Four processes have 4 of 16 rows each. What would change if batch norm took its means in each process?
+#    <details><summary>Answer</summary>
+#
+#    The means of 4 rows vary more than those of 16, so the same run would have different losses on one GPU and on four.
+#    </details>
+# 3. The first process writes a checkpoint and the disk is full. Why does `rank_zero` send the error to all?
+#    <details><summary>Answer</summary>
+#
+#    The others wait for its answer. Without the error they would wait until the limit of an hour, and the user would not see why.
+#    </details>

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Faster attention on a CPU
 #
-# > Both attentions and the steps up of the network, forward and backward written by hand, with the same results in less time.
+# > Both attentions and the upsampling with hand-written backward passes: the same results in less time.
 #
-# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the [network](00_model.ipynb) page cost more than the convolutions. Why, and what can be done without changing a result?
+# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the [network](00_model.ipynb) page are surprisingly slow. The passes of this page take 0.67 of their time in bfloat16 and 0.87 in float32 ([measured](../experiments/speed.md)), with the same result.
 #
-# The reason is memory. Convolutions are fastest if the channels of a pixel lie together (*channels-last*). But torch's sums and maxima over the channels are slow in this layout, and gradients arrive in different layouts and are copied again and again. We therefore write the same sums on a matrix with one row of channels for each pixel, forward and backward. On a GPU or a TPU a compiler does this job, and the three lines stay.
+# The reason is memory. Convolutions are fastest if the channels of a pixel lie together (*channels-last*). But PyTorch's sums and maxima over the channels are slow in this layout, and gradients in different layouts are copied again and again. We therefore compute the same sums on a matrix with one row of channels for each pixel, forward and backward. On a GPU or a TPU the three lines stay.
 #
 # You need this page only if you change the attention, or want to see how a backward pass is derived and checked.
 
@@ -39,7 +39,7 @@ from mshnet.model import (
 # %% [markdown]
 # ## Two orders of the same numbers
 #
-# An image with three channels (colours) and 2x2 pixels (numbers), as it lies in memory. The mean over the image adds numbers of one colour, the mean over the channels adds cells of one number. What lies together is fast.
+# An image with three channels (colours) and 2x2 pixels (numbers), as it is stored in memory. A mean over the image adds all cells of one colour; a mean over the channels adds all cells of one number. It is fast if these cells are neighbours.
 
 # %%
 image = torch.arange(12).reshape(1, 3, 2, 2)  # channel = value // 4, pixel = value % 4
@@ -59,7 +59,7 @@ for axes, (name, values) in zip(figure.subplots(2, 1), layouts.items(), strict=T
 # %% [markdown]
 # ## The machinery: both attentions
 #
-# The helpers turn an image into rows and back, repeat a map for all channels, and sum over the channels by a 1x1 convolution with ones.
+# The helpers turn an image into rows and back, repeat a map for all channels, and sum over the channels with a 1x1 convolution of ones.
 
 # %%
 #| export
@@ -124,7 +124,7 @@ def _channel_gradients(
 
 
 # %% [markdown]
-# **Spatial attention.** Where several channels have the same maximum, which is common in 16 bits, they share its gradient, as in torch. We find them without a comparison: a channel minus the maximum is at most 0, and `threshold_backward`, the gradient of a ReLU, passes everything above its threshold.
+# **Spatial attention.** Where several channels have the same maximum, which is common in 16 bits, they share its gradient, as in torch. A channel minus the maximum is 0 there and negative elsewhere, so `threshold_backward`, the gradient of a ReLU, finds them in one pass.
 
 # %%
 #| export
@@ -164,7 +164,7 @@ def _pixel_gradients(
 
 
 # %% [markdown]
-# Both together, with the shortcut. Only intermediate results that are expensive to compute again are kept until the backward pass, which saves memory.
+# Both together, with the shortcut. To save memory, cheap intermediate results are computed again in the backward pass.
 
 # %%
 #| export
@@ -204,7 +204,7 @@ class _AttendOnCpu(torch.autograd.Function):
 
 
 # %% [markdown]
-# `attend_on_cpu` replaces the three lines on a CPU and calls them elsewhere. Both return the same value, and numerical differentiation (`gradcheck`) confirms the gradients that we derived by hand. If somebody looks at an attention by a hook, the plain lines run, so that the hook sees what it expects:
+# `attend_on_cpu` replaces the three lines on a CPU and calls them elsewhere, or if a hook observes an attention. Both return the same value, and numerical differentiation (`gradcheck`) confirms the hand-written gradients:
 
 # %%
 #| export
@@ -249,9 +249,9 @@ test_eq(seen, ["channels", "gradient"])
 
 
 # %% [markdown]
-# ### A step up
+# ### Upsampling and joining
 #
-# A step up joins two inputs, and their gradient arrives as one block of memory. The layers before it need each part in separate memory, so this step has a hand-written backward pass, too:
+# A step of the decoder joins two inputs, and their gradient arrives as one block of memory. The layers before need each part in separate memory, so this step has a hand-written backward pass, too:
 
 # %%
 #| export
@@ -295,7 +295,7 @@ assert torch.autograd.gradcheck(_JoinOnCpu.apply, inputs)
 # %% [markdown]
 # ### In a network
 #
-# The hand-written passes check the device of each tensor. A network that uses them may therefore move to a GPU, and a compiler sees the plain lines. An exporter traces every line on any device, so it needs the plain lines back. A block or a network of yours with different attentions or a different step up is left alone.
+# The hand-written passes check the device of each tensor, so a network that uses them may move to a GPU, and a compiler sees the plain lines. An exporter needs the plain lines back. A block of yours with different attentions is left unchanged.
 
 # %%
 #| export
@@ -335,9 +335,7 @@ model = MSHNet().eval()
 with torch.no_grad():
     plain = model(image)[1]
     test_close(use_cpu_passes(model)(image)[1], plain, eps=1e-4)
-    print(
-        sum(layer.attend is attend_on_cpu for layer in model.modules() if isinstance(layer, Block))
-    )
+    print(sum(vars(layer).get("attend") is attend_on_cpu for layer in model.modules()))
     test_eq(use_plain_passes(model)(image)[1], plain)
 
 # %%
@@ -352,25 +350,17 @@ with torch.no_grad():
 # ## Questions
 #
 # 1. Why does the maximum over a channel send its whole gradient to one pixel, and the mean sends a part to each?
-#
 #    <details><summary>Answer</summary>
 #
 #    A small change of the largest pixel changes the maximum by as much, and a change of any other pixel does not change it at all. Every pixel changes the mean, by 1/N of its own change.
-#
 #    </details>
-#
 # 2. `gradcheck` runs in float64. Why not in float32?
-#
 #    <details><summary>Answer</summary>
 #
 #    It compares with (f(x + h) - f(x - h)) / 2h for a tiny h. In float32 the two values agree in nearly all of their digits, and the difference is mostly rounding.
-#
 #    </details>
-#
-# 3. Why are the fast passes not used while a hook looks at an attention?
-#
+# 3. Why are the fast passes not used while a hook observes an attention?
 #    <details><summary>Answer</summary>
 #
 #    They never call the attention module, they only read its weights. A hook would see nothing, and the figure of the network page would stay empty.
-#
 #    </details>

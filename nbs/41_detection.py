@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Detection as a task
 #
-# > Infrared small target detection as a task of the engine: its batches, network, loss, prediction and scores.
+# > Why training collapses; and detection as a task of the engine: batches, network, loss, prediction and scores.
 #
-# The engine trains a `Task`, and contains nothing about masks. A task defines six things: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted. This page defines them for MSHNet. The data, the network, the loss and the scores have pages of their own; here they meet.
+# The engine trains a `Task` and contains nothing about masks. A task defines six things: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted. This page defines them for MSHNet.
 #
-# First comes the most instructive thing that we met on the way: with the paper's recipe some runs predict *everything*, and stay there.
+# Before that comes what taught us most: with the paper's recipe some runs predict *everything*, and stay there.
 
 # %%
 #| default_exp detection
@@ -76,16 +76,17 @@ print("false pixels per million after 60 epochs of the paper's recipe:")
 print([round(list(false_alarms(f"nuaa-sirst-paper-60/seed{seed}"))[1][-1]) for seed in range(3)])
 
 # %% [markdown]
-# The paper's recipe gets there in two steps. In the warm-up, plain IoU has almost no gradient once the predicted area is large, so the prediction can spread: here over 16% to 27% of the pixels. Then three heads and the fusing convolution join. They have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head has a logit of -11. A fusing weight that moves by 0.05 in each of its nine taps moves the fused background by 5. After a few such steps the sign of the background logit is random. Adagrad's accumulated squared gradients then make later steps too small to change it. Seed 0 stays there for good, seed 2 comes back after ten more epochs, and seed 1 is never caught.
+# The paper's recipe collapses in two steps:
 #
-# Clipping gradients cannot help, because Adagrad's step does not depend on their size. Two things do:
+# 1. *The warm-up.* Once the predicted area is large, plain IoU has almost no gradient, so the prediction can spread: here over 16% to 27% of the pixels.
+# 2. *All heads join.* Three heads and the fusing convolution have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head has a logit of -11. If each of the nine fusing weights of this head moves by 0.05, the fused background moves by 5. After a few such steps its sign is random, and Adagrad's later steps are too small to change it.
+#
+# Seed 0 never recovers, seed 2 does so after ten more epochs, and seed 1 does not collapse. Clipping gradients cannot help, because Adagrad's step does not depend on their size. Two things do:
 #
 # - A loss whose gradient never vanishes, with all heads trained from the start (`--preset steady`, the default): none of our seeds has collapsed.
-# - With the paper's loss and network, each of the two steps has its remedy (right). The heads start far below zero, so that the warm-up need not spread (`--head-bias -4`). The fusing convolution starts as the full-size head, and the late parts take smaller steps (`--fusion-start full_size --join-rate 0.1`). With all three settings each of three seeds finds targets after five epochs and after 30. Seed 2 marks a part of the images around epoch 20, and recovers.
+# - The paper's loss and network with a remedy for each step (right). `--head-bias -4` starts the heads far below zero, so that the warm-up need not spread. `--fusion-start full_size --join-rate 0.1` starts the fusion as a copy of the full-size head and gives the late parts smaller steps. Each of three seeds then finds targets after five epochs and after 30. Seed 2 marks a part of the images around epoch 20, and recovers.
 #
 # ## The machinery
-#
-# The rest of the page is the task itself, piece by piece, and at its end the advice that a run prints when it collapses.
 #
 # ### From bytes to the network's input
 #
@@ -114,7 +115,7 @@ test_close(normalise(white)[0, 0].item(), (1 - 0.485) / 0.229)
 # %% [markdown]
 # ### The network
 #
-# A setting names the network, so the engine trains, scores, exports and draws a network of yours like MSHNet. Set `NETWORKS["mine"] = MyNetwork` and train with `network="mine"`. The engine calls it as `model(image, deep=True) -> (masks, logits)`: the logits are scored, and the masks are trained as additional outputs.
+# To train, score, export and draw a network of yours, set `NETWORKS["mine"] = MyNetwork` and pass `network="mine"`. The engine calls it as `model(image, deep=True) -> (masks, logits)`: the logits are scored, and the masks are trained as additional outputs.
 
 # %%
 #| export
@@ -138,7 +139,7 @@ with expect_fail(UserError, contains="did you mean 'mshnet'?"):
 
 
 # %% [markdown]
-# In scoring, batch norm multiplies and adds constants, and so does the convolution before it. `fuse_bn` merges the two. That moves the rounding, so we fuse only where the device computes in 16 bits; float32 keeps the arithmetic of the paper's code.
+# In scoring, batch norm multiplies and adds constants, so it can be merged into the convolution before it. This changes the rounding, so we do it only where the device computes in 16 bits; float32 keeps the arithmetic of the paper's code.
 
 # %%
 #| export
@@ -180,7 +181,7 @@ with torch.no_grad():
 # %% [markdown]
 # ### The task
 #
-# Training has two phases. Up to and including epoch `warm_epoch` the paper trains *and scores* the full-size head alone. Then all five outputs are trained. Without a warm-up the second phase begins with the first step. A checkpoint records its phase, because a fused head that was never trained predicts noise.
+# Training has two phases. Up to and including epoch `warm_epoch` the paper trains *and scores* the full-size head only, then all five outputs. A checkpoint records its phase, because a fused head that was never trained predicts noise.
 
 # %%
 #| export
@@ -386,7 +387,7 @@ def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
 # %% [markdown]
 # ### A run reports its collapse
 #
-# A run reports a prediction that covers more than 2% of the images, or nothing: once, at the first evaluation that shows it. A new phase counts as a new beginning, so a prediction that still covers the images when all heads join is reported again. Recipes that start from an empty prediction get five epochs before that is reported, or all but the last of a shorter run. With few images an epoch has few steps, and the prediction may be empty for longer although the loss falls. The remedy is then more epochs, not a smaller learning rate.
+# A run reports a prediction that covers more than 2% of the images, or nothing, once in each phase. Recipes that start from an empty prediction have five epochs before an empty one is reported, or all but the last of a shorter run. If the prediction is empty although the loss falls, as with few images, the remedy is more epochs, not a smaller learning rate.
 
 # %%
 #| export
@@ -478,33 +479,22 @@ assert not _just_died(log(0, 0), Config(), True) and _just_died(log(20, 0), Conf
 # ## Questions
 #
 # 1. With `--clip-grad 0.01`, does the paper's recipe still collapse? Why?
-#
 #    <details><summary>Answer</summary>
 #
 #    It can. Adagrad divides each gradient by the root of the sum of its squares. If all gradients are a hundred times smaller, so is the root, and the step is the same.
-#
 #    </details>
-#
 # 2. Why does the fused prediction of seed 0 cover the image, although its warm-up covered only a quarter?
-#
 #    <details><summary>Answer</summary>
 #
 #    The fusing convolution is new when the heads join. A background logit of -11, multiplied by nine weights whose sign is random, can become a large positive number in every pixel at once.
-#
 #    </details>
-#
 # 3. Which of the six things of a task change if each image has a class instead of a mask?
-#
 #    <details><summary>Answer</summary>
 #
 #    The content of a batch (a class in place of a mask), the network's output, the loss, the prediction and the count (accuracy in place of IoU). The data still are images with a list; the loop, the device and the run folder stay as they are.
-#
 #    </details>
-#
 # 4. Why does the record of a run's data hold digests of pixels, and not the names of files?
-#
 #    <details><summary>Answer</summary>
 #
 #    A file may be replaced or resized under its old name. A resumed run would then mix two data sets without a sign. The pixels show it.
-#
 #    </details>

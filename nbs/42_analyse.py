@@ -1,17 +1,15 @@
 # %% [markdown]
-# # Analysis: behind the score
+# # Analysis: what is behind a score
 #
-# > Behind the score: a record of each target, and curves over all thresholds.
+# > A record of each target, and curves over all thresholds.
 #
 # A network scores an IoU of 0.6. Which targets does it miss: the small ones, or those that hardly stand out? Would a lower threshold find them, and for how many false alarms?
 #
-# A score answers none of that. The final evaluation of a run therefore counts more than the evaluation of an epoch:
+# A score answers none of that. The final evaluation of a run therefore records more than the evaluation of an epoch:
 #
-# - of each image its pixels, and of each target a record: its size, its contrast, and whether it was found;
+# - of each target its size, its contrast, and whether it was found;
 # - the pixels by probability, for precision and recall at every threshold;
 # - the objects at two dozen thresholds, for Pd against Fa.
-#
-# We look at the records of one run, then define them one by one, then collect all of them in one pass.
 
 # %%
 #| default_exp analyse
@@ -49,7 +47,7 @@ from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
 # %% [markdown]
 # ## What the records show
 #
-# Left: each dot is a target in the test scenes of a [short run](../results/README.md) (`scenes-quick`), by its contrast and its size. Right: the trade-off of a run on real images (`nuaa-sirst-paper`). The threshold falls from left to right. From 0.999 to 0.001 false alarms double, and Pd changes by less than a hundredth: the network is so sure of its errors that no threshold removes them.
+# Left: each dot is a target in the test scenes of a [short run](../results/README.md) (`scenes-quick`), by its contrast and its size. Right: the trade-off of a run on real images (`nuaa-sirst-paper`). The threshold falls from left to right. From 0.999 to 0.001 the false alarms double, and Pd changes by less than a hundredth: the network is so sure of its errors that no threshold removes them.
 
 # %%
 scenes, real = (
@@ -84,7 +82,7 @@ right.set_title("Targets against false alarms, by threshold");
 #
 # $$\mathrm{SCR} = \frac{|\mu_t - \mu_b|}{\sigma_b}$$
 #
-# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). The surroundings are a matter of convention, and conventions give different values. Ours are the target's box with 20 pixels added on each side, without the pixels of any target. Grey levels are those of the image that is scored, after the resize. A perfectly flat background has a standard deviation of 0; there we use the quantisation noise of integer grey levels, $1/\sqrt{12}$.
+# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). What the surroundings are is a convention. Ours are the target's box with 20 pixels added on each side, without the pixels of any target, in the image that is scored. A perfectly flat background has a standard deviation of 0; there we use the quantisation noise of integer grey levels, $1/\sqrt{12}$.
 
 # %%
 #| export
@@ -123,15 +121,13 @@ test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
 # %% [markdown]
 # ### Each target's record
 #
-# A prediction *touches* a target if they share a pixel, or if the matching rule paired them. With this word every wrong pixel has one owner:
+# A prediction *touches* a target if they share a pixel, or if the matching rule paired them. Every wrong pixel then has one owner:
 #
 # - a target owns its missing pixels, and the excess pixels of a prediction that touches it;
-# - if the prediction touches several targets, the one it was paired with owns the excess, else the one it covers most;
-# - a prediction that touches no target is a *false alarm* (`clutter` in the files), and owns its pixels itself.
+# - if a prediction touches several targets, its excess belongs to the target that it was paired with, else to the one that it covers most;
+# - a prediction that touches no target is a *false alarm* (`clutter` in the files).
 #
-# The wrong pixels of all targets and of the false alarms therefore add up to those of the image: union less intersection.
-#
-# A record holds the target's place, size and contrast, whether it was found, how much of it was covered, and the highest probability in it.
+# The wrong pixels of all targets and false alarms add up to those of the image: union less intersection.
 
 # %%
 #| export
@@ -218,7 +214,7 @@ seen.targets[0]
 # %% [markdown]
 # ### Curves
 #
-# Curves are stored as fractions at the thresholds that matter, not as a thousand points. Pixels have a hundred thresholds, because their histogram is there anyway. Objects are matched anew at each threshold, and two dozen are enough.
+# The curves of pixels are stored at a hundred thresholds, which the histogram gives at once. Objects must be matched anew at each threshold, and two dozen are enough.
 
 # %%
 #| export
@@ -247,7 +243,7 @@ test_eq(len(curves["pixels"]["recall"]), 100)
 # %% [markdown]
 # ### One pass
 #
-# `evaluate_split` collects all of it in one pass over the split. It takes the batches as they come, on the grid that is scored. Each process counts its share of a batch, and the shares are joined in the order of the list.
+# `evaluate_split` collects all records in one pass over the split. Each process counts its rows of a batch, and the counts are joined in the order of the list.
 
 # %%
 #| export
@@ -336,33 +332,22 @@ result.images[0], result.targets[0]
 # ## Questions
 #
 # 1. A prediction is one pixel too wide all around each of its targets. Which of the records shows it, if Pd is 1 and Fa is 0?
-#
 #    <details><summary>Answer</summary>
 #
 #    `extra`: the pixels of a prediction outside the target that owns it. Pd and Fa count objects, and all objects are found.
-#
 #    </details>
-#
 # 2. Why is the curve of objects computed at 23 thresholds, and that of pixels at 1,000?
-#
 #    <details><summary>Answer</summary>
 #
 #    A histogram of the probabilities gives all pixel counts at once, as sums from the top. Objects merge and vanish with the threshold, so they must be found and matched anew for each.
-#
 #    </details>
-#
 # 3. Two targets touch one prediction, and both are missed. How do you see that it is not a false alarm?
-#
 #    <details><summary>Answer</summary>
 #
 #    `merged` is true in both records, `covered` is above 0, and the number of false alarms of the image does not count the prediction.
-#
 #    </details>
-#
 # 4. The contrast of a target doubles if you halve the noise of its surroundings. Did the target change?
-#
 #    <details><summary>Answer</summary>
 #
 #    No. SCR describes the target in its place. The same spot is easy on a flat sky and difficult in broken cloud.
-#
 #    </details>

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Evaluation of weights
+# # Evaluate weights, detect in memory
 #
-# > From weights: their scores on a test list, with the protocol, and a detector for images in memory.
+# > The scores of weights with their protocol, and a detector for images in memory.
 #
-# You have a file of weights: the one that comes with the library, one of your runs, or a published one. Two things can be done with it. `evaluate` scores it on a test list and states how. A `Detector` returns the probability of target of each pixel of an image.
+# You have a file of weights: the one that comes with the library, one of your runs, or a published one. `evaluate` scores it on a test list and records how. A `Detector` returns the probability of target of each pixel of an image.
 
 # %%
 #| default_exp evaluate
@@ -41,7 +41,7 @@ from mshnet.task import Evaluation, Trained, make_task, trained_model, with_seen
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% [markdown]
-# ## In three lines
+# ## In two lines
 #
 # The pretrained weights have never seen the synthetic scenes. This is their score on 20 of them, each of 128x128 pixels:
 
@@ -61,7 +61,7 @@ for name in ("data", "images", "targets", "size", "threshold", "rule", "trained_
 # %% [markdown]
 # ## The machinery: what is in a file?
 #
-# Both uses begin with the same question. `trained_model` of the [task](36_task.ipynb) page answers it: the network, the settings of its run, the phase in which it was trained.
+# `trained_model` of the [task](36_task.ipynb) page reads the network, the settings of its run, and the phase in which it was trained.
 
 # %%
 #| export
@@ -75,7 +75,7 @@ def load(
 # %% [markdown]
 # ### Evaluating
 #
-# `evaluate` does what `mshnet test` does. It takes a run, its folder, a file or `pretrained`, and settings by name; where a run has recorded its settings, these are the defaults. It reads only the test list, and accepts a folder without a training list. If the weights were trained on images of the list, it warns, whatever the names of the files are.
+# `evaluate` does what `mshnet test` does. It takes weights and settings by name; the settings that a run has recorded are the defaults. It needs only a test list. If the weights were trained on images of the list, it warns, even if the files have other names.
 
 # %%
 #| export
@@ -124,6 +124,7 @@ def _settings_of_test(weights: Any, settings: dict[str, Any]) -> Settings:
 
 
 # %%
+#| hide
 config = Config(scenes=12, base_size=48, crop_size=48, batch_size=2, device="cpu", precision="fp32")
 model = make_task(config).model().eval()
 with tempfile.TemporaryDirectory() as tmp:
@@ -133,10 +134,6 @@ with tempfile.TemporaryDirectory() as tmp:
     again = evaluate(config.model_copy(update={"weight_path": path}))
     test_eq(evaluate(path, **config.recipe(), device="cpu").scores, again.scores)
     test_eq(load(path).state_dict()["final.bias"], model.state_dict()["final.bias"])
-print(trained.phase, "|", again, "|", again.protocol["chosen"])
-
-# %%
-#| hide
 assert trained.phase == "full" and trained.origin.seed is None
 test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
 test_eq(repr(again), f"<Analysis: {again.scores}>")
@@ -147,7 +144,7 @@ with expect_fail(UserError, contains="weights of type list are not possible"):
 # %% [markdown]
 # ### Predicting
 #
-# A `Detector` takes images in memory, of any size that the network accepts, and returns one probability for each pixel. It reads the weights and moves them to the device once. [Prediction](53_predict.ipynb) also takes files, and images of any size.
+# A `Detector` reads the weights once and takes images in memory whose sides are multiples of 16. [Prediction](53_predict.ipynb) takes files, and images of any size.
 
 # %%
 #| export
@@ -260,25 +257,17 @@ detector.name, detector.why, tuple(probs.shape)
 # ## Questions
 #
 # 1. Two evaluations of the same weights differ by 0.02 in IoU. Where do you look first?
-#
 #    <details><summary>Answer</summary>
 #
 #    In their protocols: size, resize, threshold, matching rule, list. If all agree, compare the hash of the data, which covers names and pixels.
-#
 #    </details>
-#
 # 2. How can `evaluate` know that weights were trained on a test image, if the file has another name?
-#
 #    <details><summary>Answer</summary>
 #
 #    The record of a run holds digests of the pixels of its training images. The name plays no part.
-#
 #    </details>
-#
 # 3. A Detector on a TPU gets batches of 4, and the last one has 3 images. Why is it filled up to 4?
-#
 #    <details><summary>Answer</summary>
 #
-#    A new shape is a new program, and compiling it takes longer than many batches. One wasted image costs nothing beside it.
-#
+#    A new shape is a new program, and compiling it takes longer than many batches. One wasted image costs little in comparison.
 #    </details>

@@ -1,7 +1,11 @@
 # %% [markdown]
-# # tracks
+# # Tracks: targets in a clip
 #
-# > In a clip a target moves on, and a false alarm flickers. Detections that follow each other become a track, and a short track is an alarm.
+# > In a clip a target moves on, and a false alarm flickers. Detections that follow each other are a track.
+#
+# A detector looks at each frame of a clip by itself. What it takes for a target by mistake, such as a sparkling roof or noise, is seldom there again a moment later. A target is. So time helps to tell them apart.
+#
+# We link each detection with one of the frame before, at most `reach` pixels away, so that all distances together are as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking; `pip install 'mshnet[video]'` installs it.
 
 # %%
 #| default_exp tracks
@@ -20,11 +24,6 @@ from typing import Any
 import numpy as np
 
 from mshnet.core import UserError
-
-# %% [markdown]
-# A detector looks at each frame of a clip by itself. What it takes for a target by mistake, such as a sparkling roof or noise, is seldom there again a moment later at the same place. A target is. So the time between the frames tells what a single frame cannot.
-#
-# We link each detection with the nearest one of the frame before, at most `reach` pixels away, so that all distances together are as small as possible (Crocker and Grier, 1996). A target may be missed in a few frames, `memory`, and continues its track after them. A track is **confirmed** once it has `hits` detections among the last `among` frames. The well-kept library [trackpy](https://soft-matter.github.io/trackpy) does the linking; the extra `video` installs it.
 
 # %%
 #| export
@@ -85,7 +84,7 @@ class Tracker:
 
 
 # %% [markdown]
-# Two targets cross a frame of 200x200 pixels, one of them unseen in every sixth frame, and each frame has three false alarms. On the left all detections of 60 frames, on the right those of confirmed tracks:
+# Two targets cross a frame of 200x200 pixels. One of them is unseen in every sixth frame, and each frame has three false alarms at random places. On the left are all detections of 60 frames, on the right those of confirmed tracks, one colour a track:
 
 # %%
 rng = np.random.default_rng(1)
@@ -107,7 +106,11 @@ right.set(title="confirmed tracks", xlim=(0, 200), xlabel="column")
 assert len(tracker.confirmed) < 5
 
 # %% [markdown]
-# A live picture shows a track from the frame on that confirms it. The table `tracks.csv` is made at the end, and there a confirmed track begins with its first detection.
+# Nearly all false alarms are gone. But the target that starts at the top left gets three colours: where a false alarm lies near its path, the wrong detection may be linked.
+#
+# ## The table of tracks
+#
+# A live image shows a track from the frame that confirms it. The table `tracks.csv` is made at the end, and there a confirmed track begins with its first detection.
 
 # %%
 #| export
@@ -138,3 +141,22 @@ lines = [{"stamp": ["a.mp4"], "frame": t, "objects": [row]} for t, row in enumer
 for name, value in zip(COLUMNS.split(","), next(confirmed_tracks(lines)), strict=True):
     print(f"{name:10}{value}")
 test_eq(list(confirmed_tracks(lines[:4])), [])
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Three false alarms in each frame of 200x200 pixels: how often does one lie within 16 pixels of a given place?
+#    <details><summary>Answer</summary>
+#
+#    The circle has 804 of 40,000 pixels, so three alarms hit it in about 6% of the frames. Five times in eight frames almost never happens.
+#    </details>
+# 2. What do you change for a camera that takes five times as many frames per second?
+#    <details><summary>Answer</summary>
+#
+#    A target moves a fifth as far between frames, so a smaller `reach` is enough and links fewer false alarms. The same time for a decision is five times `hits` and `among`.
+#    </details>
+# 3. Which false alarms become tracks?
+#    <details><summary>Answer</summary>
+#
+#    Those that stay: a hot pixel, a lamp, the corner of a roof. A track is evidence that something is there in every frame, not that it is a target.
+#    </details>

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Scores of a reconstruction
 #
-# > How good is an image of a tank? The scores by which methods are compared, and whether a standard deviation is honest.
+# > How good is an image of a tank, and is its standard deviation honest?
+#
+# Electrodes around a tank of water measure voltages, and a method reconstructs an image: conductive objects are positive, resistive ones negative, water is 0. Two questions follow. Does the image show the right objects at the right place? And if the method also returns a standard deviation for each pixel, are its errors really that large?
 
 # %%
 #| default_exp eit.scores
@@ -27,9 +29,11 @@ from mshnet.eit.tank import correlation
 # %% [markdown]
 # ## Scores
 #
-# **CC**, the correlation of the pixels with the truth, comes first: it asks for the right shape at the right place. **RMSE** also asks for the right strength. **Dice** is counted for conductive and resistive inclusions apart, where image and truth exceed 0.5. **PSNR** has the fixed peak 2, the range of the images. (The published script takes each image's own maximum, which differs from tank to tank.)
-#
-# **SSIM** compares small windows. Most windows of a tank are plain water, and on real tanks the image of plain water scores 0.87, more than any reconstruction. We average over the windows within the tank alone. That does not cure it (the image of plain water still wins, with 0.85), so SSIM is printed for comparison with other people's tables, and nothing is judged by it.
+# - **CC**, the correlation of the pixels with the truth, is the main score: right shape, right place.
+# - **RMSE**, the root of the mean squared error, also measures the strength.
+# - **Dice**, twice the overlap by the sum of both areas, is computed for conductive and for resistive inclusions, above 0.5 in absolute value.
+# - **PSNR** is RMSE in decibels, with the fixed peak 2, the range of the images. (The published script takes the maximum of each image, which differs from tank to tank.)
+# - **SSIM** compares small windows, of which most are plain water. On real tanks an image of plain water has 0.87, more than any reconstruction, and 0.85 if only windows within the tank count, as here. We print SSIM for comparison with other tables, and judge nothing by it.
 
 # %%
 #| export
@@ -65,7 +69,7 @@ def _dice(found: Tensor, true: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# A tank, and two images of it: one is blurred, the other one is turned by one electrode. CC and RMSE tell them apart, and the image of plain water has no CC at all:
+# A tank and three images of it: blurred, turned by one electrode, and plain water, which has no CC at all. The scores of the blurred one are printed:
 
 # %%
 tanks = simulated_tanks("test", 1, seed=5, size=32, fine=True)
@@ -83,7 +87,7 @@ for i, (axis, (name, image)) in enumerate(zip(axes, shown.items(), strict=True))
 # %% [markdown]
 # ## Is the standard deviation honest?
 #
-# A method that returns a mean and a standard deviation claims: the truth is probably within the standard deviation of the mean. We count how often it is. For normal errors it is 68 % within one standard deviation and 95 % within two. Most of a tank is water, which is easy, so we also ask for the correlation between standard deviation and error: a standard deviation that is large where the errors are is worth more than one that is only large enough.
+# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*.
 
 # %%
 #| export
@@ -102,4 +106,25 @@ def calibration(
 # %%
 errors = torch.randn(50, 32, 32, generator=torch.Generator().manual_seed(0))
 honest = calibration(errors, torch.ones_like(errors), torch.zeros_like(errors))
+assert not inside(32)[0, 0] and inside(32)[16, 16]
+print({k: round(values.mean().item(), 2) for k, values in honest.items() if "within" in k})
 test_close([honest[f"within_{k}"].mean().item() for k in (1, 2)], [0.683, 0.954], 0.01)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Multiply an image by 2. Which scores change?
+#    <details><summary>Answer</summary>
+#
+#    RMSE and PSNR, and Dice, because other pixels exceed 0.5. SSIM changes, too. CC does not: a correlation ignores the scale.
+#    </details>
+# 2. Why has plain water no CC?
+#    <details><summary>Answer</summary>
+#
+#    A correlation divides by the standard deviation of the image, which is 0. The score is NaN, not 0.
+#    </details>
+# 3. A method returns a standard deviation of 10 in every pixel. What do the three numbers of `calibration` show?
+#    <details><summary>Answer</summary>
+#
+#    The truth is always within one and two standard deviations, instead of in 68% and 95% of the pixels: the method is far too careful. The correlation is NaN, because a constant shows nothing about where the errors are.
+#    </details>

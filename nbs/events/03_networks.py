@@ -1,7 +1,11 @@
 # %% [markdown]
-# # Spiking neurons and Mamba
+# # Mamba-Spike: the network
 #
-# > Spiking neurons that see events, and a Mamba stack that follows them in time: the published Mamba-Spike at every size.
+# > Spiking neurons see the events, and a Mamba stack follows their rates in time.
+#
+# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. Convolutions with spiking neurons turn frames into sparse spikes, spikes become firing rates, and a Mamba stack follows the rates in time.
+#
+# We write the network for every size, with the layer names of the published weights. Inside it time comes first: tensors are [T,B,...], because a step of time is then one block of memory.
 
 # %%
 #| default_exp events.networks
@@ -23,19 +27,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 # %% [markdown]
-# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) names what the sequence shows. Convolutions with spiking neurons turn frames into sparse spikes, spikes become firing rates, and a Mamba stack follows the rates in time.
-#
-# This page writes the network for every size, with the names of the published weights. Inside, time comes first: tensors are [T,B,...], because a step of time is then one block of memory.
-#
 # ## A neuron
 #
 # A leaky integrate-and-fire neuron keeps a membrane potential $U$. It leaks by a factor $\beta$ in each step, adds the input current, and spikes when it is above 1. A spike lowers it by 1 in the next step:
 #
 # $$U_t = \beta\,U_{t-1} + I_t - S_{t-1}, \qquad S_t = [U_t > 1]$$
 #
-# A step function has no useful slope. So the backward pass uses that of a smooth function, $1 / (1 + k\,|U - 1|)^2$ (a surrogate gradient), and ignores the way through the reset. The published slope $k$ is 25: a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn, and the network then learns faster. Each layer also feeds its own spikes of the step before back through a 1x1 convolution. At the first step there are none, and the convolution is absent with its bias.
+# A step function has no useful derivative. The backward pass uses the *surrogate gradient* $1 / (1 + k\,|U - 1|)^2$ instead, and ignores the path through the reset. With the published slope $k = 25$ a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn; [our recipe](../../experiments/events.md) has 2. Each layer also feeds its spikes of the step before back through a 1x1 convolution; the first step has no feedback.
 #
-# A layer depends only on its own past. So all convolutions of a layer run over all frames at once, and only this short loop goes step by step. Its backward pass is written out: autograd would keep six tensors in each step, this keeps the membrane.
+# A layer depends only on its own past, so its convolution runs over all frames at once, and only this short loop goes step by step. In the hand-written backward pass it keeps the membranes only.
 
 # %%
 #| export
@@ -97,7 +97,7 @@ def spike(
 
 
 # %% [markdown]
-# One neuron with a constant current. It charges, spikes, and starts again one lower. A smaller $\beta$ forgets faster, and with 0.5 this current never reaches the threshold. With bins of `bin` milliseconds, $\beta = e^{-\mathrm{bin}/\tau}$ for a time constant $\tau$.
+# One neuron with a constant current charges, spikes, and starts again one lower (left). A smaller $\beta$ forgets faster: with 0.5 this current never reaches the threshold. With bins of `bin` milliseconds, $\beta = e^{-\mathrm{bin}/\tau}$ for a time constant $\tau$.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
@@ -120,7 +120,7 @@ plt.show()
 # %% [markdown]
 # ## The front-end
 #
-# Three such layers: a 3x3 convolution, a maximum over 2x2 pixels (not in the third), the neurons. The image size falls to a quarter. Then spikes are counted: the firing rate is the share of the last five steps with a spike.
+# The front-end has three such layers: a 3x3 convolution, a maximum over 2x2 pixels (not in the third), the neurons. Height and width fall to a quarter. The *firing rate* of a neuron is the fraction of the last five steps with a spike.
 
 # %%
 #| export
@@ -170,7 +170,7 @@ class SpikingFrontend(nn.Module):
 
 
 # %% [markdown]
-# Ten random frames. The deeper, the fewer pixels. A rate is one of six values for a window of five.
+# Ten random frames: the shape and the activity of each layer. With a window of five, a rate is one of six values.
 
 # %%
 torch.manual_seed(0)
@@ -184,9 +184,9 @@ test_close(firing_rates(layers[0][0], 5)[4], layers[0][0][:5].mean(0))
 # %% [markdown]
 # ## A scan in parallel
 #
-# The heart of Mamba (Gu and Dao, arXiv:2312.00752) is a linear recurrence, $h_t = a_t h_{t-1} + b_t$, for thousands of values side by side. A loop over 300 steps is slow, and autograd makes it slower.
+# The heart of Mamba (Gu and Dao, arXiv:2312.00752) is a linear recurrence, $h_t = a_t h_{t-1} + b_t$, for thousands of values in parallel. A loop over 300 steps is slow, and autograd makes it slower.
 #
-# The recurrence is associative, so time can be cut into pieces. We write about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run side by side from zero, together with the product of their $a$. Then the end of each piece is carried into the next, and added where it belongs. That makes $2\sqrt T$ steps of the same arithmetic. The gradient is the same scan, backwards in time.
+# We cut time into about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run in parallel, as if each began with $h = 0$. The true start of a piece is the end of the one before it, and its contribution to a step is that start times the product of all $a$ up to the step. That makes $2\sqrt T$ steps. The gradient is the same scan, backwards in time.
 
 # %%
 #| export
@@ -255,7 +255,7 @@ test_close(torch.stack(looped), scan(a, b), 1e-5)
 #
 # Each of $2d$ channels has 16 states with fixed rates of decay, $A$. What makes the model selective is that the step size $\Delta$, the input weights $B$ and the output weights $C$ depend on the input: a channel can hold its state, or replace it. The decay of a state in a step is $a = e^{\Delta A}$, its input $b = \Delta B x$.
 #
-# A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input. $A$ and $D$ are no ordinary weights: weight decay would pull the memory of all states towards one length, and the optimizer must leave them alone (`_no_weight_decay`).
+# A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input. $A$ and $D$ have no weight decay (`_no_weight_decay`), which would pull the memory of all states towards one length.
 
 # %%
 #| export
@@ -309,20 +309,24 @@ class MambaBlock(nn.Module):
 
 
 # %% [markdown]
-# A block depends only on the past. We change the last step of its input, and the output changes there and nowhere else:
+# A block depends only on the past. We change the last step of its input and print how much each step of the output changes:
 
 # %%
 block, x = MambaBlock(16), torch.randn(12, 2, 16)
-changed = torch.cat([x[:-1], x[-1:] + 1])
-print(Mamba(16)(x).shape, (block(changed) - block(x)).abs().amax((1, 2)))
+changed = x.clone()
+changed[-1] += 1
+apart = (block(changed) - block(x)).detach().abs().amax((1, 2))
+assert apart[:-1].max() == 0 and apart[-1] > 0.1
+test_eq(Mamba(16)(x).shape, x.shape)
+print([f"{value:.1f}" for value in apart.tolist()])
 
 
 # %% [markdown]
-# ## The whole
+# ## The whole network
 #
-# Firing rates, a linear layer, the blocks, a mean over time, a linear layer. The published network flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the linear layer alone has 33.6 of 36.3 million weights. `pool` averages the rates on a grid of that side first.
+# The whole network is: firing rates, a linear layer, the blocks, a mean over time, a linear layer. The published one flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the first linear layer has 33.6 of 36.3 million weights. With `pool` the rates are first averaged on a grid of that side.
 #
-# A mean over time can be taken at any moment. So the network has class probabilities after each step (its evidence), and the last ones are its answer.
+# A mean over time can be taken after each step, so the network has class probabilities over time (`evidence`). The last ones are its answer.
 
 # %%
 #| export
@@ -405,7 +409,7 @@ class MambaSpike(nn.Module):
 
 
 # %% [markdown]
-# The published sizes, and what each costs. The note on architecture that came with the published code says 1.2 and 8.5 million.
+# The parameters of the published sizes, without and with pooling. (The notes in the published repository give 1.2 and 8.5 million.)
 
 # %%
 small = {"features": 64, "d_model": 128, "layers": 4}
@@ -419,26 +423,23 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
 # %% [markdown]
 # ## Questions
 #
-# 1. Why can a layer run over all steps before the next layer begins?
-#
+# 1. A neuron with $\beta = 0.5$ has a constant current $I$. How large must $I$ be for a spike?
 #    <details><summary>Answer</summary>
 #
-#    Its feedback comes from its own spikes of the step before, and nothing comes back from later layers. So only the loop over its neurons goes step by step; its convolution sees all frames at once.
-#
+#    Without a spike the membrane approaches $I / (1 - \beta) = 2I$, so $I$ must exceed 0.5.
 #    </details>
-#
-# 2. A membrane stays at 0.2 with a slope of 25. How fast do its weights learn, compared with one at the threshold?
-#
+# 2. You halve the bins. Which settings must change with them?
 #    <details><summary>Answer</summary>
 #
-#    The surrogate gradient is 1 / (1 + 25 * 0.8)^2 = 0.002 instead of 1: practically not at all. With a slope of 2 it is 0.15.
-#
+#    $\beta$, whose root keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. A window of five steps is then half as long in milliseconds, too.
 #    </details>
-#
-# 3. Bins of 20 ms replace bins of 10 ms. What must happen to beta, so that the neurons forget at the same speed?
-#
+# 3. Why can the scan run in parallel, and the spiking neurons cannot?
 #    <details><summary>Answer</summary>
 #
-#    It is squared, because one step now covers two. This is why the setting is the time constant `tau`, and beta follows from it.
+#    The scan is linear: a piece can start from zero, and the true start is added later. A spike depends on whether the membrane exceeds the threshold, which needs the true value at each step.
+#    </details>
+# 4. Where are most weights of the network for 128x128 pixels, and what does `pool=4` change?
+#    <details><summary>Answer</summary>
 #
+#    In the linear layer after the flattened rates. With a grid of 4x4 it has 2,048 inputs instead of 131,072.
 #    </details>

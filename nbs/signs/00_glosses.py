@@ -1,13 +1,12 @@
 # %% [markdown]
 # # Glosses and the word error rate
 #
-# > The words of a signed sentence: one spelling for each, a number for each, and an honest count of what was read wrongly.
+# > The words of a signed sentence: their spelling, their numbers, and the count of what was read wrongly.
+#
+# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without knowing where one sign ends and the next begins. The first figure of [clips](03_clips.ipynb) shows a sentence with its glosses.
 
 # %%
 #| default_exp signs.glosses
-
-# %% [markdown]
-# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without being told where one sign ends and the next begins. The first figure of [clips](03_clips.ipynb) shows a sentence with its glosses.
 
 # %%
 #| hide
@@ -28,9 +27,9 @@ from typing import NamedTuple
 # %% [markdown]
 # ## One spelling
 #
-# Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops them. Brackets go with what is in them; one final digit goes if the gloss does not begin with a digit; a comma and a question mark become full-width; a number is written in its shortest form. 3,862 written forms become 3,515 glosses.
+# Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops brackets with their content, and one final digit if the gloss does not begin with a digit. A comma and a question mark become full-width, and a number gets its shortest form. 3,862 written forms become 3,515 glosses.
 #
-# The rule belongs to that data set. In RWTH-BOSTON-104 the final digit is part of the name (GIVE1 and GIVE3 are different signs), so its glosses are taken as they are.
+# These rules belong to that data set. In RWTH-BOSTON-104 the final digit is part of the name (GIVE1 and GIVE3 are different signs), so its glosses are taken as they are.
 
 # %%
 #| export
@@ -62,9 +61,7 @@ print(split_glosses("小时/时间1/（我）/007/?"))
 # %% [markdown]
 # ## A number for each
 #
-# The network predicts numbers. 0 is the blank of CTC, which stands for "nothing new"; the glosses have 1 to V in sorted order. A third-party version of the published code gave the blank the number of a real gloss, and that gloss could never be read.
-#
-# The vocabulary is made from the training split alone. A gloss that occurs in the test split only gets -1: it cannot be predicted, and it is counted as an error.
+# The network predicts numbers. 0 is the blank of [CTC](02_ctc.ipynb), which stands for "nothing new"; the glosses have 1 to V in sorted order. The vocabulary is made from the training split only. A gloss that is not in it gets -1: it cannot be predicted, and counts as an error.
 
 # %%
 #| export
@@ -115,9 +112,9 @@ print(vocabulary.words, numbers, vocabulary.outside([["JOHN", "MUST", "READ"]]))
 # %% [markdown]
 # ## What was read wrongly
 #
-# A prediction is laid beside the truth with the fewest changes: glosses that were read as others (substitutions, S), missed (deletions, D), and invented (insertions, I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
+# A prediction is aligned with the truth by the fewest changes: substituted glosses (S), deleted, that is missed ones (D), and inserted, that is invented ones (I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
 #
-# The table below holds the fewest changes between all beginnings of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have the same number of changes, with different S, D and I. We choose the one that rapidfuzz chooses, which the package jiwer counts with, so both report the same three numbers.
+# The table below shows the fewest changes between all beginnings of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer, so both report the same three numbers.
 
 # %%
 #| export
@@ -186,7 +183,7 @@ plt.show()
 # %% [markdown]
 # ## The score of a test split
 #
-# **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; we print that mean beside it. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy, and they make the score look better, so a score without punctuation stands beside the others.
+# **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; `sentence_wer` is that mean. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy and improve the score, so `bare_wer` leaves them out.
 
 # %%
 #| export
@@ -238,3 +235,27 @@ def _signed(sentence: Sequence[str]) -> list[str]:
 pairs = [(truth, found), (["JOHN", "？"], ["JOHN", "？"])]
 test_eq(corpus_errors(pairs), Errors(7, 1, 1, 1))
 corpus_scores(pairs)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. The truth is A B, the prediction is B A. Find two alignments with two changes and different S, D and I.
+#    <details><summary>Answer</summary>
+#
+#    Two substitutions: `[A>B] [B>A]`. Or one insertion and one deletion: `[+B] A [-B]`. The WER is 1 in both.
+#    </details>
+# 2. How can the word error rate exceed 1?
+#    <details><summary>Answer</summary>
+#
+#    Insertions count as errors, but N is the number of true glosses. One true gloss that is read as three wrong ones has WER 3.
+#    </details>
+# 3. In the last cell the corpus WER is 0.43 and the mean of the sentences 0.3. Which sentence makes the difference?
+#    <details><summary>Answer</summary>
+#
+#    The short one without an error. It has two of seven glosses, but half of the weight in the mean over sentences.
+#    </details>
+# 4. Why is the vocabulary not made from the training and the test split?
+#    <details><summary>Answer</summary>
+#
+#    The number of classes would then depend on the test split, which must not influence the training. And a class without a training example is hardly ever predicted.
+#    </details>
