@@ -317,7 +317,6 @@ changed = x.clone()
 changed[-1] += 1
 apart = (block(changed) - block(x)).detach().abs().amax((1, 2))
 assert apart[:-1].max() == 0 and apart[-1] > 0.1
-test_eq(Mamba(16)(x).shape, x.shape)
 print([f"{value:.1f}" for value in apart.tolist()])
 
 
