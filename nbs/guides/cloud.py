@@ -34,7 +34,7 @@
 # | wheel | drag `dist/mshnet-*.whl` into the panel Files (`/content`, deleted with the session), or keep it in `MyDrive` and click Mount Drive before you run the notebook | Add Input, Upload: a private data set of this one file; it stays attached |
 # | machine | see the table above | see the table above, and switch Internet on |
 #
-# The first cell installs `mshnet` from the wheel, and prints its path. If there are several wheels, it installs the latest version. It keeps the service's PyTorch and numpy: never run `pip install torch` there. On Kaggle this cell needs Internet, because Kaggle's image lacks some requirements. If `mshnet` is already installed, the cell installs nothing. So after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime.
+# The first cell installs `mshnet` and prints the place from which it was installed. If there are several wheels, it installs the latest version. It keeps the service's PyTorch and numpy: never run `pip install torch` there. On Kaggle this cell needs Internet, because Kaggle's image lacks some requirements. If `mshnet` is already installed, the cell installs nothing. So after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime.
 #
 # ## 3. Run all
 #

@@ -34,7 +34,7 @@
 # | wheel | 把 `dist/mshnet-*.whl` 拖进 Files 面板（`/content`，会话结束时删除），或放在 `MyDrive` 中，并在运行之前点击 Mount Drive | Add Input，Upload：只含这一个文件的私有数据集；它会一直附加着 |
 # | 机器 | 见上表 | 见上表，并打开 Internet |
 #
-# 第一个单元格从 wheel 安装 `mshnet`，并打印它的路径。有多个 wheel 时，安装版本最高的。它保留服务自带的 PyTorch 和 numpy：请不要在那里执行 `pip install torch`。在 Kaggle 上这个单元格需要网络，因为 Kaggle 的镜像缺少一些依赖。如果已经装有 `mshnet`，它什么都不安装。所以在 Colab 中上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime。
+# 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。它保留服务自带的 PyTorch 和 numpy：请不要在那里执行 `pip install torch`。在 Kaggle 上这个单元格需要网络，因为 Kaggle 的镜像缺少一些依赖。如果已经装有 `mshnet`，它什么都不安装。所以在 Colab 中上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime。
 #
 # ## 3. 全部运行
 #
