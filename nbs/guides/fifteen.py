@@ -118,7 +118,7 @@ logits = infer(device, lambda: task.predict(model, sent, trained.phase))  # [4,1
 # %% [markdown]
 # ### 10. `normalise` ([detection](../41_detection.ipynb)), 11. `MSHNet.forward` and 12. `attend` ([model](../00_model.ipynb))
 #
-# `predict` calls three functions. `normalise` subtracts ImageNet's mean and divides by its standard deviation. `MSHNet.forward` halves the resolution four times and doubles it four times; it has a head at each of the four resolutions, and one convolution fuses them. Each of its blocks ends with `attend`, which weights first the channels, then the pixels. If we call the network directly, we get the same logits:
+# `predict` uses three functions. `normalise` subtracts ImageNet's mean and divides by its standard deviation. `MSHNet.forward` halves the resolution four times and doubles it four times; it has a head at each of the four resolutions, and one convolution fuses them. Each of its blocks ends with `attend`, which weights first the channels, then the pixels. If we call the network directly, we get the same logits:
 
 # %%
 import torch
