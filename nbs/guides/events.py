@@ -127,9 +127,9 @@ for i, step in enumerate((1, 7, 12)):
 # - The simple methods were chosen on folds of the training list ([folder](../../results/events-yardsticks)).
 # - What helped, on held-out recordings: a gentler slope of the surrogate gradient (`--slope 2`; published 25), warped training recordings (`--warp 0.16`), and 20 epochs.
 #
-# Published numbers, in percent, were obtained with 60,000 training recordings and disagree among themselves. No log or checkpoint came with them:
+# The published accuracies (in percent) differ between paper and code, and no log or checkpoint was published with them. N-MNIST has 60,000 training recordings there:
 #
-# | data set | table of the paper | scripts of the code | its evaluation |
+# | data set | table of the paper | scripts of the code | evaluation in the code |
 # |---|---|---|---|
 # | N-MNIST | - | 99.5 | - |
 # | Sequential MNIST | 99.4 | - | - |

@@ -83,7 +83,9 @@ class Block(nn.Module):
 
 # %%
 def stage(in_channels, width, blocks=2):
-    return nn.Sequential(Block(in_channels, width), *(Block(width, width) for _ in range(blocks - 1)))
+    return nn.Sequential(
+        Block(in_channels, width), *(Block(width, width) for _ in range(blocks - 1))
+    )
 
 
 def upsample(x, factor=2):
