@@ -108,7 +108,7 @@
 # - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
 # - **`steady`** is the default recipe. It was chosen on held-out parts of the training lists. But three earlier versions of it were evaluated on the NUAA-SIRST test list, too. The row for NUAA-SIRST used `--crop native`, which was the default then.
 # - **`paper`** is the original recipe. It ran for 60 epochs, because only a CPU was available; the paper trains for 400.
-# - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, the network, loss, transforms and metrics give the same counts, and the same other numbers up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
+# - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, the network, loss, transforms and metrics compute the same numbers: counts exactly, all others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #

@@ -8,7 +8,7 @@
 #
 # ## The task
 #
-# An infrared camera looks at the sky. A distant aircraft or drone is a spot of a few pixels. Warm clouds are brighter and much larger. We want a mask: 1 for each pixel of a target, 0 for the rest. Less than one pixel in a hundred is a 1. Remember this number: it decides which loss we need.
+# An infrared camera looks at the sky. A distant aircraft or drone is a spot of a few pixels. Warm clouds are brighter and much larger. We want a mask: 1 for each pixel of a target, 0 for the rest. Only about one pixel in a hundred is a 1. Remember this number: it decides which loss we need.
 
 # %%
 import matplotlib.pyplot as plt
